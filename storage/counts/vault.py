@@ -129,7 +129,7 @@ def read_true_leaves(con: Connection, level: int, axes: int, most: int) -> Itera
     Raises:
         StoreError: a node is missing or out of order.
     """
-    (nodes,) = con.execute(f"SELECT count(*) FROM true_level_{level}").fetchall()[0]
+    nodes = count_true_nodes(con, level)
     areas = ", ".join(f"{column} AS area_{axis}" for axis, column in enumerate(_area_columns(con, level, range(axes))))
     query = f"SELECT position, {areas}, true_count FROM true_level_{level} WHERE position >= ? AND position < ?"
     for first in range(0, nodes, most):
@@ -155,6 +155,32 @@ def read_true_slice(con: Connection, level: int, axis: int, first: int, end: int
     position, areas, true_counts = con.execute(query, [first, end]).fetchnumpy().values()
     _check_whole(level, position, first, end)
     return areas, true_counts
+
+
+def read_true_rows(con: Connection, level: int, axes: int, first: int, end: int) -> dict[str, IntArray]:
+    """Return the areas per axis, `true_count`, `first_child` and `children` of a level's true nodes at some positions. Confidential.
+
+    Args:
+        con: the vault.
+        level: of the nodes.
+        axes: the number of axes whose areas are returned.
+        first: the first position.
+        end: the position after the last one.
+    Raises:
+        StoreError: a node is missing or out of order.
+    """
+    areas = [f"{column} AS area_{axis}" for axis, column in enumerate(_area_columns(con, level, range(axes)))]
+    names = ", ".join(["position", *areas, "true_count", "first_child", "children"])
+    query = f"SELECT {names} FROM true_level_{level} WHERE position >= ? AND position < ?"
+    columns: dict[str, IntArray] = con.execute(query, [first, end]).fetchnumpy()
+    _check_whole(level, columns.pop("position"), first, end)
+    return columns
+
+
+def count_true_nodes(con: Connection, level: int) -> int:
+    """Return how many true nodes a level has. Confidential."""
+    (nodes,) = con.execute(f"SELECT count(*) FROM true_level_{level}").fetchall()[0]
+    return int(nodes)
 
 
 def _check_whole(level: int, position: IntArray, first: int, end: int) -> None:

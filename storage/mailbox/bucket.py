@@ -105,6 +105,12 @@ class S3Place:
             obstore.put(self.store, name, content, mode="create", attributes=attributes, use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
             raise TakenAlready(f"{name} is taken in the mailbox.", field="mailbox") from None
+        except FileNotFoundError:
+            raise StoreError(
+                f"There is no bucket for the mailbox {self.url}.",
+                field="mailbox",
+                hint="Make it, closed to the public, or name another.",
+            ) from None
 
     def _create_of_parts(self, name: str, file: Path) -> None:
         where, made = uuid4().hex, deque[str]()
@@ -143,7 +149,7 @@ class S3Place:
             raise StoreError(
                 f"{name} is not in the mailbox {self.url}.",
                 field="mailbox",
-                hint="See that there is such a bucket. If somebody has emptied it, run `trellis rerun`.",
+                hint="Has somebody emptied it? Run `trellis rerun`.",
             ) from None
         except (PermissionDeniedError, UnauthenticatedError):
             raise StoreError(

@@ -1,0 +1,192 @@
+"""Slices of the vault: a release whose branches are drawn from them is the one that is drawn from the vault."""
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+import storage.counts.slices
+import tasks.noise.slicing
+import tasks.noise.task
+from storage.counts.slices import open_slice
+from storage.counts.vault import vault
+from storage.errors import StoreError
+from storage.mailbox.ciphertext import BLOCK, EncryptedReader
+from storage.mailbox.places import Place, open_place
+from storage.releases.seals import TRUNK
+from tasks.capacity import cores, default_memory
+from tasks.noise.slicing import cut_slices, sliced_truth
+from tasks.noise.truth import Truth, true_counts_below
+from tasks.tree.job import Job
+from tests.support.cases import CASES, Case, case_csv
+from tests.support.making import CUT, make, noise_of_the_cell, quick
+
+
+@dataclass
+class Office:
+    """Draws branches from slices, as workers of a cluster do, and compares each with what the vault says.
+
+    Attributes:
+        place: the mailbox.
+        cache: where a worker keeps the slices.
+        key: of the release.
+        drawn: the levels and branches that were drawn from slices.
+    """
+
+    place: Place
+    cache: Path
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    drawn: list[tuple[int, str]] = field(default_factory=list)
+    lock: Any = field(default_factory=Lock)
+    _draw: Callable[..., Any] = tasks.noise.task.draw
+
+    def draw(self, job: Job, truth: Truth, level: int, branch: str, *how: Any) -> Any:
+        """Draw what is of the trunk from the vault, and everything else from slices."""
+        if branch == TRUNK:
+            return self._draw(job, truth, level, branch, *how)
+        with self.lock:
+            there = set(self.place.list())
+            if not there:
+                with vault(job.record.release.id) as con:
+                    cut_slices(job, con, self.key, self.place.put_new, there)
+        with sliced_truth(job.record, level, branch, self.key, self.place.get, self.cache) as sliced:
+            parents = job.parents(level, branch)
+            both = [true_counts_below(of, job.tree, parents) for of in (truth, sliced)]
+            assert all(np.array_equal(*chunk) for chunk in zip(*both, strict=True))
+            self.drawn.append((level, branch))
+            return self._draw(job, sliced, level, branch, *how)
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """Open a mailbox, with slices of several row groups, and let all branches be drawn from it."""
+    for name in ("mailbox", "cache"):
+        (tmp_path / name).mkdir(mode=0o700)
+    monkeypatch.setattr(storage.counts.slices, "SLICE_ROWS", 8)
+    monkeypatch.setattr(tasks.noise.slicing, "_ROWS", 16)
+    office = Office(open_place(f"file://{tmp_path / 'mailbox'}", patience=1), tmp_path / "cache")
+    monkeypatch.setattr(tasks.noise.task, "draw", office.draw)
+    return office
+
+
+SMALL = {**CUT, "CELL_BYTES": default_memory() // cores() // 10}  # so that branches are cut again
+MADE = [
+    *product(CASES, ["inftda"], [CUT]),
+    *product(["CSV, destination tree"], ["inftda_reconciled", "inftda_lenient", "tda_l2"], [SMALL]),
+]
+
+
+@pytest.mark.parametrize(
+    ("case", "mechanism", "sizes"), MADE, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_slices_answer_as_the_vault_does(
+    case: str, mechanism: str, sizes: dict[str, int], office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slices have the true counts of every branch of every level, and so the published bytes are those of the vault."""
+    with noise_of_the_cell() as sampler:
+        sliced = make(tmp_path / "sliced", quick(CASES[case]), sampler, sizes=sizes, mechanism=mechanism)
+        assert {level for level, _ in office.drawn} >= {len(sliced.case.order)}
+        assert len({branch for _, branch in office.drawn}) > 1
+        assert any("-" in branch for _, branch in office.drawn) == (sizes is SMALL)
+        monkeypatch.setattr(tasks.noise.task, "draw", office._draw)
+        whole = make(tmp_path / "whole", quick(CASES[case]), sampler, sizes=sizes, mechanism=mechanism)
+    assert sliced.tables() == whole.tables()
+
+
+PLANTED = 727_272_727  # a true count that nothing else in a slice has
+
+
+def case_planted(folder: Path) -> Case:
+    """Make the plain case with one true count that can be recognised."""
+    made = quick(case_csv)(folder)
+    trips = (folder / "trips.csv").read_text().splitlines()
+    home, work, _ = trips[1].split(",")
+    (folder / "trips.csv").write_text("\n".join([trips[0], f"{home},{work},{PLANTED}", *trips[2:]]) + "\n")
+    return made
+
+
+@pytest.fixture
+def sliced(office: Office, tmp_path: Path) -> Iterator[tuple[Office, Path]]:
+    """Make a release with a planted count, and yield its office and its mailbox."""
+    with noise_of_the_cell() as sampler:
+        make(tmp_path / "made", case_planted, sampler, sizes=CUT)
+    yield office, tmp_path / "mailbox"
+
+
+def encodings(number: int) -> list[bytes]:
+    """Return how a number may stand in a file."""
+    return [number.to_bytes(8, "little"), number.to_bytes(8, "big"), str(number).encode(), f"{number:x}".encode()]
+
+
+def test_a_mailbox_tells_no_count_and_no_size(sliced: tuple[Office, Path], tmp_path: Path) -> None:
+    """No file of the mailbox holds the planted count or the key, and each has a power of two of bytes; one that is read has it."""
+    office, mailbox = sliced
+    files = [path for path in mailbox.rglob("*") if path.is_file()]
+    sizes = {path.stat().st_size for path in files}
+    assert files
+    assert all(size >= BLOCK and size.bit_count() == 1 for size in sizes)
+    for path in files:
+        content = path.read_bytes()
+        assert not any(text in content for text in (*encodings(PLANTED), office.key, office.key.hex().encode()))
+        assert b"PAR1" not in content
+    found = False
+    for name in office.place.list():
+        with EncryptedReader(mailbox / name, office.key, name) as reader, pq.ParquetFile(reader) as file:
+            found |= PLANTED in file.read().column("true_count").to_pylist()
+    assert found
+
+
+def test_an_altered_slice_is_refused(sliced: tuple[Office, Path], tmp_path: Path) -> None:
+    """A slice of which one bit, its name, its end or its key is another cannot be opened, or stops where it is read."""
+    office, mailbox = sliced
+    names = office.place.list()
+    name, other = (next(name for name in names if f"level_{level}_b00" in name) for level in (6, 5))
+
+    def read(path: Path, key: bytes, of: str) -> None:
+        with open_slice(path, key, of) as opened:
+            opened.counts(0, opened.first, opened.first + opened.file.metadata.num_rows)
+            opened.nodes([0, 0], [100, 100])
+
+    read(mailbox / name, office.key, name)
+    fake = tmp_path / "fake"
+    content = (mailbox / name).read_bytes()
+    for at in (0, 11, 12, len(content) // 2, len(content) - 17, len(content) - 1):
+        fake.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(StoreError, match="is not what home has put"):
+            read(fake, office.key, name)
+    for length in (0, BLOCK // 2, len(content) // 2):
+        fake.write_bytes(content[:length])
+        with pytest.raises(StoreError, match="is not what home has put"):
+            read(fake, office.key, name)
+    fake.write_bytes(content * 2)
+    with pytest.raises(StoreError, match="is not what home has put"):
+        read(fake, office.key, name)
+    shutil.copy(mailbox / other, fake)
+    with pytest.raises(StoreError, match="is not what home has put"):
+        read(fake, office.key, name)
+    with pytest.raises(StoreError, match="is not what home has put"):
+        read(mailbox / name, secrets.token_bytes(32), name)
+
+
+def test_an_altered_slice_stops_a_draw(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A release whose slices were altered fails with an error that names the mailbox, and publishes nothing."""
+    put = office.place.put_new
+
+    def altered(name: str, file: Path) -> None:
+        content = bytearray(file.read_bytes())
+        content[BLOCK // 2] ^= 1
+        file.write_bytes(content)
+        put(name, file)
+
+    monkeypatch.setattr(type(office.place), "put_new", lambda _, name, file: altered(name, file))
+    with noise_of_the_cell() as sampler, pytest.raises(StoreError, match="is not what home has put"):
+        make(tmp_path / "made", quick(case_csv), sampler, sizes=CUT)
+    assert not list((tmp_path / "made").rglob("manifest.json"))

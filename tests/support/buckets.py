@@ -1,0 +1,162 @@
+"""Real servers of buckets on this machine, and a proxy that makes of one a server that overwrites."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "trellis-tests", "AWS_SECRET_ACCESS_KEY": "of-no-value-elsewhere"}
+REGION = "us-east-1"
+BUCKET = "trellis"
+
+_STARTS_WITHIN = 60.0  # seconds
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of buckets.
+
+    Attributes:
+        endpoint: its address.
+        folder: where its data is; nothing is there where they are in memory.
+    """
+
+    endpoint: str
+    folder: Path
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports at which nobody listens, each with the one 10,000 above it, which SeaweedFS takes too."""
+    found: list[int] = []
+    while len(found) < count:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+            if port + 10_000 < 2**16 and port not in found:
+                with suppress(OSError):
+                    other.bind(("127.0.0.1", port + 10_000))
+                    found.append(port)
+    return found
+
+
+@contextmanager
+def seaweedfs(folder: Path) -> Iterator[Server]:
+    """Run SeaweedFS with one bucket, in a folder that is made."""
+    (folder / "data").mkdir(parents=True)
+    master, volume, filer, s3 = free_ports(4)
+    command = [
+        *(_program("weed"), "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
+        *("-s3", "-volume.max=50", "-master.volumeSizeLimitMB=64", "-master.telemetry=false", "-s3.port.iceberg=0"),
+        *("-s3.port.lance=0", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"),
+        *(f"-s3.port={s3}", f"-filer.localSocket={folder / 'filer.sock'}", f"-s3.localSocket={folder / 's3.sock'}"),
+    ]
+    environment = os.environ | CREDENTIALS  # they are what the server knows, and all that it lets in
+    with _run(command, folder / "log", environment), _made(f"http://127.0.0.1:{s3}") as endpoint:
+        yield Server(endpoint, folder / "data")
+
+
+@contextmanager
+def moto(folder: Path) -> Iterator[Server]:
+    """Run moto, which keeps its one bucket in memory, with its log in a folder that is made."""
+    folder.mkdir(parents=True)
+    (port,) = free_ports(1)
+    command = [_program("moto_server"), "-H", "127.0.0.1", "-p", str(port)]
+    with _run(command, folder / "log", dict(os.environ)), _made(f"http://127.0.0.1:{port}") as endpoint:
+        yield Server(endpoint, folder)
+
+
+@contextmanager
+def overwriting(server: Server) -> Iterator[Server]:
+    """Run a proxy that takes the condition off each request, before a server that checks no signature.
+
+    So do servers that do not know conditions.
+    """
+    host, _, port = server.endpoint.removeprefix("http://").partition(":")
+
+    class Proxy(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "if-none-match"}
+            there = HTTPConnection(host, int(port))
+            there.request(self.command, self.path, body, headers)
+            answer = there.getresponse()
+            content = answer.read()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in {"content-length", "transfer-encoding", "connection", "date", "server"}:
+                    self.send_header(name, value)
+            self.send_header("Content-Length", answer.getheader("Content-Length") or str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+            there.close()
+
+        do_GET = do_PUT = do_DELETE = do_HEAD = do_POST = pass_on  # noqa: N815 (names that the library asks for)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        proxy.daemon_threads = True
+        thread = threading.Thread(target=proxy.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield Server(f"http://127.0.0.1:{proxy.server_address[1]}", server.folder)
+        finally:
+            proxy.shutdown()
+            thread.join()
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    assert found, f"{name} is not installed"
+    return found
+
+
+@contextmanager
+def _run(command: list[str], log: Path, environment: dict[str, str]) -> Iterator[None]:
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file, env=environment, cwd=log.parent)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def _made(endpoint: str) -> Iterator[str]:
+    """Wait until a server answers, and make its bucket."""
+    import boto3
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    options = Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1})
+    credentials = {key.lower(): value for key, value in CREDENTIALS.items()}
+    client = boto3.client("s3", endpoint_url=endpoint, region_name=REGION, config=options, **credentials)
+    deadline = time.monotonic() + _STARTS_WITHIN
+    while True:
+        try:
+            client.create_bucket(Bucket=BUCKET)
+            client.put_object(Bucket=BUCKET, Key="begun", Body=b"")
+            client.delete_object(Bucket=BUCKET, Key="begun")
+            break
+        except (BotoCoreError, ClientError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.3)
+    yield endpoint
