@@ -17,6 +17,7 @@ from storage.ledger.events import advance, note, read_books
 from storage.machine.claims import shard_folder
 from storage.machine.home import subfolder
 from storage.machine.locks import held, holder_of, sweep_locks
+from storage.mailbox.keys import forget_key, list_keys
 from storage.record import Record, load_record
 from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, state_of
 
@@ -78,7 +79,11 @@ def close_the_books(release: Release) -> bool:
 
 
 def remove_what_is_not_kept(release: Release) -> None:
-    """Delete the vault and the noisy counts of a published release unless its spec keeps them, and what its passes left."""
+    """Delete the vault and the noisy counts of a published release unless its spec keeps them, and what its passes left.
+
+    Nobody can read its slices from then on, wherever they are.
+    """
+    forget_key(release.id)
     if not release.terms.keep_vault:
         remove_vault(release.id)
     with store() as con:
@@ -130,6 +135,7 @@ def forget_release(release_id: str) -> EndedRelease:
                 hint=f"`trellis abandon {release_id}` ends it for good.",
             )
         deleted = []
+        forget_key(release_id)
         if vault_path(release_id).exists():
             with transaction(con):
                 note(con, "vault deleted", release_id)
@@ -183,21 +189,22 @@ def _partial_folder(release: Release) -> Path:
 
 
 def sweep_orphans() -> None:
-    """Delete the vaults and codebooks that releases and rehearsals left when they were killed before they were reserved.
+    """Delete the vaults, keys and codebooks that releases and rehearsals left when they were killed before they were reserved.
 
     An empty folder of shards stays, since a run that is about to begin may have claimed it.
     """
     begun = {Path(folder).name for folder, _, files in os.walk(subfolder("shards")) if files}
     with store() as con:
-        for release_id in sorted(begun.union(list_vaults())):
+        for release_id in sorted(begun.union(list_vaults(), list_keys())):
             if state_of(con, release_id) in {None, "refused"} and holder_of(release_id) is None:
                 remove_all(release_id)
     sweep_locks()
 
 
 def remove_all(release_id: str) -> None:
-    """Delete the vault and the shards of a release that was never reserved."""
+    """Delete the vault, the key and the shards of a release that was never reserved."""
     remove_vault(release_id)
+    forget_key(release_id)
     shutil.rmtree(shard_folder(release_id), ignore_errors=True)
 
 

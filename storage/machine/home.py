@@ -1,6 +1,8 @@
-"""Where things are: one folder, readable by its owner alone."""
+"""Where things are: one folder, on a disk of this machine, readable by its owner alone."""
 
 import os
+import re
+from functools import lru_cache
 from pathlib import Path
 
 from storage.errors import StoreError, disk_fault
@@ -9,6 +11,15 @@ from storage.errors import StoreError, disk_fault
 STORE = "store.duckdb"  # the ledger, the releases and their seals
 SHARDS = "shards"  # noisy and released counts, a folder for each release
 VAULTS = "vault"  # true counts, a file for each release
+
+_MOUNTS = Path("/proc/self/mountinfo")  # where Linux lists what is mounted; other systems have no such file
+
+# File systems that several machines can have at once. The locks of DuckDB and of releases need not hold across machines, and two
+# machines that write one ledger ruin it.
+_NETWORK = re.compile(r"nfs.*|cifs|smb.*|lustre|ceph|9p|afs|beegfs.*|gfs2|gpfs|ocfs2|orangefs|pvfs2|wekafs")
+# What a program serves (`fuse.<program>`) may come from anywhere. These show folders of this machine; containers without root
+# have their own files on the first of them. Others have theirs on `overlay` or `virtiofs`, which are of one machine too.
+_LOCAL_PROGRAMS = frozenset({"fuse-overlayfs", "bindfs", "cryfs", "encfs", "gocryptfs", "mergerfs", "ntfs-3g"})
 
 
 def place_of_home() -> Path:
@@ -23,7 +34,7 @@ def home() -> Path:
     has charged.
 
     Raises:
-        StoreError: the folder cannot be created or written, or other users can read it.
+        StoreError: the folder cannot be created or written, other users can read it, or other machines can write it.
     """
     folder = place_of_home()
     try:
@@ -53,7 +64,42 @@ def home() -> Path:
             field="TRELLIS_HOME",
             hint=f"Run `chmod 700 {folder}`, or set TRELLIS_HOME to another folder.",
         )
+    _check_local(folder)
     return folder
+
+
+@lru_cache(maxsize=8)
+def _check_local(folder: Path) -> None:
+    """Refuse a folder whose store is on a network file system; a process looks once."""
+    try:
+        mounts = _MOUNTS.read_text(errors="surrogateescape")
+    except OSError:
+        return
+    kind = network_file_system((folder / STORE).resolve(), mounts)
+    if kind:
+        raise StoreError(
+            f"TRELLIS_HOME={folder} is on a network file system ({kind}), which other machines can write too.",
+            field="TRELLIS_HOME",
+            hint="Put it on a disk of this machine; in a container, on a volume. A cluster's workers need no TRELLIS_HOME.",
+        )
+
+
+def network_file_system(path: Path, mounts: str) -> str:
+    """Return the kind of the file system that a path is on, if other machines can have it too; otherwise an empty text.
+
+    Args:
+        path: without links.
+        mounts: what Linux lists in `/proc/self/mountinfo`.
+    """
+    longest, kind = -1, ""
+    for line in mounts.splitlines():
+        mounted, _, of_kind = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), mounted.split(" ")[4])
+        if path.is_relative_to(point) and len(point) >= longest:  # what is mounted last hides what is below it
+            longest, kind = len(point), of_kind.split(" ")[0]
+    program = kind.removeprefix("fuse.")
+    is_served = program != kind and program not in _LOCAL_PROGRAMS
+    return kind if is_served or _NETWORK.fullmatch(kind) else ""
 
 
 def subfolder(name: str) -> Path:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import TypeVar
 from uuid import uuid4
 
@@ -147,7 +148,7 @@ def _refused(message: str, hint: str) -> StoreError:
 
 def _copied(file: Path, folder: Path) -> Path:
     """Copy a file to a name of this writer's own, forced to disk; leave nothing there if that fails."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _make(folder)
     partial = folder / f".{uuid4().hex}{_PARTIAL}"
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -160,6 +161,13 @@ def _copied(file: Path, folder: Path) -> Path:
             partial.unlink()
         raise
     return partial
+
+
+def _make(folder: Path) -> None:
+    """Make a folder and those above it, closed to others, which `mkdir(parents=True)` does not see to."""
+    if not folder.is_dir():
+        _make(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _link(partial: Path, path: Path, name: str) -> None:
@@ -193,10 +201,9 @@ def _fetch(path: Path, file: Path) -> None:
 
 def _is_there(path: Path) -> bool:
     try:
-        path.stat()
+        return S_ISREG(path.stat().st_mode)
     except FileNotFoundError:
         return False
-    return True
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -4,22 +4,23 @@ Home keeps the wrapped key in a file of its own, since DuckDB leaves deleted row
 has forgotten every slice of the release, copies in old versions of a bucket included.
 """
 
+import hmac
 import os
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
-
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes, hmac
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from storage.errors import StoreError
 from storage.machine.home import place_of_home, subfolder
 
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 KEYS = "keys"  # in TRELLIS_HOME, a file for each release that a cluster works on
 
-_KEY_BYTES, _NONCE_BYTES, _TAG_BYTES = 32, 12, 16
+_KEY_BYTES, _NONCE_BYTES = 32, 12
 _WRAPS, _PROVES, _NAMES = b"trellis wraps keys", b"trellis proves a key", b"trellis names a key"
 
 
@@ -42,7 +43,7 @@ def wrapped_key(release_id: str, mailbox_key: bytes) -> str:
     path = subfolder(KEYS) / f"{release_id}.key"
     if not path.exists():
         nonce = secrets.token_bytes(_NONCE_BYTES)
-        drawn = AESGCM.generate_key(bit_length=8 * _KEY_BYTES)
+        drawn = secrets.token_bytes(_KEY_BYTES)
         _create(path, nonce + _wrapping(mailbox_key).encrypt(nonce, drawn, release_id.encode()))
     return path.read_bytes().hex()
 
@@ -57,6 +58,8 @@ def unwrapped_key(wrapped: str, release_id: str, mailbox_key: bytes) -> bytes:
     Raises:
         StoreError: it was altered, or wrapped by another key of the mailbox.
     """
+    from cryptography.exceptions import InvalidTag
+
     try:
         content = bytes.fromhex(wrapped)
         return _wrapping(mailbox_key).decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], release_id.encode())
@@ -108,14 +111,14 @@ def _path(release_id: str) -> Path:
     return place_of_home() / KEYS / f"{release_id}.key"
 
 
-def _wrapping(mailbox_key: bytes) -> AESGCM:
+def _wrapping(mailbox_key: bytes) -> "AESGCM":
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # most commands need no key: they begin sooner
+
     return AESGCM(bytes.fromhex(_mac(mailbox_key, _WRAPS)))
 
 
 def _mac(key: bytes, text: bytes) -> str:
-    code = hmac.HMAC(key, hashes.SHA256())
-    code.update(text)
-    return code.finalize().hex()
+    return hmac.digest(key, text, "sha256").hex()
 
 
 def _create(path: Path, content: bytes) -> None:

@@ -2,7 +2,7 @@
 
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -16,11 +16,15 @@ import pytest
 import storage.counts.slices
 import tasks.noise.slicing
 import tasks.noise.task
+from flows.execution.ending import abandon_release
 from storage.counts.slices import open_slice
 from storage.counts.vault import vault
+from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.mailbox.ciphertext import BLOCK, EncryptedReader
+from storage.mailbox.keys import list_keys, release_key
 from storage.mailbox.places import Place, open_place
+from storage.releases.register import set_state
 from storage.releases.seals import TRUNK
 from tasks.capacity import cores, default_memory
 from tasks.noise.slicing import cut_slices, sliced_truth
@@ -37,13 +41,15 @@ class Office:
     Attributes:
         place: the mailbox.
         cache: where a worker keeps the slices.
-        key: of the release.
+        mailbox_key: of the mailbox.
+        key: of the release; empty before its trunk is cut.
         drawn: the levels and branches that were drawn from slices.
     """
 
     place: Place
     cache: Path
-    key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    mailbox_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    key: bytes = b""
     drawn: list[tuple[int, str]] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
     _draw: Callable[..., Any] = tasks.noise.task.draw
@@ -53,8 +59,9 @@ class Office:
         if branch == TRUNK:
             return self._draw(job, truth, level, branch, *how)
         with self.lock:
-            there = set(self.place.list())
+            there = set(self.place.list(f"{job.record.release.id}/slices/"))
             if not there:
+                self.key = release_key(job.record.release.id, self.mailbox_key)
                 with vault(job.record.release.id) as con:
                     cut_slices(job, con, self.key, self.place.put_new, there)
         with sliced_truth(job.record, level, branch, self.key, self.place.get, self.cache) as sliced:
@@ -99,6 +106,8 @@ def test_slices_answer_as_the_vault_does(
         monkeypatch.setattr(tasks.noise.task, "draw", office._draw)
         whole = make(tmp_path / "whole", quick(CASES[case]), sampler, sizes=sizes, mechanism=mechanism)
     assert sliced.tables() == whole.tables()
+    assert office.key
+    assert list((sliced.home / "keys").iterdir()) == []  # once it is published nobody can read its slices
 
 
 PLANTED = 727_272_727  # a true count that nothing else in a slice has
@@ -114,11 +123,11 @@ def case_planted(folder: Path) -> Case:
 
 
 @pytest.fixture
-def sliced(office: Office, tmp_path: Path) -> Iterator[tuple[Office, Path]]:
-    """Make a release with a planted count, and yield its office and its mailbox."""
+def sliced(office: Office, tmp_path: Path) -> tuple[Office, Path]:
+    """Make a release with a planted count, and return its office and its mailbox."""
     with noise_of_the_cell() as sampler:
         make(tmp_path / "made", case_planted, sampler, sizes=CUT)
-    yield office, tmp_path / "mailbox"
+    return office, tmp_path / "mailbox"
 
 
 def encodings(number: int) -> list[bytes]:
@@ -177,7 +186,7 @@ def test_an_altered_slice_is_refused(sliced: tuple[Office, Path], tmp_path: Path
 
 
 def test_an_altered_slice_stops_a_draw(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A release whose slices were altered fails with an error that names the mailbox, and publishes nothing."""
+    """A release whose slices were altered fails with an error that names the mailbox; once it is abandoned its key is gone."""
     put = office.place.put_new
 
     def altered(name: str, file: Path) -> None:
@@ -190,3 +199,10 @@ def test_an_altered_slice_stops_a_draw(office: Office, tmp_path: Path, monkeypat
     with noise_of_the_cell() as sampler, pytest.raises(StoreError, match="is not what home has put"):
         make(tmp_path / "made", quick(case_csv), sampler, sizes=CUT)
     assert not list((tmp_path / "made").rglob("manifest.json"))
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "made" / "home"))
+    (release_id,) = list_keys()
+    assert release_key(release_id, office.mailbox_key) == office.key
+    with store() as con, transaction(con):
+        set_state(con, release_id, "failed")
+    abandon_release(release_id)
+    assert list_keys() == []

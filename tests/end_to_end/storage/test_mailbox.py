@@ -1,0 +1,234 @@
+"""Mailboxes on real servers and on a disk: a name is given once, whoever asks for it, and no fault gives it twice."""
+
+import multiprocessing
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import storage.mailbox.bucket
+from storage.errors import StoreError, TakenAlready
+from storage.mailbox.ciphertext import BLOCK, EncryptedReader, EncryptedWriter
+from storage.mailbox.places import Place, S3Keys, open_place
+from storage.mailbox.probe import enter_probe, judge_probe, new_nonce
+from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, overwriting, seaweedfs
+
+WRITERS, NAMES = 8, 20
+
+SERVERS: dict[str, Callable[[Path], Any]] = {"seaweedfs": seaweedfs, "moto": moto}
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+    """Run each server that is asked for once, and let this process have its credentials."""
+    folder, running = tmp_path_factory.mktemp("servers"), dict[str, Server]()
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        for key, value in CREDENTIALS.items():
+            patch.setenv(key, value)
+
+        def run(name: str) -> Server:
+            if name not in running:
+                running[name] = stack.enter_context(SERVERS[name](folder / name))
+            return running[name]
+
+        yield run
+
+
+@pytest.fixture(params=["folder", *SERVERS])
+def url(
+    request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, S3Keys]:
+    """Return an empty mailbox of each kind."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    if request.param == "folder":
+        (tmp_path / "mailbox").mkdir(mode=0o700)
+        return f"file://{tmp_path / 'mailbox'}", S3Keys()
+    keys = S3Keys(endpoint=servers(request.param).endpoint, region=REGION)
+    return f"s3://{BUCKET}/{secrets.token_hex(4)}", keys
+
+
+@pytest.fixture
+def place(url: tuple[str, S3Keys]) -> Place:
+    """Open it."""
+    return open_place(*url, patience=1)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[bytes], Path]:
+    """Return what writes a file."""
+
+    def write(content: bytes) -> Path:
+        path = tmp_path / secrets.token_hex(4)
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+def race(url: str, keys: S3Keys, folder: Path, who: int, names: list[str]) -> list[str]:
+    """Put a file of one writer's own under each of some names; return those under which that succeeded."""
+    place, mine = open_place(url, keys, patience=1), []
+    file = folder / f"of-{who}"
+    file.write_text(str(who))
+    for name in names:
+        try:
+            place.put_new(name, file)
+        except TakenAlready:
+            continue
+        mine.append(name)
+    return mine
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_of_many_writers_one_succeeds(url: tuple[str, S3Keys], kind: str, tmp_path: Path) -> None:
+    """Of eight writers that race for twenty names each name goes to one, and what lies there is that one's."""
+    names = [f"one/of-{number:02d}" for number in range(NAMES)]
+    spawn = multiprocessing.get_context("spawn")
+    workers = WRITERS if kind == "threads" else 2
+    pool = ThreadPoolExecutor(workers) if kind == "threads" else ProcessPoolExecutor(workers, spawn)
+    with pool:
+        racing = [pool.submit(race, *url, tmp_path, who, names) for who in range(workers)]
+        won = [future.result() for future in racing]
+    assert sorted(name for of in won for name in of) == names
+    place = open_place(*url, patience=1)
+    assert list(place.list()) == names
+    for who, of in enumerate(won):
+        for name in of:
+            place.get(name, tmp_path / "got")
+            assert (tmp_path / "got").read_text() == str(who)
+
+
+def test_a_name_is_put_listed_read_and_deleted(place: Place, file: Callable[[bytes], Path], tmp_path: Path) -> None:
+    """What is put comes back; a taken name stays as it is; a name that is deleted is free again; others stay."""
+    assert list(place.list()) == []
+    place.put_new("one/a", file(b"first"))
+    place.put_new("one/ab/c", file(b""))
+    place.put_new("two", file(b"2"))
+    with pytest.raises(TakenAlready, match="one/a is taken"):
+        place.put_new("one/a", file(b"second"))
+    place.get("one/a", tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == b"first"
+    place.get("one/ab/c", tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == b""
+    assert list(place.list()) == ["one/a", "one/ab/c", "two"]
+    assert list(place.list("one/a")) == ["one/a", "one/ab/c"]
+    assert list(place.list("one/ab/")) == ["one/ab/c"]
+    assert (place.exists("one/a"), place.exists("one/b"), place.exists("one/ab")) == (True, False, False)
+    place.delete("one/a")
+    place.delete("one/a")
+    assert not place.exists("one/a")
+    place.put_new("one/a", file(b"again"))
+    place.clear("one")
+    place.clear("one")
+    assert list(place.list()) == ["two"]
+    with pytest.raises(StoreError, match="one/a is not in the mailbox"):
+        place.get("one/a", tmp_path / "missing")
+    assert not (tmp_path / "missing").exists()
+    for name in ("", "/a", "a//b", "../a", "a/.b", "a\nb"):
+        with pytest.raises(ValueError, match="A name in a mailbox"):
+            place.put_new(name, file(b""))
+
+
+def test_large_files_go_in_parts(
+    place: Place, file: Callable[[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of several parts comes back whole, is not overwritten by another, and leaves nothing when it is deleted."""
+    monkeypatch.setattr(storage.mailbox.bucket, "_PART", 2**20)
+    content = os.urandom(3 * 2**20 + 17)
+    place.put_new("one/large", file(content))
+    for other in (os.urandom(2**21), b"small"):
+        with pytest.raises(TakenAlready):
+            place.put_new("one/large", file(other))
+    place.get("one/large", tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == content
+    assert list(place.list()) == ["one/large"]
+    place.delete("one/large")
+    assert left(place) == []
+    place.put_new("one/large", file(content))
+    place.clear("one")
+    assert left(place) == []
+
+
+def left(place: Any) -> list[str]:
+    """Return all that a mailbox holds, hidden files too."""
+    if hasattr(place, "folder"):
+        return [str(path) for path in place.folder.rglob("*") if path.is_file()]
+    return list(place._all(""))
+
+
+def test_a_probe_has_one_winner(url: tuple[str, S3Keys], place: Place) -> None:
+    """Of processes that enter a probe one succeeds; the judge is content, and leaves nothing behind."""
+    nonce = new_nonce()
+    with ThreadPoolExecutor(4) as pool:
+        entered = list(pool.map(lambda _: enter_probe(open_place(*url), nonce), range(4)))
+    judge_probe(place, nonce, entered)
+    assert list(place.list()) == []
+    nonce = new_nonce()
+    entered = [enter_probe(place, nonce)]
+    place.delete(f"probes/{nonce}")
+    with pytest.raises(StoreError, match="do not see the same mailbox"):
+        judge_probe(place, nonce, [*entered, False])
+    with pytest.raises(ValueError, match="two processes"):
+        judge_probe(place, nonce, [True])
+
+
+def test_a_server_that_overwrites_is_found(servers: Callable[[str], Server]) -> None:
+    """A server that ignores the condition of a write lets every process succeed, and the judge says so."""
+    with overwriting(servers("moto")) as server:
+        place = open_place(f"s3://{BUCKET}/probed", S3Keys(endpoint=server.endpoint, region=REGION))
+        nonce = new_nonce()
+        with ThreadPoolExecutor(4) as pool:
+            entered = list(pool.map(lambda _: enter_probe(place, nonce), range(4)))
+        assert entered == [True] * 4
+        with pytest.raises(StoreError, match="This storage overwrites: 4 machines"):
+            judge_probe(place, nonce, entered)
+        assert list(place.list()) == []
+
+
+def test_what_a_server_refuses_is_told_without_its_words(
+    servers: Callable[[str], Server], file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wrong credentials, a bucket that is missing, and a server that is gone are errors of the mailbox, without the server's text."""
+    there = servers("seaweedfs")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sentinel-of-a-secret")
+    place = open_place(f"s3://{BUCKET}/x", S3Keys(endpoint=there.endpoint, region=REGION))
+    with pytest.raises(StoreError, match="refuses the credentials") as refusal:
+        place.put_new("a", file(b""))
+    assert "sentinel" not in str(refusal.value) + refusal.value.hint
+    assert refusal.value.__cause__ is None
+    place = open_place("s3://no-such-bucket/x", S3Keys(endpoint=servers("moto").endpoint, region=REGION))
+    with pytest.raises(StoreError, match="There is no bucket"):
+        place.put_new("a", file(b""))
+    monkeypatch.setattr(storage.mailbox.bucket, "_RETRY", {"max_retries": 1})
+    place = open_place(f"s3://{BUCKET}/x", S3Keys(endpoint="http://127.0.0.1:9", region=REGION))
+    with pytest.raises(StoreError, match="does not do what it is asked"):
+        place.exists("a")
+
+
+def test_a_servers_disk_tells_nothing(servers: Callable[[str], Server], tmp_path: Path) -> None:
+    """What is encrypted stands nowhere on the disk of the server in clear; what is put in clear does, so the search would find it."""
+    server = servers("seaweedfs")
+    place = open_place(f"s3://{BUCKET}/disk", S3Keys(endpoint=server.endpoint, region=REGION))
+    planted, open_text, key = (secrets.token_bytes(24) for _ in range(3))
+    key += secrets.token_bytes(8)
+    encrypted, clear = tmp_path / "encrypted", tmp_path / "clear"
+    with encrypted.open("wb") as target:
+        writer = EncryptedWriter(target, key, "one")
+        writer.write(planted * 5000)
+        writer.finish()
+    clear.write_bytes(open_text)
+    place.put_new("one", encrypted)
+    place.put_new("two", clear)
+    place.get("one", tmp_path / "got")
+    with EncryptedReader(tmp_path / "got", key, "one") as reader:
+        assert reader.read() == planted * 5000
+    assert (tmp_path / "got").stat().st_size == 2 * BLOCK
+    disk = b"\0".join(path.read_bytes() for path in server.folder.rglob("*") if path.is_file())
+    assert open_text in disk
+    assert planted not in disk
+    assert key not in disk

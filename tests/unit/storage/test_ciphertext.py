@@ -1,0 +1,143 @@
+"""Keys of releases, and files of ciphertext: what comes back, what does not open, and what a size tells."""
+
+import secrets
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from storage.errors import StoreError
+from storage.machine.home import home
+from storage.mailbox import ciphertext
+from storage.mailbox.ciphertext import BLOCK, EncryptedReader, EncryptedWriter
+from storage.mailbox.keys import (
+    forget_key,
+    key_name,
+    list_keys,
+    proof_of_key,
+    proves_key,
+    release_key,
+    unwrapped_key,
+    wrapped_key,
+)
+
+KEY = bytes(range(32))
+ROOM = ciphertext._ROOM
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a TRELLIS_HOME of its own."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+
+
+def write(path: Path, parts: list[bytes], key: bytes = KEY, name: str = "one") -> None:
+    """Write a file of ciphertext."""
+    with path.open("wb") as file:
+        writer = EncryptedWriter(file, key, name)
+        for part in parts:
+            assert writer.write(part) == len(part)
+        writer.finish()
+
+
+LENGTHS = st.one_of(st.integers(0, 300), *(st.integers(n * ROOM - 20, n * ROOM + 20) for n in (1, 2, 3, 4, 6)))
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    length=LENGTHS, cuts=st.lists(st.integers(0, 7 * ROOM), max_size=4), begin=st.integers(0, 7 * ROOM), size=LENGTHS
+)
+def test_what_is_written_comes_back(tmp_path: Path, length: int, cuts: list[int], begin: int, size: int) -> None:
+    """Whatever the parts in which it is written, the whole and every stretch come back, and the size is the least power of two."""
+    content = secrets.token_bytes(max(0, length))
+    ends = sorted({0, len(content), *(cut for cut in cuts if cut < len(content))})
+    path = tmp_path / "file"
+    write(path, [content[one:other] for one, other in pairwise(ends)])
+    blocks = -(-(len(content) + 8) // ROOM)
+    assert path.stat().st_size == BLOCK * 2 ** (blocks - 1).bit_length()
+    with EncryptedReader(path, KEY, "one") as reader:
+        assert reader.read() == content
+        assert reader.tell() == len(content)
+        reader.seek(begin)
+        assert reader.read(max(0, size)) == content[begin : begin + max(0, size)]
+
+
+def test_no_block_is_written_twice_alike(tmp_path: Path) -> None:
+    """The same content makes other bytes each time, in every block, the blocks of padding too."""
+    for name in ("a", "b"):
+        write(tmp_path / name, [b"\0" * (4 * ROOM)])
+    blocks = [
+        content[at : at + BLOCK]
+        for content in ((tmp_path / name).read_bytes() for name in ("a", "b"))
+        for at in range(0, len(content), BLOCK)
+    ]
+    assert len(set(blocks)) == len(blocks) == 16
+
+
+def test_blocks_cannot_change_places(tmp_path: Path) -> None:
+    """A file whose blocks are exchanged, repeated or taken from another file under the same key is refused."""
+    write(tmp_path / "file", [secrets.token_bytes(3 * ROOM)])
+    write(tmp_path / "other", [secrets.token_bytes(3 * ROOM)], name="other")
+    content, other = (tmp_path / "file").read_bytes(), (tmp_path / "other").read_bytes()
+    blocks, others = ([of[at : at + BLOCK] for at in range(0, len(of), BLOCK)] for of in (content, other))
+    for fake in (
+        [blocks[1], blocks[0], *blocks[2:]],
+        [blocks[0], blocks[0], *blocks[2:]],
+        [others[0], *blocks[1:]],
+        [*blocks, *blocks],
+        blocks[:2],
+        blocks[3:],
+        [],
+    ):
+        (tmp_path / "fake").write_bytes(b"".join(fake))
+        with (
+            pytest.raises(StoreError, match="is not what home has put"),
+            EncryptedReader(tmp_path / "fake", KEY, "one") as reader,
+        ):
+            reader.read()
+
+
+def test_a_release_keeps_its_key_until_it_is_forgotten() -> None:
+    """A key is drawn once, is in no file in clear, is closed to others, and another is drawn once it is forgotten."""
+    mailbox_key = secrets.token_bytes(32)
+    assert list_keys() == []
+    key = release_key("one", mailbox_key)
+    assert (len(key), release_key("one", mailbox_key)) == (32, key)
+    assert release_key("two", mailbox_key) != key
+    assert list_keys() == ["one", "two"]
+    files = [path for path in home().rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o077 for path in files} == {0}
+    assert not any(text in path.read_bytes() for path in files for text in (key, key.hex().encode(), mailbox_key))
+    assert (forget_key("one"), forget_key("one"), list_keys()) == (True, False, ["two"])
+    assert release_key("one", mailbox_key) != key
+
+
+def test_a_wrapped_key_opens_for_its_release_alone() -> None:
+    """A wrapped key does not open for another release, with another key, or altered; the error says what to do."""
+    mailbox_key = secrets.token_bytes(32)
+    wrapped = wrapped_key("one", mailbox_key)
+    assert unwrapped_key(wrapped, "one", mailbox_key) == release_key("one", mailbox_key)
+    altered = wrapped[:-1] + ("0" if wrapped[-1] != "0" else "1")
+    for text, release, key in (
+        (wrapped, "two", mailbox_key),
+        (wrapped, "one", secrets.token_bytes(32)),
+        (altered, "one", mailbox_key),
+        ("", "one", mailbox_key),
+        ("no hex", "one", mailbox_key),
+    ):
+        with pytest.raises(StoreError, match="does not open") as refusal:
+            unwrapped_key(text, release, key)
+        assert "threads" in refusal.value.hint
+
+
+def test_a_key_is_proved_without_being_told() -> None:
+    """A proof holds for its key and its nonce alone; it and the name of a key do not show the key."""
+    key, nonce = secrets.token_bytes(32), secrets.token_bytes(16)
+    proof = proof_of_key(key, nonce)
+    assert proves_key(key, nonce, proof)
+    assert not proves_key(secrets.token_bytes(32), nonce, proof)
+    assert not proves_key(key, secrets.token_bytes(16), proof)
+    assert key.hex() not in proof
+    assert key_name(key) not in {proof, key.hex()[:16], key_name(secrets.token_bytes(32))}

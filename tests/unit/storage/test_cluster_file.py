@@ -1,0 +1,167 @@
+"""The cluster file of a machine: its keys, its files, who may read them, and until when its certificates hold."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+from cryptography.x509.oid import NameOID
+
+from storage.errors import SpecError
+from storage.mailbox.cluster_file import CLUSTER, ClusterFile, read_cluster_file
+
+KEYS = {
+    "scheduler": "tls://10.0.0.5:8786",
+    "ca": "ca.pem",
+    "certificate": "home.pem",
+    "private_key": "home.key",
+    "mailbox": "s3://trellis-work/prod",
+    "s3": {"endpoint": "https://minio.example", "region": "eu-south-1"},
+    "key": "secret/mailbox.key",
+    "memory_per_worker": "4GB",
+    "lost_after": "60s",
+}
+
+
+def certificate(begins: timedelta, ends: timedelta) -> bytes:
+    """Return a certificate, signed by itself, that holds from and until so long from now."""
+    key, name = generate_private_key(SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trellis")])
+    now = datetime.now(UTC)
+    made = x509.CertificateBuilder(name, name, key.public_key(), 7, now + begins, now + ends)
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Return what writes a cluster file with its files, with some keys changed, or left out where they are None."""
+    (tmp_path / "secret").mkdir()
+    for name in ("ca.pem", "home.pem"):
+        (tmp_path / name).write_bytes(certificate(timedelta(days=-1), timedelta(days=90)))
+    for name, content in {"home.key": b"private", "secret/mailbox.key": bytes(range(32))}.items():
+        (tmp_path / name).write_bytes(content)
+        (tmp_path / name).chmod(0o600)
+
+    def written(**changes: Any) -> Path:
+        keys = {key: value for key, value in {**KEYS, **changes}.items() if value is not None}
+        path = tmp_path / "cluster.yaml"
+        path.write_text(yaml.safe_dump(keys))
+        path.chmod(0o600)
+        return path
+
+    return written
+
+
+def refusal(path: Path | None) -> SpecError:
+    """Return why a cluster file is refused."""
+    with pytest.raises(SpecError) as found:
+        read_cluster_file(path)
+    assert "sentinel" not in str(found.value) + found.value.hint
+    assert found.value.__cause__ is None
+    return found.value
+
+
+def test_a_cluster_file_is_read(write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its paths are relative to its folder, memory and spans have units, and TRELLIS_CLUSTER names it."""
+    monkeypatch.setenv(CLUSTER, str(write()))
+    file = read_cluster_file()
+    assert isinstance(file, ClusterFile)
+    assert (file.scheduler, file.memory_per_worker, file.lost_after) == ("tls://10.0.0.5:8786", 4_000_000_000, 60.0)
+    assert (file.ca, file.certificate, file.private_key) == tuple(
+        tmp_path / name for name in ("ca.pem", "home.pem", "home.key")
+    )
+    assert file.key == tmp_path / "secret" / "mailbox.key"
+    assert file.mailbox_key() == bytes(range(32))
+    assert (file.s3.endpoint, file.s3.region) == ("https://minio.example", "eu-south-1")
+    assert file.warnings() == []
+    monkeypatch.chdir(tmp_path)
+    assert read_cluster_file(Path("cluster.yaml")) == file
+    defaults = read_cluster_file(write(s3=None, memory_per_worker=None, lost_after="1.5min"))
+    assert (defaults.memory_per_worker, defaults.lost_after, defaults.s3.endpoint) == (4_000_000_000, 90.0, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "text"),
+    [
+        ({"scheduler": "tcp://10.0.0.5:8786"}, "scheduler", "tls://"),
+        ({"scheduler": "tls://me:sentinel@10.0.0.5:8786"}, "scheduler", "tls://"),
+        ({"scheduler": None}, "scheduler", "must be given"),
+        ({"mailbox": None}, "mailbox", "must be given"),
+        ({"colour": "sentinel"}, "colour", "not a key of the cluster file"),
+        ({"secret_access_key": "sentinel"}, "secret_access_key", "must not hold credentials"),
+        ({"s3": {"access_key_id": "sentinel"}}, "s3.access_key_id", "must not hold credentials"),
+        ({"s3": {"bucket": "sentinel"}}, "s3.bucket", "not a key of the cluster file"),
+        ({"memory_per_worker": "sentinel"}, "memory_per_worker", "memory_per_worker"),
+        ({"memory_per_worker": "1MB"}, "memory_per_worker", "256000000"),
+        ({"lost_after": "sentinel"}, "lost_after", "a span such as 60s"),
+        ({"lost_after": True}, "lost_after", "a span such as 60s"),
+        ({"lost_after": "0s"}, "lost_after", "greater than or equal to 1"),
+        ({"ca": "missing.pem"}, "ca", "cannot be read"),
+        ({"private_key": "missing.key"}, "private_key", "cannot be read"),
+        ({"key": "missing.key"}, "key", "cannot be read"),
+    ],
+)
+def test_a_broken_rule_is_told_with_its_key(
+    write: Callable[..., Path], changes: dict[str, Any], field: str, text: str
+) -> None:
+    """An error names the key and the rule, and repeats no value, which might be a password in the wrong place."""
+    found = refusal(write(**changes))
+    assert found.field == field
+    assert text in str(found)
+
+
+def test_what_is_no_cluster_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name, no file, no YAML and no mapping are told apart."""
+    monkeypatch.delenv(CLUSTER, raising=False)
+    assert refusal(None).field == CLUSTER
+    assert "Set TRELLIS_CLUSTER" in refusal(None).hint
+    assert "cannot be read" in str(refusal(tmp_path / "missing"))
+    path = tmp_path / "cluster.yaml"
+    for content, text in (("a: [sentinel", "not YAML (line "), ("- sentinel", "mapping"), ("", "mapping")):
+        path.write_text(content)
+        path.chmod(0o600)
+        assert text in str(refusal(path))
+
+
+def test_files_that_others_can_read_are_refused(write: Callable[..., Path], tmp_path: Path) -> None:
+    """The file, the private key and the key of the mailbox are closed to others; the key may be read-only."""
+    path = write()
+    for file, field in (
+        (path, CLUSTER),
+        (tmp_path / "home.key", "private_key"),
+        (tmp_path / "secret" / "mailbox.key", "key"),
+    ):
+        for mode in (0o640, 0o604, 0o644):
+            file.chmod(mode)
+            assert (refusal(path).field, f"mode {mode:o}" in str(refusal(path))) == (field, True)
+        file.chmod(0o400)
+        read_cluster_file(path)
+
+
+@pytest.mark.parametrize("length", [0, 31, 33, 64])
+def test_a_key_has_32_bytes(write: Callable[..., Path], tmp_path: Path, length: int) -> None:
+    """A key of another length is refused, with what makes one."""
+    (tmp_path / "secret" / "mailbox.key").write_bytes(b"k" * length)
+    assert (refusal(write()).field, "/dev/urandom" in refusal(write()).hint) == ("key", True)
+
+
+@pytest.mark.parametrize("name", ["ca", "certificate"])
+def test_certificates_hold_today_and_for_a_week(write: Callable[..., Path], tmp_path: Path, name: str) -> None:
+    """One that ends within seven days is a warning; one that has ended, does not hold yet, or is none is refused."""
+    path, day, hour = tmp_path / KEYS[name], timedelta(days=1), timedelta(hours=1)  # type: ignore[operator]
+    path.write_bytes(certificate(-day, 7 * day + hour))
+    assert read_cluster_file(write()).warnings() == []
+    path.write_bytes(certificate(-day, 7 * day - hour))
+    (warning,) = read_cluster_file(write()).warnings()
+    assert f"{path} ends on" in warning
+    for content, text in (
+        (certificate(-day, -hour), "ended on"),
+        (certificate(hour, day), "not valid yet"),
+        (b"sentinel", "holds no certificate"),
+    ):
+        path.write_bytes(content)
+        assert (refusal(write()).field, text in str(refusal(write()))) == (name, True)
