@@ -18,19 +18,20 @@ import tasks.noise.slicing
 import tasks.noise.task
 from flows.execution.ending import abandon_release
 from storage.counts.slices import open_slice
-from storage.counts.vault import vault
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.mailbox.ciphertext import BLOCK, EncryptedReader
+from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
 from storage.mailbox.keys import list_keys, release_key
 from storage.mailbox.places import Place, open_place
 from storage.releases.register import set_state
 from storage.releases.seals import TRUNK
 from tasks.capacity import cores, default_memory
-from tasks.noise.slicing import cut_slices, sliced_truth
+from tasks.noise.slicing import slice_vault, sliced_truth
 from tasks.noise.truth import Truth, true_counts_below
 from tasks.tree.job import Job
 from tests.support.cases import CASES, Case, case_csv
+from tests.support.certificates import write_cluster_file
 from tests.support.making import CUT, make, noise_of_the_cell, quick
 
 
@@ -41,14 +42,12 @@ class Office:
     Attributes:
         place: the mailbox.
         cache: where a worker keeps the slices.
-        mailbox_key: of the mailbox.
         key: of the release; empty before its trunk is cut.
         drawn: the levels and branches that were drawn from slices.
     """
 
     place: Place
     cache: Path
-    mailbox_key: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     key: bytes = b""
     drawn: list[tuple[int, str]] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
@@ -59,11 +58,12 @@ class Office:
         if branch == TRUNK:
             return self._draw(job, truth, level, branch, *how)
         with self.lock:
-            there = set(self.place.list(f"{job.record.release.id}/slices/"))
-            if not there:
-                self.key = release_key(job.record.release.id, self.mailbox_key)
-                with vault(job.record.release.id) as con:
-                    cut_slices(job, con, self.key, self.place.put_new, there)
+            if not self.key:
+                assert list_keys() == []
+                slice_vault.fn(job.record.release.id)
+                self.key = release_key(job.record.release.id, read_cluster_file().mailbox_key())
+                self.place.delete(self.place.list()[0])
+                slice_vault.fn(job.record.release.id)  # puts again what is missing, and nothing else
         with sliced_truth(job.record, level, branch, self.key, self.place.get, self.cache) as sliced:
             parents = job.parents(level, branch)
             both = [true_counts_below(of, job.tree, parents) for of in (truth, sliced)]
@@ -79,6 +79,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
         (tmp_path / name).mkdir(mode=0o700)
     monkeypatch.setattr(storage.counts.slices, "SLICE_ROWS", 8)
     monkeypatch.setattr(tasks.noise.slicing, "_ROWS", 16)
+    monkeypatch.setenv(CLUSTER, str(write_cluster_file(tmp_path, mailbox=f"file://{tmp_path / 'mailbox'}", s3=None)))
     office = Office(open_place(f"file://{tmp_path / 'mailbox'}", patience=1), tmp_path / "cache")
     monkeypatch.setattr(tasks.noise.task, "draw", office.draw)
     return office
@@ -201,7 +202,7 @@ def test_an_altered_slice_stops_a_draw(office: Office, tmp_path: Path, monkeypat
     assert not list((tmp_path / "made").rglob("manifest.json"))
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "made" / "home"))
     (release_id,) = list_keys()
-    assert release_key(release_id, office.mailbox_key) == office.key
+    assert release_key(release_id, read_cluster_file().mailbox_key()) == office.key
     with store() as con, transaction(con):
         set_state(con, release_id, "failed")
     abandon_release(release_id)

@@ -1,59 +1,23 @@
 """The cluster file of a machine: its keys, its files, who may read them, and until when its certificates hold."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.x509.oid import NameOID
 
 from storage.errors import SpecError
 from storage.mailbox.cluster_file import CLUSTER, ClusterFile, read_cluster_file
-
-KEYS = {
-    "scheduler": "tls://10.0.0.5:8786",
-    "ca": "ca.pem",
-    "certificate": "home.pem",
-    "private_key": "home.key",
-    "mailbox": "s3://trellis-work/prod",
-    "s3": {"endpoint": "https://minio.example", "region": "eu-south-1"},
-    "key": "secret/mailbox.key",
-    "memory_per_worker": "4GB",
-    "lost_after": "60s",
-}
-
-
-def certificate(begins: timedelta, ends: timedelta) -> bytes:
-    """Return a certificate, signed by itself, that holds from and until so long from now."""
-    key, name = generate_private_key(SECP256R1()), x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "trellis")])
-    now = datetime.now(UTC)
-    made = x509.CertificateBuilder(name, name, key.public_key(), 7, now + begins, now + ends)
-    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+from tests.support.certificates import KEYS, certificate, write_cluster_file
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
     """Return what writes a cluster file with its files, with some keys changed, or left out where they are None."""
-    (tmp_path / "secret").mkdir()
-    for name in ("ca.pem", "home.pem"):
-        (tmp_path / name).write_bytes(certificate(timedelta(days=-1), timedelta(days=90)))
-    for name, content in {"home.key": b"private", "secret/mailbox.key": bytes(range(32))}.items():
-        (tmp_path / name).write_bytes(content)
-        (tmp_path / name).chmod(0o600)
-
-    def written(**changes: Any) -> Path:
-        keys = {key: value for key, value in {**KEYS, **changes}.items() if value is not None}
-        path = tmp_path / "cluster.yaml"
-        path.write_text(yaml.safe_dump(keys))
-        path.chmod(0o600)
-        return path
-
-    return written
+    write_cluster_file(tmp_path)
+    return partial(write_cluster_file, tmp_path)
 
 
 def refusal(path: Path | None) -> SpecError:
@@ -152,7 +116,7 @@ def test_a_key_has_32_bytes(write: Callable[..., Path], tmp_path: Path, length: 
 @pytest.mark.parametrize("name", ["ca", "certificate"])
 def test_certificates_hold_today_and_for_a_week(write: Callable[..., Path], tmp_path: Path, name: str) -> None:
     """One that ends within seven days is a warning; one that has ended, does not hold yet, or is none is refused."""
-    path, day, hour = tmp_path / KEYS[name], timedelta(days=1), timedelta(hours=1)  # type: ignore[operator]
+    path, day, hour = tmp_path / KEYS[name], timedelta(days=1), timedelta(hours=1)
     path.write_bytes(certificate(-day, 7 * day + hour))
     assert read_cluster_file(write()).warnings() == []
     path.write_bytes(certificate(-day, 7 * day - hour))
