@@ -1,4 +1,7 @@
-"""Files of ciphertext whose size tells nothing but its power of two.
+"""Files of ciphertext whose size tells nothing but its power of two: slices of the vault, and shards on their way.
+
+A noisy shard that was never sealed is as confidential as the vault, and a mailbox keeps those of turns that were given up until
+somebody sweeps it. So shards are encrypted there too.
 
 Parquet's own encryption would tell more: the lengths of its pages stand beside them in clear, and so a file that is padded to a
 round size still shows how many rows it has. So a whole file is encrypted here, in blocks of one size that are read one by one.
