@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -18,11 +18,11 @@ from storage.mailbox.places import S3Keys, check_name
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config, S3Store
 
-# A condition goes with one request, and one request may bring 5 GB. So a larger file is put in parts first, whose names only
-# this writer knows, and then under its own name an empty object that says where the parts are.
+# A condition goes with one request, and one request may bring 5 GB. So a large file is put in parts first, whose names only this
+# writer knows, and then under its own name an empty object. Each object says who has put it, and in how many parts.
 _PART = 2**26  # bytes
-_PARTS = "trellis-parts"  # the attribute of that object: `<where>-<how many>`
-_WHERE_PARTS_ARE = re.compile(r"(?P<where>[0-9a-f]{32})-(?P<count>[0-9]{1,6})")
+_PUT = "trellis-put"  # the attribute: `<writer>-<parts>`; no parts where the file is in the object itself
+_PUT_BY = re.compile(r"(?P<writer>[0-9a-f]{32})-(?P<parts>[0-9]{1,6})")
 
 _PATIENCE = timedelta(seconds=60)  # for which a request is repeated
 _CLIENT: "ClientConfig" = {"connect_timeout": "10s", "timeout": "300s"}
@@ -43,13 +43,23 @@ class S3Place:
     store: "S3Store"
 
     def put_new(self, name: str, file: Path) -> None:
-        """Put a file on the condition that nothing lies under its name, at once or in parts."""
+        """Put a file on the condition that nothing lies under its name, at once or in parts.
+
+        A client whose answer was lost asks again, and is then told that the name is taken. So whose object lies there decides.
+        """
         check_name(name)
         with self._public(name):
-            if file.stat().st_size <= _PART:
-                self._create(name, file.read_bytes())
-            else:
-                self._create_of_parts(name, file)
+            writer = uuid4().hex
+            is_whole = file.stat().st_size <= _PART
+            parts = () if is_whole else self._put_parts(name, writer, file)
+            put = f"{writer}-{len(parts)}"
+            try:
+                self._create(name, file.read_bytes() if is_whole else b"", put)
+            except TakenAlready:
+                if self._put_by(name) == put:
+                    return
+                self._remove(parts)
+                raise
 
     def get(self, name: str, file: Path) -> None:
         """Copy what lies under a name to a file."""
@@ -57,7 +67,7 @@ class S3Place:
 
         with self._public(name), beside(file) as target:
             found = obstore.get(self.store, check_name(name))
-            parts = _parts_of(name, found.attributes)
+            parts = _parts_of(name, found.attributes.get(_PUT, ""))
             for result in (obstore.get(self.store, part) for part in parts) if parts else [found]:
                 for piece in result.stream(min_chunk_size=2**20):
                     target.write(piece)
@@ -80,15 +90,10 @@ class S3Place:
 
     def delete(self, name: str) -> None:
         """Delete what lies under a name, and then its parts."""
-        import obstore
 
         with self._public(name):
-            try:
-                parts = _parts_of(name, obstore.get(self.store, check_name(name)).attributes)
-            except FileNotFoundError:
-                return
-            self._remove([name])
-            self._remove(parts)
+            parts = _parts_of(name, self._put_by(check_name(name)))
+            self._remove([name, *parts])
 
     def clear(self, prefix: str) -> None:
         """Delete all whose names begin with some whole parts, and the parts that killed writers left there."""
@@ -97,32 +102,45 @@ class S3Place:
         with self._public(prefix):
             self._remove([*names, prefix])
 
-    def _create(self, name: str, content: bytes, attributes: dict[str, str] | None = None) -> None:
+    def _create(self, name: str, content: bytes, put: str) -> None:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
-            obstore.put(self.store, name, content, mode="create", attributes=attributes, use_multipart=False)
+            obstore.put(self.store, name, content, mode="create", attributes={_PUT: put}, use_multipart=False)
         except (AlreadyExistsError, PreconditionError):
             raise TakenAlready(f"{name} is taken in the mailbox.", field="mailbox") from None
         except FileNotFoundError:
-            raise StoreError(
-                f"There is no bucket for the mailbox {self.url}.",
-                field="mailbox",
-                hint="Make it, closed to the public, or name another.",
-            ) from None
+            raise self._no_bucket() from None
 
-    def _create_of_parts(self, name: str, file: Path) -> None:
-        where, made = uuid4().hex, deque[str]()
-        try:
-            with file.open("rb") as source:
-                while content := source.read(_PART):
-                    made.append(_part(name, where, len(made)))
-                    self._create(made[-1], content)
-            self._create(name, b"", {_PARTS: f"{where}-{len(made)}"})
-        except TakenAlready:
-            self._remove(made)  # of a writer that failed otherwise, `clear` removes them: its last answer may be lost
-            raise
+    def _put_parts(self, name: str, writer: str, file: Path) -> Sequence[str]:
+        """Put a file in parts, a part in memory at a time; return their names."""
+        import obstore
+
+        made = deque[str]()
+        with file.open("rb") as source:
+            while content := source.read(_PART):
+                made.append(_part(name, writer, len(made)))
+                try:
+                    obstore.put(self.store, made[-1], content, use_multipart=False)
+                except FileNotFoundError:
+                    raise self._no_bucket() from None
+        return made
+
+    def _put_by(self, name: str) -> str:
+        """Return what the object under a name says of who has put it; nothing if it is gone."""
+        import obstore
+
+        with suppress(FileNotFoundError):
+            return obstore.get(self.store, name).attributes.get(_PUT, "")
+        return ""
+
+    def _no_bucket(self) -> StoreError:
+        return StoreError(
+            f"There is no bucket for the mailbox {self.url}.",
+            field="mailbox",
+            hint="Make it, closed to the public, or name another.",
+        )
 
     def _all(self, folder: str) -> Sequence[str]:
         import obstore
@@ -221,12 +239,12 @@ def _is_here(s3: S3Keys) -> bool:
     return parts.scheme == "http" and parts.hostname == _HERE
 
 
-def _parts_of(name: str, attributes: Any) -> Sequence[str]:
-    """Return the names of the parts of a file; none where it was put at once."""
-    found = _WHERE_PARTS_ARE.fullmatch(attributes.get(_PARTS, ""))
-    return [_part(name, found["where"], number) for number in range(int(found["count"]))] if found else []
+def _parts_of(name: str, put: str) -> Sequence[str]:
+    """Return the names of the parts of a file, from what its object says; none where it was put at once."""
+    found = _PUT_BY.fullmatch(put)
+    return [_part(name, found["writer"], number) for number in range(int(found["parts"]))] if found else []
 
 
-def _part(name: str, where: str, number: int) -> str:
+def _part(name: str, writer: str, number: int) -> str:
     above, _, last = name.rpartition("/")
-    return f"{above}/.{last}.{where}/{number:06d}".lstrip("/")
+    return f"{above}/.{last}.{writer}/{number:06d}".lstrip("/")

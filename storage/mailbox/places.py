@@ -32,8 +32,6 @@ class Place(Protocol):
     def put_new(self, name: str, file: Path) -> None:
         """Put a copy of a file under a name that is free. Of several writers, in whatever processes, one succeeds at most.
 
-        A writer whose answer is lost on the way may be told that the name is taken although its own file lies there.
-
         Raises:
             TakenAlready: the name is taken.
             StoreError: the place cannot be written.

@@ -23,6 +23,7 @@ from tasks.capacity import memory_of
 from tasks.noise.truth import Truth
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
+from tasks.tree.branches import top_branch
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.job import Job, stored_job
 from tasks.tree.true_tree import TrueFamilies
@@ -125,7 +126,7 @@ def sliced_truth(
     """Yield the truth from which a level of a branch is measured, read from the slices of two levels.
 
     Args:
-        record: what is known of the release: its branches.
+        record: of the release.
         level: of the cells, below the cut of the trunk.
         branch: any branch but the trunk.
         key: of the release, 32 bytes.
@@ -134,7 +135,7 @@ def sliced_truth(
     Raises:
         StoreError: a slice is not in the mailbox or was altered; reading the truth raises it too.
     """
-    of = _top_of(record, branch)
+    of = top_branch(branch)
     with ExitStack() as stack:
         slices = []
         for above in (level - 1, level):
@@ -144,14 +145,6 @@ def sliced_truth(
                 get(name, file)
             slices.append(stack.enter_context(open_slice(file, key, name)))
         yield _Slices(level, *slices)
-
-
-def _top_of(record: Record, branch: str) -> str:
-    """Return the branch of the trunk that a branch is part of."""
-    if branch == TRUNK:
-        raise StoreError("The trunk is measured at home.")
-    above = record.branches[branch].parent
-    return branch if above == TRUNK else _top_of(record, above)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -96,6 +96,11 @@ def branch_name(number: int, parent: str = "") -> str:
     return f"{parent}-{number:02d}" if parent else f"b{number:02d}"
 
 
+def top_branch(name: str) -> str:
+    """Return the name of the branch of the trunk that a branch is part of, or is."""
+    return name.partition("-")[0]
+
+
 def slices_of(tree: Tree, frontier: Frontier, branches: int, most: int, complete: int = 0) -> list[slice]:
     """Return contiguous slices of nodes, of about equal expected work, each with at most `most` cells below it.
 

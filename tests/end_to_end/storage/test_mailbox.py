@@ -13,6 +13,7 @@ import pytest
 
 import storage.mailbox.bucket
 from storage.errors import StoreError, TakenAlready
+from storage.mailbox.bucket import S3Place
 from storage.mailbox.ciphertext import BLOCK, EncryptedReader, EncryptedWriter
 from storage.mailbox.places import Place, S3Keys, open_place
 from storage.mailbox.probe import enter_probe, judge_probe, new_nonce
@@ -154,6 +155,30 @@ def test_large_files_go_in_parts(
     assert left(place) == []
 
 
+@pytest.mark.parametrize("size", [10, 2**21])
+@pytest.mark.parametrize("url", SERVERS, indirect=True)
+def test_a_put_whose_answer_is_lost_is_still_ones_own(
+    place: Place, file: Callable[[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """A client that asks again, and is told that the name is taken by what it has put itself, has put it; others have not."""
+    monkeypatch.setattr(storage.mailbox.bucket, "_PART", 2**20)
+    create, content = S3Place._create, os.urandom(size)
+
+    def asked_again(*arguments: Any) -> None:
+        create(*arguments)
+        create(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(S3Place, "_create", asked_again)
+        place.put_new("one/a", file(content))
+    place.get("one/a", tmp_path / "got")
+    assert (tmp_path / "got").read_bytes() == content
+    before = left(place)
+    with pytest.raises(TakenAlready):
+        place.put_new("one/a", file(content))
+    assert left(place) == before
+
+
 def left(place: Any) -> list[str]:
     """Return all that a mailbox holds, hidden files too."""
     if hasattr(place, "folder"):
@@ -204,6 +229,10 @@ def test_what_a_server_refuses_is_told_without_its_words(
     place = open_place("s3://no-such-bucket/x", S3Keys(endpoint=servers("moto").endpoint, region=REGION))
     with pytest.raises(StoreError, match="There is no bucket"):
         place.put_new("a", file(b""))
+    with monkeypatch.context() as patch:
+        patch.setattr(storage.mailbox.bucket, "_PART", 1)
+        with pytest.raises(StoreError, match="There is no bucket"):
+            place.put_new("a", file(b"in parts"))
     monkeypatch.setattr(storage.mailbox.bucket, "_RETRY", {"max_retries": 1})
     place = open_place(f"s3://{BUCKET}/x", S3Keys(endpoint="http://127.0.0.1:9", region=REGION))
     with pytest.raises(StoreError, match="does not do what it is asked"):
