@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NoReturn
+from uuid import uuid4
 
 import numpy as np
 import polars as pl
@@ -136,15 +137,30 @@ def sliced_truth(
         StoreError: a slice is not in the mailbox or was altered; reading the truth raises it too.
     """
     of = top_branch(branch)
-    with ExitStack() as stack:
-        slices = []
-        for above in (level - 1, level):
-            name = slice_name(record.release.id, key, above, of)
-            file = folder / name.replace("/", "_")
-            if not file.exists():
-                get(name, file)
-            slices.append(stack.enter_context(open_slice(file, key, name)))
-        yield _Slices(level, *slices)
+    names = [slice_name(record.release.id, key, above, of) for above in (level - 1, level)]
+    files = [folder / name.replace("/", "_") for name in names]
+    try:
+        with ExitStack() as stack:
+            slices = []
+            for name, file in zip(names, files, strict=True):
+                _fetch(get, name, file)
+                slices.append(stack.enter_context(open_slice(file, key, name)))
+            yield _Slices(level, *slices)
+    except StoreError:
+        for file in files:  # one that was altered is not kept: what home puts there next is
+            file.unlink(missing_ok=True)
+        raise
+
+
+def _fetch(get: Callable[[str, Path], None], name: str, file: Path) -> None:
+    """Copy a slice to a file unless it is there; other threads may do the same meanwhile."""
+    if not file.exists():
+        partial = file.with_name(f"{uuid4().hex}.partial")
+        try:
+            get(name, partial)
+            partial.replace(file)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
