@@ -34,6 +34,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return 2 if any(Path(argument).is_dir() for argument in config.args) else 0
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let what names no other TRELLIS_HOME have one of this run: nobody's own store is read, and none is changed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(tmp_path_factory.mktemp("nobody") / "home"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def axis_of() -> Callable[[str, Sequence[universe.Path]], Axis]:
     """Return the maker of an axis from paths of codes."""
