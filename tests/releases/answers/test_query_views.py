@@ -145,7 +145,8 @@ def test_sums_of_several_cells_have_the_noise_of_all_of_them(folder: Path) -> No
     sigma = {of["name"]: of["sigma"] for of in manifest["views"]}
     least = min(math.sqrt(3) * sigma["living"], math.sqrt(2) * sigma["pairs"])
     assert answer.count == view(folder, "living").filter(pl.col("from_district") == "A")["count"].sum()
-    assert answer.high - answer.low < 2 * 1.8 * least + 2
+    stretched = answer.count in {answer.low, answer.high}  # as far as the released count, where that lies outside
+    assert stretched or answer.high - answer.low < 2 * 1.8 * least + 2
 
 
 def test_without_noisy_counts_rows_answer(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
