@@ -1,13 +1,20 @@
-"""What this machine has: cores and memory, as far as this process may use them."""
+"""What this machine has: cores and memory, as far as this process may use them; and work shared out among threads."""
 
 import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from storage.releases.terms import RunTerms
 
 _MEMORY_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # bytes, or `max`
 _PART_OF_MEMORY = 4  # a release takes a quarter, unless its spec says otherwise
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
 
 def cores() -> int:
@@ -26,3 +33,22 @@ def default_memory() -> int:
     with suppress(OSError, ValueError):  # no container, or one without a bound
         there = min(there, int(_MEMORY_OF_CONTAINER.read_text()))
     return there // _PART_OF_MEMORY
+
+
+def side_by_side(work: Callable[[_T], _R], items: Iterable[_T], threads: int) -> Iterator[_R]:
+    """Yield the results for some items in their order, worked out by threads.
+
+    No more items than there are threads are begun before the results of earlier ones are taken, so that few are in memory at once.
+    """
+    waiting = deque[Future[_R]]()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                if len(waiting) == threads:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(work, item))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for coming in waiting:
+                coming.cancel()

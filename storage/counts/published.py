@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 
 from storage.counts.columns import BOUNDS, SIGNAL, column_name, flat_features
 from storage.counts.shards import check_shard, frontier_path, read_codebook
+from storage.counts.tables import files_there
 from storage.counts.views import level_views
 from storage.database.connections import Connection, file_literal
 from storage.machine.claims import shard_folder
@@ -35,14 +36,13 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
     _drop_views(con, release_id)
     rows_of_level = []
     for level in range(levels):
-        path = folder / "counts" / f"level_{level}.parquet"
+        files = files_there(folder, level)
         _drop(con, release_id, f"level_{level}")
-        rows_of_level.append(pq.read_metadata(path).num_rows)
+        rows_of_level.append(sum(pq.read_metadata(file).num_rows for file in files))
         if level and rows_of_level[level] > TABLE_ROWS:
-            _store_numbers(con, release_id, level, path)
+            _store_numbers(con, release_id, level, files)
         else:
-            rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
-            con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {rows}")
+            con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {_rows_of(files)}")
     _name_levels(con, release_id, rows_of_level)
     _store_views(con, release_id, folder, levels)
 
@@ -52,11 +52,15 @@ def _store_views(con: Connection, release_id: str, folder: Path, levels: int) ->
     for view in find_release(con, release_id).terms.views:
         path, name = folder / "views" / f"{view.name}.parquet", f"view_{view.name}"
         _drop(con, release_id, name)
-        rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
-        con.execute(f"CREATE TABLE {_name(release_id)}.{_name(name)} AS SELECT * FROM {rows}")
+        con.execute(f"CREATE TABLE {_name(release_id)}.{_name(name)} AS SELECT * FROM {_rows_of([path])}")
         if view.number >= levels:
             values = [release_id, view.number, name, pq.read_metadata(path).num_rows]
             con.execute("INSERT INTO published_levels VALUES (?, ?, ?, ?)", values)
+
+
+def _rows_of(files: Sequence[Path]) -> str:
+    """Return what selects the rows of Parquet files, one file after the other."""
+    return f"read_parquet([{', '.join(map(file_literal, files))}], hive_partitioning = false)"
 
 
 def _drop_views(con: Connection, release_id: str) -> None:
@@ -90,7 +94,7 @@ def _drop(con: Connection, release_id: str, name: str) -> None:
         con.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {_name(release_id)}.{_name(name)}")
 
 
-def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> None:
+def _store_numbers(con: Connection, release_id: str, level: int, published: Sequence[Path]) -> None:
     """Store a level as a table of numbers, one table of codes per axis, and a view that joins them.
 
     The intervals and marks are those of the published table, whose rows are in the same order.
@@ -101,16 +105,15 @@ def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> 
     shards = [shard for (of, _), shard in list_released(con, release_id).items() if of == level]
     for shard in shards:
         check_shard(frontier_path(release_id, shard), shard.sha256)
-    files = ", ".join(file_literal(frontier_path(release_id, shard)) for shard in shards)
+    own = [frontier_path(release_id, shard) for shard in shards]
     areas = ", ".join(f"area_{number}" for number, _, reached in axes if reached)
     narrow = ", ".join(f"area_{number}::INTEGER AS area_{number}" for number, _, reached in axes if reached)
-    ends = [name for name in pq.read_schema(path).names if name in {*BOUNDS, SIGNAL}]
+    ends = [name for name in pq.read_schema(published[0]).names if name in {*BOUNDS, SIGNAL}]
     intervals = ", ".join(ends)
-    published = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
     con.execute(
         f"CREATE OR REPLACE TABLE {schema}.{numbers} AS SELECT * FROM"
-        f" (SELECT {narrow}, count FROM read_parquet([{files}], hive_partitioning = false) ORDER BY {areas})"
-        + (f" POSITIONAL JOIN (SELECT {intervals} FROM {published})" if ends else "")
+        f" (SELECT {narrow}, count FROM {_rows_of(own)} ORDER BY {areas})"
+        + (f" POSITIONAL JOIN (SELECT {intervals} FROM {_rows_of(published)})" if ends else "")
     )
     joins, columns = "", ""
     for number, axis, reached in axes:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from storage.counts.columns import COUNT, column_name, flat_features
+from storage.counts.tables import COUNTS, level_csv
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
@@ -17,7 +18,7 @@ from tasks.export.formats import format_failures
 from tasks.export.listing import unknown_files
 from tasks.export.tables import Tables
 from tasks.format.areas import AxisAreas
-from tasks.format.batches import UNREADABLE
+from tasks.format.batches import UNREADABLE, batches, level_paths, scan_level
 from tasks.format.csv import csv_failures, names_in
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.metadata import METADATA, described_files, metadata_failures
@@ -128,13 +129,10 @@ def _repeated(entry: LevelEntry, above: Sequence[LevelEntry]) -> list[str]:
     return []
 
 
-def _are_repeated(folder: Path, entry: LevelEntry) -> bool:
+def _are_repeated(folder: Path, above: LevelEntry, entry: LevelEntry) -> bool:
     """Return whether the rows of a level are those of the level above, but for the code that each has in addition."""
-    above, own = (
-        pl.read_parquet(folder / "counts" / f"level_{level}.parquet", glob=False)
-        for level in (entry.level - 1, entry.level)
-    )
-    return own.select(above.columns).equals(above.filter(pl.col(COUNT) != 0))
+    rows, own = (scan_level(folder, of).collect() for of in (above, entry))
+    return own.select(rows.columns).equals(rows.filter(pl.col(COUNT) != 0))
 
 
 def _is_named(entry: LevelEntry, manifest: Manifest) -> bool:
@@ -227,10 +225,10 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     wrong, do_not_add_up, totals, above = [], [], [], None
     may_be_negative = COUNTS_POSITIVE in manifest.waived
     for entry, of_level in zip(manifest.levels, columns, strict=True):
-        path, name = _table(folder, entry), f"level_{entry.level}"
+        paths, name = level_paths(folder, entry), f"level_{entry.level}"
         try:
             level = check_level(
-                path,
+                paths,
                 entry,
                 of_level,
                 areas,
@@ -241,7 +239,7 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
                 are_stated=not (entry.summed and finest.threshold),
             )
         except UNREADABLE:
-            return [f"{name}.parquet is missing or is not a Parquet file."]
+            return [f"{_unreadable(paths, folder)} is missing or is not a Parquet file."]
         wrong += [f"{name}: {failure}" for failure in level.wrong]
         if not level.adds_up:
             do_not_add_up.append(f"{name}: the counts do not add up to those of the level above.")
@@ -254,7 +252,7 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     do_not_add_up += [
         f"level_{entry.level}: the rows are not those of level {entry.same_as}."
         for entry in manifest.levels
-        if entry.same_as is not None and not _are_repeated(folder, entry)
+        if entry.same_as is not None and not _are_repeated(folder, manifest.levels[entry.level - 1], entry)
     ]
     if not do_not_add_up:
         do_not_add_up += signal_failures(folder, manifest)
@@ -278,6 +276,17 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     return do_not_add_up + _copies(folder, manifest, list(columns[-1].values()))
 
 
+def _unreadable(paths: Sequence[Path], folder: Path) -> str:
+    """Return which of some files cannot be read to its end: its name, and where it is a part also that of its folder."""
+    for path in paths:
+        try:
+            for _ in batches([path]):
+                pass
+        except UNREADABLE:
+            break
+    return str(path.relative_to(folder / COUNTS))
+
+
 def _orders(manifest: Manifest) -> dict[str, list[pa.Array]]:
     """Return, per ordered axis, the codes of its levels in their order."""
     return {
@@ -287,25 +296,21 @@ def _orders(manifest: Manifest) -> dict[str, list[pa.Array]]:
 
 def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str]:
     """Return where the other files differ from the tables."""
-    csv, finest = folder / "counts.csv", _table(folder, manifest.levels[-1])
+    csv, finest = folder / "counts.csv", level_paths(folder, manifest.levels[-1])
     names = names_in(folder)
     failures = csv_failures(csv, finest, names=names) if manifest.csv is True or csv.exists() else []
     for entry in manifest.levels:
-        table, level = _table(folder, entry), f"level {entry.level}"
-        if manifest.csv == "every_level" or table.with_suffix(".csv").exists():
-            failures += csv_failures(table.with_suffix(".csv"), table, level, names)
+        csv, level = folder / level_csv(entry.level), f"level {entry.level}"
+        if manifest.csv == "every_level" or csv.exists():
+            failures += csv_failures(csv, level_paths(folder, entry), level, names)
     if manifest.records in {"csv", "parquet"}:
         failures += records_failures(folder, manifest.records, finest, axes)
     for view in manifest.views:
         table = folder / "views" / f"{view.name}.parquet"
         if table.with_suffix(".csv").exists():
-            failures += csv_failures(table.with_suffix(".csv"), table, f"view {view.name}", names)
+            failures += csv_failures(table.with_suffix(".csv"), [table], f"view {view.name}", names)
     failures += format_failures(Tables(folder, manifest))
     return failures or metadata_failures(folder)
-
-
-def _table(folder: Path, entry: LevelEntry) -> Path:
-    return folder / "counts" / f"level_{entry.level}.parquet"
 
 
 def _columns(manifest: Manifest) -> list[dict[str, list[str]]]:

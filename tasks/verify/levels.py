@@ -42,7 +42,7 @@ class Level:
 
 
 def check_level(
-    path: Path,
+    paths: Sequence[Path],
     entry: LevelEntry,
     columns: Columns,
     areas: Areas,
@@ -56,7 +56,7 @@ def check_level(
     """Return whether a level's table is what the manifest says and adds up to the level above.
 
     Args:
-        path: the table.
+        paths: the files of the table, in the order of their rows.
         entry: the manifest's entry for the level.
         columns: per axis, the columns that the table must have.
         areas: per axis, in the same order, the areas known so far; new ones are added.
@@ -70,13 +70,13 @@ def check_level(
     """
     texts = [name for of_axis in columns.values() for name in of_axis]
     numbers = [COUNT, *bounds]
-    if not has_columns(path, texts, numbers, SIGNAL):
+    if not all(has_columns(path, texts, numbers, SIGNAL) for path in paths):
         of_codes = f"{', '.join(texts)} (text), " if texts else ""
         return Level(columns, [f"columns must be {of_codes}{', '.join(numbers)} (int64) and {SIGNAL} (bool)."])
     seen = _Seen(columns, areas, may_be_zero=entry.level == 0, may_be_negative=may_be_negative, are_stated=are_stated)
     sums = _Sums(columns, areas, above)
     parts = []
-    for batch in batches(path):
+    for batch in batches(paths):
         rows, ranks = _numbered(batch, columns, areas)
         seen.take(batch, rows, ranks)
         if not seen.wrong:
@@ -98,7 +98,7 @@ def check_level(
         wrong.append(f"{rule}.")
     if may_be_negative and seen.magnitude >= _TOO_MUCH:  # otherwise the check of the totals finds it
         wrong.append("the sum of the counts must fit in 64 bits.")
-    if seen.is_repeated or (seen.is_unsorted and _has_repeated(path, columns, areas)):
+    if seen.is_repeated or (seen.is_unsorted and _has_repeated(paths, columns, areas)):
         wrong.append("two rows have the same codes.")
     if seen.is_unsorted:
         wrong.append("rows must be sorted by their codes.")
@@ -239,7 +239,7 @@ def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Ro
     return rows, tuple(ranks for _, ranks in found)
 
 
-def _has_repeated(path: Path, columns: Columns, areas: Areas) -> bool:
+def _has_repeated(paths: Sequence[Path], columns: Columns, areas: Areas) -> bool:
     """Return whether any two rows of the table have the same areas."""
-    rows = joined([_numbered(batch, columns, areas)[0] for batch in batches(path)])
+    rows = joined([_numbered(batch, columns, areas)[0] for batch in batches(paths)])
     return not all_differ(rows.areas, [areas[axis].known(len(of_axis)) for axis, of_axis in columns.items()])

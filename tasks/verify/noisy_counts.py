@@ -53,8 +53,8 @@ def noisy_counts_failures(
                 failure = released.misfit(entry)
         except (*UNREADABLE, pl.exceptions.PolarsError):
             failure = "is missing or is not a Parquet file."
-        where = "counts" if entry.summed else FOLDER
-        failures += [f"{where}/level_{entry.level}.parquet {failure}"] if failure else []
+        where = entry.path if entry.summed else f"{FOLDER}/level_{entry.level}.parquet"
+        failures += [f"{where} {failure}"] if failure else []
     if (manifest.views or manifest.covariance or manifest.statistic) and not failures:
         failures = _settled(folder, manifest)
     if not failures and not is_settled and not released.has_bounds():

@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL
+from tasks.format.batches import scan_level
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.noisy_counts import noisy_counts_path
 from tasks.laws.law import LevelNoise
@@ -167,7 +168,7 @@ class ReleasedRows:
         return _Level(rows, rows[NOISY].to_numpy(), cells, noise_of(self.manifest.levels[-1]), leaves)
 
     def _table(self, entry: LevelEntry) -> pl.DataFrame:
-        return pl.read_parquet(self.folder / "counts" / f"level_{entry.level}.parquet", glob=False)
+        return scan_level(self.folder, entry).collect()
 
     def _paths(self, axis: str, names: Sequence[str], number: str) -> pl.DataFrame:
         """Return the areas of an axis level: their paths of codes, in the named columns, and their numbers."""
