@@ -14,6 +14,7 @@ from storage.counts.tables import COUNTS, level_csv
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
+from tasks.capacity import cores
 from tasks.export.formats import format_failures
 from tasks.export.listing import unknown_files
 from tasks.export.tables import Tables
@@ -41,8 +42,14 @@ SUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
 
 
-def verify(folder: Path) -> list[str]:
-    """Return what is wrong with a published folder, one sentence per failure; an empty list means that it is intact."""
+def verify(folder: Path, workers: int | None = None) -> list[str]:
+    """Return what is wrong with a published folder, one sentence per failure; an empty list means that it is intact.
+
+    Args:
+        folder: the folder.
+        workers: how many files are read at once; one per core if left out.
+    """
+    workers = workers or cores()
     if not folder.is_dir():
         return [f"There is no folder {folder}."]
     try:
@@ -50,7 +57,7 @@ def verify(folder: Path) -> list[str]:
             return [
                 f"{folder} is not a release: it holds releases ({in_short(inside)}). Verify the folder of one of them."
             ]
-        failures = _checksums(folder)
+        failures = _checksums(folder, workers)
     except OSError as fault:
         return [f"{fault.filename} cannot be read ({fault.strerror})."]
     try:
@@ -69,7 +76,7 @@ def verify(folder: Path) -> list[str]:
     failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
-    return failures + _tables(folder, manifest)
+    return failures + _tables(folder, manifest, workers)
 
 
 def _releases_in(folder: Path) -> list[str]:
@@ -203,7 +210,7 @@ def _missing(folder: Path, manifest: Manifest) -> list[str]:
     return [f"{name} is missing." for name in files if not (folder / name).is_file()]
 
 
-def _checksums(folder: Path) -> list[str]:
+def _checksums(folder: Path, workers: int) -> list[str]:
     sums = folder / SUMS
     if not sums.is_file():
         return [f"{SUMS} is missing."]
@@ -213,11 +220,11 @@ def _checksums(folder: Path) -> list[str]:
     failures = [f"{name} is not listed in {SUMS}." for name in sorted(there - expected.keys())]
     failures += [f"{name} is missing." for name in sorted(expected.keys() - there)]
     both = sorted(there & expected.keys())
-    found = zip(both, sha256_of_all(folder / name for name in both), strict=True)
+    found = zip(both, sha256_of_all((folder / name for name in both), workers), strict=True)
     return failures + [f"{name} is not the file that was published." for name, sha in found if sha != expected[name]]
 
 
-def _tables(folder: Path, manifest: Manifest) -> list[str]:
+def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
     """Return what is wrong with the tables; sums are checked only if every table on its own is correct."""
     columns, finest = _columns(manifest), manifest.levels[-1]
     orders = _orders(manifest)
@@ -237,6 +244,7 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
                 may_be_negative=may_be_negative,
                 bounds=manifest.bounds,
                 are_stated=not (entry.summed and finest.threshold),
+                workers=workers,
             )
         except UNREADABLE:
             return [f"{_unreadable(paths, folder)} is missing or is not a Parquet file."]
@@ -268,7 +276,7 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     ):
         return do_not_add_up  # what follows from noisy counts is compared cell by cell
     if manifest.noisy_counts:
-        do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns)
+        do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns, workers)
     elif manifest.covariance and not do_not_add_up and tree_of_spec(manifest) is not None:
         do_not_add_up += unbiased_failures(folder, manifest)
     if not manifest.noisy_counts and (folder / NOISY_COUNTS).exists():

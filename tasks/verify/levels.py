@@ -1,6 +1,6 @@
 """The checks of one published level and of its sums, one batch at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.counts.columns import COUNT, SIGNAL
+from tasks.capacity import side_by_side
 from tasks.format.areas import AxisAreas, Numbers
 from tasks.format.batches import batches, has_columns
 from tasks.format.manifest import LevelEntry
@@ -52,6 +53,7 @@ def check_level(
     may_be_negative: bool = False,
     bounds: Sequence[str] = (),
     are_stated: bool = True,
+    workers: int = 1,
 ) -> Level:
     """Return whether a level's table is what the manifest says and adds up to the level above.
 
@@ -65,6 +67,7 @@ def check_level(
         may_be_negative: whether counts may be below zero, so that a missing row stands for a count of 0.
         bounds: the columns of intervals: low and high of each kind.
         are_stated: whether this level has intervals; otherwise all values in these columns are missing.
+        workers: how many parts are read at once.
     Raises:
         UNREADABLE: the table cannot be read to its end.
     """
@@ -76,8 +79,7 @@ def check_level(
     seen = _Seen(columns, areas, may_be_zero=entry.level == 0, may_be_negative=may_be_negative, are_stated=are_stated)
     sums = _Sums(columns, areas, above)
     parts = []
-    for batch in batches(paths):
-        rows, ranks = _numbered(batch, columns, areas)
+    for batch, rows, ranks in _read(paths, columns, areas, workers):
         seen.take(batch, rows, ranks)
         if not seen.wrong:
             sums.take(rows)
@@ -237,6 +239,22 @@ def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Ro
         found = list(threads.map(number, columns, ends))
     rows = Rows(tuple(numbers for numbers, _ in found), counts.fill_null(0).to_numpy())
     return rows, tuple(ranks for _, ranks in found)
+
+
+def _read(
+    paths: Sequence[Path], columns: Columns, areas: Areas, workers: int
+) -> Iterator[tuple[pa.RecordBatch, Rows, tuple[IntArray, ...]]]:
+    """Yield the rows of a table, a batch at a time, each as it is and as `_numbered` gives it; parts are read side by side."""
+    if len(paths) == 1:
+        for batch in batches(paths):
+            yield (batch, *_numbered(batch, columns, areas))
+        return
+
+    def read(path: Path) -> list[tuple[pa.RecordBatch, Rows, tuple[IntArray, ...]]]:
+        return [(batch, *_numbered(batch, columns, areas)) for batch in batches([path])]
+
+    for of_part in side_by_side(read, paths, workers):
+        yield from of_part
 
 
 def _has_repeated(paths: Sequence[Path], columns: Columns, areas: Areas) -> bool:

@@ -128,7 +128,7 @@ def test_what_else_is_published_is_the_same(twice):
 def test_a_folder_with_parts_verifies(twice):
     """Nothing is wrong with a folder that has levels in parts, nor with the same in one file each."""
     for folder in twice:
-        assert verify(folder) == []
+        assert verify(folder, workers=1) == verify(folder, workers=3) == []
 
 
 def test_questions_get_the_same_answers(twice):
@@ -231,7 +231,9 @@ def test_verify_finds_what_was_done_to_a_part(folder, spoil, failure):
     named = [found for found in verify(folder) if PART in found or f"level_{DEPTH}.parquet" in found]
     assert named  # by the checksums
     with_sums(folder)
-    assert failure.format(parts=parts) in verify(folder)
+    found = verify(folder, workers=1)
+    assert failure.format(parts=parts) in found
+    assert verify(folder, workers=3) == found
 
 
 def test_a_level_that_repeats_another_one_is_in_parts_too(home):
