@@ -5,21 +5,39 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from storage.releases.terms import RunTerms
 
+R = TypeVar("R")
+T = TypeVar("T")
+
+ROWS_OF_A_THREAD = 2**16  # that are worth one
+
 _MEMORY_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # bytes, or `max`
 _PART_OF_MEMORY = 4  # a release takes a quarter, unless its spec says otherwise
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 
 def cores() -> int:
     """Return how many cores this process may use, at least one: so many branches are walked at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_slices(rows: int, work: Callable[[slice], T]) -> list[T]:
+    """Return what some work gives for consecutive slices of rows, in their order; each slice has a thread where there are many rows.
+
+    Args:
+        rows: how many there are.
+        work: what it gives does not depend on how the rows are cut, once it is put together again.
+    """
+    count = max(1, min(cores(), rows // ROWS_OF_A_THREAD))
+    slices = [slice(first, end) for first, end in pairwise(rows * number // count for number in range(count + 1))]
+    if count == 1:
+        return [work(slices[0])]
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(work, slices))
 
 
 def memory_of(run: RunTerms) -> int:
@@ -35,12 +53,12 @@ def default_memory() -> int:
     return there // _PART_OF_MEMORY
 
 
-def side_by_side(work: Callable[[_T], _R], items: Iterable[_T], threads: int) -> Iterator[_R]:
+def side_by_side(work: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
     """Yield the results for some items in their order, worked out by threads.
 
     No more items than there are threads are begun before the results of earlier ones are taken, so that few are in memory at once.
     """
-    waiting = deque[Future[_R]]()
+    waiting = deque[Future[R]]()
     with ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
