@@ -1,5 +1,6 @@
 """Shards: Parquet files of one level of one branch, complete or absent, identified by their hash."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,19 @@ from numpy.typing import NDArray
 
 from storage.errors import StoreError
 from storage.machine.claims import shard_folder
-from storage.machine.files import beside, sha256_of
+from storage.machine.files import beside, put_new, sha256_of
 from storage.releases.seals import EstimateKind, FrontierShard
 
 IntArray = NDArray[np.int64]
 
+_NOISY = re.compile(r"level_(\d+)_([^.]+)(?:\.\d+)?\.noisy\.parquet")
+
 WHOLE, _TEXT = pa.int64(), pa.large_string()
 
 
-def noisy_name(level: int, branch: str) -> str:
-    """Return the name of the noisy counts of a level of a branch."""
-    return f"level_{level}_{branch}.noisy"
+def noisy_name(level: int, branch: str, turn: int = 0) -> str:
+    """Return the name of the noisy counts of a level of a branch that a turn draws; the first turn has none in its names."""
+    return f"level_{level}_{branch}{f'.{turn}' if turn else ''}.noisy"
 
 
 def counts_name(level: int, branch: str) -> str:
@@ -55,14 +58,25 @@ def shard_path(release_id: str, name: str) -> Path:
     return shard_folder(release_id) / f"{name}.parquet"
 
 
-def noisy_path(release_id: str, level: int, branch: str) -> Path:
-    """Return the path of the noisy counts of a level of a branch."""
-    return shard_path(release_id, noisy_name(level, branch))
+def noisy_path(release_id: str, level: int, branch: str, turn: int = 0) -> Path:
+    """Return the path of the noisy counts of a level of a branch that a turn draws."""
+    return shard_path(release_id, noisy_name(level, branch, turn))
 
 
 def frontier_path(release_id: str, shard: FrontierShard) -> Path:
     """Return the path of the counts of a shard."""
     return shard_path(release_id, frontier_name(shard))
+
+
+def shards_of_levels(release_id: str) -> list[Path]:
+    """Return the shards of levels that are there, of whatever turn, and what their writers left unfinished."""
+    return sorted(path for path in shard_folder(release_id).glob("level_*.parquet*") if path.is_file())
+
+
+def place_of_noisy(path: Path) -> tuple[int, str] | None:
+    """Return which level of which branch has its noisy counts in a file, of whatever turn; None of other files."""
+    found = _NOISY.fullmatch(path.name)
+    return (int(found[1]), found[2]) if found else None
 
 
 def write_shard(
@@ -72,17 +86,19 @@ def write_shard(
     kind: pa.DataType = WHOLE,
     texts: Collection[str] = (),
 ) -> str:
-    """Write a shard beside its path, force it to disk and rename it; return its sha256. If that fails, no file remains.
+    """Write a shard under a name of its own, force it to disk and link it to its path; return its sha256. If that fails, no file remains.
 
     Args:
-        path: its path; a file that is there is replaced.
+        path: its path; what is there stays.
         columns: their names.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
         kind: the type of all columns but `texts`.
         texts: the columns that hold text.
+    Raises:
+        StoreError: another shard is there.
     """
     schema = pa.schema([(column, _TEXT if column in texts else kind) for column in columns])
-    with beside(path) as file, pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
+    with put_new(path) as file, pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
         for group in row_groups:
             writer.write_table(pa.table([group[column] for column in columns], schema=schema))
     return sha256_of(path)

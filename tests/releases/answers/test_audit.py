@@ -28,6 +28,8 @@ from flows.planning.composition import standing_of
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, Submit, report_nothing, submit_to
+from flows.walks.steps import Measure
+from flows.walks.stored import StoredRecord
 from storage.counts.shards import noisy_path
 from storage.counts.vault import vault_path
 from storage.database import connections
@@ -37,10 +39,9 @@ from storage.ledger.events import charges_of, read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import set_state, state_of
 from storage.releases.seals import list_seals
-from tasks.laws.samplers import discrete_gaussian
-from tasks.noise.task import measure_branch
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tests.support.draws import place_of
 
 SPEC = {
     "dataset": "synthetic-country",
@@ -142,7 +143,7 @@ def submit_before(level: int, submit: Submit) -> Submit:
         raise StoreError("The disk is full.")
 
     def submit_or_stop(stage: Any, *arguments: Any) -> Future:
-        if stage.name == "measure_branch" and arguments[1] == level:
+        if stage.name == "measure_branch" and place_of(arguments)[0] == level:
             stage = type("Stopped", (), {"fn": staticmethod(stop)})
         return submit(stage, *arguments)
 
@@ -210,6 +211,29 @@ def test_what_nobody_touched_is_found_whole(world: World, snapshot: str) -> None
     assert answer.ok is True
     assert (answer.events, answer.head, answer.first_bad) == (len(world.events()), last, None)
     assert audit_answer([world.place / "out", world.place]) == answer
+
+
+def test_turns_that_were_given_up_are_counted(world: World) -> None:
+    """A draw that was given up is no finding: it is counted, and the next turn's is the one that is sealed."""
+    release = world.ids["one"]
+    assert audit_answer().given_up == 0
+    world.execute("UPDATE turns SET turn = 1 WHERE release_id = ? AND level = 2", release)
+    world.execute("INSERT INTO turns VALUES (?, 2, 'trunk', 0, 'given up')", release)
+    world.execute("UPDATE seals SET turn = 1 WHERE release_id = ? AND level = 2", release)
+    shard = noisy_path(release, 2, TRUNK)
+    shard.rename(noisy_path(release, 2, TRUNK, 1))
+    answer = audit_answer()
+    assert (answer.findings, answer.given_up) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    "change", ["turns SET turn = 1", "turns SET state = 'given up'", "turns SET state = 'open'", "seals SET turn = 1"]
+)
+def test_a_seal_of_a_turn_that_is_not_closed_is_found(world: World, change: str) -> None:
+    """What is sealed was drawn in the one turn that is closed."""
+    world.execute(f"UPDATE {change} WHERE release_id = ? AND level = 2", world.ids["one"])
+    reasons = [finding.reason for finding in audit_answer().findings]
+    assert "what is sealed of level 2 of trunk is not what its closed turn drew." in reasons
 
 
 def test_a_store_without_releases_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,7 +542,7 @@ def test_a_seal_of_what_was_only_reserved_is_found(world: World) -> None:
     world.restore("failed")
     level = DEPTH - 1
     world.execute(
-        "INSERT INTO seals VALUES (?, ?, ?, repeat('a', 64), 4, '2001-01-01T00:00:00Z')",
+        "INSERT INTO seals VALUES (?, ?, ?, repeat('a', 64), 4, '2001-01-01T00:00:00Z', 0)",
         *(world.ids["failed"], level, TRUNK),
     )
     reason = world.blames(world.at("reserved", "failed"), "reserved", "failed")
@@ -530,7 +554,7 @@ def test_a_seal_of_what_was_never_charged_is_found(world: World) -> None:
     world.execute("UPDATE seals SET level = 9 WHERE release_id = ? AND level = 0", world.ids["two"])
     reason = world.blames(world.at("reserved", "two"), "reserved", "two")
     assert reason == "level 9 is sealed, but the release has no such level."
-    assert "other seals" in audit_answer().findings[-1].reason
+    assert any("other seals" in finding.reason for finding in audit_answer().findings)
 
 
 @pytest.mark.parametrize("level", range(1, DEPTH + 1))
@@ -762,7 +786,7 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, change: str) 
     world.restore("failed")
     world.execute(f"UPDATE levels SET {change} WHERE release_id = ? AND level = 3", world.ids["failed"])
     with pytest.raises(StoreError, match="differs from its charge in the ledger"):
-        measure_branch.fn(world.ids["failed"], 3, TRUNK, "survivors", discrete_gaussian)
+        StoredRecord(world.ids["failed"]).prepare(Measure(3, TRUNK))
     assert "tau for level 3" in world.blames(world.at("reserved", "failed"), "reserved", "failed")
 
 

@@ -605,6 +605,7 @@ def test_a_shard_is_read_by_row_groups(tmp_path):
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(StoreError, match="is not what was sealed"):
         next(read_row_groups(path, sha256))
+    path.unlink()
     empty = list(read_row_groups(path, write_shard(path, ("area_0", "count"), [])))
     assert [{name: column.tolist() for name, column in group.items()} for group in empty] == [
         {"area_0": [], "count": []}

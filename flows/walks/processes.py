@@ -1,0 +1,85 @@
+"""Orders carried out in processes of this machine, one per core."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import get_context
+from threading import Lock
+
+from flows.walks.orders import carry_out, stage_of
+from storage.errors import WorkerLost
+from storage.machine.caller import hear_as, is_heard
+from tasks.capacity import cores
+from tasks.order import Order
+from tasks.stage import Outcome, running_elsewhere
+
+
+@contextmanager
+def in_processes() -> Iterator["Processes"]:
+    """Carry out the orders that are submitted inside in processes, one per core; the shards are the same."""
+    processes = Processes(cores())
+    try:
+        with running_elsewhere(processes):
+            yield processes
+    finally:
+        processes.workers.shutdown()
+
+
+class Processes:
+    """The processes.
+
+    Attributes:
+        width: how many there are.
+        workers: they wait for something to do.
+    """
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.workers = self._begun()
+        self._lock = Lock()
+
+    def takes(self, order: Order) -> bool:  # noqa: ARG002 (they have the store)
+        """Return that any order is carried out there."""
+        return True
+
+    def run(self, order: Order) -> Outcome:
+        """Carry out an order in a process; arguments and errors are those of `Elsewhere.run`."""
+        workers = self.workers
+        try:
+            return workers.submit(_carry_out_here, order.to_json()).result()
+        except BrokenProcessPool:  # all of them end once one has
+            with self._lock:
+                if self.workers is workers:
+                    workers.shutdown(wait=False)
+                    self.workers = self._begun()
+            raise WorkerLost("A worker process ended before its time.") from None
+
+    def _begun(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self.width, get_context("spawn"), _begin_worker, (is_heard(),))
+
+
+def _carry_out_here(text: str) -> Outcome:
+    """Carry out an order in a worker, as it is carried out at home."""
+    order = Order.from_json(text)
+    done: Outcome = stage_of(order).fn(order, carry_out)
+    return done
+
+
+def _begin_worker(heard: bool) -> None:
+    """Set up a worker: print where its parent prints, ignore Ctrl-C, create private files, and end with the parent."""
+    hear_as(heard)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o077)
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
