@@ -13,7 +13,7 @@ from tasks.tree.keys import AreaArray
 from tasks.tree.order import Tree
 
 MOST_LARGEST = 15  # rows
-CHUNK = 1_000_000  # rows read at once
+CHUNK = 250_000  # rows read at once
 
 Path = tuple[str, ...]  # codes of an area and of those that contain it, coarse to fine
 
