@@ -41,6 +41,7 @@ from tasks.uncertainty.intervals import (
 )
 from tasks.uncertainty.moves import Moves, bounds_after, reach_after
 from tasks.uncertainty.repeated import for_every_level, own_levels
+from tasks.uncertainty.selection import tails_of
 from tasks.uncertainty.shares import EXACT, SeenCounts, Shares, shares_of_sums
 from tasks.uncertainty.signals import signal_tail, signals
 
@@ -64,6 +65,16 @@ def margins_by_level(record: Record) -> list[list[Margins]]:
     if terms.simultaneous:
         kinds.append(simultaneous_margins(noises, [_listed(level) for level in own], terms.confidence))
     return [for_every_level(levels, of_kind) for of_kind in kinds]
+
+
+def _find_tails(record: Record, threads: int) -> None:
+    """Find the tails of the intervals and the marks of all levels side by side; `tails_of` then has them, and takes no time."""
+    levels, terms = record.release.levels, record.release.terms.intervals
+    shares = (1 - terms.confidence, terms.signal_rate)
+    if not any(level.is_summed for level in levels):
+        asked = [(max(record.cells_of(own.level)[0], 1), share) for own in own_levels(levels) for share in shares]
+        for _ in side_by_side(lambda of: tails_of(*of), asked, threads):
+            pass
 
 
 def _listed(terms: LevelTerms) -> int:
@@ -189,6 +200,7 @@ class ReleasedLevels:
     def __post_init__(self) -> None:
         """Load the tree, and compute the margins of all levels."""
         self._tree = self.job.tree
+        _find_tails(self.record, self.threads)
         self._margins = margins_by_level(self.record)
 
     @property

@@ -59,6 +59,7 @@ from tasks.query.folder import PublishedFolder
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
 from tasks.report.release_page import passed_checks, report
+from tasks.report.svg import import_matplotlib
 from tasks.stage import stage
 from tasks.tree.job import job_of, names_of, shapes_of, tree_of
 from tasks.tree.ordered import ordered_axes
@@ -104,17 +105,24 @@ def publish(release_id: str) -> None:
             ),
             formulas_in(tree),
         )
-        written = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
-        entries = [
-            _entry(level, of_level, release.terms.intervals.confidence)
-            for level, of_level in zip(levels, written.known, strict=True)
-        ]
-        manifest = _write_manifest(beside, record, entries, written, ledger, atlas, csv=csv, noisy=noisy)
-        how_counted = release.terms.how_counted
-        (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
-        page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
-        (beside / REPORT).write_text(page, encoding="utf-8")
-        (beside / EXPLORER).write_text(explorer(PublishedFolder(beside, manifest)), encoding="utf-8")
+        with ThreadPoolExecutor(2) as threads:
+            drawing = threads.submit(import_matplotlib)
+            written = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
+            entries = [
+                _entry(level, of_level, release.terms.intervals.confidence)
+                for level, of_level in zip(levels, written.known, strict=True)
+            ]
+            in_csv = threads.submit(written.write_csv)
+            manifest = _write_manifest(beside, record, entries, written, ledger, atlas, csv=csv, noisy=noisy)
+            exploring = threads.submit(explorer, PublishedFolder(beside, manifest))
+            how_counted = release.terms.how_counted
+            (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
+            drawing.result()
+            page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
+            (beside / REPORT).write_text(page, encoding="utf-8")
+            (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")
+            in_csv.result()
+        _write_metadata(beside, manifest)
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
         (beside / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
@@ -158,12 +166,14 @@ class _Written:
         known: about each level.
         views: what the manifest states about each view.
         rounding: how far rounding has moved the counts; None where they were not settled together.
+        write_csv: writes `counts.csv`, if the folder has it; it may run beside whatever else is written.
     """
 
     records: RecordsKind | None
     known: list[KnownAfter]
     views: list[ViewEntry]
     rounding: Rounding | None
+    write_csv: Callable[[], None]
 
 
 def _write_counts(
@@ -208,8 +218,11 @@ def _write_counts(
             looking.result()
         of_views = levels if isinstance(levels, UnbiasedLevels) else settled or SettledLevels(job, sink)
         views = write_views(folder, job, of_views, collector, csv=csv) if terms.views else []
-    if csv is True:
-        write_csv(folder / "counts.csv", table.of(rows, tables.PART_ROWS), names)
+
+    def write_finest() -> None:
+        if csv is True:
+            write_csv(folder / "counts.csv", table.of(rows, tables.PART_ROWS), names)
+
     total = sum(int(part.counts.sum()) for part in slices(rows, tables.PART_ROWS)) if terms.records else 0
     records = records_kind(total) if terms.records else None
     if records in {"csv", "parquet"}:
@@ -218,7 +231,7 @@ def _write_counts(
             write_csv(records_path(folder, records), of_records)
         else:
             write_parquet(records_path(folder, records), of_records, tree.axes[0].name)
-    return _Written(records, levels.known_after(), views, settled.rounding() if settled else None)
+    return _Written(records, levels.known_after(), views, settled.rounding() if settled else None, write_finest)
 
 
 def _entry(level: ReleasedLevel, known: KnownAfter, confidence: float) -> LevelEntry:
@@ -304,14 +317,18 @@ def _write_manifest(
         left_out = write_formats(Tables(folder, manifest), terms.formats, tree_of(release), terms.how_counted)
         manifest = manifest.model_copy(update={"left_out": left_out})
     (folder / "manifest.json").write_text(manifest.text())
+    return manifest
+
+
+def _write_metadata(folder: Path, manifest: Manifest) -> None:
+    """Describe the CSV files of a folder, if it has any, for machines."""
     files = [
-        *_csv_files(folder, len(levels) - 1),
+        *_csv_files(folder, len(manifest.levels) - 1),
         *csv_files_of_signal(folder, manifest),
-        *csv_files_of_views(folder, written.views),
+        *csv_files_of_views(folder, manifest.views),
     ]
     if files:
         (folder / METADATA).write_text(metadata_text(manifest, files), encoding="utf-8")
-    return manifest
 
 
 def _csv_files(folder: Path, finest: int) -> list[CsvFile]:

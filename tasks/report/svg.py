@@ -98,6 +98,12 @@ def _steps() -> Iterator[int]:
     return (lead * 10**power for power in count() for lead in (1, 2, 5))
 
 
+def import_matplotlib() -> None:
+    """Import what draws figures, which takes half a second, so that it is there once a page is written."""
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401
+
+
 @contextmanager
 def figure(
     width: float, height: float, columns: int = 1, margins: tuple[float, float, float, float] | None = None
