@@ -21,8 +21,9 @@ PAGE = """\
 # Benchmarks
 
 This page shows how fast and how accurate Trellis is, and how to measure it again. `python benchmarks/report.py` writes the page from
-the results of the last runs in `build/bench/`; do not edit it. `make bench` runs everything in the first table and then writes this
-page. That takes about forty minutes on two cores, 6 GB of memory and 10 GB of disk. You can also run each benchmark by itself:
+the results of the last runs in `build/bench/`, and leaves sections without results as they are; do not edit it. `make bench` runs
+everything in the first table and then writes this page. That takes about forty minutes on two cores, 6 GB of memory and 10 GB of disk.
+You can also run each benchmark by itself:
 
 | command | measures |
 |---|---|
@@ -95,7 +96,8 @@ measured down to municipalities.
 `python benchmarks/nation.py --part section --epsilon 10 --share 0.1 --mechanism inftda_reconciled` measures a tenth of that nation. It
 makes the release once more without Prefect, and looks at its threads every four milliseconds. CPU seconds are serial where at most one thread
 runs or waits for a core. Amdahl's limit is how many times faster any number of cores can make the release. The two cores are measured
-against one core of the same machine, in wall seconds.
+against one core of the same machine, in wall seconds, which other work on the machine makes longer; it hardly changes the share. Memory
+is that of all processes of `trellis release` and of `trellis verify`.
 
 {serial}
 
@@ -119,6 +121,8 @@ CORES_GOAL = 1.6
 SLOPE_GOAL = 1.05
 SERIAL_GOAL = 0.08  # of CPU seconds
 MOST_SERIAL = 4  # stages that are named
+NOT_MEASURED = "Not measured yet."
+SECTION = "\n## "
 
 
 def table(heads: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
@@ -217,6 +221,7 @@ def serial(rows: list[Row]) -> str:
                     f"{share:.1%}",
                     f"{part['limit']:.1f}",
                     f"{row['one_core_wall'] / part['wall']:.2f}",
+                    f"{row['peak_of_release'] / 1e9:.2f}, {row['peak_of_verify'] / 1e9:.2f}",
                     ", ".join(most),
                     goal(f"{SERIAL_GOAL:.0%}", reached=share <= SERIAL_GOAL),
                 ]
@@ -230,7 +235,8 @@ def serial(rows: list[Row]) -> str:
         "share",
         "limit",
         "times faster on two cores",
-        "most",
+        "GB of release, of verify",
+        "most serial",
         "goal",
     ]
     return table(heads, lines)
@@ -294,16 +300,26 @@ def keep(figure: Any, name: str) -> None:
 
 
 def measured(write: Callable[[list[Row]], str], *names: str) -> str:
-    """Return a part of the page, and the machine; it says so where nothing was measured."""
+    """Return a part of the page, and the machine; it says so where some of it was not measured."""
     found = [results for name in names if (results := load(name))]
-    if not found:
-        return "Not measured yet."
+    if len(found) < len(names):
+        return NOT_MEASURED
     machines = {results["machine"]: None for results in found}
     return f"{write([row for results in found for row in results['rows']])}\n\nMeasured on {', '.join(machines)}."
 
 
+def kept(page: str, before: str) -> str:
+    """Return a page with the sections of the page before in place of those that were not measured here."""
+    there = {section.partition("\n")[0]: section for section in before.split(SECTION)}
+    sections = page.split(SECTION)
+    return SECTION.join(
+        there.get(section.partition("\n")[0], section).rstrip() + "\n" if NOT_MEASURED in section else section
+        for section in sections
+    )
+
+
 def main() -> None:
-    """Write the page."""
+    """Write the page; what was not measured here stays as it is."""
     page = PAGE.format(
         peers=measured(peers, "peers"),
         synthetic=measured(synthetic, "synthetic"),
@@ -312,8 +328,9 @@ def main() -> None:
         serial=measured(serial, "nation-section"),
         growth=measured(growth, "growth"),
     )
-    (HERE / "README.md").write_text(page, encoding="utf-8")
-    print(HERE / "README.md")
+    path = HERE / "README.md"
+    path.write_text(kept(page, path.read_text(encoding="utf-8")), encoding="utf-8")
+    print(path)
 
 
 if __name__ == "__main__":
