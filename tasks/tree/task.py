@@ -1,15 +1,17 @@
 """The tree stage: writes the true levels to the vault."""
 
 from collections.abc import Sequence
+from contextlib import closing
 
 from storage.counts.shards import read_codebook
 from storage.counts.vault import read_records, read_true_codebooks, true_levels, vault, vault_path, write_true_level
 from storage.machine.claims import shard_folder
+from tasks.capacity import side_by_side
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.job import load_tree
 from tasks.tree.order import Tree
-from tasks.tree.true_tree import grow
+from tasks.tree.true_tree import TrueLevel, grow
 
 
 @stage("grow tree")
@@ -32,13 +34,19 @@ def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int], memory
         else:
             tree = load_tree(shards, tuple(axes), tuple(steps))
         leaf_areas, true_counts = read_records(con, len(axes))
-        for level, nodes in enumerate(grow(tree, leaf_areas, true_counts)):
+
+        def write(numbered: tuple[int, TrueLevel]) -> None:
+            level, nodes = numbered
             columns = {
                 "true_count": nodes.true_counts,
                 "first_child": nodes.first_child,
                 "children": nodes.children,
             }
-            write_true_level(con, level, nodes.areas, columns)
+            with closing(con.cursor()) as own:
+                write_true_level(own, level, nodes.areas, columns)
+
+        for _ in side_by_side(write, enumerate(grow(tree, leaf_areas, true_counts)), 1):
+            pass  # while a level is written, the next one grows
         con.execute("DROP TABLE records")
 
 
