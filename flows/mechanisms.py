@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from flows.spec.keys import DEFAULT_FOR_SIZES
 from storage.errors import StoreError
-from storage.releases.terms import ABOVE, ADJUSTED, ALL, COUNTS_POSITIVE, FIXED_TOTAL, SURVIVORS, Measure
+from storage.releases.register import Release
+from storage.releases.terms import ABOVE, ADJUSTED, ALL, COUNTS_POSITIVE, FIXED_TOTAL, GRID, SURVIVORS, Measure
 from tasks.groups.task import Sizes
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
@@ -426,6 +427,18 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
         how_counted=_TOGETHER,
         caution="",
     )
+
+
+def mechanism_of(release: Release) -> Mechanism:
+    """Return the mechanism of a release as it was planned, whatever the defaults are now."""
+    together = release.levels[0].source is not None
+    mechanism = mechanism_with(
+        MECHANISMS[release.terms.mechanism],
+        has_views=together or bool(release.views),
+        together=together,
+        is_grid=release.terms.covariance == GRID,
+    )
+    return replace(mechanism, measure=release.terms.measure)
 
 
 def measuring(mechanism: Mechanism, tree: Tree, most: int = MOST_MEASURED) -> Mechanism:

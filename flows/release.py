@@ -40,6 +40,7 @@ from flows.server.runs import begin_deployed, seen_alive
 from flows.server.upkeep import describe_run
 from flows.spec.file import SpecFile, load_spec
 from flows.spec.sections.schedule import day_of, scheduled_id
+from flows.walks.processes import in_processes
 from flows.walks.runner import Future, Report, Submit, report_nothing
 from storage.database.connections import store
 from storage.errors import (
@@ -56,7 +57,6 @@ from storage.machine.locks import holder_of
 from storage.releases.register import Release, find_release, state_of
 from storage.releases.runs import release_of
 from tasks.capacity import cores
-from tasks.stage import in_processes
 
 SPECS = "TRELLIS_SPECS"  # the folder of the specs that a deployment may release
 

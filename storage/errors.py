@@ -112,6 +112,10 @@ class TakenAlready(StoreError):
     """A name in a mailbox is taken; what lies there stays as it is."""
 
 
+class WorkerLost(TrellisError):
+    """Who carried out an order has gone, somebody else claimed it, or what came back is not what was promised."""
+
+
 class Interrupted(TrellisError):
     """A stage was asked to stop, and stopped at its next chunk."""
 

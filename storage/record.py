@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from storage.database.connections import Connection
-from storage.ledger.books import Books, Charge
+from storage.errors import StoreError
+from storage.ledger.books import Books, Charge, as_charged
 from storage.ledger.events import read_books
 from storage.releases.register import Release, find_release
 from storage.releases.seals import (
@@ -190,6 +191,17 @@ class Record:
     def rows_of(self, level: int) -> int:
         """Return how many rows the table of a level has."""
         return sum(shard.nonzero for (of, _), shard in self.released.items() if of == level)
+
+    def check_charged(self, level: int) -> None:
+        """Refuse to draw a level or view that the ledger has charged otherwise, or not at all.
+
+        Raises:
+            StoreError: it has.
+        """
+        if not as_charged(self.release.parts[level], self.charges.get(level)):
+            raise StoreError(
+                f"Level {level} of {self.release.id} differs from its charge in the ledger, so Trellis draws nothing for it."
+            )
 
     def with_branches(self, branches: Iterable[Branch]) -> "Record":
         """Return the record with a branch cut into others."""

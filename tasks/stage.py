@@ -4,23 +4,17 @@ Nothing confidential reaches Prefect, and the running time is measured. Prefect 
 """
 
 import functools
-import importlib
-import multiprocessing
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol
 
 from storage.errors import public_errors
-from storage.machine.caller import hear_as, is_heard
 from storage.machine.locks import check_going_on
 from tasks.capacity import cores
+from tasks.order import Order
 
 if TYPE_CHECKING:
     from prefect import Task
@@ -42,40 +36,42 @@ class Outcome:
     seconds: float
 
 
-_workers: ProcessPoolExecutor | None = None
+class Elsewhere(Protocol):
+    """Where orders are carried out instead of in the thread that submits them."""
+
+    @property
+    def width(self) -> int:
+        """How many orders are carried out at once."""
+
+    def takes(self, order: Order) -> bool:
+        """Return whether an order is carried out there; others are carried out here."""
+
+    def run(self, order: Order) -> Outcome:
+        """Carry out an order there, and wait for what comes of it. Several threads call it at once.
+
+        Raises:
+            WorkerLost: who carried it out has gone, or what came back is not what was promised.
+            TrellisError: what the stage raised.
+        """
+
+
+_elsewhere: Elsewhere | None = None
 
 
 @contextmanager
-def in_processes() -> Iterator[None]:
-    """Run the stages that are submitted inside in processes of their own, one per core; the shards are the same."""
-    global _workers
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(cores(), context, _begin_worker, (is_heard(),)) as _workers:
-        try:
-            yield
-        finally:
-            _workers = None
+def running_elsewhere(elsewhere: Elsewhere) -> Iterator[None]:
+    """Carry out the orders that are submitted inside elsewhere, as far as that takes them."""
+    global _elsewhere
+    _elsewhere = elsewhere
+    try:
+        yield
+    finally:
+        _elsewhere = None
 
 
-def _begin_worker(heard: bool) -> None:
-    """Set up a worker: print where its parent prints, ignore Ctrl-C, create private files, and end with the parent."""
-    hear_as(heard)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.umask(0o077)
-
-    def wait() -> None:
-        parent = multiprocessing.parent_process()
-        if parent:
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _run_by_name(module: str, name: str, args: tuple[Any, ...]) -> Any:
-    """Run a stage in a worker, which knows it by its name."""
-    task = getattr(importlib.import_module(module), name)
-    return task.fn(*args)
+def width() -> int:
+    """Return how many branches are walked at once: one on each core, or as many as there is room for elsewhere."""
+    return _elsewhere.width if _elsewhere else cores()
 
 
 @dataclass(frozen=True)
@@ -108,12 +104,15 @@ class Stage(Generic[P]):
         )
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> "PrefectFuture[Outcome]":
-        """Submit it to the task runner of the flow run that calls."""
-        return self.task.submit(*args, **kwargs)
+        """Submit it to the task runner of the flow run that calls. Prefect does not look into orders."""
+        from prefect.utilities.annotations import opaque
+
+        unread: Any = [opaque(value) if isinstance(value, Order) else value for value in args]
+        return self.task.submit(*unread, **kwargs)
 
 
 def stage(run_name: str) -> Callable[[Callable[P, Any]], Stage[P]]:
-    """Make a function a stage. Its first argument is the release, which may have been asked to stop.
+    """Make a function a stage. Its first argument is the release, which may have been asked to stop, or an order about it.
 
     Args:
         run_name: the name of its task runs, for people; a template of its arguments.
@@ -124,10 +123,10 @@ def stage(run_name: str) -> Callable[[Callable[P, Any]], Stage[P]]:
 
         @functools.wraps(function)
         def timed(*args: P.args, **kwargs: P.kwargs) -> Outcome:
-            if _workers:
-                done: Outcome = _workers.submit(_run_by_name, function.__module__, function.__name__, args).result()
-                return done
-            check_going_on(str(args[0]))
+            order = args[0] if isinstance(args[0], Order) else None
+            check_going_on(order.release_id if order else str(args[0]))
+            if _elsewhere and order and _elsewhere.takes(order):
+                return _elsewhere.run(order)
             began = time.thread_time()
             value = function(*args, **kwargs)
             return Outcome(stage, value, time.thread_time() - began)

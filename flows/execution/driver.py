@@ -5,7 +5,6 @@ ingest → grow tree → reserve → walk (measure, seal, optimise) → validate
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from flows.execution.notices import tell
 from flows.execution.reservation import reserve_release
 from flows.execution.resumption import check_unchanged, plan_again
 from flows.execution.turns import running
-from flows.mechanisms import MECHANISMS, mechanism_with
+from flows.mechanisms import mechanism_of
 from flows.planning.admission import (
     check_budget,
     check_not_of_series,
@@ -34,7 +33,6 @@ from storage.machine.locks import held
 from storage.record import load_record
 from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
 from storage.releases.seals import TRUNK
-from storage.releases.terms import GRID
 from tasks.capacity import memory_of
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
@@ -164,15 +162,8 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     """Walk, validate and publish; with `only`, publish if no other branch is missing."""
     with store() as con:
         set_state(con, release.id, "running")
-    together = release.levels[0].source is not None
-    mechanism = mechanism_with(
-        MECHANISMS[release.terms.mechanism],
-        has_views=together or bool(release.views),
-        together=together,
-        is_grid=release.terms.covariance == GRID,
-    )
-    mechanism = replace(mechanism, measure=release.terms.measure)  # as it was planned, whatever the default is now
-    outcomes, missing = in_thread(release.id, partial(walk_release, release, mechanism, submit, report, only))
+    walked = partial(walk_release, release, mechanism_of(release), submit, report, only)
+    outcomes, missing = in_thread(release.id, walked)
     if missing:
         with store() as con:
             set_state(con, release.id, "failed", f"Still missing: {', '.join(missing)}.")

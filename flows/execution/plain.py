@@ -6,11 +6,11 @@ from contextlib import nullcontext
 
 from flows.execution.driver import finish_release, make_release
 from flows.planning.plan import Plan
+from flows.walks.processes import in_processes
 from flows.walks.runner import Report, Submit, submit_to
 from storage.database.connections import store
 from storage.releases.register import Release, find_release
 from tasks.capacity import cores
-from tasks.stage import in_processes
 
 Seconds = dict[str, float]
 

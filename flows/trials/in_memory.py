@@ -13,20 +13,8 @@ import numpy as np
 
 from flows.mechanisms import AUTO, Mechanism, measuring
 from flows.walks.runner import report_nothing
-from flows.walks.steps import (
-    CalibrateAll,
-    Down,
-    Fit,
-    Gather,
-    Measure,
-    Repair,
-    Repeat,
-    SettleTogether,
-    Share,
-    Step,
-    Sum,
-    Up,
-)
+from flows.walks.steps import Measure, Step
+from flows.walks.take import take
 from flows.walks.walk import walk
 from storage.counts.shelf import memory_shelf
 from storage.ledger.books import Charge, reserved_charges
@@ -35,20 +23,13 @@ from storage.releases.register import Release
 from storage.releases.seals import TRUNK, Branch
 from storage.releases.terms import SURVIVORS, FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
 from tasks.accounting.sensitivity import sensitivity_of
-from tasks.groups.task import Sizes, settle_sizes
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Law, LevelNoise
-from tasks.noise.task import draw
 from tasks.noise.truth import TruthInMemory
-from tasks.optimize.second_pass import estimate, settle
-from tasks.optimize.task import add_up, repair, repeat
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
 from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
-from tasks.settle.calibrate import calibrate
-from tasks.settle.task import settle_together
-from tasks.shrink.task import fit, gather, share
 from tasks.stage import Outcome
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, locate
@@ -57,7 +38,6 @@ from tasks.tree.leaves import joined, root_of
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
 from tasks.tree.views import AddUp, Derived
-from tasks.unbiased.task import Unbiased, settle_unbiased
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +149,7 @@ def try_release(
 
     def start(step: Step) -> Future[Outcome]:
         done: Future[Outcome] = Future()
-        done.set_result(Outcome("", _take(keeper.job, truth, step, mechanism, sampler), 0.0))
+        done.set_result(Outcome("", take(step, keeper.job, mechanism, truth, sampler), 0.0))
         return done
 
     walk(keeper, mechanism, start, report_nothing)
@@ -265,38 +245,6 @@ def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed
     )
 
 
-def _take(job: Job, truth: TruthInMemory, step: Step, mechanism: Mechanism, sampler: Any) -> Shard | Sequence[Shard]:
-    """Take a step, as the stages do."""
-    match step:
-        case Measure(level, branch):
-            return draw(job, truth, level, branch, mechanism.cells, sampler)
-        case Repair(level, branch):
-            optimiser = mechanism.optimiser(job.record.release.terms.priority)
-            return repair(job, level, branch, mechanism.cells, optimiser, keeps_leaves=mechanism.keeps_leaves)
-        case Repeat(level, branch):
-            return repeat(job, level, branch, keeps_leaves=mechanism.keeps_leaves)
-        case Sum(level, branch):
-            return add_up(job, level, branch)
-        case Up(branch) if mechanism.second_pass:
-            return estimate(job, branch, mechanism.second_pass)
-        case Down(branch) if mechanism.second_pass:
-            return settle(job, branch, mechanism.second_pass)
-        case Gather(level, branch):
-            return gather(job, level, branch)
-        case Fit(level, branch):
-            return fit(job, level, branch)
-        case Share(level, branch) if mechanism.shrinks:
-            return share(job, level, branch, mechanism.shrinks)
-        case SettleTogether():
-            if isinstance(mechanism.finish, Sizes):
-                return settle_sizes(job, mechanism.finish.of.estimate)
-            return settle_unbiased(job) if isinstance(mechanism.finish, Unbiased) else settle_together(job)
-        case CalibrateAll():
-            return calibrate(job)
-        case _:
-            raise TypeError(f"A release in memory has no {step}.")
-
-
 class _RecordInMemory:
     """Keeps the record of a release that nobody charges."""
 
@@ -305,6 +253,7 @@ class _RecordInMemory:
         self.job = Job(record, memory_shelf(), lambda: table.tree, lambda: None, lambda: table.derived)
 
     def prepare(self, step: Measure) -> None:
+        self.job.record.check_charged(step.level)
         if step.level in self.job.record.charges:
             self._know(self.job.record.with_drawing(step.level))
 

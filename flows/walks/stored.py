@@ -4,22 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from flows.mechanisms import Mechanism
+from flows.walks.orders import carry_out, order_of, stage_of
 from flows.walks.runner import Future, Report, Submit
-from flows.walks.steps import (
-    CalibrateAll,
-    Cuts,
-    Down,
-    Fit,
-    Gather,
-    Measure,
-    Repair,
-    Repeat,
-    SettleTogether,
-    Share,
-    Step,
-    Sum,
-    Up,
-)
+from flows.walks.steps import CalibrateAll, Cuts, Fit, Measure, SettleTogether, Step, Sum
 from flows.walks.walk import walk
 from storage.counts.shards import noisy_path
 from storage.database.connections import store, transaction
@@ -37,15 +24,13 @@ from storage.releases.seals import (
     add_seal,
     add_settled,
 )
-from tasks.capacity import cores, memory_of
+from tasks.capacity import memory_of
 from tasks.groups.task import Sizes, settle_sizes_release
-from tasks.noise.task import measure_branch
-from tasks.optimize.second_pass import estimate_branch, settle_branch
-from tasks.optimize.task import optimise_branch, repeat_branch, sum_level
+from tasks.optimize.task import sum_level
 from tasks.settle.calibrate import calibrate_release
 from tasks.settle.task import settle_release
-from tasks.shrink.task import fit_level, gather_branch, share_branch
-from tasks.stage import Outcome
+from tasks.shrink.task import fit_level
+from tasks.stage import Outcome, width
 from tasks.tree.branches import most_cells
 from tasks.tree.job import Job, job_of, stored_job
 from tasks.unbiased.task import Unbiased, settle_unbiased_release
@@ -56,43 +41,26 @@ def walk_release(
 ) -> tuple[list[Outcome], list[str]]:
     """Take every step that a release lacks, or one of its branches, by stages; arguments and results are those of `walk`."""
     terms = release.terms
-    cuts = Cuts(most_cells(memory_of(terms.run), cores(), len(terms.axes)))
+    cuts = Cuts(most_cells(memory_of(terms.run), width(), len(terms.axes)))
+    keeper = StoredRecord(release.id)
 
     def start(step: Step) -> Future:
-        stage, *arguments = _stage_of(step, release, mechanism)
+        order = order_of(step, keeper.job.record)
+        if order:
+            return submit(stage_of(order), order, carry_out)
+        stage, *arguments = _stage_at_home(step, mechanism)
         return submit(stage, release.id, *arguments)
 
-    return walk(StoredRecord(release.id), mechanism, start, report, only, cuts)
+    return walk(keeper, mechanism, start, report, only, cuts)
 
 
-def _stage_of(step: Step, release: Release, mechanism: Mechanism) -> tuple[Any, ...]:
-    """Return the stage that takes a step, and its arguments but for the release."""
+def _stage_at_home(step: Step, mechanism: Mechanism) -> tuple[Any, ...]:
+    """Return the stage that takes a step which no order says, and its arguments but for the release."""
     match step:
-        case Measure(level, branch):
-            return (
-                measure_branch,
-                level,
-                branch,
-                mechanism.cells,
-                mechanism.sampler(release.levels[-1].mechanism, release.terms.sampler),
-            )
-        case Repair(level, branch):
-            optimiser = mechanism.optimiser(release.terms.priority)
-            return optimise_branch, level, branch, mechanism.cells, optimiser, mechanism.keeps_leaves
-        case Repeat(level, branch):
-            return repeat_branch, level, branch, mechanism.keeps_leaves
         case Sum(level, branch):
             return sum_level, level, branch
-        case Up(branch):
-            return estimate_branch, branch, mechanism.second_pass
-        case Down(branch):
-            return settle_branch, branch, mechanism.second_pass
-        case Gather(level, branch):
-            return gather_branch, level, branch
         case Fit(level, branch):
             return fit_level, level, branch
-        case Share(level, branch):
-            return share_branch, level, branch, mechanism.shrinks
         case SettleTogether():
             if isinstance(mechanism.finish, Sizes):
                 return settle_sizes_release, mechanism.finish.of.estimate
@@ -113,6 +81,7 @@ class StoredRecord:
         """Mark a charge before its level's first draw; remove unread what was drawn and never sealed."""
         record = self.job.record
         charge = record.charges.get(step.level)
+        record.check_charged(step.level)
         if charge and charge.state == "reserved":
             with store() as con, transaction(con):
                 advance(con, record.release.id, step.level, "drawing")

@@ -20,9 +20,9 @@ IntArray = NDArray[np.int64]
 WHOLE, _TEXT = pa.int64(), pa.large_string()
 
 
-def noisy_name(level: int, branch: str) -> str:
-    """Return the name of the noisy counts of a level of a branch."""
-    return f"level_{level}_{branch}.noisy"
+def noisy_name(level: int, branch: str, turn: int = 0) -> str:
+    """Return the name of the noisy counts of a level of a branch that a turn draws; the first turn has none in its names."""
+    return f"level_{level}_{branch}{f'.{turn}' if turn else ''}.noisy"
 
 
 def counts_name(level: int, branch: str) -> str:
@@ -55,9 +55,9 @@ def shard_path(release_id: str, name: str) -> Path:
     return shard_folder(release_id) / f"{name}.parquet"
 
 
-def noisy_path(release_id: str, level: int, branch: str) -> Path:
-    """Return the path of the noisy counts of a level of a branch."""
-    return shard_path(release_id, noisy_name(level, branch))
+def noisy_path(release_id: str, level: int, branch: str, turn: int = 0) -> Path:
+    """Return the path of the noisy counts of a level of a branch that a turn draws."""
+    return shard_path(release_id, noisy_name(level, branch, turn))
 
 
 def frontier_path(release_id: str, shard: FrontierShard) -> Path:

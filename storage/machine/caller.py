@@ -13,7 +13,7 @@ _is_heard = False
 
 @contextmanager
 def heard_by_caller() -> Iterator[None]:
-    """Print what `tell_caller` is given inside, in any thread and in the processes of `tasks.stage.in_processes`."""
+    """Print what `tell_caller` is given inside, in any thread and in the processes of `flows.walks.processes`."""
     global _is_heard
     before, _is_heard = _is_heard, True
     try:

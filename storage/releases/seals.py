@@ -21,12 +21,17 @@ EstimateKind = Literal["estimates", "statistics", "prior"]
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """The noisy counts of one level of one branch: measured, and never measured again."""
+    """The noisy counts of one level of one branch: measured, and never measured again.
+
+    Attributes:
+        turn: in which they were drawn.
+    """
 
     level: int
     branch: str
     sha256: str
     cells: int
+    turn: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The noise stage: the only reader of the vault, and the only writer of noisy counts."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,9 +11,6 @@ import pyarrow as pa
 from storage.counts.shards import noisy_name
 from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from storage.database.connections import Connection
-from storage.errors import StoreError
-from storage.ledger.books import as_charged
-from storage.record import Record
 from storage.releases.seals import Seal
 from storage.releases.terms import LevelTerms, PrivacyTerms
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
@@ -24,11 +21,12 @@ from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
 from tasks.noise.measure import measure, measure_thresholded
 from tasks.noise.truth import Truth, true_counts_below
+from tasks.order import Order
 from tasks.sizes.statistics import STATISTICS, TAILS
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, cell_counts
-from tasks.tree.job import Job, stored_job
+from tasks.tree.job import Job, job_of
 from tasks.tree.leaves import nodes_above
 from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
@@ -36,22 +34,14 @@ from tasks.tree.views import Measured, leaves_of
 _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and some 10 µs each
 
 
-@stage("measure level {level} {branch}")
-def measure_branch(
-    release_id: str, level: int, branch: str, cells: Measured, sampler: Sampler | ThresholdedSampler
-) -> Seal:
-    """Draw the noisy counts of one level of one branch and write them as a shard, which the flow then seals.
-
-    A level that is already sealed stays as it is.
-    """
-    job = stored_job(release_id)
-    if (level, branch) in job.record.seals:
-        return job.record.seals[level, branch]
-    with vault(release_id, memory=memory_of(job.record.release.terms.run) // 4) as con:
-        return draw(job, _Vault(con), level, branch, cells, sampler)
+@stage("measure level {order.level} {order.branch}")
+def measure_branch(order: Order, carry_out: Callable[[Order, Job, Truth], Seal]) -> Seal:
+    """Draw the noisy counts of one level of one branch and write them as a shard, which the flow then seals."""
+    with vault(order.release_id, memory=memory_of(order.record.release.terms.run) // 4) as con:
+        return carry_out(order, job_of(order.record), _Vault(con))
 
 
-def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampler: Any) -> Seal:
+def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampler: Any, turn: int = 0) -> Seal:
     """Draw the noisy counts of one level of one branch, and write them as a shard in the order of the tree.
 
     Args:
@@ -61,13 +51,13 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
         branch: the branch.
         cells: which cells of the level are measured.
         sampler: the noise, a `ThresholdedSampler` where only cells with records are measured.
-    Raises:
-        StoreError: the ledger has charged the level otherwise. Nothing is drawn.
+        turn: how often this level of this branch was begun before.
+    Guarantees:
+        The caller has seen that the ledger has charged the level as it is drawn, and has recorded the turn.
     """
-    _check_charged(job.record, level)
     if cells == "records":
-        return _draw_leaves_with_records(job, truth, level, branch, sampler)
-    release, name = job.record.release, noisy_name(level, branch)
+        return _draw_leaves_with_records(job, truth, level, branch, sampler, turn)
+    release, name = job.record.release, noisy_name(level, branch, turn)
     terms, privacy = release.parts[level], release.terms.privacy
     if cells == "views" or level > job.record.finest:
         number, true_chunks = _cells_of_view(job, truth, level)
@@ -86,7 +76,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
             job.check_going_on()
             yield {"noisy": _released(true_counts, terms, moved, sampler)}
 
-    return Seal(level, branch, job.shelf.write(name, ("noisy",), row_groups()), number)
+    return Seal(level, branch, job.shelf.write(name, ("noisy",), row_groups()), number, turn)
 
 
 def _survivors(job: Job, truth: Truth, level: int, branch: str) -> tuple[int, Iterator[IntArray]]:
@@ -116,7 +106,9 @@ def _cells_of_universe(job: Job, truth: Truth, level: int) -> tuple[int, Iterato
     return tree.possible_cells(level), (true_counts for part in parts for true_counts in part)
 
 
-def _draw_leaves_with_records(job: Job, truth: Truth, level: int, branch: str, sampler: ThresholdedSampler) -> Seal:
+def _draw_leaves_with_records(
+    job: Job, truth: Truth, level: int, branch: str, sampler: ThresholdedSampler, turn: int
+) -> Seal:
     """Draw the noisy counts of the leaves with records, and write those that reach the threshold, with their areas.
 
     The number of leaves with records is confidential, and so are the places where chunks of them begin. So only the kept
@@ -141,8 +133,8 @@ def _draw_leaves_with_records(job: Job, truth: Truth, level: int, branch: str, s
         for first in range(0, len(noisy), CHUNK_CELLS)
     )
     texts = [name for name in columns if name.startswith("code_")]
-    sha256 = job.shelf.write(noisy_name(level, branch), tuple(columns), row_groups, texts=texts)
-    return Seal(level, branch, sha256, len(noisy))
+    sha256 = job.shelf.write(noisy_name(level, branch, turn), tuple(columns), row_groups, texts=texts)
+    return Seal(level, branch, sha256, len(noisy), turn)
 
 
 def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) -> dict[str, Any]:
@@ -162,13 +154,6 @@ def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) 
         else:
             columns[f"area_{axis}"] = of_axis
     return columns
-
-
-def _check_charged(record: Record, level: int) -> None:
-    if not as_charged(record.release.parts[level], record.charges.get(level)):
-        raise StoreError(
-            f"Level {level} of {record.release.id} differs from its charge in the ledger, so Trellis draws nothing for it."
-        )
 
 
 def _of_statistic(job: Job, level: int, tails: Iterator[IntArray]) -> Iterator[IntArray]:

@@ -3,7 +3,7 @@
 Both read only sealed counts and the nodes that the first pass kept. They measure nothing and charge nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,22 +12,23 @@ from storage.counts.shards import estimates_name, frontier_name, settled_name
 from storage.releases.seals import TRUNK, EstimateShard, FrontierShard
 from tasks.optimize.reconcile import BoolArray, Estimates, UpDown, first_kept
 from tasks.optimize.task import in_chunks
+from tasks.order import Order
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks
-from tasks.tree.job import Job, stored_job
+from tasks.tree.job import Job, job_of
 
 
-@stage("estimate {branch}")
-def estimate_branch(release_id: str, branch: str, finish: UpDown) -> list[EstimateShard]:
+@stage("estimate {order.branch}")
+def estimate_branch(order: Order, carry_out: Callable[[Order, Job], list[EstimateShard]]) -> list[EstimateShard]:
     """Estimate the nodes of a branch from the noisy counts of all that lies below them."""
-    return estimate(stored_job(release_id), branch, finish)
+    return carry_out(order, job_of(order.record))
 
 
-@stage("settle {branch}")
-def settle_branch(release_id: str, branch: str, finish: UpDown) -> list[FrontierShard]:
+@stage("settle {order.branch}")
+def settle_branch(order: Order, carry_out: Callable[[Order, Job], list[FrontierShard]]) -> list[FrontierShard]:
     """Go down a branch once more, from estimates to the counts that are released."""
-    return settle(stored_job(release_id), branch, finish)
+    return carry_out(order, job_of(order.record))
 
 
 def estimate(job: Job, branch: str, finish: UpDown) -> list[EstimateShard]:

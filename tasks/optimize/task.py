@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from storage.counts.shards import counts_name, noisy_name
 from storage.releases.seals import FrontierShard
 from tasks.optimize.siblings import as_they_are
+from tasks.order import Order
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import (
@@ -19,7 +20,7 @@ from tasks.tree.frontier import (
     keep_positive,
     taking,
 )
-from tasks.tree.job import Job, stored_job
+from tasks.tree.job import Job, job_of, stored_job
 from tasks.tree.leaves import nodes_above_leaves, root_of, sums_of_children, without_zeros
 from tasks.tree.order import Tree
 from tasks.tree.views import Measured
@@ -30,22 +31,16 @@ Keep = Callable[
 ]  # from all cells, their counts and noisy counts to the nodes that stay
 
 
-@stage("optimise level {level} {branch}")
-def optimise_branch(
-    release_id: str, level: int, branch: str, cells: Measured, optimiser: Optimiser | None, keeps_leaves: bool
-) -> FrontierShard:
-    """Turn the sealed noisy counts of one level of one branch into its frontier; one that is there already stays."""
-    job = stored_job(release_id)
-    return job.record.frontiers.get((level, branch)) or repair(
-        job, level, branch, cells, optimiser, keeps_leaves=keeps_leaves
-    )
+@stage("optimise level {order.level} {order.branch}")
+def optimise_branch(order: Order, carry_out: Callable[[Order, Job], FrontierShard]) -> FrontierShard:
+    """Turn the sealed noisy counts of one level of one branch into its frontier."""
+    return carry_out(order, job_of(order.record))
 
 
-@stage("repeat level {level} {branch}")
-def repeat_branch(release_id: str, level: int, branch: str, keeps_leaves: bool) -> FrontierShard:
-    """Turn the frontier above into that of a level in which each node has one child; one that is there already stays."""
-    job = stored_job(release_id)
-    return job.record.frontiers.get((level, branch)) or repeat(job, level, branch, keeps_leaves=keeps_leaves)
+@stage("repeat level {order.level} {order.branch}")
+def repeat_branch(order: Order, carry_out: Callable[[Order, Job], FrontierShard]) -> FrontierShard:
+    """Turn the frontier above into that of a level in which each node has one child."""
+    return carry_out(order, job_of(order.record))
 
 
 @stage("sum level {level}")
@@ -112,7 +107,7 @@ def _leaves(job: Job, level: int, branch: str, cells: Measured) -> Iterator[Fron
         return (leaves[first : first + CHUNK_CELLS] for first in range(0, max(len(leaves), 1), CHUNK_CELLS))
     if cells == "records":
         axes, seal = range(len(release.terms.axes)), job.record.seals[level, branch]
-        groups = job.shelf.groups(noisy_name(level, branch), seal.sha256)
+        groups = job.shelf.groups(noisy_name(level, branch, seal.turn), seal.sha256)
         return (Frontier(level, tuple(of[f"area_{axis}"] for axis in axes), of["noisy"]) for of in groups)
     return all_leaves(job.tree, job.noisy(level, branch))
 

@@ -3,7 +3,7 @@
 They read only sealed counts and the nodes that the first pass kept. They measure nothing and charge nothing.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from storage.counts.shards import estimates_name
 from storage.releases.seals import TRUNK, EstimateKind, EstimateShard, FrontierShard
 from tasks.optimize.reconcile import Estimates, FloatArray, UpDown, first_kept
 from tasks.optimize.second_pass import may_count, nodes_kept, read_estimates, root_settled, totals_above, write_settled
+from tasks.order import Order
 from tasks.shrink.areas import shrunk_totals
 from tasks.shrink.families import Families, families_with
 from tasks.shrink.posterior import shared_out
@@ -28,7 +29,7 @@ from tasks.shrink.statistics import (
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cells_of, chunks
-from tasks.tree.job import Job, stored_job
+from tasks.tree.job import Job, job_of, stored_job
 
 FEWEST = 300  # cells of a level to share out from which on a prior is fitted
 
@@ -44,10 +45,10 @@ class Shrink:
     passes: UpDown
 
 
-@stage("gather level {level} {branch}")
-def gather_branch(release_id: str, level: int, branch: str) -> EstimateShard:
+@stage("gather level {order.level} {order.branch}")
+def gather_branch(order: Order, carry_out: Callable[[Order, Job], EstimateShard]) -> EstimateShard:
     """Gather what is to be learnt of a level from the families of a branch."""
-    return gather(stored_job(release_id), level, branch)
+    return carry_out(order, job_of(order.record))
 
 
 @stage("fit level {level}")
@@ -56,10 +57,10 @@ def fit_level(release_id: str, level: int, branch: str) -> EstimateShard:
     return fit(stored_job(release_id), level, branch)
 
 
-@stage("share level {level} {branch}")
-def share_branch(release_id: str, level: int, branch: str, finish: Shrink) -> FrontierShard:
+@stage("share level {order.level} {order.branch}")
+def share_branch(order: Order, carry_out: Callable[[Order, Job], FrontierShard]) -> FrontierShard:
     """Share the totals above a level out among the nodes of a branch."""
-    return share(stored_job(release_id), level, branch, finish)
+    return carry_out(order, job_of(order.record))
 
 
 def gather(job: Job, level: int, branch: str) -> EstimateShard:

@@ -77,7 +77,8 @@ class Job:
 
     def noisy(self, level: int, branch: str) -> Iterator[IntArray]:
         """Yield the sealed noisy counts of a level of a branch, in parts."""
-        sealed = self.shelf.groups(noisy_name(level, branch), self.record.seals[level, branch].sha256)
+        seal = self.record.seals[level, branch]
+        sealed = self.shelf.groups(noisy_name(level, branch, seal.turn), seal.sha256)
         return (group["noisy"] for group in sealed)
 
     def nodes(self, shard: FrontierShard) -> Frontier:
@@ -134,7 +135,8 @@ class Job:
         Raises:
             StoreError: the shard is missing or not what was sealed.
         """
-        table, release = self.shelf.table(noisy_name(seal.level, seal.branch), seal.sha256), self.record.release
+        table = self.shelf.table(noisy_name(seal.level, seal.branch, seal.turn), seal.sha256)
+        release = self.record.release
         areas, codebooks = [], {}
         for number, axis in enumerate(release.terms.axes):
             if axis in release.terms.unlisted:

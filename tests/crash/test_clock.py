@@ -26,6 +26,7 @@ from storage.releases.register import list_releases, state_of
 from storage.releases.seals import list_seals
 from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
+from tests.support.draws import place_of
 
 SetClock = Callable[[str], None]
 
@@ -91,9 +92,9 @@ def test_a_release_is_finished_before_the_time_at_which_it_failed(plan: Plan, se
     def submit(stage: Any, *arguments: Any) -> Future[Any]:
         def run() -> Any:
             if stage.name == "measure_branch":
-                if arguments[1] in broken:
+                if place_of(arguments)[0] in broken:
                     raise ValueError("stop")
-                drawn.append(arguments[1:3])
+                drawn.append(place_of(arguments))
             return stage.fn(*arguments)
 
         return executor.submit(run)

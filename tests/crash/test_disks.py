@@ -30,6 +30,7 @@ from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.seals import list_seals
 from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
+from tests.support.draws import place_of
 
 # Commands in a process of their own, one after the other: what each prints with --json, and its exit code.
 COMMANDS = """
@@ -113,7 +114,7 @@ def at(moment: str, act: Callable[[], None], executor: ThreadPoolExecutor) -> Su
     when, name, *level = moment.split()
 
     def submit(stage: Any, *arguments: Any) -> Future[Any]:
-        here = stage.name == name and [str(argument) for argument in arguments[1 : 1 + len(level)]] == level
+        here = stage.name == name and [str(part) for part in place_of(arguments)[: len(level)]] == level
 
         def run() -> Any:
             if here and when == "before":

@@ -31,6 +31,7 @@ from tasks.publish.task import publish
 from tasks.synthesize.country import draw_country
 from tasks.tree.task import grow_tree
 from tasks.verify.folder import verify
+from tests.support.draws import place_of
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ def test_a_void_charge_is_never_drawn(plan: Plan) -> None:
 
     def submit(stage: Any, *arguments: Any) -> Future[Any]:
         if stage.name == "measure_branch":
-            drawn.append(arguments[1])
+            drawn.append(place_of(arguments)[0])
         return executor.submit(stage.fn, *arguments)
 
     with ThreadPoolExecutor(2) as executor:

@@ -32,7 +32,6 @@ from storage.releases.register import claim_id, find_release
 from storage.releases.terms import RunTerms
 from tasks.capacity import cores, default_memory
 from tasks.laws.law import Sampling
-from tasks.noise.task import measure_branch
 from tests.support.draws import (
     BRANCH_CELLS,
     BRANCHES,
@@ -83,6 +82,7 @@ from flows.walks.runner import report_nothing
 from flows.spec.file import load_spec
 from storage.database.connections import store
 from tasks.laws.samplers import discrete_gaussian
+from tests.support.draws import place_of
 from tests.support.laws import drawn_by
 
 tasks.tree.branches.BRANCH_CELLS = {BRANCH_CELLS}
@@ -98,7 +98,7 @@ def sample(true_counts, scale):
     return discrete_gaussian(true_counts, scale)
 
 def submit(stage, *arguments):
-    place = " ".join([stage.name, *map(str, arguments[1:3])])
+    place = " ".join([stage.name, *map(str, place_of(arguments))])
     def run():
         now(f"before {{place}}")
         result = stage.fn(*arguments)
@@ -193,8 +193,6 @@ def test_a_failed_release_goes_on_where_its_seals_end(
     once_more = read_books(release_id)
     draws.forget()
     finish(release_id, draws)
-    for (level, branch), seal in once_more.seals.items():
-        assert measure_branch.fn(release_id, level, branch, "survivors", draws.sample).value == seal
     assert draws.cells == {}
     assert read_books(release_id) == once_more
 

@@ -16,20 +16,20 @@ from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.synthetic import write_ready
+from flows.walks.processes import in_processes
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import InputError
 from storage.releases.register import state_of
-from tasks.stage import in_processes
 from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
 
 # Waits until a worker has begun, says which processes there are, and waits to be killed.
 PARENT = """
 import os, sys, time
-from tasks import stage
-with stage.in_processes():
-    print(stage._workers.submit(os.getpid).result(), flush=True)
+from flows.walks.processes import in_processes
+with in_processes() as processes:
+    print(processes.workers.submit(os.getpid).result(), flush=True)
     time.sleep(600)
 """
 

@@ -24,6 +24,7 @@ from storage.releases.register import find_release
 from storage.releases.seals import Seal, list_branches, list_frontiers, list_seals
 from tasks.laws.law import Sampler
 from tasks.laws.samplers import discrete_gaussian
+from tasks.order import Order
 from tasks.synthesize.country import draw_country
 from tasks.tree.axis import IntArray
 from tasks.verify.folder import verify
@@ -49,6 +50,12 @@ BRANCHES = ["b00", "b01", "b02", "b03"]  # from level 3 on
 BRANCH_CELLS, CHUNK_CELLS = 6, 8
 
 
+def place_of(arguments: Sequence[Any]) -> Any:
+    """Return which level of which branch a stage is about, by its arguments: an order, or what it is told beside the release."""
+    order = arguments[0]
+    return (order.level, order.branch) if isinstance(order, Order) else tuple(arguments[1:3])
+
+
 @dataclass
 class Draws:
     """A plain `submit` and a sampler that know what they draw.
@@ -70,7 +77,7 @@ class Draws:
         """Return a `submit` that lets the sampler know for which level and branch it draws."""
 
         def run(stage: Any, *arguments: Any) -> Any:
-            self._here.place = arguments[1:3]
+            self._here.place = place_of(arguments)
             return stage.fn(*arguments)
 
         def submit(stage: Any, *arguments: Any) -> Future:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import local
 from typing import Any
@@ -14,6 +15,7 @@ import polars as pl
 import pytest
 import yaml
 
+import flows.walks.processes
 import tasks.noise.task
 import tasks.noise.truth
 import tasks.optimize.second_pass
@@ -26,12 +28,12 @@ from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
+from flows.walks.processes import _begin_worker, in_processes
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.releases.register import Release, find_release
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Sampler, Sampling
-from tasks.stage import in_processes
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand
 from tasks.tree.job import stored_job
@@ -99,26 +101,23 @@ class NoiseOfTheCell:
     """A sampler whose noise depends on the cell and on nothing else, so that no way to cut the work can change it.
 
     Attributes:
-        sent: how often it was sent to a worker process.
+        calls: how often it has drawn in this process.
     """
 
-    sent: int = 0
+    calls: int = 0
 
     def __call__(self, true_counts: IntArray, scale: float) -> IntArray:  # noqa: ARG002 (a sampler's arguments)
         """Add that noise."""
+        self.calls += 1
         return true_counts + _here.noise
 
-    def __reduce__(self) -> tuple[Callable[[], Sampler], tuple[()]]:
-        """Be unpickled in a worker as what has its cells noted there too."""
-        self.sent += 1
-        return noise_of_the_cell_in_a_worker, ()
 
-
-def noise_of_the_cell_in_a_worker() -> Sampler:
-    """Return the sampler in a process that will end with the test."""
+def begin_with_noise_of_the_cell(mechanism: str, named: str, law: str | None, heard: bool) -> None:
+    """Set up a worker process, which will end with the test, in which a mechanism has this sampler."""
     assert multiprocessing.parent_process()
+    _begin_worker(heard)
     tasks.noise.truth.true_counts_of = noted
-    return NoiseOfTheCell()
+    MECHANISMS[mechanism] = drawn_by(mechanism, {named: Sampling(NoiseOfTheCell(), GAUSSIAN.samplers[named].tau)}, law)
 
 
 @contextmanager
@@ -183,6 +182,10 @@ def make(
         release = new_release(plan, release_id=f"{folder.parent.name}-{folder.name}")
         # an open store keeps other processes waiting
         by_process = plan.file.spec.run.workers == "processes"
+        if by_process:
+            assert isinstance(sampler, NoiseOfTheCell)  # a worker process knows no other
+            begin = partial(begin_with_noise_of_the_cell, mechanism, named, law)
+            patch.setattr(flows.walks.processes, "_begin_worker", begin)
         with in_processes() if by_process else store(), ThreadPoolExecutor(workers) as executor:
             make_release(plan, release, submit_to(executor), report_nothing)
         with store() as con:

@@ -28,6 +28,8 @@ from flows.planning.composition import standing_of
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, Submit, report_nothing, submit_to
+from flows.walks.steps import Measure
+from flows.walks.stored import StoredRecord
 from storage.counts.shards import noisy_path
 from storage.counts.vault import vault_path
 from storage.database import connections
@@ -37,10 +39,9 @@ from storage.ledger.events import charges_of, read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import set_state, state_of
 from storage.releases.seals import list_seals
-from tasks.laws.samplers import discrete_gaussian
-from tasks.noise.task import measure_branch
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tests.support.draws import place_of
 
 SPEC = {
     "dataset": "synthetic-country",
@@ -142,7 +143,7 @@ def submit_before(level: int, submit: Submit) -> Submit:
         raise StoreError("The disk is full.")
 
     def submit_or_stop(stage: Any, *arguments: Any) -> Future:
-        if stage.name == "measure_branch" and arguments[1] == level:
+        if stage.name == "measure_branch" and place_of(arguments)[0] == level:
             stage = type("Stopped", (), {"fn": staticmethod(stop)})
         return submit(stage, *arguments)
 
@@ -762,7 +763,7 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, change: str) 
     world.restore("failed")
     world.execute(f"UPDATE levels SET {change} WHERE release_id = ? AND level = 3", world.ids["failed"])
     with pytest.raises(StoreError, match="differs from its charge in the ledger"):
-        measure_branch.fn(world.ids["failed"], 3, TRUNK, "survivors", discrete_gaussian)
+        StoredRecord(world.ids["failed"]).prepare(Measure(3, TRUNK))
     assert "tau for level 3" in world.blames(world.at("reserved", "failed"), "reserved", "failed")
 
 

@@ -35,6 +35,7 @@ from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tests.support.cases import Case, case_csv
+from tests.support.draws import place_of
 from tests.support.folders import changed, rewrite
 from tests.support.laws import drawn_by
 from tests.support.making import CUT, MECHANISM, Made, levels_of, make, no_noise, noise_of_the_cell, noted, quick
@@ -179,7 +180,7 @@ def test_a_branch_that_failed_is_finished_with_the_same_cells(
 
         def submit_to(executor: Executor, faulty: str) -> Submit:
             def run(stage: Any, *arguments: Any) -> Any:
-                if stage.name == at and faulty in arguments:
+                if stage.name == at and faulty in place_of(arguments):
                     raise OSError
                 return stage.fn(*arguments)
 

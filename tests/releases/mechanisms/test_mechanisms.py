@@ -31,6 +31,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.job import tree_of
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, Case, case_csv, case_precise
+from tests.support.draws import place_of
 from tests.support.laws import drawn_by
 from tests.support.making import CUT, MECHANISM, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
 from tests.support.passes import replay
@@ -215,9 +216,9 @@ def test_what_a_second_pass_has_done_is_kept(at: str, tmp_path: Path, monkeypatc
     def submit_to(executor: Executor, faulty: str) -> Submit:
         def run(stage: Any, *arguments: Any) -> Any:
             if stage.name == at:
-                if arguments[1] == faulty:
+                if place_of(arguments)[1] == faulty:
                     raise OSError
-                done.append(arguments[1])
+                done.append(place_of(arguments)[1])
             return stage.fn(*arguments)
 
         return lambda stage, *arguments: executor.submit(run, stage, *arguments)

@@ -25,6 +25,7 @@ from tasks.laws.gaussian import discrete_gaussian
 from tasks.tree.job import tree_of
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, case_csv
+from tests.support.draws import place_of
 from tests.support.making import CUT, Made, levels_of, make, noise_of_the_cell, quick, sealed_of
 from tests.support.passes import replay
 
@@ -88,10 +89,10 @@ def test_what_was_learnt_is_kept(at: str, tmp_path: Path, monkeypatch: pytest.Mo
 
     def submit_to(executor: Executor, *, is_faulty: bool) -> Submit:
         def run(stage: Any, *arguments: Any) -> Any:
-            if is_faulty and stage.name == at and arguments[1] == 3:
+            if is_faulty and stage.name == at and place_of(arguments)[0] == 3:
                 raise OSError
             if stage.name in {"gather_branch", "fit_level", "share_branch"}:
-                done.append((stage.name, *arguments[1:3]))
+                done.append((stage.name, *place_of(arguments)))
             return stage.fn(*arguments)
 
         return lambda stage, *arguments: executor.submit(run, stage, *arguments)

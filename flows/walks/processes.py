@@ -1,0 +1,74 @@
+"""Orders carried out in processes of this machine, one per core."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from flows.walks.orders import carry_out, stage_of
+from storage.errors import WorkerLost
+from storage.machine.caller import hear_as, is_heard
+from tasks.capacity import cores
+from tasks.order import Order
+from tasks.stage import Outcome, running_elsewhere
+
+
+@contextmanager
+def in_processes() -> Iterator["Processes"]:
+    """Carry out the orders that are submitted inside in processes, one per core; the shards are the same."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(cores(), context, _begin_worker, (is_heard(),)) as workers:
+        processes = Processes(workers, cores())
+        with running_elsewhere(processes):
+            yield processes
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """The processes.
+
+    Attributes:
+        workers: they wait for something to do.
+        width: how many there are.
+    """
+
+    workers: ProcessPoolExecutor
+    width: int
+
+    def takes(self, order: Order) -> bool:  # noqa: ARG002 (they have the store)
+        """Return that any order is carried out there."""
+        return True
+
+    def run(self, order: Order) -> Outcome:
+        """Carry out an order in a process; arguments and errors are those of `Elsewhere.run`."""
+        try:
+            return self.workers.submit(_carry_out_here, order.to_json()).result()
+        except BrokenProcessPool:
+            raise WorkerLost("A worker process ended before its time.") from None
+
+
+def _carry_out_here(text: str) -> Outcome:
+    """Carry out an order in a worker, as it is carried out at home."""
+    order = Order.from_json(text)
+    done: Outcome = stage_of(order).fn(order, carry_out)
+    return done
+
+
+def _begin_worker(heard: bool) -> None:
+    """Set up a worker: print where its parent prints, ignore Ctrl-C, create private files, and end with the parent."""
+    hear_as(heard)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.umask(0o077)
+
+    def wait() -> None:
+        parent = multiprocessing.parent_process()
+        if parent:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
