@@ -35,10 +35,14 @@ class Processes:
     Attributes:
         workers: they wait for something to do.
         width: how many there are.
+        memory: what they may take is a share of this machine's.
+        branches: the trunk is cut as for threads.
     """
 
     workers: ProcessPoolExecutor
     width: int
+    memory: None = None
+    branches: None = None
 
     def takes(self, order: Order) -> bool:  # noqa: ARG002 (they have the store)
         """Return that any order is carried out there."""

@@ -1,0 +1,257 @@
+"""A cluster on this machine: a scheduler and workers as processes of their own, under mutual TLS, with a mailbox.
+
+This file is also the program of a worker whose noise and whose chunks a test chooses, and which kills or stops itself where a
+test says so.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.x509.oid import NameOID
+
+from tests.support.buckets import free_ports
+from tests.support.warm import FEW_THREADS
+
+HOUSE = Path(__file__).parents[2]
+SCHEDULER = {  # what an office sets where its scheduler starts
+    "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true",
+    "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
+    "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "false",
+    "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
+}
+
+_STARTS_WITHIN = 60.0
+
+
+class Authority:
+    """Signs certificates for the machines of one cluster."""
+
+    def __init__(self) -> None:
+        self._key = generate_private_key(SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
+        now = datetime.now(UTC)
+        made = (
+            x509.CertificateBuilder(name, name, self._key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=90))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        )
+        self._name, self.certificate = name, made.sign(self._key, hashes.SHA256())
+
+    def write(self, folder: Path, ends: timedelta = timedelta(days=60)) -> None:
+        """Write `ca.pem`, `home.pem` and `home.key` of a machine to a folder."""
+        key = generate_private_key(SECP256R1())
+        now = datetime.now(UTC)
+        made = (
+            x509.CertificateBuilder(
+                self._name,
+                x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "machine")]),
+                key.public_key(),
+                x509.random_serial_number(),
+            )
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + ends)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        pem = serialization.Encoding.PEM
+        _write(folder / "ca.pem", self.certificate.public_bytes(pem))
+        _write(folder / "home.pem", made.public_bytes(pem))
+        _write(folder / "home.key", _private(key))
+
+
+@dataclass
+class Machines:
+    """A cluster.
+
+    Attributes:
+        folder: where its files are: `cluster.yaml`, certificates, key and logs.
+        file: the cluster file.
+        port: of the scheduler.
+        processes: by name: `scheduler`, `worker-0`, …
+    """
+
+    folder: Path
+    file: Path
+    port: int
+    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    @property
+    def mailbox(self) -> Path:
+        """The folder that is the mailbox, where it is one."""
+        return self.folder / "mailbox"
+
+    def start(self, name: str, command: Sequence[str], **environment: str) -> "subprocess.Popen[bytes]":
+        """Start a process of the cluster, whose log is `<name>.log`."""
+        own = {key: value for key, value in os.environ.items() if not key.startswith(("TRELLIS_", "PREFECT_", "DASK_"))}
+        own |= FEW_THREADS | {"PYTHONPATH": str(HOUSE), "TMPDIR": str(self.folder / "tmp")} | environment
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(list(command), stdout=log, stderr=log, env=own, cwd=self.folder)
+        return self.processes[name]
+
+    def start_scheduler(self, *options: str, **environment: str) -> None:
+        """Start the scheduler, as Dask's own command does it."""
+        files = [f"--tls-ca-file={self.folder / 'ca.pem'}", f"--tls-cert={self.folder / 'home.pem'}"]
+        where = [f"--tls-key={self.folder / 'home.key'}", "--protocol=tls", "--host=127.0.0.1", f"--port={self.port}"]
+        command = [_program("dask"), "scheduler", *files, *where, *(options or ("--no-dashboard",))]
+        self.start("scheduler", command, **(SCHEDULER | environment))
+        self.wait_for_log("scheduler", "Scheduler at")
+
+    def start_worker(self, name: str, file: Path | None = None, **environment: str) -> "subprocess.Popen[bytes]":
+        """Start a worker, as a user does, or, where the environment says what it is to do, as a test wants it."""
+        as_wanted = any(key.startswith("TEST_") for key in environment)
+        if as_wanted:
+            command, named = [sys.executable, "-m", __name__], {"TRELLIS_CLUSTER": str(file or self.file)}
+        else:
+            command, named = [_program("trellis"), "worker", "--cluster", str(file or self.file)], {}
+        return self.start(name, command, **(named | environment))
+
+    def wait_for_workers(self, number: int) -> None:
+        """Wait until the scheduler has so many workers."""
+        deadline = time.monotonic() + _STARTS_WITHIN
+        while (self.folder / "scheduler.log").read_text().count("Register worker") < number:
+            for name, process in self.processes.items():
+                assert process.poll() is None, (name, (self.folder / f"{name}.log").read_text())
+            assert time.monotonic() < deadline, "the workers do not come"
+            time.sleep(0.05)
+
+    def wait_for_log(self, name: str, words: str) -> None:
+        """Wait until a process has written something."""
+        deadline = time.monotonic() + _STARTS_WITHIN
+        while words not in (text := (self.folder / f"{name}.log").read_text()):
+            assert self.processes[name].poll() is None, text
+            assert time.monotonic() < deadline, text
+            time.sleep(0.05)
+
+    def log(self) -> str:
+        """Return what all processes have written."""
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
+
+    def end(self) -> None:
+        """Kill what is left; stopped processes too."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+        for process in self.processes.values():
+            process.wait()
+
+
+def prepare(folder: Path, authority: Authority | None = None, **keys: Any) -> Machines:
+    """Write everything that a cluster needs; nothing is started.
+
+    Args:
+        folder: is made.
+        authority: signs its certificates.
+        keys: of the cluster file, where they are other than those of a folder as mailbox.
+    """
+    for made in (folder, folder / "mailbox", folder / "tmp"):
+        made.mkdir(mode=0o700, parents=True)
+    (authority or Authority()).write(folder)
+    _write(folder / "mailbox.key", os.urandom(32), 0o400)
+    (port,) = free_ports(1)
+    content = {
+        "scheduler": f"tls://127.0.0.1:{port}",
+        "ca": "ca.pem",
+        "certificate": "home.pem",
+        "private_key": "home.key",
+        "mailbox": f"file://{folder / 'mailbox'}",
+        "key": "mailbox.key",
+        "lost_after": "20s",
+        "wait_for_worker": "20s",
+    } | keys
+    return Machines(folder, write_keys(folder / "cluster.yaml", content), port)
+
+
+def write_keys(path: Path, keys: Mapping[str, Any]) -> Path:
+    """Write a cluster file."""
+    _write(path, yaml.safe_dump({key: value for key, value in keys.items() if value is not None}).encode())
+    return path
+
+
+@contextmanager
+def cluster(
+    folder: Path, workers: int = 2, *, keys: Mapping[str, Any] | None = None, **environment: str
+) -> Iterator[Machines]:
+    """Run a cluster.
+
+    Args:
+        folder: is made.
+        workers: how many.
+        keys: of the cluster file.
+        environment: of its workers.
+    """
+    machines = prepare(folder, **(keys or {}))
+    try:
+        machines.start_scheduler()
+        for number in range(workers):
+            machines.start_worker(f"worker-{number}", **environment)
+        machines.wait_for_workers(workers)
+        yield machines
+    finally:
+        machines.end()
+        shutil.rmtree(machines.folder / "tmp", ignore_errors=True)
+
+
+def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
+    path.write_bytes(content)
+    path.chmod(mode)
+
+
+def _private(key: EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name, path=str(Path(sys.executable).parent))
+    assert found, f"{name} is not installed"
+    return found
+
+
+def be_as_wanted() -> None:
+    """Be a worker that does what TEST_ variables say, before it is what a user starts.
+
+    TEST_NOISE: a mechanism, whose noise is then that of the cell (see `tests.support.making`).
+    TEST_CHUNK: cells of a chunk.
+    """
+    import tasks.noise.task
+    import tasks.noise.truth
+    import tasks.optimize.second_pass
+    import tasks.optimize.task
+    import tasks.shrink.task
+    from flows.cluster.worker import be_worker
+    from flows.mechanisms import MECHANISMS
+    from tasks.laws.gaussian import GAUSSIAN
+    from tasks.laws.law import Sampling
+    from tests.support.laws import drawn_by
+    from tests.support.making import NoiseOfTheCell, noted
+
+    if chunk := os.environ.get("TEST_CHUNK"):
+        for module in (tasks.noise.truth, tasks.optimize.task, tasks.optimize.second_pass, tasks.shrink.task):
+            module.CHUNK_CELLS = int(chunk)  # type: ignore[attr-defined]
+    if mechanism := os.environ.get("TEST_NOISE"):
+        tasks.noise.truth.true_counts_of = noted
+        MECHANISMS[mechanism] = drawn_by(
+            mechanism, {"opendp": Sampling(NoiseOfTheCell(), GAUSSIAN.samplers["opendp"].tau)}, None
+        )
+    be_worker()
+
+
+if __name__ == "__main__":
+    be_as_wanted()
