@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,11 @@ import polars as pl
 from flows.trials.in_memory import seen_table
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, uniform
+from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import Sampler
+from tasks.laws.law import LevelCost, LevelNoise, Sampler
 from tasks.noise.measure import measure
-from tasks.noise.truth import Truth, TruthInMemory
+from tasks.noise.truth import Truth, TruthInMemory, true_counts_below
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.synthesize.areas import Country, extend_codes
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
@@ -32,6 +33,7 @@ from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, chunks, expa
 from tasks.tree.order import Tree, alternate
 
 DELTA = 1e-8
+ONE_MOVED = sensitivity_of("substitution", 1, is_root=False)  # by what a record that is replaced moves a level
 RUNS = {"opendp": 1, "table": 5}  # of which the median counts: what takes a tenth of a second drifts
 
 
@@ -151,8 +153,9 @@ def _step(
     rooms: Counter[str] = Counter()
     with _room(rooms, "noise"):
         cells = expand(tree, parents)
-        [true_counts] = truth.below(tree, parents)
-        noisy = measure(true_counts, terms.sigma, terms.rho, terms.l2_sensitivity_squared, sampler)
+        [true_counts] = true_counts_below(truth, tree, parents)
+        moved = replace(ONE_MOVED, l2_squared=terms.l2_sensitivity_squared)
+        noisy = measure(true_counts, LevelNoise(GAUSSIAN, terms.sigma), LevelCost(terms.rho), moved, sampler)
     with _room(rooms, "optimize"):
         frontier = keep_positive(cells, nearest_in_chebyshev(noisy, cells.first_cell, parents.counts))
     return frontier, rooms

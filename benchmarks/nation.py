@@ -3,8 +3,9 @@
 Down to municipalities, it measures computation alone: from the flows between municipalities in memory to the released levels in
 memory, with one thread per core (`compute.release`) and both samplers. For all five levels it runs `trellis release` as a user does,
 from the Parquet file to the published folder, and `trellis verify` of that folder. It takes wall seconds, the thread seconds of each
-room, cells, and the peak memory of the whole tree of processes, including Prefect's server. δ = 10⁻⁸, substitution, a uniform split;
-the lemma in memory, the tightest accountant on the command line. `--share 0.01` makes a nation with a hundredth of the flows.
+room, cells, and the peak memory of the whole tree of processes, including Prefect's server, for release and `verify` each. δ = 10⁻⁸,
+substitution, a uniform split; the lemma in memory, the tightest accountant on the command line. `--share 0.01` makes a nation with a
+hundredth of the flows. Then it makes the same release by the plain driver on one core and on all, and says how much of it is serial.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event, Thread
 
@@ -23,6 +25,7 @@ import yaml
 from compute import DELTA, measurements, samplers, typical
 from italy import folder_of, read
 from results import FOLDER, save
+from serial import SerialPart, measure
 
 from tasks.synthesize.nation import LEVELS
 
@@ -95,11 +98,15 @@ def sections(share: float, epsilons: list[float], sampler: str, mechanism: str) 
     for epsilon in epsilons:
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             spec = write_spec(Path(folder), folder_of(share), epsilon, sampler, mechanism=mechanism)
-            peak = Peak()
+            peak, peak_of_verify = Peak(), Peak()
             with peak.watched():
                 answer, seconds = run("release", spec)
+            with peak_of_verify.watched():
                 _, verifying = run("verify", answer["folder"])
             size = sum(file.stat().st_size for file in Path(answer["folder"]).rglob("*") if file.is_file())
+        one, all_cores = (
+            serial(share, epsilon, sampler, mechanism, cores) for cores in (1, len(os.sched_getaffinity(0)))
+        )
         yield {
             "part": "section",
             "mechanism": mechanism,
@@ -110,9 +117,19 @@ def sections(share: float, epsilons: list[float], sampler: str, mechanism: str) 
             "verify_seconds": verifying,
             "cells": sum(level["cells"] for level in answer["levels"]),
             "rooms": {room: taken for room, taken in answer["seconds"].items() if room != "total"},
-            "peak_bytes": peak.bytes,
+            "peak_bytes": max(peak.bytes, peak_of_verify.bytes),
+            "peak_of_release": peak.bytes,
+            "peak_of_verify": peak_of_verify.bytes,
             "published_bytes": size,
+            "serial": {"share": all_cores.share, "limit": all_cores.limit, **asdict(all_cores)},
+            "one_core_wall": one.wall,
         }
+
+
+def serial(share: float, epsilon: float, sampler: str, mechanism: str, cores: int) -> SerialPart:
+    """Make the release down to sections on some cores by the plain driver, and return how much of it is serial."""
+    with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
+        return measure(write_spec(Path(folder), folder_of(share), epsilon, sampler, mechanism=mechanism), cores)
 
 
 def run(command: str, argument: str | Path) -> tuple[dict, float]:
@@ -179,6 +196,21 @@ def keep(part: str, measured: Iterator[dict]) -> None:
             f" {row['peak_bytes'] / 2**30:.2f} GiB; thread seconds {rooms}",
             flush=True,
         )
+        if "serial" in row:
+            tell_serial(row)
+
+
+def tell_serial(row: dict) -> None:
+    """Print how much of a release is serial, and what it takes of memory."""
+    part, cores = row["serial"], len(os.sched_getaffinity(0))
+    most = ", ".join(f"{stage} {taken:.2f}" for stage, taken in part["of_stages"].items() if taken >= 0.01)
+    print(
+        f"serial: {part['serial']:.2f} of {part['cpu']:.2f} CPU s, {part['share']:.1%}; at most {part['limit']:.1f} times faster on any number"
+        f" of cores, {row['one_core_wall'] / part['wall']:.2f} times on {cores} ({row['one_core_wall']:.1f} s to {part['wall']:.1f} s);"
+        f" {part['alone'] / part['cpu']:.1%} while at most one stage runs\n  serial CPU s: {most}\n"
+        f"memory: release {row['peak_of_release'] / 2**30:.2f} GiB, verify {row['peak_of_verify'] / 2**30:.2f} GiB",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

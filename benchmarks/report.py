@@ -32,7 +32,7 @@ page. That takes about forty minutes on two cores, 6 GB of memory and 10 GB of d
 | `python benchmarks/coverage.py` | how many intervals of fixed cells contain the true count, and how wide they are: [coverage.md](coverage.md) |
 | `python benchmarks/estimator.py` | how near to the truth the shrinking estimator is, with every cell measured or survivors alone: [estimator.md](estimator.md) |
 | `python benchmarks/rows.py` | how many published rows have a true count in their interval, and how wide those are: [rows.md](rows.md) |
-| `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and with the command line |
+| `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and with the command line; and how much of the release is serial (by `serial.py`) |
 | `python benchmarks/cores.py` | how much a second core speeds up the branches of a release |
 | `python benchmarks/growth.py` | seconds against cells, over four decades |
 | `python benchmarks/intopt.py`, `sampler.py` | IntOpt compared with a full sort; the two samplers ([docs/sampler.md](../docs/sampler.md)) |
@@ -90,6 +90,15 @@ measured down to municipalities.
 
 {cores}
 
+## What is serial
+
+`python benchmarks/nation.py --part section --epsilon 10 --share 0.1 --mechanism inftda_reconciled` measures a tenth of that nation. It
+makes the release once more without Prefect, and looks at its threads every four milliseconds. CPU seconds are serial where at most one thread
+runs or waits for a core. Amdahl's limit is how many times faster any number of cores can make the release. The two cores are measured
+against one core of the same machine, in wall seconds.
+
+{serial}
+
 ## Growth
 
 The nations are made up and have a share of Italy's flows. We release all five levels at ε = 1, in memory, on one thread.
@@ -108,6 +117,8 @@ NATION_GOALS = {
 MEMORY_GOAL = 6e9  # bytes, down to sections
 CORES_GOAL = 1.6
 SLOPE_GOAL = 1.05
+SERIAL_GOAL = 0.08  # of CPU seconds
+MOST_SERIAL = 4  # stages that are named
 
 
 def table(heads: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
@@ -189,6 +200,42 @@ def cores(rows: list[Row]) -> str:
     )
 
 
+def serial(rows: list[Row]) -> str:
+    """Return how much of each release down to sections is serial, where that was measured."""
+    lines = []
+    for row in rows:
+        if "serial" in row:
+            part, share = row["serial"], row["serial"]["share"]
+            most = [f"{stage} {taken:.2f}" for stage, taken in list(part["of_stages"].items())[:MOST_SERIAL]]
+            lines.append(
+                [
+                    row["mechanism"],
+                    f"{row['epsilon']:g}",
+                    f"{row['cells']:,}",
+                    f"{part['cpu']:.1f}",
+                    f"{part['serial']:.2f}",
+                    f"{share:.1%}",
+                    f"{part['limit']:.1f}",
+                    f"{row['one_core_wall'] / part['wall']:.2f}",
+                    ", ".join(most),
+                    goal(f"{SERIAL_GOAL:.0%}", reached=share <= SERIAL_GOAL),
+                ]
+            )
+    heads = [
+        "mechanism",
+        "ε",
+        "cells",
+        "CPU s",
+        "serial",
+        "share",
+        "limit",
+        "times faster on two cores",
+        "most",
+        "goal",
+    ]
+    return table(heads, lines)
+
+
 def growth(rows: list[Row]) -> str:
     """Return the slopes, and the plot."""
     lines = []
@@ -262,6 +309,7 @@ def main() -> None:
         synthetic=measured(synthetic, "synthetic"),
         nation=measured(nation, "nation-municipality", "nation-section"),
         cores=measured(cores, "cores"),
+        serial=measured(serial, "nation-section"),
         growth=measured(growth, "growth"),
     )
     (HERE / "README.md").write_text(page, encoding="utf-8")

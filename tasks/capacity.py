@@ -1,10 +1,18 @@
 """What this machine has: cores and memory, as far as this process may use them."""
 
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from typing import TypeVar
 
 from storage.releases.terms import RunTerms
+
+T = TypeVar("T")
+
+ROWS_OF_A_THREAD = 2**16  # that are worth one
 
 _MEMORY_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # bytes, or `max`
 _PART_OF_MEMORY = 4  # a release takes a quarter, unless its spec says otherwise
@@ -13,6 +21,21 @@ _PART_OF_MEMORY = 4  # a release takes a quarter, unless its spec says otherwise
 def cores() -> int:
     """Return how many cores this process may use, at least one: so many branches are walked at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_slices(rows: int, work: Callable[[slice], T]) -> list[T]:
+    """Return what some work gives for consecutive slices of rows, in their order; each slice has a thread where there are many rows.
+
+    Args:
+        rows: how many there are.
+        work: what it gives does not depend on how the rows are cut, once it is put together again.
+    """
+    count = max(1, min(cores(), rows // ROWS_OF_A_THREAD))
+    slices = [slice(first, end) for first, end in pairwise(rows * number // count for number in range(count + 1))]
+    if count == 1:
+        return [work(slices[0])]
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(work, slices))
 
 
 def memory_of(run: RunTerms) -> int:

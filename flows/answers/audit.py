@@ -265,7 +265,7 @@ def _seals(
 def _shards(release: Release, seals: Collection[Seal], sealed: Sealed, notes: set[str]) -> Iterator[Finding]:
     """Yield sealed shards that are not what was sealed, and what should be gone."""
     for seal in seals:
-        path = noisy_path(release.id, seal.level, seal.branch)
+        path = noisy_path(release.id, seal.level, seal.branch, seal.turn)
         wrong = _wrong_with(path, seal, gone="noisy counts destroyed" in notes)
         if wrong:
             position = sealed.get((release.id, seal.level), (None, None))[0]

@@ -17,7 +17,7 @@ from flows.walks.orders import stage_of
 from storage.counts.parcels import Parcels
 from storage.counts.shards import codebook_path, estimates_name, frontier_name, noisy_name, shard_path
 from storage.errors import HeldElsewhere, Interrupted, StoreError, TrellisError, WorkerLost
-from storage.machine.files import beside, sha256_of
+from storage.machine.files import put_new, sha256_of
 from storage.machine.home import subfolder
 from storage.machine.locks import check_going_on, held
 from storage.mailbox.cluster_file import ClusterFile, read_cluster_file
@@ -239,7 +239,7 @@ class Cluster:
     def _bring(self, errands: _Errands, shard: Shard) -> None:
         """Copy a shard from the mailbox to the disk of home."""
         name = name_of(shard)
-        with beside(shard_path(errands.parcels.release_id, name)) as file:
+        with put_new(shard_path(errands.parcels.release_id, name)) as file:
             errands.parcels.bring(name, shard.sha256, file)
         with errands.lock:
             errands.there.add(errands.parcels.name_of(name, shard.sha256))

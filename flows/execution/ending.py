@@ -219,7 +219,7 @@ def _delete_shards(record: Record, *, counts: bool = True) -> bool:
     published, kept = release.state == "published", set[Path]()
     if release.terms.keep_noisy_counts:
         places = [place for place in record.seals if published or not release.parts[place[0]].is_invariant]
-        kept |= {noisy_path(release.id, *place) for place in places}
+        kept |= {noisy_path(release.id, *place, record.seals[place].turn) for place in places}
     if published and counts:
         kept |= {frontier_path(release.id, shard) for shard in record.released.values()}
     made_from_counts = [codebook_path(release.id, axis) for axis in release.terms.unlisted]

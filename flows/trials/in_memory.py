@@ -257,6 +257,12 @@ class _RecordInMemory:
         if step.level in self.job.record.charges:
             self._know(self.job.record.with_drawing(step.level))
 
+    def check(self, step: Step, made: Sequence[Shard]) -> None:
+        """Trust what was made in this thread."""
+
+    def give_up(self, step: Measure) -> None:
+        """Give nothing up: no turn is kept."""
+
     def cut(self, branches: Sequence[Branch]) -> None:
         self._know(self.job.record.with_branches(branches))
 

@@ -1,12 +1,12 @@
 """Steps in flight: the steps of different branches run side by side, and one that fails does not stop the others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from typing import Any
 
 from flows.walks.runner import Future
 from flows.walks.steps import Step
-from storage.errors import Interrupted, StageFailed, TrellisError
+from storage.errors import Interrupted, StageFailed, TrellisError, WorkerLost
+from storage.record import Shard
 from tasks.stage import Outcome
 
 
@@ -15,12 +15,14 @@ class InFlight:
 
     Attributes:
         outcomes: of the steps that have succeeded.
+        lost: the steps whose workers were lost, since somebody last looked.
     """
 
-    def __init__(self, begin: Callable[[Step], Future]) -> None:
+    def __init__(self, begin: Callable[[Step], Future], check: Callable[[Step, Sequence[Shard]], None]) -> None:
         self.outcomes: list[Outcome] = []
-        self._begin = begin
-        self._finished: SimpleQueue[tuple[str, Future]] = SimpleQueue()
+        self.lost: list[Step] = []
+        self._begin, self._check = begin, check
+        self._finished: SimpleQueue[tuple[Step, Future]] = SimpleQueue()
         self._running = 0
         self._failures: dict[str, BaseException] = {}
 
@@ -32,24 +34,32 @@ class InFlight:
         """Begin a step."""
         future = self._begin(step)
         self._running += 1
-        future.add_done_callback(lambda done: self._finished.put((step.branch, done)))
+        future.add_done_callback(lambda done: self._finished.put((step, done)))
 
-    def take(self) -> list[Any]:
+    def take(self) -> list[Shard]:
         """Wait until a step has ended; return what all steps have made that have succeeded by then."""
         finished = [self._finished.get()]
         while not self._finished.empty():
             finished.append(self._finished.get())
-        made = []
-        for branch, future in finished:
+        made = list[Shard]()
+        for step, future in finished:
             self._running -= 1
             try:
                 outcome: Outcome = future.result()
+                shards = outcome.value if isinstance(outcome.value, list) else [outcome.value]
+                self._check(step, shards)
+            except WorkerLost:
+                self.lost.append(step)
             except Exception as fault:  # noqa: BLE001 (the other branches continue; `raise_first` raises it)
-                self._failures[branch] = fault
+                self._failures[step.branch] = fault
             else:
                 self.outcomes.append(outcome)
-                made += outcome.value if isinstance(outcome.value, list) else [outcome.value]
+                made += shards
         return made
+
+    def fail(self, step: Step, fault: Exception) -> None:
+        """Let a step fail that does not run any more."""
+        self._failures[step.branch] = fault
 
     def raise_first(self) -> None:
         """Raise the failure of the first branch that has failed, if any has; a request to stop the release comes first."""

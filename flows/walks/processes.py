@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from multiprocessing import get_context
+from threading import Lock
 
 from flows.walks.orders import carry_out, stage_of
 from storage.errors import WorkerLost
@@ -21,28 +22,31 @@ from tasks.stage import Outcome, running_elsewhere
 @contextmanager
 def in_processes() -> Iterator["Processes"]:
     """Carry out the orders that are submitted inside in processes, one per core; the shards are the same."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(cores(), context, _begin_worker, (is_heard(),)) as workers:
-        processes = Processes(workers, cores())
+    processes = Processes(cores())
+    try:
         with running_elsewhere(processes):
             yield processes
+    finally:
+        processes.workers.shutdown()
 
 
-@dataclass(frozen=True, slots=True)
 class Processes:
     """The processes.
 
     Attributes:
-        workers: they wait for something to do.
         width: how many there are.
         memory: what they may take is a share of this machine's.
         branches: the trunk is cut as for threads.
+        workers: they wait for something to do.
     """
 
-    workers: ProcessPoolExecutor
-    width: int
     memory: None = None
     branches: None = None
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.workers = self._begun()
+        self._lock = Lock()
 
     def takes(self, order: Order) -> bool:  # noqa: ARG002 (they have the store)
         """Return that any order is carried out there."""
@@ -50,10 +54,18 @@ class Processes:
 
     def run(self, order: Order) -> Outcome:
         """Carry out an order in a process; arguments and errors are those of `Elsewhere.run`."""
+        workers = self.workers
         try:
-            return self.workers.submit(_carry_out_here, order.to_json()).result()
-        except BrokenProcessPool:
+            return workers.submit(_carry_out_here, order.to_json()).result()
+        except BrokenProcessPool:  # all of them end once one has
+            with self._lock:
+                if self.workers is workers:
+                    workers.shutdown(wait=False)
+                    self.workers = self._begun()
             raise WorkerLost("A worker process ended before its time.") from None
+
+    def _begun(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(self.width, get_context("spawn"), _begin_worker, (is_heard(),))
 
 
 def _carry_out_here(text: str) -> Outcome:

@@ -1,6 +1,7 @@
 """The keeper of a release in the store, and the stages that take its steps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from flows.mechanisms import Mechanism
@@ -8,15 +9,26 @@ from flows.walks.orders import carry_out, order_of, stage_of
 from flows.walks.runner import Future, Report, Submit
 from flows.walks.steps import CalibrateAll, Cuts, Fit, Measure, SettleTogether, Step, Sum
 from flows.walks.walk import walk
-from storage.counts.shards import noisy_path
+from storage.counts.shards import (
+    estimates_name,
+    frontier_path,
+    is_shard,
+    noisy_path,
+    place_of_noisy,
+    shard_path,
+    shards_of_levels,
+)
 from storage.database.connections import store, transaction
+from storage.errors import WorkerLost
 from storage.ledger.events import advance, note
-from storage.record import Shard
+from storage.record import Record, Shard
 from storage.releases.register import Release
 from storage.releases.seals import (
     Branch,
     EstimateShard,
     FrontierShard,
+    Place,
+    Seal,
     add_branches,
     add_estimates,
     add_frontier,
@@ -24,6 +36,7 @@ from storage.releases.seals import (
     add_seal,
     add_settled,
 )
+from storage.releases.turns import OPEN, close_turn, give_up_turn, list_turns, open_turn
 from tasks.capacity import memory_of
 from tasks.groups.task import Sizes, settle_sizes_release
 from tasks.optimize.task import sum_level
@@ -45,7 +58,7 @@ def walk_release(
     keeper = StoredRecord(release.id)
 
     def start(step: Step) -> Future:
-        order = order_of(step, keeper.job.record)
+        order = order_of(step, keeper.job.record, keeper.turn_of(step))
         if order:
             return submit(stage_of(order), order, carry_out)
         stage, *arguments = _stage_at_home(step, mechanism)
@@ -72,32 +85,68 @@ def _stage_at_home(step: Step, mechanism: Mechanism) -> tuple[Any, ...]:
 
 
 class StoredRecord:
-    """Keeps the record of a release in the store. What other processes record of the release meanwhile is not seen."""
+    """Keeps the record of a release in the store. What other processes record of the release meanwhile is not seen.
+
+    First it gives up the turns that a run left open which was stopped, and removes what that left and nobody recorded.
+    """
 
     def __init__(self, release_id: str) -> None:
         self.job: Job = stored_job(release_id)
+        self._turns: dict[Place, int] = {}
+        with store() as con:
+            left_open = [turn for turn in list_turns(con, release_id) if turn.state == OPEN]
+        if left_open:
+            with store() as con, transaction(con):
+                for turn in left_open:
+                    give_up_turn(con, release_id, (turn.level, turn.branch), turn.turn)
+        recorded = _paths_of(self.job.record)
+        self._remove_unread(path for path in shards_of_levels(release_id) if path not in recorded)
+
+    def turn_of(self, step: Step) -> int:
+        """Return the turn in which a step is taken; 0 where it draws nothing."""
+        return self._turns[step.level, step.branch] if isinstance(step, Measure) else 0
 
     def prepare(self, step: Measure) -> None:
-        """Mark a charge before its level's first draw; remove unread what was drawn and never sealed."""
-        record = self.job.record
-        charge = record.charges.get(step.level)
+        """Mark a charge before its level's first draw, and open a turn, after what earlier turns drew is removed unread."""
+        record, place = self.job.record, (step.level, step.branch)
         record.check_charged(step.level)
-        if charge and charge.state == "reserved":
-            with store() as con, transaction(con):
+        self._remove_unread(path for path in shards_of_levels(record.release.id) if place_of_noisy(path) == place)
+        charge = record.charges.get(step.level)
+        begins = charge is not None and charge.state == "reserved"
+        with store() as con, transaction(con):
+            if begins:
                 advance(con, record.release.id, step.level, "drawing")
+            self._turns[place] = open_turn(con, record.release.id, place)
+        if begins:
             self.job = job_of(record.with_drawing(step.level))
-        self._remove_unsealed(step.level, step.branch)
+
+    def check(self, step: Step, made: Sequence[Shard]) -> None:
+        """Refuse what was drawn in any turn but the open one, and a shard that is not what its hash says."""
+        if isinstance(step, Measure):
+            place, release_id = (step.level, step.branch), self.job.record.release.id
+            promised = [
+                seal
+                for seal in made
+                if isinstance(seal, Seal) and (seal.level, seal.branch, seal.turn) == (*place, self._turns[place])
+            ]
+            if len(promised) != 1 or not is_shard(noisy_path(release_id, *place, promised[0].turn), promised[0].sha256):
+                raise WorkerLost(f"What was drawn for level {step.level} is not what was promised.")
+
+    def give_up(self, step: Measure) -> None:
+        """Give up the turn of a step: what was drawn in it will not be read, whenever it arrives."""
+        place, release_id = (step.level, step.branch), self.job.record.release.id
+        with store() as con, transaction(con):
+            give_up_turn(con, release_id, place, self._turns.pop(place))
 
     def cut(self, branches: Sequence[Branch]) -> None:
-        """Record how a branch was cut; what was drawn of it beyond the cut was never sealed."""
-        self._remove_unsealed(branches[0].cut_level + 1, branches[0].parent)
+        """Record how a branch was cut."""
         record = self.job.record
         with store() as con, transaction(con):
             add_branches(con, record.release.id, branches)
         self.job = job_of(record.with_branches(branches))
 
     def commit(self, shards: Sequence[Shard]) -> None:
-        """Record what steps have made, in one short transaction."""
+        """Record what steps have made, in one short transaction. A seal closes its turn."""
         before, release_id = self.job.record, self.job.record.release.id
         record = before.with_shards(shards)
         with store() as con, transaction(con):
@@ -106,18 +155,29 @@ class StoredRecord:
                     (add_estimates if shard.kind == "estimates" else add_learnt)(con, release_id, shard)
                 elif isinstance(shard, FrontierShard):
                     (add_frontier if shard.kind == "counts" else add_settled)(con, release_id, shard)
-                elif (shard.level, shard.branch) not in before.seals:
+                else:
+                    close_turn(con, release_id, (shard.level, shard.branch), shard.turn)
                     add_seal(con, release_id, shard)
             for level, charge in record.charges.items():
                 if charge != before.charges[level]:
                     advance(con, release_id, level, charge.state, seals=record.hashes(level))
         self.job = job_of(record)
 
-    def _remove_unsealed(self, level: int, branch: str) -> None:
-        """Remove unread what was drawn and never sealed."""
+    def _remove_unread(self, paths: Iterable[Path]) -> None:
+        """Remove files that nobody has read; the ledger notes noisy counts among them."""
         release_id = self.job.record.release.id
-        unsealed = noisy_path(release_id, level, branch)
-        if unsealed.exists():
-            with store() as con, transaction(con):
-                note(con, "unsealed shard removed unread", release_id, level=level, branch=branch)
-            unsealed.unlink()
+        for path in paths:
+            if place := place_of_noisy(path):
+                with store() as con, transaction(con):
+                    note(con, "unsealed shard removed unread", release_id, level=place[0], branch=place[1])
+            path.unlink(missing_ok=True)
+
+
+def _paths_of(record: Record) -> set[Path]:
+    """Return the paths of all shards of a record."""
+    release_id = record.release.id
+    sealed = {noisy_path(release_id, *place, seal.turn) for place, seal in record.seals.items()}
+    counts = [*record.frontiers.values(), *record.settled.values(), *record.calibrated.values()]
+    learnt = [*record.estimates.values(), *record.statistics.values(), *record.priors.values()]
+    names = [estimates_name(shard.level, shard.branch, shard.kind) for shard in learnt]
+    return sealed | {frontier_path(release_id, of) for of in counts} | {shard_path(release_id, name) for name in names}

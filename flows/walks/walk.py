@@ -4,6 +4,7 @@ It does not know Prefect: the caller passes what starts a step. What is recorded
 a walk after a crash goes on where the last one ended. Only the thread of the loop records anything.
 """
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -12,10 +13,13 @@ from flows.mechanisms import Mechanism
 from flows.walks.in_flight import InFlight
 from flows.walks.runner import Future, Report
 from flows.walks.steps import NOWHERE, Cut, Cuts, Measure, Step, missing_branches, next_steps
+from storage.errors import StoreError
 from storage.record import Record, Shard
 from storage.releases.seals import Branch, FrontierShard, Seal
 from tasks.stage import Outcome
 from tasks.tree.job import Job, cut_branch
+
+MOST_LOSSES = 3  # workers that one step may lose in a walk
 
 Start = Callable[[Step], Future]  # begins a step; the future gives an `Outcome` with a shard, or a list of them
 
@@ -28,7 +32,17 @@ class Keeper(Protocol):
         """The work on the release as it is known now."""
 
     def prepare(self, step: Measure) -> None:
-        """Mark the charge of a level as being drawn, and remove unread what was drawn before and never sealed."""
+        """Mark the charge of a level as being drawn, and open a turn; remove unread what earlier turns drew."""
+
+    def check(self, step: Step, made: Sequence[Shard]) -> None:
+        """Refuse what a step has made, unless it is what was promised.
+
+        Raises:
+            WorkerLost: it is not.
+        """
+
+    def give_up(self, step: Measure) -> None:
+        """Give up the turn of a step whose worker was lost."""
 
     def cut(self, branches: Sequence[Branch]) -> None:
         """Record how a branch was cut."""
@@ -61,9 +75,10 @@ def walk(
         The outcomes of the steps, and the branches that are not finished because `only` names another one.
     Raises:
         Interrupted: the release was asked to stop.
+        StoreError: a step has lost too many workers.
         TrellisError: what the first failed branch raised, once all others are done.
     """
-    in_flight, begun = InFlight(start), set[Step]()
+    in_flight, begun, losses = InFlight(start, keeper.check), set[Step](), Counter[Step]()
     while True:
         for step in next_steps(mechanism, keeper.job.record, only, cuts):
             if step in begun:
@@ -82,6 +97,15 @@ def walk(
             if made:
                 keeper.commit(made)
                 _tell(keeper.job.record, made, report)
+            while in_flight.lost:
+                step = in_flight.lost.pop()
+                if isinstance(step, Measure):
+                    keeper.give_up(step)
+                losses[step] += 1
+                if losses[step] < MOST_LOSSES:
+                    begun.remove(step)  # it begins again
+                else:
+                    in_flight.fail(step, StoreError(f"{losses[step]} workers were lost, one after the other."))
     in_flight.raise_first()
     return in_flight.outcomes, missing_branches(keeper.job.record)
 

@@ -1,6 +1,7 @@
 """Shards: Parquet files of one level of one branch, complete or absent, identified by their hash."""
 
 import io
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -13,10 +14,12 @@ from numpy.typing import NDArray
 
 from storage.errors import StoreError
 from storage.machine.claims import shard_folder
-from storage.machine.files import beside, sha256_of
+from storage.machine.files import beside, put_new, sha256_of
 from storage.releases.seals import EstimateKind, FrontierShard
 
 IntArray = NDArray[np.int64]
+
+_NOISY = re.compile(r"level_(\d+)_([^.]+)(?:\.\d+)?\.noisy\.parquet")
 
 WHOLE, _TEXT = pa.int64(), pa.large_string()
 
@@ -66,6 +69,17 @@ def frontier_path(release_id: str, shard: FrontierShard) -> Path:
     return shard_path(release_id, frontier_name(shard))
 
 
+def shards_of_levels(release_id: str) -> list[Path]:
+    """Return the shards of levels that are there, of whatever turn, and what their writers left unfinished."""
+    return sorted(shard_folder(release_id).glob("level_*.parquet*"))
+
+
+def place_of_noisy(path: Path) -> tuple[int, str] | None:
+    """Return which level of which branch has its noisy counts in a file, of whatever turn; None of other files."""
+    found = _NOISY.fullmatch(path.name)
+    return (int(found[1]), found[2]) if found else None
+
+
 def write_shard(
     path: Path,
     columns: tuple[str, ...],
@@ -73,16 +87,18 @@ def write_shard(
     kind: pa.DataType = WHOLE,
     texts: Collection[str] = (),
 ) -> str:
-    """Write a shard beside its path, force it to disk and rename it; return its sha256. If that fails, no file remains.
+    """Write a shard under a name of its own, force it to disk and link it to its path; return its sha256. If that fails, no file remains.
 
     Args:
-        path: its path; a file that is there is replaced.
+        path: its path; what is there stays.
         columns: their names.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
         kind: the type of all columns but `texts`.
         texts: the columns that hold text.
+    Raises:
+        StoreError: another shard is there.
     """
-    with beside(path) as file:
+    with put_new(path) as file:
         write_row_groups(file, columns, row_groups, kind, texts)
     return sha256_of(path)
 

@@ -177,5 +177,18 @@ CREATE TABLE approvals (
 );
 """
 
+TURNS = """
+-- one row per turn of measuring a level of a branch: a turn that was given up is drawn anew by the next one, and nobody has read what it drew
+CREATE TABLE turns (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    level INTEGER NOT NULL,             -- the level of the tree, or the number of a view
+    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
+    turn INTEGER NOT NULL,              -- 0, 1, 2, … without a gap
+    state VARCHAR NOT NULL,             -- open: something may be drawn; closed: sealed; given up: who drew has gone, or the release was stopped
+    PRIMARY KEY (release_id, level, branch, turn)
+);
+ALTER TABLE seals ADD COLUMN turn INTEGER DEFAULT 0; -- the turn in which the shard was drawn, which the name of its file has from 1 on
+"""
+
 # Step n brings a store from version n - 1 to n. A step is never edited once it has landed: a change is a further step.
-STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED, LEARNT, APPROVED)
+STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED, LEARNT, APPROVED, TURNS)

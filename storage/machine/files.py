@@ -1,5 +1,6 @@
 """Files that are complete or absent, and identified by their hash."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -7,6 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
+from uuid import uuid4
+
+from storage.errors import StoreError
 
 _BLOCK = 2**20  # bytes that are hashed at once
 _LONGEST_NAME = 200  # bytes; systems take 255
@@ -27,10 +31,49 @@ def beside(path: Path) -> Iterator[BinaryIO]:
         raise
 
 
+@contextmanager
+def put_new(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file with a name of its own; once it is written and forced to disk it takes a path that is free.
+
+    Of several writers, in whatever processes, one takes the path, and no other ever writes to that file. Those that have written
+    the same bytes are content with it.
+
+    Raises:
+        StoreError: the path is taken by other bytes, which stay, or the file system has no hard links.
+    """
+    partial = path.with_name(f"{path.name}.{uuid4().hex}.partial")
+    try:
+        with partial.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            if sha256_of(partial) != sha256_of(path):
+                raise StoreError(f"{path.name} is there already, with other contents.", field="TRELLIS_HOME") from None
+        except OSError as fault:
+            if fault.errno not in {errno.EPERM, errno.EOPNOTSUPP}:
+                raise
+            raise StoreError(
+                f"{path.parent} is on a file system without hard links.",
+                field="TRELLIS_HOME",
+                hint="Put TRELLIS_HOME on a file system of Linux or macOS.",
+            ) from None
+    finally:
+        partial.unlink(missing_ok=True)
+    _force(path.parent)
+
+
 def replace(partial: Path, path: Path) -> None:
     """Rename a finished file or folder to its path, and force the rename to disk."""
     partial.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    _force(path.parent)
+
+
+def _force(path: Path) -> None:
+    """Force the names in a folder to disk."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -94,8 +94,8 @@ def add_seal(con: Connection, release_id: str, seal: Seal) -> None:
     """
     try:
         con.execute(
-            "INSERT INTO seals VALUES (?, ?, ?, ?, ?, ?)",
-            [release_id, seal.level, seal.branch, seal.sha256, seal.cells, utc_now()],
+            "INSERT INTO seals VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [release_id, seal.level, seal.branch, seal.sha256, seal.cells, utc_now(), seal.turn],
         )
     except duckdb.ConstraintException:
         raise SealedAlready(f"Level {seal.level} of {seal.branch} is sealed already.", field=release_id) from None
@@ -104,7 +104,7 @@ def add_seal(con: Connection, release_id: str, seal: Seal) -> None:
 def list_seals(con: Connection, release_id: str) -> dict[Place, Seal]:
     """Return a release's seals by level and branch."""
     rows = con.execute(
-        "SELECT level, branch, sha256, cells FROM seals WHERE release_id = ? ORDER BY level, branch", [release_id]
+        "SELECT level, branch, sha256, cells, turn FROM seals WHERE release_id = ? ORDER BY level, branch", [release_id]
     ).fetchall()
     return {(row[0], row[1]): Seal(*row) for row in rows}
 

@@ -86,7 +86,7 @@ class Axis:
         Both are int64 and have the same shape.
         """
         for step in range(level, above, -1):
-            areas = self.parent[step - 1][areas]
+            areas = self.parent[step - 1].take(areas)  # which other threads need not wait for
         return areas
 
 

@@ -2,14 +2,18 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from tasks.tree.axis import IntArray
+from tasks.capacity import in_slices
+from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Frontier, first_cells, locate
 from tasks.tree.order import Tree
 
 LARGEST_TOTAL = 2**40  # records; with it and sigma <= 2**32 no arithmetic on noisy counts can overflow
+
+SAMPLED = 16  # one record in so many says where to cut what is sorted
 
 _KEY_BITS = 63
 
@@ -46,29 +50,70 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
         yield from _barren(tree)
         return
     order = _tree_order(tree, leaf_areas)
-    leaf_areas = [areas[order] for areas in leaf_areas]
-    before = np.concatenate(([0], np.cumsum(true_counts[order])))
+    leaf_areas = [_taken(areas, order) for areas in leaf_areas]
+    before = np.concatenate(([0], np.cumsum(true_counts.take(order))))
     begins = np.zeros(len(order), dtype=bool)
     begins[0] = True
-    starts = np.flatnonzero(begins)
+    ends = np.append(np.flatnonzero(begins), len(order))
     for level in range(tree.depth + 1):
-        reached = tree.axis_levels(level)
-        areas = tuple(
-            axis.ancestors(leaves[starts], axis.depth, own)
-            for axis, leaves, own in zip(tree.axes, leaf_areas, reached, strict=True)
-        )
+        next_ends = ends
         if level < tree.depth:
-            refined = tree.steps[level]
-            axis = tree.axes[refined]
-            next_areas = axis.ancestors(leaf_areas[refined], axis.depth, reached[refined] + 1)
-            begins[1:] |= next_areas[1:] != next_areas[:-1]
-            next_starts = np.flatnonzero(begins)
-            first_child = np.searchsorted(next_starts, starts)
-            children = np.diff(np.append(first_child, len(next_starts)))
-        else:
-            next_starts, first_child, children = starts, np.zeros_like(starts), np.zeros_like(starts)
-        yield TrueLevel(areas, np.diff(before[np.append(starts, len(order))]), first_child, children)
-        starts = next_starts
+            _mark_beginnings(tree, level, leaf_areas, begins)
+            next_ends = np.append(np.flatnonzero(begins), len(order))
+        nodes = _unfilled(len(ends) - 1, len(tree.axes), has_children=level < tree.depth)
+        in_slices(len(nodes), partial(_fill, nodes, tree, level, leaf_areas, before, ends, next_ends))
+        yield nodes
+        ends = next_ends
+
+
+def _unfilled(nodes: int, axes: int, *, has_children: bool) -> TrueLevel:
+    """Return nodes that are still to be filled in."""
+    *areas, true_counts = (np.empty(nodes, dtype=np.int64) for _ in range(axes + 1))
+    make = np.empty if has_children else np.zeros
+    return TrueLevel(tuple(areas), true_counts, make(nodes, dtype=np.int64), make(nodes, dtype=np.int64))
+
+
+def _mark_beginnings(tree: Tree, level: int, leaf_areas: Sequence[IntArray], begins: BoolArray) -> None:
+    """Mark the records with which nodes of the level below `level` begin; those of `level` are marked already."""
+    refined = tree.steps[level]
+    axis, own = tree.axes[refined], tree.axis_levels(level)[refined] + 1
+
+    def mark(records: slice) -> None:
+        areas = axis.ancestors(leaf_areas[refined][records.start : records.stop + 1], axis.depth, own)
+        begins[records.start + 1 : records.stop + 1] |= areas[1:] != areas[:-1]
+
+    in_slices(len(begins) - 1, mark)
+
+
+def _fill(
+    nodes: TrueLevel,
+    tree: Tree,
+    level: int,
+    leaf_areas: Sequence[IntArray],
+    before: IntArray,
+    ends: IntArray,
+    next_ends: IntArray,
+    these: slice,
+) -> None:
+    """Fill in some nodes of a level.
+
+    Args:
+        nodes: all nodes of the level.
+        tree: the axes and their order.
+        level: of the nodes.
+        leaf_areas: per axis, shape (records,), in the order of the tree.
+        before: shape (records + 1,): the sum of the true counts before each record.
+        ends: shape (nodes + 1,): the record with which each node begins, and the number of records.
+        next_ends: likewise of the next level; not read at the finest one.
+        these: which nodes.
+    """
+    here = ends[these.start : these.stop + 1]
+    for axis, leaves, areas, own in zip(tree.axes, leaf_areas, nodes.areas, tree.axis_levels(level), strict=True):
+        areas[these] = axis.ancestors(leaves.take(here[:-1]), axis.depth, own)
+    nodes.true_counts[these] = np.diff(before.take(here))
+    if level < tree.depth:
+        first_child = np.searchsorted(next_ends, here)
+        nodes.first_child[these], nodes.children[these] = first_child[:-1], np.diff(first_child)
 
 
 def _barren(tree: Tree) -> Iterator[TrueLevel]:
@@ -83,6 +128,25 @@ def _tree_order(tree: Tree, leaf_areas: Sequence[IntArray]) -> IntArray:
 
     A step's rank of a child within its parent takes a few bits; steps are packed into as few 64-bit keys as they need.
     """
+    parts = in_slices(len(leaf_areas[0]), lambda rows: _keys(tree, [areas[rows] for areas in leaf_areas]))
+    keys = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+    sample = np.sort(keys[0][::SAMPLED])
+
+    def sort(places: slice) -> IntArray:
+        """Return the records, sorted, whose first keys are between those that the sample has at about the ends of some places."""
+        inside = np.ones(len(keys[0]), dtype=bool)
+        if places.start > 0:
+            inside &= keys[0] >= sample[places.start // SAMPLED]
+        if places.stop < len(inside):
+            inside &= keys[0] < sample[places.stop // SAMPLED]
+        records = np.flatnonzero(inside)
+        return records.take(np.lexsort([key.take(records) for key in reversed(keys)]))
+
+    return np.concatenate(in_slices(len(keys[0]), sort))
+
+
+def _keys(tree: Tree, leaf_areas: Sequence[IntArray]) -> list[IntArray]:
+    """Return the keys of records, the first one first."""
     keys = [np.zeros(len(leaf_areas[0]), dtype=np.int64)]
     bits_used = 0
     for level, refined in enumerate(tree.steps):
@@ -93,9 +157,14 @@ def _tree_order(tree: Tree, leaf_areas: Sequence[IntArray]) -> IntArray:
         if bits_used + bits > _KEY_BITS:
             keys.append(np.zeros(len(areas), dtype=np.int64))
             bits_used = 0
-        keys[-1] = (keys[-1] << bits) | (areas - first_child[axis.parent[own_level][areas]])
+        keys[-1] = (keys[-1] << bits) | (areas - first_child.take(axis.parent[own_level].take(areas)))
         bits_used += bits
-    return np.lexsort(keys[::-1])
+    return keys
+
+
+def _taken(values: IntArray, order: IntArray) -> IntArray:
+    """Return values in another order."""
+    return np.concatenate(in_slices(len(order), lambda rows: values.take(order[rows])))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

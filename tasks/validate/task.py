@@ -67,7 +67,7 @@ def _checked_view(job: Job, number: int) -> list[CheckRow]:
     if terms.is_measured:
         seal = record.seals[number, TRUNK]
         found["every_cell_measured"] = seal.cells == len(partition) == len(counts)
-        found["seals_match"] = is_shard(noisy_path(record.release.id, number, TRUNK), seal.sha256)
+        found["seals_match"] = is_shard(noisy_path(record.release.id, number, TRUNK, seal.turn), seal.sha256)
     found["charged_as_planned"] = _charged_as_planned(terms, record.charges.get(number))
     return [(check, number, passed) for check, passed in found.items()]
 
@@ -94,7 +94,7 @@ def _checked(job: Job, level: int) -> list[CheckRow]:
     release, seals, released = record.release, record.seals, record.released
     is_exact = release.levels[level].is_invariant
     intact = {
-        branch: is_shard(noisy_path(release_id, level, branch), seal.sha256)
+        branch: is_shard(noisy_path(release_id, level, branch, seal.turn), seal.sha256)
         for (of, branch), seal in seals.items()
         if of == level
     }

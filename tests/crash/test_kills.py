@@ -15,11 +15,13 @@ import pytest
 
 from flows.answers.audit import audit_answer
 from flows.execution.ending import sweep_orphans
+from storage.counts.shards import noisy_path
 from storage.database.connections import store
 from storage.ledger.events import head
 from storage.machine.deltas import DELTAS
 from storage.machine.fingerprints import KEY
 from storage.releases.register import list_releases
+from storage.releases.seals import list_seals
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.verify.folder import verify
 from tests.support.draws import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher re
 ID = "killed"
 RESERVED = "after commit ledger reserved"
 PLACES = [(level, "trunk") for level in range(3)] + [(level, branch) for level in (3, 4) for branch in BRANCHES]
+COUNTS = {f"level_{level}_{branch}.counts.parquet" for level, branch in PLACES}
 SHARDS = {f"level_{level}_{branch}.{kind}.parquet" for level, branch in PLACES for kind in ("noisy", "counts")}
 CODEBOOKS = {"codebook_origin.parquet", "codebook_destination.parquet"}
 
@@ -41,12 +44,14 @@ SAMPLE = {
         "after commit CREATE true_level_2",
     ],
     "after the reservation": [RESERVED],
+    "before a turn": ["before commit turn open 2 trunk", "before commit turn open 3 b02"],
+    "in a turn": ["after commit turn open 1 trunk", "after commit turn open 4 b03"],
     "after drawing": ["before fsync level_1_trunk.noisy.parquet.partial"],
-    "between write and rename of a shard": [
-        "before rename level_2_trunk.noisy.parquet",
-        "before rename level_3_b03.counts.parquet",
+    "between write and link of a shard": [
+        "before link level_2_trunk.noisy.parquet",
+        "before link level_3_b03.counts.parquet",
     ],
-    "between a shard and its seal": ["after rename level_3_b01.noisy.parquet"],
+    "between a shard and its seal": ["after link level_3_b01.noisy.parquet"],
     "after a seal": ["after commit seals 1 trunk", "after commit seals 3 b02", "after commit ledger sealed 4"],
     "mid-transaction": [
         "before commit INSERT migrations",
@@ -61,7 +66,7 @@ SAMPLE = {
 BY_TABLE = [  # those at which the table sampler has just begun, has drawn in several branches, or goes on
     RESERVED,
     "before fsync level_1_trunk.noisy.parquet.partial",
-    "after rename level_3_b01.noisy.parquet",
+    "after link level_3_b01.noisy.parquet",
     "after commit seals 3 b02",
 ]
 
@@ -136,15 +141,18 @@ class Killed:
         assert before.state in {"reserved", "running", "published"}
         assert {place: seal.sha256 for place, seal in before.seals.items()}.items() <= before.shards.items()
         shards = self.home / "shards" / ID
-        for level, branch in before.unsealed():
-            (shards / f"level_{level}_{branch}.noisy.parquet").write_bytes(b"whoever reads this fails")
+        for place in before.unsealed():
+            noisy_path(ID, *place).write_bytes(b"whoever reads this fails")
         ended = self.launch.run(self.home, "finish", release_id=ID, sampler=self.sampler)
         assert (ended.code, ended.left) == (0, False)
         with store():
             drawn = Counter({(level, branch): cells for level, branch, cells in ended.result})
             assert_finished(ID, before, Draws(cells=drawn))
             assert audit_answer().findings == []
-        assert {path.name for path in shards.iterdir()} == SHARDS | CODEBOOKS
+        with store() as con:
+            sealed = {noisy_path(ID, *place, seal.turn).name for place, seal in list_seals(con, ID).items()}
+        assert len(sealed) == len(PLACES)
+        assert {path.name for path in shards.iterdir()} == sealed | COUNTS | CODEBOOKS
         assert list((self.home / "vault").iterdir()) == []
 
     def check_that_it_has_cost_nothing(self) -> None:
@@ -171,9 +179,11 @@ def test_every_durable_event_of_a_release_is_noticed(moments: list[str]) -> None
     events = {moment.removeprefix("before ") for moment in moments if moment.startswith("before ")}
     assert {moment.removeprefix("after ") for moment in moments if moment.startswith("after ")} == events
     for shard in SHARDS | CODEBOOKS:
-        assert {f"fsync {shard}.partial", f"rename {shard}", f"fsync the folder of {shard}"} <= events
+        named = "rename" if shard in CODEBOOKS else "link"
+        assert {f"fsync {shard}.partial", f"{named} {shard}", f"fsync the folder of {shard}"} <= events
     for level, branch in PLACES:
         assert {f"commit seals {level} {branch}", f"commit frontiers {level} {branch}"} <= events
+        assert {f"commit turn {state} {level} {branch}" for state in ("open", "closed")} <= events
     for level in LEVELS:
         assert {f"commit ledger drawing {level}", f"commit ledger sealed {level}"} <= events
     texts = {"README.md", "report.html", "explorer.html", "counts.csv", "metadata.json", "manifest.json", "SHA256SUMS"}

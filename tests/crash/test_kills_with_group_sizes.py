@@ -20,15 +20,15 @@ MECHANISM = "group_sizes"
 CELLS = {1: LARGEST + 1, 2: 2 * (LARGEST + 1), 3: 5 * (LARGEST + 1)}  # of the measured levels, with size 0
 SAMPLE = [
     "after commit seals 2 trunk",
-    "before rename level_3_trunk.noisy.parquet",
+    "before link level_3_trunk.noisy.parquet",
     "after commit frontiers 3 trunk",  # the finest sizes are settled, and no level is summed
 ]
 OTHERS = [
     *(f"after commit seals {level} trunk" for level in (1, 3)),
-    "after rename level_3_trunk.noisy.parquet",
-    "before rename level_3_trunk.counts.parquet",
+    "after link level_3_trunk.noisy.parquet",
+    "before link level_3_trunk.counts.parquet",
     "before commit frontiers 3 trunk",
-    "after rename level_1_trunk.counts.parquet",
+    "after link level_1_trunk.counts.parquet",
     "after commit frontiers 0 trunk",
 ]
 

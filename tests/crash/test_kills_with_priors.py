@@ -20,17 +20,17 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher re
 MECHANISM = "inftda_shrunk"
 SAMPLE = [
     "after commit seals 2 trunk",
-    "after rename level_3_trunk.statistics.parquet",
-    "before rename level_4_trunk.prior.parquet",
-    "after rename level_4_b01.statistics.parquet",
+    "after link level_3_trunk.statistics.parquet",
+    "before link level_4_trunk.prior.parquet",
+    "after link level_4_b01.statistics.parquet",
 ]
 OTHERS = [
     "after commit seals 4 b00",
-    "before rename level_1_trunk.statistics.parquet",
-    "after rename level_2_trunk.prior.parquet",
-    "after rename level_0_trunk.settled.parquet",
-    "before rename level_4_b00.settled.parquet",
-    "after rename level_4_b01.settled.parquet",
+    "before link level_1_trunk.statistics.parquet",
+    "after link level_2_trunk.prior.parquet",
+    "after link level_0_trunk.settled.parquet",
+    "before link level_4_b00.settled.parquet",
+    "after link level_4_b01.settled.parquet",
 ]
 
 
@@ -73,7 +73,7 @@ def test_what_is_sealed_is_never_drawn_again(killed: Killed, moment: str) -> Non
 
 def test_the_same_seals_give_the_same_bytes(killed: Killed) -> None:
     """A release that is killed after its last seal, and finished twice from copies, publishes the same tables both times."""
-    killed.kill("before rename level_4_trunk.prior.parquet")
+    killed.kill("before link level_4_trunk.prior.parquet")
     tables = killed.finished_twice()
     assert len(tables[0]) > 5
     assert tables[0] == tables[1]

@@ -22,15 +22,15 @@ MECHANISM = "hierarchical"
 CELLS = [1, 2, 4, 8, 16]  # of the levels, all of which are measured
 SAMPLE = [
     "after commit seals 2 trunk",
-    "before rename level_3_trunk.noisy.parquet",
+    "before link level_3_trunk.noisy.parquet",
     "after commit frontiers 4 trunk",  # the leaves are settled, and no level is summed
 ]
 OTHERS = [
     *(f"after commit seals {level} trunk" for level in (0, 1, 3, 4)),
-    "after rename level_4_trunk.noisy.parquet",
-    "before rename level_4_trunk.counts.parquet",
+    "after link level_4_trunk.noisy.parquet",
+    "before link level_4_trunk.counts.parquet",
     "before commit frontiers 4 trunk",
-    "after rename level_1_trunk.counts.parquet",
+    "after link level_1_trunk.counts.parquet",
     "after commit frontiers 0 trunk",
 ]
 

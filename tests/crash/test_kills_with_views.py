@@ -22,13 +22,13 @@ ID = "killed"
 MEASURED = [0, 2, 4, 5, 6, 7, 8]  # the total, the pairs of districts, the leaves, and the views beside the tree
 SAMPLE = [
     "after commit seals 4 trunk",
-    "before rename level_7_trunk.noisy.parquet",
+    "before link level_7_trunk.noisy.parquet",
     "after commit frontiers 4 trunk",  # everything is settled
 ]
 OTHERS = [
     *(f"after commit seals {number} trunk" for number in MEASURED if number != 4),
-    "after rename level_8_trunk.noisy.parquet",
-    "before rename level_4_trunk.counts.parquet",
+    "after link level_8_trunk.noisy.parquet",
+    "before link level_4_trunk.counts.parquet",
     "before commit frontiers 4 trunk",
 ]
 
@@ -97,9 +97,9 @@ WIDE_MEASURED = [0, 1, 2, 3, 4, 5, 6, 7]  # the levels, and the margins beside t
 WIDE_SAMPLE = ["after commit seals 6 trunk", "before commit INSERT calibrated"]
 WIDE_OTHERS = [
     "after commit INSERT settled",
-    "after rename level_7_trunk.noisy.parquet",
-    "before rename level_1_trunk.calibrated.parquet",
-    "after rename level_5_trunk.calibrated.parquet",
+    "after link level_7_trunk.noisy.parquet",
+    "before link level_1_trunk.calibrated.parquet",
+    "after link level_5_trunk.calibrated.parquet",
     "after commit INSERT calibrated",
 ]
 

@@ -389,7 +389,7 @@ def measured(release_id: str) -> dict[tuple[int, str], str]:
     """Return what is sealed, by level and branch, having seen that the shard is what was sealed."""
     with store() as con:
         seals = list_seals(con, release_id)
-    assert all(sha256_of(noisy_path(release_id, *place)) == seal.sha256 for place, seal in seals.items())
+    assert all(sha256_of(noisy_path(release_id, *place, seal.turn)) == seal.sha256 for place, seal in seals.items())
     return {place: seal.sha256 for place, seal in seals.items()}
 
 

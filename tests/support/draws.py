@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from flows.walks.runner import Future, Submit
-from storage.counts.shards import noisy_path
+from storage.counts.shards import noisy_path, place_of_noisy, shards_of_levels
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.ledger.events import read_books as read_ledger
@@ -22,6 +22,7 @@ from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
 from storage.releases.register import find_release
 from storage.releases.seals import Seal, list_branches, list_frontiers, list_seals
+from storage.releases.turns import list_turns
 from tasks.laws.law import Sampler
 from tasks.laws.samplers import discrete_gaussian
 from tasks.order import Order
@@ -107,6 +108,7 @@ class Books:
 
     Attributes:
         shards: the hash of every shard of noisy counts that is there, sealed or not, as it is on the disk.
+        turns: the states of the turns of measuring, in their order.
         events: those of the ledger, in their order.
         published: the bytes of every published file.
     """
@@ -117,6 +119,7 @@ class Books:
     optimised: set[Place]
     branches: list[str]
     shards: dict[Place, str]
+    turns: dict[Place, list[str]]
     events: list[dict[str, Any]]
     published: dict[str, bytes]
 
@@ -139,8 +142,11 @@ def read_books(release_id: str) -> Books:
         release = find_release(con, release_id)
         seals, frontiers, branches = (list_(con, release_id) for list_ in (list_seals, list_frontiers, list_branches))
         texts = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
-    places = [(level, branch) for level in range(5) for branch in ["trunk", *branches]]
-    shards = {place: noisy_path(release_id, *place) for place in places}
+        turns: dict[Place, list[str]] = {}
+        for turn in list_turns(con, release_id):
+            turns.setdefault((turn.level, turn.branch), []).append(turn.state)
+    shards = {place: path for path in shards_of_levels(release_id) if (place := place_of_noisy(path))}
+    shards |= {place: noisy_path(release_id, *place, seal.turn) for place, seal in seals.items()}
     folder = Path(release.folder)
     return Books(
         state=release.state,
@@ -149,6 +155,7 @@ def read_books(release_id: str) -> Books:
         optimised=set(frontiers),
         branches=sorted(branches),
         shards={place: sha256_of(path) for place, path in shards.items() if path.exists()},
+        turns=turns,
         events=[event for (text,) in texts if (event := json.loads(text)).get("release") == release_id],
         published={str(file): file.read_bytes() for file in folder.rglob("*") if file.is_file()},
     )
@@ -161,6 +168,10 @@ def assert_finished(release_id: str, before: Books, draws: Draws, branches: Sequ
     assert after.branches == branches
 
     assert before.seals.items() <= after.seals.items()
+    for place, seal in after.seals.items():
+        earlier = [state for state in before.turns.get(place, []) if state != "closed"]
+        assert after.turns[place] == ["given up"] * len(earlier) + ["closed"]
+        assert seal.turn == len(earlier)
     assert {place: seal.sha256 for place, seal in after.seals.items()} == after.shards
     missing = {place: seal.cells for place, seal in after.seals.items() if place not in before.seals and place[0] > 0}
     assert draws.cells == missing

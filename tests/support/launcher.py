@@ -1,4 +1,4 @@
-"""Releases that kill themselves with SIGKILL at a durable event: an fsync, a rename, or a commit of DuckDB.
+"""Releases that kill themselves with SIGKILL at a durable event: an fsync, a link, a rename, or a commit of DuckDB.
 
 A moment is named by the event and by whether it is just before or just after it, so that it is the same moment at every
 run, whichever branch is faster. This file is also the program of a warm process that imports everything once and
@@ -46,6 +46,7 @@ from tests.support.laws import drawn_by
 from tests.support.user import REPOSITORY
 
 PATIENCE = 120.0  # seconds for one run; it takes one or two
+_OWN_NAME = re.compile(r"\.[0-9a-f]{32}(?=\.partial$)")  # of an unfinished file, other at every run
 _WRITES = {"INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "ALTER", "COPY"}
 
 
@@ -60,9 +61,10 @@ class Durable:
         self._renamed = local()
 
     def watch(self) -> None:
-        """Put a watch on fsync, on renames, and on every connection to DuckDB that is opened from now on."""
+        """Put a watch on fsync, on links, on renames, and on every connection to DuckDB that is opened from now on."""
         fsync, connect = os.fsync, duckdb.connect
         os.fsync = self._watched(fsync, self._name_of_fsync)
+        os.link = self._watched(os.link, self._name_of_link)
         os.rename = self._watched(os.rename, self._name_of_rename)  # Path.rename and Path.replace call these two
         os.replace = self._watched(os.replace, self._name_of_rename)
         duckdb.connect = self._watching(connect)
@@ -102,7 +104,11 @@ class Durable:
         renamed = getattr(self._renamed, "path", None)
         if renamed and path == renamed.parent:
             return f"fsync the folder of {renamed.name}"
-        return f"fsync {path.name}"
+        return f"fsync {_OWN_NAME.sub('', path.name)}"
+
+    def _name_of_link(self, _: Path, target: Path) -> str:
+        self._renamed.path = Path(target)
+        return f"link {Path(target).name}"
 
     def _name_of_rename(self, _: Path, target: Path) -> str:
         self._renamed.path = Path(target)
@@ -150,14 +156,19 @@ def _written_by(query: str, parameters: Any = ()) -> str:
     if table == "ledger":
         event = json.loads(parameters[1])
         return f"ledger {event['event']} {event.get('level', '')}".strip()
+    if table == "turns":
+        state, level, branch = (
+            ("open", *parameters[1:3]) if query.startswith("INSERT") else (parameters[0], *parameters[2:4])
+        )
+        return f"turn {state} {level} {branch}"
     if table == "releases" and query.startswith("UPDATE"):
         return f"releases {parameters[0]}"
     return f"{query.split(maxsplit=1)[0]} {table}"
 
 
 def _telling(written: list[str]) -> list[str]:
-    """Return the names of a commit: every seal, frontier or sealed level in it, however many share it, or its last."""
-    telling = ("seals", "frontiers", "ledger sealed", "ledger reserved")
+    """Return the names of a commit: every seal, frontier, turn or sealed level in it, however many share it, or its last."""
+    telling = ("seals", "frontiers", "turn", "ledger drawing", "ledger sealed", "ledger reserved")
     return [name for name in written if name.startswith(telling)] or written[-1:] or ["nothing"]
 
 

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks import capacity
+from tasks.tree import true_tree
 from tasks.tree.axis import Axis
 from tasks.tree.frontier import Cells, Frontier, expand
 from tasks.tree.order import Tree, alternate
@@ -67,6 +69,18 @@ def test_true_levels_are_the_records_grouped(universes, data) -> None:
     """Each level has the nodes, counts and slices of children that grouping gives, whatever the order of refinement."""
     universe = data.draw(universes)
     check_levels(universe, draw_records(data, universe))
+
+
+@given(data=st.data())
+def test_true_levels_do_not_depend_on_how_many_threads_grow_them(universes, data) -> None:
+    """Records that several threads sort and group are grouped as by one."""
+    universe = data.draw(universes)
+    records = draw_records(data, universe)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capacity, "ROWS_OF_A_THREAD", 1)
+        patch.setattr(capacity, "cores", lambda: 3)
+        patch.setattr(true_tree, "SAMPLED", 1)
+        check_levels(universe, records)
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["origin tree", "destination tree"])

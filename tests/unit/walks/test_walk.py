@@ -1,5 +1,6 @@
 """The loop: it marks before it draws, records before it goes on, and lets no failing branch stop the others."""
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
@@ -13,7 +14,7 @@ import flows.walks.walk
 from flows.mechanisms import MECHANISMS
 from flows.walks.steps import Cut, Measure, Repair, Step, next_steps
 from flows.walks.walk import walk
-from storage.errors import Interrupted, StageFailed, StoreError
+from storage.errors import Interrupted, StageFailed, StoreError, WorkerLost
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
 from tasks.stage import Outcome
 from tests.support.steps import Followed, beginnings, new_record
@@ -33,7 +34,10 @@ class Kept:
         self.of, self.faults = of, faults
         self.begun: list[Step] = []
         self.told: list[tuple[int, int, int]] = []
+        self.turns: Counter[Place] = Counter()  # that were opened
+        self.given_up: Counter[Place] = Counter()
         self._prepared: Step | None = None
+        self.lost: Counter[Step] = Counter()
         self._tried: set[Place] = set()
 
     @property
@@ -45,9 +49,22 @@ class Kept:
         """Mark the charge of a level."""
         assert self._prepared is None
         self._prepared = step
+        place = step.level, step.branch
+        assert self.turns[place] == self.given_up[place]
+        self.turns[place] += 1
         charge = self.of.record.charges.get(step.level)
         if charge and charge.state == "reserved":
             self.of.record = self.of.record.with_drawing(step.level)
+
+    def check(self, step: Step, made) -> None:
+        """Nothing: it is what was promised."""
+
+    def give_up(self, step: Measure) -> None:
+        """Give a turn up, which is open."""
+        place = step.level, step.branch
+        self.given_up[place] += 1
+        assert self.given_up[place] == self.turns[place]
+        assert place not in self.of.record.seals
 
     def cut(self, branches) -> None:
         """Nothing: `cut_branch` has recorded them."""
@@ -62,7 +79,7 @@ class Kept:
     def start(self, step: Step) -> Future:
         """Take a step at once, and never again; it is the one that was prepared, if it draws anything."""
         assert step in next_steps(self.of.mechanism, self.of.record, None, self.of.cuts)
-        assert step not in self.begun
+        assert self.begun.count(step) == self.lost[step]
         self.begun.append(step)
         if isinstance(step, Measure):
             assert self._prepared == step
@@ -71,6 +88,7 @@ class Kept:
             assert charge.state == "drawing" if charge else self.of.record.release.levels[step.level].is_invariant
         done: Future = Future()
         fault = self.faults(step)
+        self.lost[step] += isinstance(fault, WorkerLost)
         if fault:
             done.set_exception(fault)
         else:
@@ -78,7 +96,7 @@ class Kept:
             done.set_result(Outcome(step.branch, made if len(made) > 1 else made[0], 0.0))
         return done
 
-    def cut_branch(self, _: object, shard, most_cells: int, runs: int, wanted: int) -> list:
+    def cut_branch(self, _: object, shard, most_cells: int, runs: int, _wanted: int) -> list:
         """Cut a branch at random, once at each of its levels."""
         assert (shard.level, shard.branch) not in self._tried
         self._tried.add((shard.level, shard.branch))
@@ -171,6 +189,33 @@ def test_a_request_to_stop_comes_first_and_no_text_of_a_stranger_is_told(make_fo
         with pytest.raises(raised, match=says):
             kept.walk()
         assert [step for step in kept.begun if step.branch != TRUNK] == [Measure(2, "b00"), Measure(2, "b01")]
+
+
+@settings(max_examples=100)
+@given(beginnings())
+def test_a_step_whose_worker_is_lost_begins_again(release):
+    """Whatever workers are lost, all is released; each turn but the last of a place is given up before the next one opens."""
+
+    def fault(step: Step) -> Exception | None:
+        return WorkerLost("Gone.") if kept.lost[step] < 2 and release.random.random() < 0.3 else None
+
+    kept = Kept(release, fault)
+    assert kept.walk() == []
+    assert release.is_released()
+    drawn = {step: lost for step, lost in kept.lost.items() if isinstance(step, Measure)}
+    assert kept.given_up == {(step.level, step.branch): lost for step, lost in drawn.items() if lost}
+    assert kept.turns == kept.given_up + Counter(dict.fromkeys(release.record.seals, 1))
+
+
+def test_a_step_that_loses_worker_after_worker_fails(make_followed):
+    """After its third loss a step fails, with its turns given up, and the other branches are finished."""
+    step = Measure(2, "b00")
+    kept = Kept(make_followed(), lambda of: WorkerLost("Gone.") if of == step else None)
+    with pytest.raises(StoreError, match=r"^b00: 3 workers were lost, one after the other\.$"):
+        kept.walk()
+    assert kept.begun.count(step) == 3
+    assert (kept.given_up[2, "b00"], kept.turns[2, "b00"]) == (3, 3)
+    assert (2, "b01") in kept.of.record.frontiers
 
 
 def test_one_branch_is_walked_alone(make_followed):

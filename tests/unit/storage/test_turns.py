@@ -1,0 +1,169 @@
+"""Turns: whatever comes before whatever else, one draw of a place is sealed at most, and none that was given up."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count, product
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from storage.database.connections import Connection, store, transaction
+from storage.database.schema import STEPS
+from storage.errors import SealedAlready, StoreError
+from storage.releases.seals import Seal, add_seal, list_seals
+from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, close_turn, give_up_turn, list_turns, open_turn
+
+PLACE = (7, "b00")
+OTHERS = [("one", (7, "b01")), ("one", (6, "b00")), ("other", PLACE)]
+
+
+@pytest.fixture
+def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+    """Yield a store."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    with store() as opened:
+        yield opened
+
+
+def states(con: Connection, release_id: str, place: tuple[int, str] = PLACE) -> list[str]:
+    """Return the states of the turns of a place, and check that they have no gap."""
+    turns = [turn for turn in list_turns(con, release_id) if (turn.level, turn.branch) == place]
+    assert [turn.turn for turn in turns] == [*range(len(turns))]
+    return [turn.state for turn in turns]
+
+
+def test_turns_follow_one_another(con: Connection) -> None:
+    """A turn opens once the one before is given up, and none does beside an open one or after the seal; places are apart."""
+    assert open_turn(con, "one", PLACE) == 0
+    with pytest.raises(StoreError, match="is being measured already"):
+        open_turn(con, "one", PLACE)
+    assert [open_turn(con, *other) for other in OTHERS] == [0, 0, 0]
+    give_up_turn(con, "one", PLACE, 0)
+    assert open_turn(con, "one", PLACE) == 1
+    for turn in (0, 2):
+        for end in (close_turn, give_up_turn):
+            with pytest.raises(StoreError, match=f"Turn {turn} of level 7 of b00 is not open"):
+                end(con, "one", PLACE, turn)
+    close_turn(con, "one", PLACE, 1)
+    with pytest.raises(SealedAlready):
+        open_turn(con, "one", PLACE)
+    with pytest.raises(StoreError, match="is not open"):
+        give_up_turn(con, "one", PLACE, 1)
+    assert states(con, "one") == [GIVEN_UP, CLOSED]
+    assert [states(con, *other) for other in OTHERS] == [[OPEN]] * 3
+
+
+def seal_and_close(con: Connection, release_id: str, seal: Seal) -> None:
+    """Seal what a turn drew, in one transaction."""
+    with transaction(con):
+        add_seal(con, release_id, seal)
+        close_turn(con, release_id, (seal.level, seal.branch), seal.turn)
+
+
+def test_a_seal_and_its_turn_are_recorded_together_or_not_at_all(con: Connection) -> None:
+    """What was drawn in a turn that was given up is not sealed, not even by a transaction that has begun to."""
+    open_turn(con, "one", PLACE)
+    give_up_turn(con, "one", PLACE, 0)
+    open_turn(con, "one", PLACE)
+    with pytest.raises(StoreError, match="Turn 0"):
+        seal_and_close(con, "one", Seal(*PLACE, "late", 1, 0))
+    assert list_seals(con, "one") == {}
+    seal_and_close(con, "one", Seal(*PLACE, "in time", 1, 1))
+    assert list_seals(con, "one") == {PLACE: Seal(*PLACE, "in time", 1, 1)}
+
+
+# All that can happen, in every order ----------------------------------------------------------------------------------
+
+MOST_TURNS = 2
+EVENTS = [
+    *((what, 0, 0) for what in ("begin", "give up", "crash")),
+    *product(("claim", "put", "return"), range(MOST_TURNS), (0, 1)),
+]
+
+
+@dataclass(frozen=True)
+class World:
+    """A place that is measured elsewhere: what is committed at home, and what lies in the mailbox.
+
+    In a turn somebody claims it, draws and puts a shard, and returns its hash; each of that may come late, when the turn was given up
+    long ago. There are two executions of each order, since whatever sends orders may run one twice.
+
+    Attributes:
+        states: of the turns.
+        sealed: the turn and what was sealed; None before.
+        claims: by turn, which execution may draw; None before one claims it.
+        shards: by turn, what lies in the mailbox; None before.
+    """
+
+    states: tuple[str, ...] = ()
+    sealed: tuple[int, str] | None = None
+    claims: tuple[int | None, ...] = (None,) * MOST_TURNS
+    shards: tuple[str | None, ...] = (None,) * MOST_TURNS
+
+    def check(self) -> None:
+        """Check what holds whatever has happened: the four parts of the proof."""
+        assert self.states.count(CLOSED) == (self.sealed is not None)
+        assert self.states.count(OPEN) <= 1
+        assert {*self.states[:-1]} <= {GIVEN_UP}
+        if self.sealed:
+            turn, shard = self.sealed
+            assert (self.states[turn], self.shards[turn]) == (CLOSED, shard)
+        for claim, shard in zip(self.claims, self.shards, strict=True):
+            assert shard is None or shard.endswith(f"by {claim}")
+
+    def after(self, con: Connection, release_id: str, event: tuple[str, int, int]) -> "World":
+        """Return the world after something has happened that can, or has been tried; home acts by the functions of the store."""
+        what, turn, execution = event
+        claims, shards = [*self.claims], [*self.shards]
+        self._write(con, release_id)
+        if what == "begin" and len(self.states) < MOST_TURNS:
+            with suppress(StoreError, SealedAlready):
+                open_turn(con, release_id, PLACE)
+        elif what in {"give up", "crash"}:  # of a worker that is gone, or at the start of the next run
+            for turn_of_run, state in enumerate(self.states):
+                if state == OPEN:
+                    give_up_turn(con, release_id, PLACE, turn_of_run)
+        elif what == "claim" and turn < len(self.states) and claims[turn] is None:  # `put_new` has one winner
+            claims[turn] = execution
+        elif what == "put" and claims[turn] == execution and shards[turn] is None:
+            shards[turn] = f"drawn in {turn} by {execution}"
+        elif what == "return" and claims[turn] == execution and (shard := shards[turn]):
+            with suppress(StoreError, SealedAlready):
+                seal_and_close(con, release_id, Seal(*PLACE, shard, 1, turn))
+        seal = list_seals(con, release_id).get(PLACE)
+        sealed = (seal.turn, seal.sha256) if seal else None
+        return World(tuple(states(con, release_id)), sealed, tuple(claims), tuple(shards))
+
+    def _write(self, con: Connection, release_id: str) -> None:
+        for turn, state in enumerate(self.states):
+            con.execute("INSERT INTO turns VALUES (?, ?, ?, ?, ?)", [release_id, *PLACE, turn, state])
+        if self.sealed:
+            add_seal(con, release_id, Seal(*PLACE, self.sealed[1], 1, self.sealed[0]))
+
+
+def test_whatever_happens_in_whatever_order_one_draw_is_sealed_at_most() -> None:
+    """All worlds that can come about from one another hold the proof; a seal never changes, and what was given up is never sealed."""
+    con = duckdb.connect()
+    for step in STEPS:
+        con.execute(step)
+    found, left, number = {World()}, [World()], count()
+    while left:
+        world = left.pop()
+        world.check()
+        for event in EVENTS:
+            after = world.after(con, f"release-{next(number)}", event)
+            assert world.sealed in {None, after.sealed}
+            assert after.states[: len(world.states)] == world.states or after.states[:-1] == world.states[:-1]
+            for turn, state in enumerate(world.states):
+                assert state == OPEN or after.states[turn] == state
+            if after not in found:
+                found.add(after)
+                left.append(after)
+    assert {world.sealed for world in found} == {
+        None,
+        *((turn, f"drawn in {turn} by {execution}") for turn in range(MOST_TURNS) for execution in (0, 1)),
+    }
+    late = [world for world in found if world.sealed and any(world.shards[: world.sealed[0]])]
+    assert late  # shards of turns that were given up lie there, unread
