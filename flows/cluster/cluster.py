@@ -222,6 +222,9 @@ class Cluster:
                     raise WorkerLost(f"The worker {address} has gone.")
                 going_on()
             return _reply_of(future, self._connection.file.lost_after)
+        except WorkerLost:
+            self._pool.lose(address)
+            raise
         finally:
             future.release()
 

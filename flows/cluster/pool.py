@@ -80,13 +80,21 @@ class Pool:
                 if address in listed and listed[address] != worker.seen:
                     worker.seen, worker.since = listed[address], now
                 if address not in listed or now - worker.since > self._lost_after:
-                    worker.gone.set()
-                    del self._workers[address]
-                    self._silent[address] = worker.seen
+                    self._lose(address)
             self._silent = {address: seen for address, seen in self._silent.items() if address in listed}
             if self._workers:
                 self._alone_since = now
             self._changed.notify_all()
+
+    def lose(self, address: str) -> None:
+        """Ask a worker nothing before the scheduler has heard of it again, and home has checked it again."""
+        with self._changed:
+            self._lose(address)
+
+    def _lose(self, address: str) -> None:
+        if worker := self._workers.pop(address, None):
+            worker.gone.set()
+            self._silent[address] = worker.seen
 
     @contextmanager
     def worker_for(self, branch: str, going_on: Callable[[], None]) -> Iterator[tuple[str, Event]]:

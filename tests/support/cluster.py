@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.x509.oid import NameOID
 
 from tests.support.buckets import free_ports
+from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, write_small
 from tests.support.warm import FEW_THREADS
 
 HOUSE = Path(__file__).parents[2]
@@ -228,30 +230,133 @@ def be_as_wanted() -> None:
     """Be a worker that does what TEST_ variables say, before it is what a user starts.
 
     TEST_NOISE: a mechanism, whose noise is then that of the cell (see `tests.support.making`).
-    TEST_CHUNK: cells of a chunk.
+    TEST_AT, TEST_ONCE, TEST_SIGNAL: at which event it sends itself a signal, once of all processes that name one file.
     """
+    from flows.cluster.worker import be_worker
+
+    draw_noise_of_the_cell(os.environ.get("TEST_NOISE", ""))
+    if "TEST_AT" in os.environ:
+        watch(os.environ["TEST_AT"], Path(os.environ["TEST_ONCE"]), os.environ["TEST_SIGNAL"])
+    be_worker()
+
+
+def draw_noise_of_the_cell(mechanism: str) -> None:
+    """Let this process draw it for a mechanism, in small chunks."""
     import tasks.noise.task
     import tasks.noise.truth
     import tasks.optimize.second_pass
     import tasks.optimize.task
-    import tasks.shrink.task
-    from flows.cluster.worker import be_worker
     from flows.mechanisms import MECHANISMS
     from tasks.laws.gaussian import GAUSSIAN
     from tasks.laws.law import Sampling
     from tests.support.laws import drawn_by
     from tests.support.making import NoiseOfTheCell, noted
 
-    if chunk := os.environ.get("TEST_CHUNK"):
-        for module in (tasks.noise.truth, tasks.optimize.task, tasks.optimize.second_pass, tasks.shrink.task):
-            module.CHUNK_CELLS = int(chunk)  # type: ignore[attr-defined]
-    if mechanism := os.environ.get("TEST_NOISE"):
+    for module in (tasks.noise.task, tasks.noise.truth, tasks.optimize.task, tasks.optimize.second_pass):
+        module.CHUNK_CELLS = CHUNK_CELLS  # type: ignore[attr-defined]
+    if mechanism:
         tasks.noise.truth.true_counts_of = noted
-        MECHANISMS[mechanism] = drawn_by(
-            mechanism, {"opendp": Sampling(NoiseOfTheCell(), GAUSSIAN.samplers["opendp"].tau)}, None
-        )
-    be_worker()
+        sampling = Sampling(NoiseOfTheCell(), GAUSSIAN.samplers["opendp"].tau)
+        MECHANISMS[mechanism] = drawn_by(mechanism, {"opendp": sampling})
+
+
+EVENTS = ("claim", "slice", "draw", "put", "reply")
+
+
+def watch(at: str, once: Path, name: str) -> None:
+    """Let this worker send itself a signal before or after an event of an order that measures.
+
+    Args:
+        at: such as `before draw`.
+        once: made by the process that does it; nothing happens where it is there.
+        name: SIGKILL, or SIGSTOP.
+    """
+    import flows.cluster.errand as errand
+    import tasks.noise.slicing as slicing
+    import tasks.noise.truth as truth
+    from storage.counts.parcels import Parcels
+
+    def now(moment: str) -> None:
+        if moment == at:
+            try:
+                once.open("x").close()
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), getattr(signal, name))
+            time.sleep(1)  # a stop is not immediate
+
+    def watched(event: str, function: Any, concerns: Any = lambda *_: True) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if not concerns(*arguments):
+                return function(*arguments, **options)
+            now(f"before {event}")
+            found = function(*arguments, **options)
+            now(f"after {event}")
+            return found
+
+        return call
+
+    Parcels.claim = watched("claim", Parcels.claim)  # type: ignore[method-assign]
+    Parcels._write = watched("put", Parcels._write, lambda _, name, *__: ".noisy" in name)  # type: ignore[method-assign]
+    slicing._fetch = watched("slice", slicing._fetch)
+    truth.true_counts_of = watched("draw", truth.true_counts_of)  # with the shard open
+    errand._made = watched("reply", errand._made, lambda of, _: of.order.stage == "measure_branch")
+
+
+def release_small(folder: Path, workers: str = "dask", again: str = "", mechanism: str = "inftda") -> str:
+    """Release a small country in four branches, or go on with its release; return its id. TRELLIS_HOME says where.
+
+    Args:
+        folder: where its tables are, which are made if they are not there.
+        workers: `run.workers`.
+        again: the release to go on with.
+        mechanism: whose noise is that of the cell.
+    """
+    import tasks.tree.branches
+    from flows.cluster.choice import by_workers
+    from flows.execution.driver import finish_release, make_release
+    from flows.execution.reservation import new_release
+    from flows.execution.resumption import refresh_run_keys
+    from flows.planning.plan import make_plan
+    from flows.spec.file import load_spec
+    from flows.walks.runner import report_nothing, submit_to
+    from tasks.stage import width
+
+    spec = folder / "small" / "spec.yaml"
+    if not spec.exists():
+        write_small(spec.parent)
+        spec.write_text(f"{spec.read_text()}keep_vault: true\n".replace("mechanism: inftda", f"mechanism: {mechanism}"))
+    text = spec.read_text().split("run:")[0]
+    spec.write_text(f"{text}run: {{workers: {workers}}}\n")
+    tasks.tree.branches.BRANCH_CELLS = BRANCH_CELLS
+    draw_noise_of_the_cell(mechanism)
+    if again:
+        refresh_run_keys(again)
+    with by_workers(workers), ThreadPoolExecutor(width()) as threads:
+        if again:
+            finish_release(again, submit_to(threads), report_nothing)
+            return again
+        plan = make_plan(load_spec(spec))
+        made = new_release(plan, release_id="small")
+        make_release(plan, made, submit_to(threads), report_nothing)
+        return made.id
+
+
+def start_home(machines: Machines, folder: Path, *arguments: str) -> "subprocess.Popen[bytes]":
+    """Start `release_small` in a process of its own, with TRELLIS_HOME in a folder."""
+    command = [sys.executable, "-m", __name__, "home", str(folder), *arguments]
+    named = {"TRELLIS_HOME": str(folder / "home"), "TRELLIS_CLUSTER": str(machines.file)}
+    return machines.start(f"home-{len(machines.processes)}", command, **named)
+
+
+def run_home(machines: Machines, folder: Path, *arguments: str) -> int:
+    """Run it to its end, and return its exit code: 0 where the release was published."""
+    return start_home(machines, folder, *arguments).wait(120)
 
 
 if __name__ == "__main__":
-    be_as_wanted()
+    if sys.argv[1:2] == ["home"]:
+        os.umask(0o077)
+        release_small(Path(sys.argv[2]), *sys.argv[3:])
+    else:
+        be_as_wanted()
