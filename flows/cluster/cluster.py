@@ -1,5 +1,6 @@
 """A release on a cluster: home sends each order to a worker that it has chosen, and brings what that made to its own disk."""
 
+import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,13 +17,15 @@ from flows.cluster.pool import Pool
 from flows.walks.orders import stage_of
 from storage.counts.parcels import Parcels
 from storage.counts.shards import codebook_path, estimates_name, frontier_name, noisy_name, shard_path
+from storage.database.connections import store
 from storage.errors import HeldElsewhere, Interrupted, StoreError, TrellisError, WorkerLost
 from storage.machine.files import put_new, sha256_of
 from storage.machine.home import subfolder
 from storage.machine.locks import check_going_on, held
-from storage.mailbox.cluster_file import ClusterFile, read_cluster_file
+from storage.mailbox.cluster_file import CLUSTER, ClusterFile, read_cluster_file
 from storage.mailbox.keys import unwrapped_key, wrapped_key
 from storage.record import Record, Shard
+from storage.releases.register import state_of
 from storage.releases.seals import TRUNK, FrontierShard, Seal
 from tasks.noise.slicing import slice_vault
 from tasks.order import Order
@@ -55,6 +58,25 @@ def check_cluster() -> None:
     """Check the cluster that TRELLIS_CLUSTER names; errors are those of `on_cluster`."""
     with connected(_file_of_home()):
         pass
+
+
+def sweep_mailbox() -> None:
+    """Delete what lies in the mailbox of releases that this store knows and that nobody runs; do nothing where no cluster is named.
+
+    A worker that was cut off may have left a shard there after its release had ended.
+
+    Raises:
+        TrellisError: the mailbox cannot be used.
+    """
+    if not os.environ.get(CLUSTER):
+        return
+    place = read_cluster_file().place()
+    for release_id in sorted({name.partition("/")[0] for name in place.list()}):
+        with store() as con:
+            is_known = state_of(con, release_id) is not None
+        if is_known:
+            with suppress(HeldElsewhere), held(release_id):
+                place.clear(release_id)
 
 
 def _file_of_home() -> ClusterFile:
@@ -218,8 +240,7 @@ class Cluster:
         future.add_done_callback(lambda _: done.set())
         try:
             while not done.wait(_WAKE_EVERY):
-                if gone.is_set():
-                    raise WorkerLost(f"The worker {address} has gone.")
+                _check_there(address, gone)
                 going_on()
             return _reply_of(future, self._connection.file.lost_after)
         except WorkerLost:
@@ -246,6 +267,11 @@ class Cluster:
             errands.parcels.bring(name, shard.sha256, file)
         with errands.lock:
             errands.there.add(errands.parcels.name_of(name, shard.sha256))
+
+
+def _check_there(address: str, gone: Event) -> None:
+    if gone.is_set():
+        raise WorkerLost(f"The worker {address} has gone.")
 
 
 def _reply_of(future: Any, patience: float) -> str:

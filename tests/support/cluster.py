@@ -260,7 +260,7 @@ def draw_noise_of_the_cell(mechanism: str) -> None:
         MECHANISMS[mechanism] = drawn_by(mechanism, {"opendp": sampling})
 
 
-EVENTS = ("claim", "slice", "draw", "put", "reply")
+EVENTS = ("claim", "slice", "draw", "put", "reply")  # of an order that measures; `send` is within `put`
 
 
 def watch(at: str, once: Path, name: str) -> None:
@@ -275,6 +275,7 @@ def watch(at: str, once: Path, name: str) -> None:
     import tasks.noise.slicing as slicing
     import tasks.noise.truth as truth
     from storage.counts.parcels import Parcels
+    from storage.mailbox.folder import FolderPlace
 
     def now(moment: str) -> None:
         if moment == at:
@@ -298,6 +299,9 @@ def watch(at: str, once: Path, name: str) -> None:
 
     Parcels.claim = watched("claim", Parcels.claim)  # type: ignore[method-assign]
     Parcels._write = watched("put", Parcels._write, lambda _, name, *__: ".noisy" in name)  # type: ignore[method-assign]
+    FolderPlace.put_new = watched(
+        "send", FolderPlace.put_new, lambda _, name, *__: ".noisy" in name and "/shards/" in name
+    )  # type: ignore[method-assign]
     slicing._fetch = watched("slice", slicing._fetch)
     truth.true_counts_of = watched("draw", truth.true_counts_of)  # with the shard open
     errand._made = watched("reply", errand._made, lambda of, _: of.order.stage == "measure_branch")
@@ -342,21 +346,55 @@ def release_small(folder: Path, workers: str = "dask", again: str = "", mechanis
         return made.id
 
 
-def start_home(machines: Machines, folder: Path, *arguments: str) -> "subprocess.Popen[bytes]":
+def watch_home() -> None:
+    """Let home do what TEST_ variables say.
+
+    TEST_WIRE: a file to which every errand is written as it travels.
+    TEST_RECOMPUTE: made once a worker was killed whose result home has gathered, and which home had not released yet.
+    """
+    import flows.cluster.cluster as home
+
+    ask, reply_of = home.Cluster._ask, home._reply_of
+
+    def noted(self: Any, address: str, gone: Any, text: str, going_on: Any) -> str:
+        with Path(os.environ["TEST_WIRE"]).open("a") as file:
+            file.write(f"{text}\n")
+        return ask(self, address, gone, text, going_on)
+
+    def killed(future: Any, patience: float) -> str:
+        reply = reply_of(future, patience)
+        try:
+            Path(os.environ["TEST_RECOMPUTE"]).open("x").close()
+        except FileExistsError:
+            return reply
+        ((address,),) = future.client.who_has([future]).values()
+        (process,) = future.client.run(os.getpid, workers=[address]).values()
+        os.kill(process, signal.SIGKILL)
+        time.sleep(2)  # Dask runs it again meanwhile, if it can
+        return reply
+
+    if "TEST_WIRE" in os.environ:
+        home.Cluster._ask = noted  # type: ignore[method-assign]
+    if "TEST_RECOMPUTE" in os.environ:
+        home._reply_of = killed
+
+
+def start_home(machines: Machines, folder: Path, *arguments: str, **environment: str) -> "subprocess.Popen[bytes]":
     """Start `release_small` in a process of its own, with TRELLIS_HOME in a folder."""
     command = [sys.executable, "-m", __name__, "home", str(folder), *arguments]
     named = {"TRELLIS_HOME": str(folder / "home"), "TRELLIS_CLUSTER": str(machines.file)}
-    return machines.start(f"home-{len(machines.processes)}", command, **named)
+    return machines.start(f"home-{len(machines.processes)}", command, **(named | environment))
 
 
-def run_home(machines: Machines, folder: Path, *arguments: str) -> int:
+def run_home(machines: Machines, folder: Path, *arguments: str, **environment: str) -> int:
     """Run it to its end, and return its exit code: 0 where the release was published."""
-    return start_home(machines, folder, *arguments).wait(120)
+    return start_home(machines, folder, *arguments, **environment).wait(120)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["home"]:
         os.umask(0o077)
+        watch_home()
         release_small(Path(sys.argv[2]), *sys.argv[3:])
     else:
         be_as_wanted()
