@@ -18,7 +18,7 @@ from storage.errors import SpecError, StoreError
 from storage.ledger.events import read_books
 from storage.mailbox.cluster_file import CLUSTER
 from tests.support.buckets import BUCKET, CREDENTIALS, REGION, moto, overwriting
-from tests.support.cluster import Authority, Machines, cluster, prepare, write_keys
+from tests.support.cluster import Authority, Machines, cluster, prepare, program, write_keys
 from tests.support.draws import write_small
 
 
@@ -167,7 +167,7 @@ def test_a_worker_of_dask_alone_is_refused(tmp_path: Path) -> None:
     """A worker that `dask worker` started is refused, although it has Trellis: it has no desk."""
     machines = prepare(tmp_path / "cluster")
     files = [f"--tls-ca-file={machines.folder / 'ca.pem'}", f"--tls-cert={machines.folder / 'home.pem'}"]
-    command = ["dask", "worker", f"tls://127.0.0.1:{machines.port}", *files, "--no-nanny", "--nthreads=1"]
+    command = [program("dask"), "worker", f"tls://127.0.0.1:{machines.port}", *files, "--no-nanny", "--nthreads=1"]
     try:
         machines.start_scheduler()
         machines.start("worker-0", [*command, f"--tls-key={machines.folder / 'home.key'}"])

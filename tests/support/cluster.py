@@ -110,7 +110,7 @@ class Machines:
         """Start the scheduler, as Dask's own command does it."""
         files = [f"--tls-ca-file={self.folder / 'ca.pem'}", f"--tls-cert={self.folder / 'home.pem'}"]
         where = [f"--tls-key={self.folder / 'home.key'}", "--protocol=tls", "--host=127.0.0.1", f"--port={self.port}"]
-        command = [_program("dask"), "scheduler", *files, *where, *(options or ("--no-dashboard",))]
+        command = [program("dask"), "scheduler", *files, *where, *(options or ("--no-dashboard",))]
         self.start("scheduler", command, **(SCHEDULER | environment))
         self.wait_for_log("scheduler", "Scheduler at")
 
@@ -120,7 +120,7 @@ class Machines:
         if as_wanted:
             command, named = [sys.executable, "-m", __name__], {"TRELLIS_CLUSTER": str(file or self.file)}
         else:
-            command, named = [_program("trellis"), "worker", "--cluster", str(file or self.file)], {}
+            command, named = [program("trellis"), "worker", "--cluster", str(file or self.file)], {}
         return self.start(name, command, **(named | environment))
 
     def wait_for_workers(self, number: int) -> None:
@@ -220,7 +220,8 @@ def _private(key: EllipticCurvePrivateKey) -> bytes:
     )
 
 
-def _program(name: str) -> str:
+def program(name: str) -> str:
+    """Return the path of a program that is installed beside Python."""
     found = shutil.which(name, path=str(Path(sys.executable).parent))
     assert found, f"{name} is not installed"
     return found
@@ -230,14 +231,53 @@ def be_as_wanted() -> None:
     """Be a worker that does what TEST_ variables say, before it is what a user starts.
 
     TEST_NOISE: a mechanism, whose noise is then that of the cell (see `tests.support.making`).
+    TEST_BYTES: a file to which the size of every file is written that goes through the mailbox.
     TEST_AT, TEST_ONCE, TEST_SIGNAL: at which event it sends itself a signal, once of all processes that name one file.
     """
     from flows.cluster.worker import be_worker
 
-    draw_noise_of_the_cell(os.environ.get("TEST_NOISE", ""))
+    if "TEST_BYTES" in os.environ:
+        count_bytes(Path(os.environ["TEST_BYTES"]))
+    else:
+        draw_noise_of_the_cell(os.environ.get("TEST_NOISE", ""))
     if "TEST_AT" in os.environ:
         watch(os.environ["TEST_AT"], Path(os.environ["TEST_ONCE"]), os.environ["TEST_SIGNAL"])
     be_worker()
+
+
+def count_bytes(to: Path) -> None:
+    """Write the kind and the size of every file that this process puts into a folder as mailbox, or gets from it, to a file."""
+    from storage.mailbox.folder import FolderPlace
+
+    put_new, get = FolderPlace.put_new, FolderPlace.get
+
+    def note(name: str, file: Path) -> None:
+        with to.open("a") as noted:
+            noted.write(f"{[*name.split('/'), ''][1]} {file.stat().st_size}\n")
+
+    def noted_put(self: FolderPlace, name: str, file: Path) -> None:
+        put_new(self, name, file)
+        note(name, file)
+
+    def noted_get(self: FolderPlace, name: str, file: Path) -> None:
+        get(self, name, file)
+        note(name, file)
+
+    FolderPlace.put_new, FolderPlace.get = noted_put, noted_get  # type: ignore[method-assign]
+
+
+def write_many(folder: Path) -> Path:
+    """Write a country with little to draw and many orders to do it with, and return the path of its spec."""
+    import numpy as np
+
+    import tasks.tree.branches
+    from flows.synthetic import write_ready
+    from tasks.synthesize.country import draw_country
+
+    tasks.tree.branches.BRANCH_CELLS = 100
+    generator = np.random.default_rng(1)
+    country = draw_country(regions=4, provinces=8, municipalities=40, people=2000, generator=generator)
+    return write_ready(country, folder, "many", "many", epsilon=4.0)
 
 
 def draw_noise_of_the_cell(mechanism: str) -> None:
