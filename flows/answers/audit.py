@@ -20,7 +20,8 @@ from storage.ledger.events import hash_of
 from storage.machine.files import sha256_of
 from storage.releases.approvals import approval_in, kept_plan
 from storage.releases.register import Release, find_release, list_releases
-from storage.releases.seals import Seal, list_seals
+from storage.releases.seals import Place, Seal, list_seals
+from storage.releases.turns import CLOSED, Turn, count_given_up, list_turns
 from tasks.accounting.floats import float_above
 from tasks.format.manifest import Manifest
 
@@ -56,6 +57,8 @@ class AuditReport:
         ok: whether everything fits.
         events: how many the ledger has.
         head: the hash of the last event; empty where the ledger is.
+        given_up: how many turns of measuring were given up, because who drew had gone or a run was stopped; nobody has read what
+            they drew.
         first_bad: the first of the findings.
         findings: all that does not fit, in the order of the ledger.
     """
@@ -63,6 +66,7 @@ class AuditReport:
     ok: bool
     events: int
     head: str
+    given_up: int
     first_bad: Finding | None
     findings: Sequence[Finding]
 
@@ -81,6 +85,7 @@ def audit_answer(folders: Sequence[Path] = ()) -> AuditReport:
             raise UsageError(f"There is no folder {folder}.", field="FOLDER")
     with store() as con:
         rows = con.execute("SELECT position, event, hash FROM ledger ORDER BY position").fetchall()
+        given_up = count_given_up(con)
         hashes = [hashed for _, _, hashed in rows]
         books = Books()
         findings = list(_chain(rows, books))
@@ -94,6 +99,7 @@ def audit_answer(folders: Sequence[Path] = ()) -> AuditReport:
         ok=not findings,
         events=len(rows),
         head=hashes[-1] if hashes else "",
+        given_up=given_up,
         first_bad=findings[0] if findings else None,
         findings=findings,
     )
@@ -225,6 +231,18 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
         if not missing:
             kept = [seal for seal in seals.values() if found.state != "abandoned" or seal.level in charged]
             yield from _shards(found, kept, sealed, notes[release])
+        yield from _turns(release, list_turns(con, release), seals, sealed)
+
+
+def _turns(release: str, turns: Sequence[Turn], seals: Mapping[Place, Seal], sealed: Sealed) -> Iterator[Finding]:
+    """Yield the seals of turns that are not closed, and closed turns without a seal. Releases from before turns have none."""
+    closed = {(turn.level, turn.branch): turn.turn for turn in turns if turn.state == CLOSED}
+    for place in sorted({(turn.level, turn.branch) for turn in turns}):
+        if closed.get(place) != (seals[place].turn if place in seals else None):
+            level, branch = place
+            position = sealed.get((release, level), (None, None))[0]
+            reason = f"what is sealed of level {level} of {branch} is not what its closed turn drew."
+            yield Finding(position, "sealed", release, reason)
 
 
 def _missing(release: Release, account: Account, notes: set[str]) -> Iterator[str]:

@@ -160,6 +160,8 @@ def show_audit(report: "AuditReport") -> None:
         out.print(f"[red]problem:[/] {where}({finding.event}) {finding.release}: {finding.reason}")
     if report.ok:
         out.print(f"[green]audited:[/] {report.events} events, every seal, and every manifest that was found")
+    if report.given_up:
+        out.print(f"given up: {report.given_up:,} draws that nobody has read, each drawn anew")
     out.print(f"head: {report.head or 'the ledger is empty'}")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from flows.cluster.cluster import sweep_mailbox
 from flows.execution.crashes import note_crashes
 from flows.planning.budget import abandon
-from storage.counts.published import partial_folder, store_levels
+from storage.counts.published import forget_levels, partial_folder, store_levels, store_tables
 from storage.counts.shards import codebook_path, frontier_path, noisy_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path
 from storage.database.connections import store, transaction
@@ -21,6 +21,7 @@ from storage.machine.locks import held, holder_of, sweep_locks
 from storage.mailbox.keys import forget_key, list_keys
 from storage.record import Record, load_record
 from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, state_of
+from tasks.capacity import cores
 
 _ENDED = {"published", "refused", "abandoned"}
 
@@ -59,6 +60,9 @@ class Cleaning:
 def close_the_books(release: Release) -> bool:
     """Record in one transaction that a release is published: its levels, its charges, its state, and what is kept of it.
 
+    The rows of its levels are stored before, side by side. A run that is killed in between leaves tables that no list names; the next one
+    replaces them.
+
     Returns:
         Whether it was not recorded before.
     """
@@ -67,8 +71,10 @@ def close_the_books(release: Release) -> bool:
         record = load_record(con, release.id)
         is_new, charges = record.release.state != "published", record.charges
         sealed = [level for level, charge in charges.items() if charge.state == "sealed"]
+        folder, levels = Path(release.folder), len(release.levels)
+        store_tables(con, release.id, folder, levels, cores())
         with transaction(con):
-            store_levels(con, release.id, Path(release.folder), len(release.levels))
+            store_levels(con, release.id, folder, levels)
             for level in sealed:
                 advance(con, release.id, level, "released")
             if sealed:  # otherwise an earlier run has closed the books
@@ -114,6 +120,7 @@ def abandon_release(release_id: str) -> EndedRelease:
         kept = release.terms.keep_noisy_counts
         with transaction(con):
             abandon(con, release_id)
+            forget_levels(con, release_id)
             note(con, "noisy counts kept" if kept else "noisy counts destroyed", release_id)
             set_state(con, release_id, "abandoned")
     return forget_release(release_id)

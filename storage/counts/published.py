@@ -1,6 +1,8 @@
 """Published levels in the store, for SQL: a schema per release, with a table or a view per level."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -21,30 +23,74 @@ def partial_folder(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.partial")
 
 
-def store_levels(con: Connection, release_id: str, folder: Path, levels: int) -> None:
-    """Store the tables of a published folder in the schema named after the release, as `level_0`, `level_1`, …
+def store_tables(con: Connection, release_id: str, folder: Path, levels: int, threads: int) -> None:
+    """Store the rows of a published folder side by side, in the schema named after the release; `store_levels` makes them known.
 
-    A small level is a table. A large one is a view that joins its counts by the numbers of areas, as its shards hold them,
-    with the codes of these areas, the published intervals and marks. Views with readable names lie beside them; `published` lists
-    these. Tables of views are `view_<name>`.
+    A small level is the table `level_0`, `level_1`, …. Of a large one, `level_7_numbers` has its counts by the numbers of areas, as its shards hold
+    them, the published intervals and marks. Each is committed by itself, and takes the place of one that a killed run has left.
 
+    Args:
+        con: the store, outside of a transaction.
+        release_id: the release.
+        folder: its published folder, complete.
+        levels: how many it has.
+        threads: how many tables are written at once.
     Raises:
         StoreError: a shard of a large level is missing or not what was recorded.
     """
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(release_id)}")
+
+    def store_table(level: int) -> None:
+        files = _files(folder, level)
+        with closing(con.cursor()) as own:
+            if _is_large(level, files):
+                _store_numbers(own, release_id, level, files)
+            else:
+                _drop(own, release_id, f"level_{level}")
+                own.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {_rows_of(files)}")
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(store_table, reversed(range(levels))))  # the largest first
+
+
+def store_levels(con: Connection, release_id: str, folder: Path, levels: int) -> None:
+    """Make the tables of a published folder known, which `store_tables` has stored, as `level_0`, `level_1`, …
+
+    A large level is a view that joins the numbers of its areas with their codes. Views with readable names lie beside the levels;
+    `published` lists these. Tables of views are `view_<name>`.
+    """
     _drop_views(con, release_id)
     rows_of_level = []
     for level in range(levels):
-        path = folder / "counts" / f"level_{level}.parquet"
-        _drop(con, release_id, f"level_{level}")
-        rows_of_level.append(pq.read_metadata(path).num_rows)
-        if level and rows_of_level[level] > TABLE_ROWS:
-            _store_numbers(con, release_id, level, path)
-        else:
-            rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
-            con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {rows}")
+        files = _files(folder, level)
+        rows_of_level.append(_row_count(files))
+        if _is_large(level, files):
+            _drop(con, release_id, f"level_{level}")
+            _join_codes(con, release_id, level, files)
     _name_levels(con, release_id, rows_of_level)
     _store_views(con, release_id, folder, levels)
+
+
+def forget_levels(con: Connection, release_id: str) -> None:
+    """Drop the tables of a release that was killed while it was recorded as published."""
+    con.execute(f"DROP SCHEMA IF EXISTS {_name(release_id)} CASCADE")
+
+
+def _files(folder: Path, level: int) -> list[Path]:
+    return [folder / "counts" / f"level_{level}.parquet"]
+
+
+def _row_count(files: Sequence[Path]) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in files)
+
+
+def _is_large(level: int, files: Sequence[Path]) -> bool:
+    return level > 0 and _row_count(files) > TABLE_ROWS
+
+
+def _rows_of(files: Sequence[Path]) -> str:
+    """Return what selects the rows of Parquet files, one file after the other."""
+    return f"read_parquet([{', '.join(map(file_literal, files))}], hive_partitioning = false)"
 
 
 def _store_views(con: Connection, release_id: str, folder: Path, levels: int) -> None:
@@ -52,8 +98,7 @@ def _store_views(con: Connection, release_id: str, folder: Path, levels: int) ->
     for view in find_release(con, release_id).terms.views:
         path, name = folder / "views" / f"{view.name}.parquet", f"view_{view.name}"
         _drop(con, release_id, name)
-        rows = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
-        con.execute(f"CREATE TABLE {_name(release_id)}.{_name(name)} AS SELECT * FROM {rows}")
+        con.execute(f"CREATE TABLE {_name(release_id)}.{_name(name)} AS SELECT * FROM {_rows_of([path])}")
         if view.number >= levels:
             values = [release_id, view.number, name, pq.read_metadata(path).num_rows]
             con.execute("INSERT INTO published_levels VALUES (?, ?, ?, ?)", values)
@@ -90,38 +135,47 @@ def _drop(con: Connection, release_id: str, name: str) -> None:
         con.execute(f"DROP {'VIEW' if kind == 'VIEW' else 'TABLE'} {_name(release_id)}.{_name(name)}")
 
 
-def _store_numbers(con: Connection, release_id: str, level: int, path: Path) -> None:
-    """Store a level as a table of numbers, one table of codes per axis, and a view that joins them.
-
-    The intervals and marks are those of the published table, whose rows are in the same order.
-    """
-    schema, numbers = _name(release_id), f"level_{level}_numbers"
-    release = find_release(con, release_id)
-    axes = [(number, axis, reached) for number, (axis, reached) in enumerate(release.levels[level].axes.items())]
+def _store_numbers(con: Connection, release_id: str, level: int, published: Sequence[Path]) -> None:
+    """Store a level as a table of numbers. The intervals and marks are those of the published table, whose rows are in the same order."""
     shards = [shard for (of, _), shard in list_released(con, release_id).items() if of == level]
     for shard in shards:
         check_shard(frontier_path(release_id, shard), shard.sha256)
-    files = ", ".join(file_literal(frontier_path(release_id, shard)) for shard in shards)
-    areas = ", ".join(f"area_{number}" for number, _, reached in axes if reached)
-    narrow = ", ".join(f"area_{number}::INTEGER AS area_{number}" for number, _, reached in axes if reached)
-    ends = [name for name in pq.read_schema(path).names if name in {*BOUNDS, SIGNAL}]
-    intervals = ", ".join(ends)
-    published = f"read_parquet({file_literal(path)}, hive_partitioning = false)"
+    own = [frontier_path(release_id, shard) for shard in shards]
+    axes = [number for number, _, _ in _refined(find_release(con, release_id), level)]
+    areas = ", ".join(f"area_{number}" for number in axes)
+    narrow = ", ".join(f"area_{number}::INTEGER AS area_{number}" for number in axes)
+    ends = _ends(published)
     con.execute(
-        f"CREATE OR REPLACE TABLE {schema}.{numbers} AS SELECT * FROM"
-        f" (SELECT {narrow}, count FROM read_parquet([{files}], hive_partitioning = false) ORDER BY {areas})"
-        + (f" POSITIONAL JOIN (SELECT {intervals} FROM {published})" if ends else "")
+        f"CREATE OR REPLACE TABLE {_name(release_id)}.level_{level}_numbers AS SELECT * FROM"
+        f" (SELECT {narrow}, count FROM {_rows_of(own)} ORDER BY {areas})"
+        + (f" POSITIONAL JOIN (SELECT {', '.join(ends)} FROM {_rows_of(published)})" if ends else "")
     )
-    joins, columns = "", ""
-    for number, axis, reached in axes:
-        if reached:
-            codes, key = _store_codes(con, release, axis, reached)
-            joins += f" JOIN {schema}.{codes} AS codes_{number} ON codes_{number}.{key} = numbers.area_{number}"
-            columns += f"codes_{number}.* EXCLUDE ({key}), "
+
+
+def _join_codes(con: Connection, release_id: str, level: int, published: Sequence[Path]) -> None:
+    """Create the view of a level that is stored by numbers, with a table of codes per axis."""
+    release, schema = find_release(con, release_id), _name(release_id)
+    joins, columns, areas = "", "", []
+    for number, axis, reached in _refined(release, level):
+        codes, key = _store_codes(con, release, axis, reached)
+        joins += f" JOIN {schema}.{codes} AS codes_{number} ON codes_{number}.{key} = numbers.area_{number}"
+        columns += f"codes_{number}.* EXCLUDE ({key}), "
+        areas.append(f"area_{number}")
     con.execute(
-        f"CREATE VIEW {schema}.level_{level} AS"
-        f" SELECT {columns}{', '.join(('count', *ends))} FROM {schema}.{numbers} AS numbers{joins} ORDER BY {areas}"
+        f"CREATE VIEW {schema}.level_{level} AS SELECT {columns}{', '.join(('count', *_ends(published)))}"
+        f" FROM {schema}.level_{level}_numbers AS numbers{joins} ORDER BY {', '.join(areas)}"
     )
+
+
+def _refined(release: Release, level: int) -> list[tuple[int, str, str]]:
+    """Return the number, the name and the level reached of each axis that a level refines."""
+    reached = enumerate(release.levels[level].axes.items())
+    return [(number, axis, name) for number, (axis, name) in reached if name]
+
+
+def _ends(published: Sequence[Path]) -> list[str]:
+    """Return the columns of intervals and marks that the files of a level have."""
+    return [name for name in pq.read_schema(published[0]).names if name in {*BOUNDS, SIGNAL}]
 
 
 def _store_codes(con: Connection, release: Release, axis: str, reached: str) -> tuple[str, str]:
@@ -139,7 +193,7 @@ def _store_codes(con: Connection, release: Release, axis: str, reached: str) -> 
 def published_total(con: Connection, release_id: str) -> int | None:
     """Return the published total of a release; None if the store does not hold its levels."""
     there = con.execute(
-        "SELECT count(*) FROM duckdb_tables() WHERE schema_name = ? AND table_name = 'level_0'", [release_id]
+        "SELECT count(*) FROM published_levels WHERE release_id = ? AND level = 0", [release_id]
     ).fetchall()[0][0]
     schema = _name(release_id)
     return int(con.execute(f"SELECT sum(count) FROM {schema}.level_0").fetchall()[0][0]) if there else None

@@ -71,7 +71,7 @@ def frontier_path(release_id: str, shard: FrontierShard) -> Path:
 
 def shards_of_levels(release_id: str) -> list[Path]:
     """Return the shards of levels that are there, of whatever turn, and what their writers left unfinished."""
-    return sorted(shard_folder(release_id).glob("level_*.parquet*"))
+    return sorted(path for path in shard_folder(release_id).glob("level_*.parquet*") if path.is_file())
 
 
 def place_of_noisy(path: Path) -> tuple[int, str] | None:

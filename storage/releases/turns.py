@@ -32,6 +32,11 @@ def list_turns(con: Connection, release_id: str) -> list[Turn]:
     return [Turn(*row) for row in con.execute(query, [release_id]).fetchall()]
 
 
+def count_given_up(con: Connection) -> int:
+    """Return how many turns of all releases were given up."""
+    return int(con.execute("SELECT count(*) FROM turns WHERE state = ?", [GIVEN_UP]).fetchall()[0][0])
+
+
 def open_turn(con: Connection, release_id: str, place: Place) -> int:
     """Open the next turn of a level of a branch, and return its number. Nothing is drawn before that is committed.
 

@@ -14,7 +14,6 @@ the chosen cells that it befalls is at most α:
 .. math:: E \max_g B_g / R_g \le b + \sum_g E (B_g - b R_g)_+ / R_g \le \alpha
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -58,11 +57,7 @@ def tails_of(cells: int, share: float) -> Tails:
         share: α, in (0, 1).
     """
     usual = [size for size in _sizes(cells, _RATIOS[0]) if size * _USUAL >= cells]
-    tried = [
-        Tails(sizes, tuple(_log_tails(cells, sizes, part * share, share).tolist()))
-        for sizes in dict.fromkeys(_sizes(cells, ratio) for ratio in _RATIOS)
-        for part in _PARTS
-    ]
+    tried = _largest_tails(cells, share)
     return min(tried, key=lambda tails: sum(_deviations(tails.of(size)) for size in usual))
 
 
@@ -78,16 +73,22 @@ def _deviations(log_tail: float) -> float:
     return -float(ndtri_exp(log_tail - np.log(2)))
 
 
-def _log_tails(cells: int, sizes: Sequence[int], part: float, share: float) -> FloatArray:
-    """Return the greatest log q of each size, by halving."""
-    of_size = np.array(sizes, dtype=np.float64)
-    most = (share - part) * of_size / len(sizes) * (1 - _CARE)
-    least, greatest = np.full(len(sizes), _LEAST), np.zeros(len(sizes))
+def _largest_tails(cells: int, share: float) -> list[Tails]:
+    """Return, for all choices of sizes and of the part b, the greatest log q of each size, all by halving at once."""
+    choices = [
+        (sizes, part * share) for sizes in dict.fromkeys(_sizes(cells, ratio) for ratio in _RATIOS) for part in _PARTS
+    ]
+    lengths = [len(sizes) for sizes, _ in choices]
+    of_size = np.array([size for sizes, _ in choices for size in sizes], dtype=np.float64)
+    part = np.repeat([part for _, part in choices], lengths)
+    most = (share - part) * of_size / np.repeat(lengths, lengths) * (1 - _CARE)
+    least, greatest = np.full(len(of_size), _LEAST), np.zeros(len(of_size))
     for _ in range(_HALVINGS):
         middle = (least + greatest) / 2
         fits = expected_excess(cells, np.exp(middle), part * of_size) <= most
         least, greatest = np.where(fits, middle, least), np.where(fits, greatest, middle)
-    return least
+    found = np.split(least, np.cumsum(lengths)[:-1])
+    return [Tails(sizes, tuple(tails.tolist())) for (sizes, _), tails in zip(choices, found, strict=True)]
 
 
 def expected_excess(cells: int, tail: FloatArray, beyond: FloatArray) -> FloatArray:

@@ -61,7 +61,8 @@ SAMPLE = {
     ],
     "between validation and publication": ["after commit INSERT checks"],
     "during the rename of the folder": [f"before rename {ID}", f"after rename {ID}"],
-    "between publication and the end": ["after commit releases published"],
+    "while tables are stored": [f'before commit CREATE "{ID}".level_3', f'after commit CREATE "{ID}".level_4'],
+    "between publication and the end": ["before commit releases published", "after commit releases published"],
 }
 BY_TABLE = [  # those at which the table sampler has just begun, has drawn in several branches, or goes on
     RESERVED,

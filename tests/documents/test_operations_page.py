@@ -108,7 +108,7 @@ def stop_releases(up: Up) -> None:
     """Have releases made that are stopped at level 3, whose shard cannot be written, and take away what is in the way."""
     today = datetime.now(UTC).date().isoformat()
     shards = up.user.folder / "trellis-home" / "shards"
-    in_the_way = [shards / f"{name}-{today}" / "level_3_trunk.noisy.parquet.partial" for name in STOPPED.values()]
+    in_the_way = [shards / f"{name}-{today}" / "level_3_trunk.noisy.parquet" for name in STOPPED.values()]
     for folder in in_the_way:
         folder.mkdir(mode=0o700, parents=True)
     for run in [up.trigger(f"release/{name}") for name in STOPPED.values()]:

@@ -19,6 +19,7 @@ from storage.ledger.events import head, note
 from storage.machine.home import home
 from storage.releases.register import find_release
 from storage.releases.seals import Seal, add_seal, list_seals
+from storage.releases.turns import list_turns
 from tests.support.steps import TERMS
 
 # Brings the store to a further version, and is killed on the way: with a copy that is not finished, with one that is,
@@ -249,3 +250,15 @@ def test_a_store_from_before_views_is_brought_here(monkeypatch: pytest.MonkeyPat
         release = find_release(con, "old")
     assert (release.terms, release.views) == (TERMS, ())
     assert [(level.view, level.source) for level in release.levels] == [("", None)]
+
+
+def test_seals_from_before_turns_were_drawn_in_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an older Trellis sealed keeps the name of its shard, which has no turn; its turns are not known."""
+    now = connections.STEPS
+    monkeypatch.setattr(connections, "STEPS", now[:6])
+    with store() as con:
+        con.execute("INSERT INTO seals VALUES ('old', 1, 'trunk', 'aa', 4, '2026-01-01T00:00:00Z')")
+    monkeypatch.setattr(connections, "STEPS", now)
+    with store() as con:
+        assert list_seals(con, "old") == {(1, "trunk"): Seal(1, "trunk", "aa", 4, 0)}
+        assert list_turns(con, "old") == []

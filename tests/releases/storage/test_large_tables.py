@@ -26,7 +26,7 @@ from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
-from storage.counts.published import published_total, store_levels
+from storage.counts.published import forget_levels, published_total, store_levels, store_tables
 from storage.counts.shards import check_shard, read_row_groups, read_shard, write_shard
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
@@ -400,6 +400,7 @@ def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeyp
     monkeypatch.setattr("storage.counts.published.TABLE_ROWS", 0)
     with store() as con:
         for _ in range(2):  # over the tables that the release has left, and once more
+            store_tables(con, home.name, home, DEPTH + 1, 2)
             with transaction(con):
                 store_levels(con, home.name, home, DEPTH + 1)
         kinds = dict(
@@ -417,8 +418,19 @@ def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeyp
             assert_frame_equal(con.sql(f'FROM "{home.name}".{view}').pl(), table_of(home, level))
         assert published_total(con, home.name) == PEOPLE
         monkeypatch.setattr("storage.counts.published.TABLE_ROWS", 10**6)
-        store_levels(con, home.name, home, DEPTH + 1)  # tables again, over the views
+        store_tables(con, home.name, home, DEPTH + 1, 2)  # tables again, over the views
+        store_levels(con, home.name, home, DEPTH + 1)
         assert_frame_equal(con.sql(f'FROM "{home.name}".level_{DEPTH}').pl(), table_of(home, DEPTH))
+
+
+def test_tables_of_a_release_that_was_not_recorded_are_known_to_nobody(home):
+    """Tables that a killed run has stored are in no list and give no total, and they go where the release is abandoned."""
+    with store() as con:
+        store_tables(con, "killed", home, 1, 1)
+        assert con.sql('FROM "killed".level_0').fetchall() == [(PEOPLE, PEOPLE, PEOPLE, True)]
+        assert published_total(con, "killed") is None
+        forget_levels(con, "killed")
+        assert con.execute("SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'killed'").fetchall() == [(0,)]
 
 
 def test_an_altered_shard_is_not_stored(home, monkeypatch):
@@ -426,7 +438,7 @@ def test_an_altered_shard_is_not_stored(home, monkeypatch):
     monkeypatch.setattr("storage.counts.published.TABLE_ROWS", 0)
     monkeypatch.setattr("storage.counts.published.check_shard", lambda path, sha256: check_shard(path, sha256[::-1]))
     with store() as con, pytest.raises(StoreError, match="is not what was sealed"):
-        store_levels(con, home.name, home, DEPTH + 1)
+        store_tables(con, home.name, home, DEPTH + 1, 2)
 
 
 def test_more_nodes_than_were_recorded_are_not_published(home):
@@ -593,6 +605,7 @@ def test_a_shard_is_read_by_row_groups(tmp_path):
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(StoreError, match="is not what was sealed"):
         next(read_row_groups(path, sha256))
+    path.unlink()
     empty = list(read_row_groups(path, write_shard(path, ("area_0", "count"), [])))
     assert [{name: column.tolist() for name, column in group.items()} for group in empty] == [
         {"area_0": [], "count": []}

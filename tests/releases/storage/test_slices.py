@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import flows.walks.take
 import storage.counts.slices
 import tasks.noise.slicing
 import tasks.noise.task
@@ -91,7 +92,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
         monkeypatch.setattr(module, "read_true_rows", partial(rows_at_most, most))
     monkeypatch.setenv(CLUSTER, str(write_cluster_file(tmp_path, mailbox=f"file://{tmp_path / 'mailbox'}", s3=None)))
     office = Office(open_place(f"file://{tmp_path / 'mailbox'}", patience=1), tmp_path / "cache")
-    monkeypatch.setattr(tasks.noise.task, "draw", office.draw)
+    monkeypatch.setattr(flows.walks.take, "draw", office.draw)
     return office
 
 
@@ -114,7 +115,7 @@ def test_slices_answer_as_the_vault_does(
         assert {level for level, _ in office.drawn} >= {len(sliced.case.order)}
         assert len({branch for _, branch in office.drawn}) > 1
         assert any("-" in branch for _, branch in office.drawn) == (sizes is SMALL)
-        monkeypatch.setattr(tasks.noise.task, "draw", office._draw)
+        monkeypatch.setattr(flows.walks.take, "draw", office._draw)
         whole = make(tmp_path / "whole", quick(CASES[case]), sampler, sizes=sizes, mechanism=mechanism)
     assert sliced.tables() == whole.tables()
     assert office.key

@@ -23,7 +23,7 @@ from storage.database import connections
 from storage.database.connections import lingering, store, transaction
 from storage.errors import SealedAlready, StoreError
 from storage.machine.claims import shard_folder
-from storage.machine.files import sha256_of
+from storage.machine.files import put_new, sha256_of
 from storage.machine.home import home, subfolder
 from storage.releases.seals import Seal, add_seal, list_seals
 
@@ -137,6 +137,35 @@ def test_a_shard_that_is_not_finished_is_not_there(tmp_path: Path) -> None:
             write_shard(place, ("noisy", "flipped"), stopped())
     assert list(tmp_path.iterdir()) == [earlier]
     assert sha256_of(earlier) == sha256
+
+
+def test_a_shard_is_never_replaced(tmp_path: Path) -> None:
+    """Who writes the same shard once more is content with the first; another one is refused, and nothing is left of it."""
+    path = tmp_path / "shard.parquet"
+    sha256 = write_shard(path, ("noisy", "flipped"), row_groups_of([[1]]))
+    file = path.stat().st_ino
+    assert write_shard(path, ("noisy", "flipped"), row_groups_of([[1]])) == sha256
+    with pytest.raises(StoreError, match=r"shard\.parquet is there already, with other contents"):
+        write_shard(path, ("noisy", "flipped"), row_groups_of([[2]]))
+    assert (path.stat().st_ino, sha256_of(path)) == (file, sha256)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_writers_never_have_the_same_file(tmp_path: Path) -> None:
+    """Of two that write at once, the first to end has the path, and what the other one writes on goes elsewhere."""
+    path, sealed = tmp_path / "shard.parquet", b"sealed"
+
+    def write_slowly() -> None:
+        with put_new(path) as slow:
+            slow.write(b"drawn in")
+            with put_new(path) as fast:
+                fast.write(sealed)
+            slow.write(b" another turn")
+
+    with pytest.raises(StoreError, match="is there already"):
+        write_slowly()
+    assert path.read_bytes() == sealed
+    assert list(tmp_path.iterdir()) == [path]
 
 
 @pytest.mark.usefixtures("_open_umask")
