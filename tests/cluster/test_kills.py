@@ -1,11 +1,13 @@
 """Workers, scheduler and home are killed at every event of an order; a release that goes on has one seal for each place."""
 
 import os
+import shutil
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -169,6 +171,43 @@ def test_the_mailbox_is_wiped_or_altered(tmp_path: Path, deed: str) -> None:
             assert find_release(con, "small").state == "failed"
         assert run_home(machines, tmp_path, "dask", "small") == 0, machines.log()
         assert_whole(machines, range(1, 9))
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("deed", ["full", "read-only"])
+def test_the_mailbox_takes_nothing(tmp_path: Path, deed: str) -> None:
+    """Where a worker cannot leave its shard because the mailbox is full or read-only, the release fails and says so; a rerun makes it whole."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", str(disk)]
+    if not shutil.which("mount") or subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("a disk cannot be mounted here")
+    try:
+        with watched(tmp_path, "before send", "SIGSTOP", lost_after="40s", mailbox=f"file://{disk}") as machines:
+            home = start_home(machines, tmp_path)
+            worker = wait_until_stopped(machines)
+            ballast = disk / "ballast"
+            if deed == "full":
+                with ballast.open("wb", buffering=0) as file, suppress(OSError):
+                    while file.write(b"x" * 4096):
+                        pass
+            else:
+                subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+            os.kill(worker, signal.SIGCONT)
+            assert home.wait(180) != 0
+            with store() as con:
+                reason = find_release(con, "small").reason
+            assert deed in reason
+            assert str(disk) in reason
+            if deed == "full":
+                ballast.unlink()
+            else:
+                subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+            assert run_home(machines, tmp_path, "dask", "small") == 0, machines.log()
+            assert_whole(machines, range(1, 9))
+            assert not [path for path in disk.rglob("*") if path.is_file()]
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False, capture_output=True)
 
 
 @pytest.mark.cluster

@@ -114,14 +114,23 @@ class Machines:
         self.start("scheduler", command, **(SCHEDULER | environment))
         self.wait_for_log("scheduler", "Scheduler at")
 
-    def start_worker(self, name: str, file: Path | None = None, **environment: str) -> "subprocess.Popen[bytes]":
-        """Start a worker, as a user does, or, where the environment says what it is to do, as a test wants it."""
+    def start_worker(
+        self, name: str, file: Path | None = None, before: Sequence[str] = (), **environment: str
+    ) -> "subprocess.Popen[bytes]":
+        """Start a worker, as a user does, or, where the environment says what it is to do, as a test wants it.
+
+        Args:
+            name: of the process.
+            file: its cluster file, if it is another.
+            before: what comes before its command.
+            environment: of the process.
+        """
         as_wanted = any(key.startswith("TEST_") for key in environment)
         if as_wanted:
             command, named = [sys.executable, "-m", __name__], {"TRELLIS_CLUSTER": str(file or self.file)}
         else:
             command, named = [program("trellis"), "worker", "--cluster", str(file or self.file)], {}
-        return self.start(name, command, **(named | environment))
+        return self.start(name, [*before, *command], **(named | environment))
 
     def wait_for_workers(self, number: int) -> None:
         """Wait until the scheduler has so many workers."""
