@@ -6,13 +6,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Lock, Thread
 from typing import Any
 
 from flows.cluster.connection import Connection, connected, within
-from flows.cluster.errand import Errand, codebook_name, do, forget_runs, mark_of, outcome_of
+from flows.cluster.errand import Errand, codebook_name, do, forget_run, mark_of, outcome_of
 from flows.cluster.pool import Pool
 from flows.walks.orders import stage_of
 from storage.counts.parcels import Parcels
@@ -34,6 +35,7 @@ from tasks.stage import Outcome, running_elsewhere
 BRANCHES_PER_WORKER = 4
 
 _LOOK_EVERY = 1.0  # seconds between two looks at who is there
+_TELL_WITHIN = 1.0  # seconds; a worker that does not hear of it deletes a run when it begins the next one
 _WAKE_EVERY = 0.5  # seconds between two looks of an order at whether its release goes on
 
 
@@ -167,8 +169,8 @@ class Cluster:
             with suppress(HeldElsewhere, TrellisError), held(release_id):
                 self._connection.place.clear(release_id)
             errands.folder.cleanup()
-        if self._errands:
-            within(1.0, lambda: self._connection.client.run(forget_runs, on_error="ignore"), quietly=True)
+            tell = partial(self._connection.client.run, forget_run, errands.run, on_error="ignore")
+            within(_TELL_WITHIN, tell, quietly=True)
 
     def _look(self) -> None:
         """Learn again and again who is there, and check who is new."""

@@ -26,14 +26,14 @@ class Desk:
         """Return the folder of a run; what was kept for other runs is deleted, since a worker works for one at a time."""
         folder = self.folder / run
         if not folder.exists():
-            self.clear()
+            for kept in self.folder.iterdir():
+                self.forget(kept.name)
             folder.mkdir(mode=0o700)
         return folder
 
-    def clear(self) -> None:
-        """Delete what was kept."""
-        for kept in self.folder.iterdir():
-            shutil.rmtree(kept, ignore_errors=True)
+    def forget(self, run: str) -> None:
+        """Delete what was kept for a run."""
+        shutil.rmtree(self.folder / run, ignore_errors=True)
 
 
 _desk: Desk | None = None

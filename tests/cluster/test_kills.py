@@ -28,7 +28,6 @@ from tests.support.draws import read_books
 from tests.support.stopped import wait_for, wait_until_stopped
 
 MOMENTS = [f"{phase} {event}" for event in EVENTS for phase in ("before", "after")]
-SHORT = {"before draw", "after put"}  # the others are of `make cluster`
 
 pytestmark = pytest.mark.usefixtures("own_state")
 
@@ -69,9 +68,9 @@ def assert_whole(machines: Machines, given_up: Collection[int]) -> None:
     assert not [path for path in machines.mailbox.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize(
-    "at", [pytest.param(at, marks=[] if at in SHORT else [pytest.mark.cluster, pytest.mark.crash]) for at in MOMENTS]
-)
+@pytest.mark.cluster
+@pytest.mark.crash
+@pytest.mark.parametrize("at", MOMENTS)
 def test_a_worker_is_killed(tmp_path: Path, at: str) -> None:
     """Whenever a worker dies, its turn is given up and another worker draws the next one; the release goes on by itself."""
     with watched(tmp_path, at) as machines:
