@@ -177,6 +177,7 @@ class Cluster:
         every = min(_LOOK_EVERY, self._connection.file.lost_after / 4)
         while not self._ended.wait(every):
             try:
+                self._connection.check_alive()
                 listed = self._connection.listed()
                 strangers = self._pool.strangers(listed)
             except TrellisError as fault:
@@ -246,6 +247,7 @@ class Cluster:
                 going_on()
             return _reply_of(future, self._connection.file.lost_after)
         except WorkerLost:
+            self._connection.check_alive()  # or else nobody knows whether the worker has gone
             self._pool.lose(address)
             raise
         finally:

@@ -42,6 +42,19 @@ class Connection:
     place: Place
     key: bytes
 
+    def check_alive(self) -> None:
+        """Refuse to go on once the scheduler is gone.
+
+        Raises:
+            StoreError: it is.
+        """
+        if self.client.status != "running":
+            raise StoreError(
+                f"The scheduler {self.file.scheduler} no longer answers.",
+                field="scheduler",
+                hint="Start it and the workers, or set run.workers to threads. Then run `trellis rerun`.",
+            )
+
     def listed(self) -> Mapping[str, float]:
         """Return, by address, when the scheduler last heard of each worker, by its own clock.
 

@@ -142,7 +142,7 @@ def test_the_scheduler_or_home_is_killed(tmp_path: Path, who: str) -> None:
                 machines.start_worker(name, TEST_NOISE="inftda")
             machines.wait_for_workers(2)
         assert run_home(machines, tmp_path, "dask", "small") == 0, machines.log()
-        assert_whole(machines, {1, 2})
+        assert_whole(machines, range(1, 5))  # a turn is open for each of the branches
 
 
 @pytest.mark.cluster
