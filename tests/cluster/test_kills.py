@@ -111,7 +111,7 @@ def test_a_worker_wakes_after_the_seal(tmp_path: Path, at: str) -> None:
 @pytest.mark.cluster
 def test_a_result_that_was_gathered_is_not_made_again(tmp_path: Path) -> None:
     """A worker that is killed while Dask keeps its result, which home has gathered, costs no turn."""
-    with cluster(tmp_path / "cluster", TEST_NOISE="inftda", keys={"lost_after": "4s"}) as machines:
+    with cluster(tmp_path / "cluster", keys={"lost_after": "4s"}, TEST_NOISE="inftda") as machines:
         made = tmp_path / "killed"
         assert run_home(machines, tmp_path, TEST_RECOMPUTE=str(made)) == 0, machines.log()
         assert made.exists()
