@@ -202,14 +202,18 @@ def check(spec: Spec) -> "PassedCheck | FailedCheck":
     return check_answer(Path(spec))
 
 
-def verify(folder: str | os.PathLike[str]) -> "Verification":
+def verify(folder: str | os.PathLike[str], *, workers: int | None = None) -> "Verification":
     """Return whether a published folder is whole and its guarantee follows from its noise: `ok`, and `failures`.
 
     Nothing but the folder is read.
+
+    Args:
+        folder: the published folder.
+        workers: how many files are read at once; one per core if left out.
     """
     from flows.answers.verify import verify_answer
 
-    return verify_answer(Path(folder))
+    return verify_answer(Path(folder), workers)
 
 
 def ledger(dataset: str | None = None) -> "LedgerStatement":

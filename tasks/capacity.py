@@ -1,8 +1,9 @@
-"""What this machine has: cores and memory, as far as this process may use them."""
+"""What this machine has: cores and memory, as far as this process may use them; and work shared out among threads."""
 
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TypeVar
 
 from storage.releases.terms import RunTerms
 
+R = TypeVar("R")
 T = TypeVar("T")
 
 ROWS_OF_A_THREAD = 2**16  # that are worth one
@@ -49,3 +51,22 @@ def default_memory() -> int:
     with suppress(OSError, ValueError):  # no container, or one without a bound
         there = min(there, int(_MEMORY_OF_CONTAINER.read_text()))
     return there // _PART_OF_MEMORY
+
+
+def side_by_side(work: Callable[[T], R], items: Iterable[T], threads: int) -> Iterator[R]:
+    """Yield the results for some items in their order, worked out by threads.
+
+    No more items than there are threads are begun before the results of earlier ones are taken, so that few are in memory at once.
+    """
+    waiting = deque[Future[R]]()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                if len(waiting) == threads:
+                    yield waiting.popleft().result()
+                waiting.append(pool.submit(work, item))
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for coming in waiting:
+                coming.cancel()

@@ -43,10 +43,15 @@ class Verification:
     unread: Sequence[str] | None = None
 
 
-def verify_answer(folder: Path) -> Verification:
-    """Check a published folder by itself: no store, no codebook, no network."""
+def verify_answer(folder: Path, workers: int | None = None) -> Verification:
+    """Check a published folder by itself: no store, no codebook, no network.
+
+    Args:
+        folder: the folder.
+        workers: how many files are read at once; one per core if left out.
+    """
     # the explorer last: it shows what all other files say
-    failures = verify(folder) or _guarantee_failures(folder) or explorer_failures(folder)
+    failures = verify(folder, workers) or _guarantee_failures(folder) or explorer_failures(folder)
     manifest = published_manifest(folder)
     unread = unread_files(manifest) if manifest else []
     if is_explorer_unread(folder):

@@ -12,11 +12,17 @@ from storage.errors import UsageError
 FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")]
 
 
-def verify(folder: FolderPath, as_json: AsJson = False) -> int:
+def verify(
+    folder: FolderPath,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many files to read at once; one per core if left out.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
     """Check a published folder on its own: its checksums, every level, the manifest, and (ε, δ) against the noise."""
     from flows.answers.verify import verify_answer
 
-    answer = verify_answer(folder)
+    answer = verify_answer(folder, workers)
     print_answer(answer, as_json, show_verification)
     return DONE if answer.ok else FAILED
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from storage.counts.columns import BOUNDS, SIGNAL, column_name, flat_features
 from storage.counts.shards import check_shard, frontier_path, read_codebook
+from storage.counts.tables import files_there
 from storage.counts.views import level_views
 from storage.database.connections import Connection, file_literal
 from storage.machine.claims import shard_folder
@@ -41,7 +42,7 @@ def store_tables(con: Connection, release_id: str, folder: Path, levels: int, th
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(release_id)}")
 
     def store_table(level: int) -> None:
-        files = _files(folder, level)
+        files = files_there(folder, level)
         with closing(con.cursor()) as own:
             if _is_large(level, files):
                 _store_numbers(own, release_id, level, files)
@@ -62,7 +63,7 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
     _drop_views(con, release_id)
     rows_of_level = []
     for level in range(levels):
-        files = _files(folder, level)
+        files = files_there(folder, level)
         rows_of_level.append(_row_count(files))
         if _is_large(level, files):
             _drop(con, release_id, f"level_{level}")
@@ -74,10 +75,6 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
 def forget_levels(con: Connection, release_id: str) -> None:
     """Drop the tables of a release that was killed while it was recorded as published."""
     con.execute(f"DROP SCHEMA IF EXISTS {_name(release_id)} CASCADE")
-
-
-def _files(folder: Path, level: int) -> list[Path]:
-    return [folder / "counts" / f"level_{level}.parquet"]
 
 
 def _row_count(files: Sequence[Path]) -> int:

@@ -29,13 +29,15 @@ def vault_path(release_id: str) -> Path:
 def vault(release_id: str, *, read_only: bool = True, memory: int | None = None) -> Iterator[Connection]:
     """Open the vault of a release. DuckDB writes to a folder beside it what does not fit in memory; that is as confidential.
 
+    While a release runs, a vault that is only read stays open for a moment, for the next level.
+
     Args:
         release_id: the release.
         read_only: False while it is written.
         memory: bytes that DuckDB may take; most of the machine's memory if left out.
     """
     path = vault_path(release_id)
-    with connect(path, spill=_spill(path), read_only=read_only) as con:
+    with connect(path, spill=_spill(path), read_only=read_only, lingers=read_only) as con:
         if memory:
             con.execute(f"SET memory_limit = '{memory}B'")
         yield con

@@ -27,8 +27,8 @@ _TRY_EVERY = 0.05  # seconds, while another process has the file open
 
 # To open a file takes DuckDB twenty milliseconds, more than most of what is done with it. So the store of a release that is
 # running stays open for a moment after its last user. Other processes get their turn: what was open for a while is closed at
-# once when nobody uses it, and stays closed for longer than they wait between two tries.
-_LINGER = 0.03  # seconds
+# once when nobody uses it, and stays closed for longer than they wait between two tries. A vault that is only read has nobody who waits.
+_LINGER = 0.1  # seconds
 _WHILE = 0.5  # seconds
 _TURN = 1.2 * _TRY_EVERY  # seconds
 
@@ -45,6 +45,7 @@ class _Shared:
         users: who have a cursor now.
         left: when the last of them left, on the monotonic clock.
         timer: that closes it once nobody has used it for a moment; None while nobody has to.
+        is_current: whether it is known to be of this version; nobody else can change it while it is open.
     """
 
     connection: Connection
@@ -54,6 +55,7 @@ class _Shared:
     users: int = 0
     left: float = 0.0
     timer: Timer | None = None
+    is_current: bool = False
 
 
 _OPEN: dict[Path, _Shared] = {}
@@ -85,8 +87,7 @@ def store() -> Iterator[Connection]:
     read_only = path.exists() and not os.access(path, os.W_OK)
     try:
         with connect(path, spill=subfolder("tmp"), read_only=read_only, lingers=True) as con:
-            with _WRITING:
-                _migrate(con)
+            _bring_up_to_date(path, con)
             _SEEN.add(path)
             yield con
     except (OSError, duckdb.Error) as fault:
@@ -127,7 +128,7 @@ def connect(path: Path, *, spill: Path, read_only: bool = False, lingers: bool =
             shared.left = time.monotonic()
             if not shared.users and not (lingers and _lingering):
                 _close(path, shared)
-            elif not shared.users and shared.left - shared.opened > _WHILE:
+            elif not shared.users and not read_only and shared.left - shared.opened > _WHILE:
                 _close(path, shared)
                 _FREED[path] = time.monotonic()
             elif not shared.users and shared.timer is None:
@@ -242,6 +243,15 @@ def _patience_with(fault: str) -> float:
     if "Could not set lock" in fault:
         return _GIVE_UP_AFTER
     return _BEING_MADE if "not a valid DuckDB" in fault else 0.0
+
+
+def _bring_up_to_date(path: Path, con: Connection) -> None:
+    """Migrate the store where it was opened just now: its users in turn do not ask again."""
+    shared = _OPEN[path]
+    if not shared.is_current:
+        with _WRITING:
+            _migrate(con)
+        shared.is_current = True
 
 
 def _migrate(con: Connection) -> None:

@@ -94,9 +94,9 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def sha256_of_all(paths: Iterable[Path]) -> list[str]:
-    """Return the sha256 of each file, two at a time: hashing releases the interpreter lock."""
-    with ThreadPoolExecutor(2) as threads:
+def sha256_of_all(paths: Iterable[Path], workers: int = 2) -> list[str]:
+    """Return the sha256 of each file, some at a time: hashing releases the interpreter lock."""
+    with ThreadPoolExecutor(workers) as threads:
         return list(threads.map(sha256_of, paths))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from storage.counts.columns import COUNT, HIGH, LOW, SIGNAL
+from storage.counts.tables import level_csv
 from tasks.explore.exactness import is_exact
 from tasks.explore.views import views_shown
 from tasks.format.manifest import LevelEntry, Manifest
@@ -95,9 +96,9 @@ def _file(tables: Tables, entry: LevelEntry) -> str:
     """Return the file that readers open for a level: CSV where there is one."""
     manifest: Manifest = tables.folder.manifest
     if manifest.csv == "every_level":
-        return f"counts/level_{entry.level}.csv"
+        return level_csv(entry.level)
     is_finest = entry.level == manifest.levels[-1].level
-    return "counts.csv" if is_finest and manifest.csv else f"counts/level_{entry.level}.parquet"
+    return "counts.csv" if is_finest and manifest.csv else entry.path
 
 
 def _level(tables: Tables, entry: LevelEntry) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from storage.counts.columns import SIGNAL
+from storage.counts.tables import level_csv
 from storage.releases.register import REPORT
 from tasks.export.formats import KINDS
 from tasks.format.csv import NAMES
@@ -35,13 +36,14 @@ def _known(manifest: Manifest) -> Iterator[str]:
     levels = [f"level_{of.level}" for of in manifest.levels]
     views = [of.name for of in manifest.views]
     with_csv = {
-        "counts": levels,
         SIGNAL: [f"level_{of.level}" for of in manifest.signal_tables],
         "views": views,
     }
     for place, names in with_csv.items():
         for name in names:
             yield from (f"{place}/{name}.parquet", f"{place}/{name}.csv")
+    for of_level in manifest.levels:
+        yield from (*of_level.files, level_csv(of_level.level))
     yield from (f"{DERIVED}/{name}.parquet" for name in manifest.derived)
     if manifest.records in {"csv", "parquet"}:
         yield f"records.{manifest.records}"

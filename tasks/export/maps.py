@@ -46,7 +46,7 @@ def shaped_axes(manifest: Manifest, axes: Any) -> list[str]:
 
 def map_path(table: Table) -> str:
     """Return the path of the table with shapes of a level in a published folder."""
-    return f"{FOLDER}/{Path(table.path).name}"
+    return f"{FOLDER}/{Path(table.path).stem}.parquet"
 
 
 def shaped_tables(tables: Tables) -> list[Table]:

@@ -1,7 +1,7 @@
 """The tables of a published folder as other kinds of files take them: with plain text, and names beside codes."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,11 +27,12 @@ class Table:
     """A published table.
 
     Attributes:
-        path: its path in the folder, such as `counts/level_3.parquet`.
+        path: its path in the folder, such as `counts/level_3.parquet`, or that of the folder of its parts.
         title: what to call it in a few words.
         counts_by: what it counts by, in words.
         axes: per axis, the name of the level that its rows have; None where the axis is summed over.
         level: the tree level; None for views and for tables of the rows that stand out.
+        parts: the paths of its files in the folder, where it is in parts.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Table:
     counts_by: str
     axes: Mapping[str, str | None]
     level: int | None = None
+    parts: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,12 @@ class Tables:
         """The tables of the levels."""
         return [
             Table(
-                f"counts/level_{of.level}.parquet",
+                of.path,
                 f"level {of.level}",
                 place(of.axes) if any(of.axes.values()) else "everything",
                 of.axes,
                 of.level,
+                of.files if of.parts else (),
             )
             for of in self.manifest.levels
         ]
@@ -95,7 +98,7 @@ class Tables:
         Raises:
             UNREADABLE: it is not a Parquet file.
         """
-        return int(pq.read_metadata(self.folder / table.path).num_rows)
+        return sum(int(pq.read_metadata(path).num_rows) for path in self._files(table))
 
     def schema(self, table: Table) -> pa.Schema:
         """Return the columns of a table: codes with names beside them, and numbers.
@@ -103,7 +106,7 @@ class Tables:
         Raises:
             UNREADABLE: it is not a Parquet file.
         """
-        return with_names(pq.read_schema(self.folder / table.path).empty_table(), self.names).schema
+        return with_names(pq.read_schema(self._files(table)[0]).empty_table(), self.names).schema
 
     def parts(self, table: Table) -> Iterator[pa.Table]:
         """Yield the rows of a table in parts of many rows, with names beside codes.
@@ -111,8 +114,11 @@ class Tables:
         Raises:
             UNREADABLE: it is not a Parquet file.
         """
-        for batch in batches(self.folder / table.path):
+        for batch in batches(self._files(table)):
             yield with_names(plain(pa.Table.from_batches([batch])), self.names)
+
+    def _files(self, table: Table) -> list[Path]:
+        return [self.folder / name for name in table.parts or [table.path]]
 
     def codes_of(self, table: Table, axis: str) -> list[str]:
         """Return the columns of codes of an axis that a table has, coarse to fine."""

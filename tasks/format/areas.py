@@ -1,6 +1,7 @@
 """The areas of published tables as numbers, read from the tables alone, without a codebook."""
 
 from collections.abc import Sequence
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,8 @@ _LARGEST_KEY = 2**63 - 1
 class AxisAreas:
     """The areas of one axis, numbered at each level in the order in which they first appear.
 
-    A number stands for the same path of codes, from the coarsest level to the area's own, in every table.
+    A number stands for the same path of codes, from the coarsest level to the area's own, in every table. Threads may number the areas of
+    several parts of a table at once.
     """
 
     def __init__(self, order: Sequence[pa.Array] = ()) -> None:
@@ -29,6 +31,7 @@ class AxisAreas:
         """
         self._levels: list[_Level] = []
         self._order = order
+        self._lock = Lock()
 
     def sorts_as(self, codes: Sequence[str | None]) -> list[tuple[bool, str | int]]:
         """Return what stands for a path of codes where rows are compared; a missing code comes first."""
@@ -51,14 +54,15 @@ class AxisAreas:
         """
         if not columns:
             return np.zeros(rows, dtype=np.int32), np.zeros(rows, dtype=np.int64)
-        while len(self._levels) < len(columns):
-            self._levels.append(_Level())
         codes = [_index(column) for column in columns]
         ranks = _ranks(columns, codes, self._order)
         row_of_area, area_of_row = _distinct(ranks, codes[-1], len(columns[-1].dictionary) + 1)
         numbers = np.zeros(len(row_of_area), dtype=np.int32)
-        for level, column, of_row in zip(self._levels, columns, codes, strict=False):
-            numbers = level.areas(numbers, level.codes(column.dictionary)[of_row[row_of_area]])
+        with self._lock:
+            while len(self._levels) < len(columns):
+                self._levels.append(_Level())
+            for level, column, of_row in zip(self._levels, columns, codes, strict=False):
+                numbers = level.areas(numbers, level.codes(column.dictionary)[of_row[row_of_area]])
         return numbers[area_of_row], ranks
 
     def known(self, level: int) -> int:

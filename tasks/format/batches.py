@@ -1,15 +1,28 @@
-"""Reading a published table one batch at a time, so that its size does not matter."""
+"""Reading a published table, of one file or of parts: one batch at a time, so that its size does not matter, or whole."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tasks.format.manifest import LevelEntry
 
 BATCH_ROWS = 1_000_000
 
 UNREADABLE = (OSError, UnicodeDecodeError, pa.ArrowException)  # raised by a file with other content than it should have
+
+
+def level_paths(folder: Path, entry: LevelEntry) -> list[Path]:
+    """Return the files of a level of a published folder, in the order of their rows."""
+    return [folder / name for name in entry.files]
+
+
+def scan_level(folder: Path, entry: LevelEntry) -> pl.LazyFrame:
+    """Return the table of a level of a published folder, as a lazy scan."""
+    return pl.scan_parquet(level_paths(folder, entry), glob=False)
 
 
 def has_columns(path: Path, texts: Sequence[str], numbers: Sequence[str], flag: str) -> bool:
@@ -27,14 +40,16 @@ def has_columns(path: Path, texts: Sequence[str], numbers: Sequence[str], flag: 
     return all(map(_is_text, of_texts)) and are_numbers and last.equals(pa.bool_())
 
 
-def batches(path: Path) -> Iterator[pa.RecordBatch]:
+def batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table in batches of one row or more, with text as dictionaries; read the next batch meanwhile.
 
+    Args:
+        paths: its files, in the order of their rows.
     Raises:
         UNREADABLE: the table cannot be read to its end.
     """
     with ThreadPoolExecutor(1) as ahead:
-        reading = _batches(path)
+        reading = (batch for path in paths for batch in _batches(path))
         coming = ahead.submit(next, reading, None)
         while (batch := coming.result()) is not None:
             coming = ahead.submit(next, reading, None)

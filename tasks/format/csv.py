@@ -46,18 +46,18 @@ def write_csv(path: Path, tables: Iterable[pa.Table], names: Sequence[pl.DataFra
 
 
 def csv_failures(
-    path: Path, table: Path, level: str = "the finest level", names: Sequence[pl.DataFrame] = ()
+    path: Path, table: Sequence[Path], level: str = "the finest level", names: Sequence[pl.DataFrame] = ()
 ) -> list[str]:
     """Return one sentence if a CSV file differs from the table of its level, otherwise nothing.
 
     Args:
         path: the CSV file.
-        table: the table of the level, which is correct.
+        table: the files of the table of the level, which is correct.
         level: the words for the level in the sentence.
         names: of the areas, as in `with_names`.
     """
     expected = (with_names(plain(pa.Table.from_batches([batch])), names) for batch in batches(table))
-    schema = with_names(pq.read_schema(table).empty_table(), names).schema
+    schema = with_names(pq.read_schema(table[0]).empty_table(), names).schema
     try:
         reader = open_csv(path, schema)
         same = reader.schema.names == schema.names

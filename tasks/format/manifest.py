@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from storage.counts.columns import interval_columns
+from storage.counts.tables import level_files, level_path
 from storage.releases.terms import (
     DISCRETE_GAUSSIAN,
     RELEASED_CODES,
@@ -41,6 +42,7 @@ _OF_SOME_LEVELS = (
     "noise_rows",
     "above_noise",
     "deviations",
+    "parts",
 )
 _OF_SOME_RELEASES = (
     "csv",
@@ -225,6 +227,8 @@ class LevelEntry(_Part):
         view: the name of the view that has the cells of this level; empty for others.
         source: where everything was settled together, the level or view from whose noisy counts the intervals follow.
         deviations: the standard deviations of its released counts; None where counts are not unbiased estimates.
+        parts: how many files hold the rows of a large level, one after the other: `counts/level_<k>/part-0000.parquet` and so on.
+            0 where one file does, `counts/level_<k>.parquet`.
     """
 
     level: int
@@ -255,6 +259,17 @@ class LevelEntry(_Part):
     view: str = ""
     source: int | None = None
     deviations: Deviations | None = None
+    parts: int = Field(default=0, ge=0)
+
+    @property
+    def path(self) -> str:
+        """The path of the level in the folder: that of its file, or of the folder of its parts."""
+        return level_path(self.level, self.parts)
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of its files in the folder, in the order of their rows."""
+        return level_files(self.level, self.parts)
 
     @field_validator("mechanism")
     @classmethod

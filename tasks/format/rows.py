@@ -1,7 +1,8 @@
 """The rows of a published table as numbers, and the intervals around their counts."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -33,6 +34,21 @@ class Rows:
         bounds = tuple(ends[rows] for ends in self.bounds)
         signal = None if self.signal is None else self.signal[rows]
         return Rows(tuple(areas[rows] for areas in self.areas), self.counts[rows], bounds, signal)
+
+
+class SlicedRows(Protocol):
+    """Rows of one level in the order of their codes, of which slices can be had: in memory, or on disk."""
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+
+    def __getitem__(self, rows: slice, /) -> Rows:
+        """Return the rows of a slice, whose step is 1."""
+
+
+def slices(rows: SlicedRows, size: int) -> Iterator[Rows]:
+    """Yield rows in slices of so many rows; the last may have fewer. Nothing is yielded if there are none."""
+    return (rows[first : first + size] for first in range(0, len(rows), size))
 
 
 def joined(parts: Sequence[Rows]) -> Rows:

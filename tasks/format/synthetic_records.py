@@ -57,23 +57,23 @@ def record_tables(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterato
         yield empty
 
 
-def records_failures(folder: Path, kind: str, finest: Path, axes: Sequence[Sequence[str]]) -> list[str]:
+def records_failures(folder: Path, kind: str, finest: Sequence[Path], axes: Sequence[Sequence[str]]) -> list[str]:
     """Return one sentence if the records differ from those that the finest level counts, otherwise nothing.
 
     Args:
         folder: the published folder.
         kind: `csv` or `parquet`.
-        finest: the table of the finest level, which is correct.
+        finest: the files of the table of the finest level, which is correct.
         axes: per axis, its columns, coarse to fine.
     """
     path = records_path(folder, kind)
     try:
         if kind == "csv":
-            reader = open_csv(path, pq.read_schema(finest))
+            reader = open_csv(path, pq.read_schema(finest[0]))
             names, there = reader.schema.names, (pa.Table.from_batches([batch]) for batch in reader)
         else:
             names = pq.read_schema(path).names
-            there = (plain(pa.Table.from_batches([batch])) for batch in batches(path))
+            there = (plain(pa.Table.from_batches([batch])) for batch in batches([path]))
         if not _are_finest(names, axes):
             return [f"{path.name} must have the columns of the finest codes."]
         counted = (pa.Table.from_batches([batch]) for batch in batches(finest))

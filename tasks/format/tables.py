@@ -1,4 +1,4 @@
-"""Published tables: one per level, with codes in place of area numbers, written one row group at a time."""
+"""Published tables: one per level, with codes in place of area numbers, written one row group or one part at a time."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,7 +9,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from storage.counts.columns import COUNT, SIGNAL, column_name
-from tasks.format.rows import Rows
+from storage.counts.tables import level_files, level_path, part_count
+from tasks.capacity import side_by_side
+from tasks.format.rows import Rows, SlicedRows
 from tasks.tree.axis import Axis
 from tasks.tree.keys import AreaArray
 from tasks.tree.order import Tree
@@ -19,46 +21,77 @@ ROW_GROUP = 1_000_000  # rows
 _CODES = pa.dictionary(pa.int32(), pa.string())
 
 
-def level_tables(
-    tree: Tree,
-    level: int,
-    rows: Rows,
-    row_group: int = ROW_GROUP,
-    flat: Collection[str] = (),
-    bounds: Sequence[str] = (),
-) -> Iterator[pa.Table]:
-    """Yield a level as it is published, one row group at a time, at least one.
+class LevelTables:
+    """The tables of a level as it is published, from its rows."""
+
+    def __init__(self, tree: Tree, level: int, flat: Collection[str] = (), bounds: Sequence[str] = ()) -> None:
+        """Look up the codes of the level.
+
+        Args:
+            tree: the axes and their order.
+            level: the tree level.
+            flat: the features that have one level.
+            bounds: the names of the columns for the ends of intervals.
+        """
+        reached = tree.axis_levels(level)
+        self._codes = {
+            column_name(axis.name, axis.level_names[own_level - 1], flat): (
+                number,
+                _Codes(axis, reached[number], own_level),
+            )
+            for number, axis in enumerate(tree.axes)
+            for own_level in range(1, reached[number] + 1)
+        }
+        self._bounds = bounds
+        numbers = [(name, pa.int64()) for name in (COUNT, *bounds)]
+        self._schema = pa.schema([(name, _CODES) for name in self._codes] + numbers + [(SIGNAL, pa.bool_())])
+
+    def of(self, rows: SlicedRows, row_group: int = ROW_GROUP) -> Iterator[pa.Table]:
+        """Yield rows as they are published, one row group at a time, at least one.
+
+        Args:
+            rows: nodes of the level with a count above zero, in the order of their areas, which is the order of their codes.
+            row_group: the largest number of rows in a row group.
+        Yields:
+            One text column per axis and axis level reached, named by `column_name`, coarse to fine, then `count` and the bounds,
+            int64, which are missing if the rows have no intervals, then `signal`, bool, missing if the rows do not have it; one row
+            per node with a count above zero. Level 0 has no codes and one row. Text is encoded as a dictionary that has each
+            occurring code once.
+        """
+        for first in range(0, max(len(rows), 1), row_group):
+            yield self._table(rows[first : first + row_group])
+
+    def _table(self, rows: Rows) -> pa.Table:
+        texts = [codes.text(rows.areas[axis]) for axis, codes in self._codes.values()]
+        nothing = pa.nulls(len(rows), pa.int64())
+        ends = [pa.array(end) for end in rows.bounds] if rows.bounds else [nothing] * len(self._bounds)
+        signal = pa.nulls(len(rows), pa.bool_()) if rows.signal is None else pa.array(rows.signal)
+        return pa.table([*texts, pa.array(rows.counts), *ends, signal], schema=self._schema)
+
+
+def write_level(folder: Path, level: int, rows: SlicedRows, tables: LevelTables, sorted_by: str, threads: int) -> None:
+    """Write a level of a published folder: a large one in parts, by threads, each part in memory by itself.
 
     Args:
-        tree: the axes and their order.
+        folder: the folder.
         level: the tree level.
-        rows: its nodes with a count above zero, in the order of their areas, which is the order of their codes.
-        row_group: the largest number of rows in a row group.
-        flat: the features that have one level.
-        bounds: the names of the columns for the ends of intervals; their values are missing if the rows have no intervals.
-    Yields:
-        One text column per axis and axis level reached, named by `column_name`, coarse to fine, then `count` and the bounds,
-        int64, then `signal`, bool, missing if the rows do not have it; one row per node with a count above zero. Level 0 has no
-        codes and one row. Text is encoded as a dictionary that has each occurring code once.
+        rows: all of it, in the order of their codes.
+        tables: makes its tables.
+        sorted_by: as in `write_parquet`.
+        threads: how many parts are written at once.
     """
-    reached = tree.axis_levels(level)
-    columns = {
-        column_name(axis.name, axis.level_names[own_level - 1], flat): (
-            number,
-            _Codes(axis, reached[number], own_level),
-        )
-        for number, axis in enumerate(tree.axes)
-        for own_level in range(1, reached[number] + 1)
-    }
-    numbers = [(name, pa.int64()) for name in (COUNT, *bounds)]
-    schema = pa.schema([(name, _CODES) for name in columns] + numbers + [(SIGNAL, pa.bool_())])
-    for first in range(0, max(len(rows), 1), row_group):
-        part = rows[first : first + row_group]
-        texts = [codes.text(part.areas[axis]) for axis, codes in columns.values()]
-        nothing = pa.nulls(len(part), pa.int64())
-        ends = [pa.array(end) for end in part.bounds] if part.bounds else [nothing] * len(bounds)
-        signal = pa.nulls(len(part), pa.bool_()) if part.signal is None else pa.array(part.signal)
-        yield pa.table([*texts, pa.array(part.counts), *ends, signal], schema=schema)
+    parts = part_count(len(rows))
+    if not parts:
+        write_parquet(folder / level_path(level, 0), tables.of(rows), sorted_by)
+        return
+    (folder / level_path(level, parts)).mkdir()
+
+    def write(number: int) -> None:
+        part = rows[number * len(rows) // parts : (number + 1) * len(rows) // parts]
+        write_parquet(folder / level_files(level, parts)[number], tables.of(part), sorted_by)
+
+    for _ in side_by_side(write, range(parts), threads):
+        pass
 
 
 def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> None:
@@ -66,7 +99,7 @@ def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> Non
 
     Args:
         path: the file.
-        tables: the tables, from `level_tables`.
+        tables: the tables, from `LevelTables`.
         sorted_by: the first axis. The file has statistics of its codes and of the counts, by which readers skip row groups. The
             codes of the other axes range over nearly the whole axis in every row group.
     """

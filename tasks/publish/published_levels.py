@@ -3,19 +3,23 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
+from storage.counts import tables
 from storage.counts.columns import interval_columns
 from storage.counts.shards import frontier_name
 from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.register import Release
-from storage.releases.seals import TRUNK
+from storage.releases.seals import TRUNK, FrontierShard
 from storage.releases.terms import IntervalTerms, LevelTerms
+from tasks.capacity import side_by_side
 from tasks.format.manifest import Promise, Signal
-from tasks.format.rows import Rows, in_order
+from tasks.format.rows import Rows, SlicedRows, in_order
 from tasks.laws.named import noise_of
+from tasks.publish.rows_on_disk import RowsOnDisk, fit_on_disk
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
 from tasks.tree.job import Job
@@ -38,7 +42,7 @@ from tasks.uncertainty.intervals import (
 from tasks.uncertainty.moves import Moves, bounds_after, reach_after
 from tasks.uncertainty.repeated import for_every_level, own_levels
 from tasks.uncertainty.shares import EXACT, SeenCounts, Shares, shares_of_sums
-from tasks.uncertainty.signals import signals
+from tasks.uncertainty.signals import signal_tail, signals
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -113,6 +117,50 @@ class _Nodes:
         return _Nodes(self.noisy[which], [of_kind[which] for of_kind in self.caps])
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Read:
+    """What was read of a level of a branch.
+
+    Attributes:
+        rows: its rows.
+        of_rows: their noisy counts, shape (rows,), records.
+        nodes: its kept nodes.
+        seen: its noisy counts; None where the level is exact.
+        moves: how far the repair has moved them.
+    """
+
+    rows: Rows
+    of_rows: IntArray
+    nodes: _Nodes
+    seen: SeenCounts | None
+    moves: Moves
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Repeated:
+    """The rows of a level each of whose cells is the one cell that a row of the level above holds.
+
+    Attributes:
+        above: the rows of the level above.
+        axis: the axis that is refined, by its number.
+        child: of each of its areas, the one that it holds.
+    """
+
+    above: SlicedRows
+    axis: int
+    child: IntArray
+
+    def __len__(self) -> int:
+        return len(self.above)
+
+    def __getitem__(self, rows: slice) -> Rows:
+        found = self.above[rows]
+        areas = (
+            self.child[of].astype(np.int32) if number == self.axis else of for number, of in enumerate(found.areas)
+        )
+        return Rows(tuple(areas), found.counts, found.bounds, found.signal)
+
+
 @dataclass(slots=True)
 class ReleasedLevels:
     """The levels of a release, read one after the other from level 0 on.
@@ -120,11 +168,15 @@ class ReleasedLevels:
     Attributes:
         job: the work on the validated release.
         sink: receives the measured cells as they are read, in the order of the tree; None if they are not needed.
+        disk: a folder with room for the rows of a large level; None to have all rows in memory.
+        threads: how many branches are read at once, where there is no sink.
         bias: released minus noisy counts, the mean over the measured cells, records, for each level read so far that has one.
     """
 
     job: Job
     sink: Sink | None = None
+    disk: Path | None = None
+    threads: int = 1
     bias: dict[int, float] = field(default_factory=dict)
     _tree: Tree = field(init=False)
     _margins: list[list[Margins]] = field(init=False)
@@ -132,7 +184,7 @@ class ReleasedLevels:
     _shares: dict[int, Shares | None] = field(default_factory=dict)  # likewise
     _moves: list[Moves] = field(default_factory=list)  # likewise, where every level is measured
     _above: dict[str, _Nodes] = field(default_factory=dict)  # by branch, the nodes kept of the level before
-    _rows: Rows | None = None  # of the level before, where the next one repeats it
+    _rows: SlicedRows | None = None  # of the level before, where the next one repeats it
 
     def __post_init__(self) -> None:
         """Load the tree, and compute the margins of all levels."""
@@ -153,6 +205,10 @@ class ReleasedLevels:
         return self._release.terms.intervals
 
     def rows(self, level: int) -> Rows:
+        """Return all released nodes of a level in the order of their codes, in memory; as `in_slices`."""
+        return self.in_slices(level)[:]
+
+    def in_slices(self, level: int) -> SlicedRows:
         """Return all released nodes of a level in the order of their codes; areas take half the bytes of a frontier's.
 
         Raises:
@@ -160,6 +216,36 @@ class ReleasedLevels:
         """
         if self._release.levels[level].same_as is not None:
             return self._repeated(level)
+        is_large = self.record.rows_of(level) > tables.PART_ROWS
+        if self.disk is not None and self._margins and is_large and fit_on_disk(self._tree.sizes(level)):
+            return self._kept_for(level + 1, self._on_disk(level, self.disk))
+        return self._kept_for(level + 1, self._in_memory(level))
+
+    def _on_disk(self, level: int, disk: Path) -> RowsOnDisk:
+        """Return the rows of a large level that is measured, and keep how many of them stand out."""
+        found, terms = RowsOnDisk(disk, self._tree.sizes(level)), self._release.levels[level]
+        for rows, noisy in self._measured(level):
+            found.add(rows, noisy)
+        if len(found) != self.record.rows_of(level):
+            raise self._other_rows(level)
+        margin: int | None = 0
+        if not terms.is_invariant:
+            noise, cells = noise_of(terms), self.record.cells_of(level)[0]
+            log_tail = signal_tail(
+                len(found), cells, self._terms.signal_rate, lambda tail: found.count_above(noise.quantile(tail))
+            )
+            margin = None if log_tail is None else noise.quantile(log_tail)
+        found.mark(margin)
+        rows_that_do = 0 if margin is None else found.count_above(margin)
+        above = None if terms.is_invariant else margin
+        self._marked[level] = Signal(rows=rows_that_do, above=above) if rows_that_do else None
+        return found
+
+    def _other_rows(self, level: int) -> StoreError:
+        return StoreError(f"Level {level} of {self._release.id} does not have as many nodes as the store recorded.")
+
+    def _in_memory(self, level: int) -> Rows:
+        """Return the rows of a level, and keep what is known of them."""
         parts = self._measured(level) if self._margins else self._leaves(level)
         size = self.record.rows_of(level)
         areas = tuple(np.empty(size, dtype=np.int32) for _ in self._tree.axes)
@@ -178,20 +264,19 @@ class ReleasedLevels:
                 column[first:end] = of_part
             first = end
         if end != size:
-            raise StoreError(f"Level {level} of {self._release.id} does not have as many nodes as the store recorded.")
+            raise self._other_rows(level)
         signal = self._signals(level, areas, noisy)
         if not self._margins:
             self._shares[level] = self._shares_of_sums(level, areas, noisy)
-        found = in_order(Rows(areas, counts, ends if is_stated else (), signal), self._tree.sizes(level))
-        return self._kept_for(level + 1, found)
+        return in_order(Rows(areas, counts, ends if is_stated else (), signal), self._tree.sizes(level))
 
-    def _kept_for(self, level: int, rows: Rows) -> Rows:
+    def _kept_for(self, level: int, rows: SlicedRows) -> SlicedRows:
         """Return rows, and keep them where the next level repeats them."""
         levels = self._release.levels
         self._rows = rows if level < len(levels) and levels[level].same_as is not None else None
         return rows
 
-    def _repeated(self, level: int) -> Rows:
+    def _repeated(self, level: int) -> SlicedRows:
         """Return the rows of the level above, each with the area of the one cell that it holds; and what is known of them."""
         axis = self._tree.steps[level - 1]
         child = self._tree.axes[axis].first_child[self._tree.axis_levels(level - 1)[axis]]
@@ -205,11 +290,11 @@ class ReleasedLevels:
                 kept, nodes = self.job.nodes(shard), self._of_parents(branch, level, above)
                 self._above[branch] = nodes[slice(len(kept))]  # a root of 0 has no cell
                 self._give(level, kept.areas, self._above[branch].noisy)
-        there = np.flatnonzero(self._rows.counts) if level == 1 else slice(None)
-        rows = self._rows[there]
-        areas = (child[of].astype(np.int32) if number == axis else of for number, of in enumerate(rows.areas))
-        repeated = Rows(tuple(areas), rows.counts, rows.bounds, rows.signal)
-        return self._kept_for(level + 1, repeated)
+        rows = self._rows
+        if level == 1:  # a root of 0 has a row, and no cell
+            root = rows[:]
+            rows = root[np.flatnonzero(root.counts)]
+        return self._kept_for(level + 1, _Repeated(rows, axis, child))
 
     def _signals(self, level: int, areas: Sequence[AreaArray], noisy: IntArray) -> BoolArray:
         """Return which rows of a level stand out from the noise, and keep how many do.
@@ -283,31 +368,43 @@ class ReleasedLevels:
         above, self._above = self._above, {}
         noise = noise_of(self._release.levels[level])
         seen = SeenCounts(noise) if noise else None
-        margins = [of_kind[level] for of_kind in self._margins]
         moves = Moves(self._reach(level))
-        for (of, branch), shard in self.record.frontiers.items():
-            if of != level:
-                continue
-            kept = self.job.nodes(shard)
-            released = self._released_of(level, branch, kept)
-            noisy, parents = self._of_nodes(level, branch, kept, released, above, seen, moves)
-            self._above[branch] = _Nodes(
-                noisy,
-                [caps(noisy, margin.cap, of_kind) for margin, of_kind in zip(margins, parents.caps, strict=True)],
-            )
-            rows, counts = released
-            if seen:
-                seen.add_rows(noisy[rows], seen.groups(parents.noisy[rows]))
-            bounds: list[IntArray] = []
-            for margin, of_kind in zip(margins, parents.caps, strict=True):
-                bounds += self._rounded(level, *intervals(noisy[rows], margin.own, of_kind[rows], counts))
-            yield Rows(tuple(column[rows] for column in kept.areas), counts, tuple(bounds)), noisy[rows]
+        shards = [shard for (of, _), shard in self.record.frontiers.items() if of == level]
+        threads = 1 if self.sink else self.threads  # the sink receives cells in their order
+        for shard, read in zip(
+            shards, side_by_side(lambda shard: self._read(shard, above), shards, threads), strict=True
+        ):
+            self._above[shard.branch] = read.nodes
+            moves.add_all(read.moves)
+            if seen and read.seen:
+                seen.add_all(read.seen)
+            yield read.rows, read.of_rows
         self.bias[level] = moves.bias
         self._moves.append(moves)
         shares = seen.shares() if seen else EXACT if self.record.rows_of(level) else None
         # rows that a prior has chosen are not those with the largest noisy counts, by which their share would be estimated
         is_by_prior = shares is not None and (level, TRUNK) in self.record.priors
         self._shares[level] = replace(shares, noise=None) if shares and is_by_prior else shares
+
+    def _read(self, shard: FrontierShard, above: Mapping[str, _Nodes]) -> _Read:
+        """Return what is needed of a level of a branch, by the counts that its first pass has left."""
+        level, branch = shard.level, shard.branch
+        noise = noise_of(self._release.levels[level])
+        seen, moves = SeenCounts(noise) if noise else None, Moves(self._reach(level))
+        margins = [of_kind[level] for of_kind in self._margins]
+        kept = self.job.nodes(shard)
+        rows, counts = released = self._released_of(level, branch, kept)
+        noisy, parents = self._of_nodes(level, branch, kept, released, above, seen, moves)
+        nodes = _Nodes(
+            noisy, [caps(noisy, margin.cap, of_kind) for margin, of_kind in zip(margins, parents.caps, strict=True)]
+        )
+        if seen:
+            seen.add_rows(noisy[rows], seen.groups(parents.noisy[rows]))
+        bounds: list[IntArray] = []
+        for margin, of_kind in zip(margins, parents.caps, strict=True):
+            bounds += self._rounded(level, *intervals(noisy[rows], margin.own, of_kind[rows], counts))
+        areas = tuple(column[rows] for column in kept.areas)
+        return _Read(Rows(areas, counts, tuple(bounds)), noisy[rows], nodes, seen, moves)
 
     def _reach(self, level: int) -> int:
         """Return what no noise of a level exceeds, while none of any other level does, with the confidence of bounds."""

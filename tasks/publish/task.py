@@ -2,25 +2,27 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from storage.counts import tables
 from storage.counts.columns import SIGNAL, flat_features, interval_columns
 from storage.counts.published import partial_folder
 from storage.database.connections import store
 from storage.errors import StoreError, disk_fault
 from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
+from storage.machine.home import subfolder
 from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import REPORT, list_checks
 from storage.releases.terms import DISCRETE_GAUSSIAN
+from tasks.capacity import cores, memory_of
 from tasks.explore.page import EXPLORER, explorer
 from tasks.export.formats import write_formats
 from tasks.export.tables import Tables
@@ -42,8 +44,9 @@ from tasks.format.manifest import (
 )
 from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
 from tasks.format.noisy_counts import NoisyCounts
+from tasks.format.rows import SlicedRows, slices
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
-from tasks.format.tables import level_tables, write_parquet
+from tasks.format.tables import LevelTables, write_level, write_parquet
 from tasks.publish.boundaries import write_boundaries
 from tasks.publish.names import write_names
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
@@ -63,6 +66,8 @@ from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published
 from tasks.verify.folder import SUMS, verify
 
 _MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
+
+_BYTES_OF_PART = 256 * tables.PART_ROWS  # while it is written: its columns, their codes, and its pages
 
 
 @stage("publish")
@@ -169,8 +174,8 @@ def _write_counts(
     csv: CsvKind,
     noisy: bool,
 ) -> _Written:
-    """Write the tables of all levels and views. While one level is written, load and sort the next, and collect facts for the report."""
-    (folder / "counts").mkdir()
+    """Write the tables of all levels and views. While one level is written, read the next, and collect facts for the report."""
+    (folder / tables.COUNTS).mkdir()
     release = record.release
     job, terms = job_of(record), release.terms
     tree = job.tree
@@ -185,32 +190,34 @@ def _write_counts(
     elif terms.statistic:
         levels = SizeLevels(job, sink)
     else:
-        levels = ReleasedLevels(job, sink.add if sink else None)
-    names = names_in(folder)
-    table = partial(level_tables, tree, flat=flat_features(terms.published_spec), bounds=bounds)
-    with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(levels.rows, 0)
+        levels = ReleasedLevels(job, sink.add if sink else None, subfolder("tmp"), cores())
+    read: Callable[[int], SlicedRows] = levels.in_slices if isinstance(levels, ReleasedLevels) else levels.rows
+    names, flat = names_in(folder), flat_features(terms.published_spec)
+    threads = max(1, min(cores(), memory_of(terms.run) // _BYTES_OF_PART))
+    with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(2) as beside:
+        coming = beside.submit(read, 0)
         for level in range(tree.depth + 1):
             rows = coming.result()
             if level < tree.depth:
-                coming = ahead.submit(levels.rows, level + 1)
-            collector.take(rows, levels.shares(level))
-            path = folder / "counts" / f"level_{level}.parquet"
-            write_parquet(path, table(level, rows), tree.axes[0].name)
+                coming = beside.submit(read, level + 1)
+            table = LevelTables(tree, level, flat, bounds)
+            looking = beside.submit(collector.take, rows, levels.shares(level))
+            write_level(folder, level, rows, table, tree.axes[0].name, threads)
             if csv == "every_level":
-                write_csv(path.with_suffix(".csv"), table(level, rows), names)
+                write_csv(folder / tables.level_csv(level), table.of(rows, tables.PART_ROWS), names)
+            looking.result()
         of_views = levels if isinstance(levels, UnbiasedLevels) else settled or SettledLevels(job, sink)
         views = write_views(folder, job, of_views, collector, csv=csv) if terms.views else []
     if csv is True:
-        write_csv(folder / "counts.csv", table(tree.depth, rows), names)
-    records = records_kind(int(rows.counts.sum())) if terms.records else None
+        write_csv(folder / "counts.csv", table.of(rows, tables.PART_ROWS), names)
+    total = sum(int(part.counts.sum()) for part in slices(rows, tables.PART_ROWS)) if terms.records else 0
+    records = records_kind(total) if terms.records else None
     if records in {"csv", "parquet"}:
-        flat = flat_features(terms.published_spec)
-        tables = record_tables(table(tree.depth, rows), finest_columns(tree, flat))
+        of_records = record_tables(table.of(rows), finest_columns(tree, flat))
         if records == "csv":
-            write_csv(records_path(folder, records), tables)
+            write_csv(records_path(folder, records), of_records)
         else:
-            write_parquet(records_path(folder, records), tables, tree.axes[0].name)
+            write_parquet(records_path(folder, records), of_records, tree.axes[0].name)
     return _Written(records, levels.known_after(), views, settled.rounding() if settled else None)
 
 
@@ -246,6 +253,7 @@ def _entry(level: ReleasedLevel, known: KnownAfter, confidence: float) -> LevelE
         view=level.view or "",
         source=level.source,
         deviations=Deviations(least=known.deviations[0], most=known.deviations[1]) if known.deviations else None,
+        parts=tables.part_count(level.nonzero),
     )
 
 
@@ -289,8 +297,8 @@ def _write_manifest(
         boundaries=atlas.boundaries,
     )
     if terms.rows == SIGNAL:
-        tables = write_signal_tables(folder, manifest, csv=csv)
-        manifest = manifest.model_copy(update={"signal_tables": tables})
+        of_signal = write_signal_tables(folder, manifest, csv=csv)
+        manifest = manifest.model_copy(update={"signal_tables": of_signal})
     if terms.formats:
         manifest = manifest.model_copy(update={"formats": list(terms.formats)})
         left_out = write_formats(Tables(folder, manifest), terms.formats, tree_of(release), terms.how_counted)
@@ -308,11 +316,11 @@ def _write_manifest(
 
 def _csv_files(folder: Path, finest: int) -> list[CsvFile]:
     """Return the CSV files that exist, those of counts first."""
-    tables = {level: pq.read_schema(folder / "counts" / f"level_{level}.parquet") for level in range(finest + 1)}
-    of_counts = {f"counts/level_{level}.csv": level for level in tables} | {"counts.csv": finest}
+    schemas = {level: pq.read_schema(tables.files_there(folder, level)[0]) for level in range(finest + 1)}
+    of_counts = {tables.level_csv(level): level for level in schemas} | {"counts.csv": finest}
     names = names_in(folder)
     files = [
-        csv_file(url, level, tables[level], names=names) for url, level in of_counts.items() if (folder / url).exists()
+        csv_file(url, level, schemas[level], names=names) for url, level in of_counts.items() if (folder / url).exists()
     ]
     records = records_path(folder, "csv")
     if records.exists():

@@ -123,7 +123,7 @@ class PublishedFolder:
 
     def table(self, level: int) -> pl.LazyFrame:
         """Return the table of released counts of a level, as a lazy scan."""
-        return self._read(f"counts/level_{level}.parquet")
+        return self._read(*self.manifest.levels[level].files)
 
     def view(self, name: str) -> pl.LazyFrame:
         """Return the table of a view, as a lazy scan."""
@@ -171,11 +171,11 @@ class PublishedFolder:
         except (OSError, pl.exceptions.PolarsError):
             raise _altered(self.path) from None
 
-    def _read(self, name: str) -> pl.LazyFrame:
-        path = self.path / name
-        if not path.is_file():
+    def _read(self, *names: str) -> pl.LazyFrame:
+        paths = [self.path / name for name in names]
+        if not all(path.is_file() for path in paths):
             raise _altered(self.path)
-        return pl.scan_parquet(path, glob=False)
+        return pl.scan_parquet(paths, glob=False)
 
 
 def open_folder(path: Path) -> PublishedFolder:

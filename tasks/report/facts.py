@@ -11,16 +11,17 @@ from storage.counts.columns import REGION
 from storage.releases.terms import LevelTerms
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
-from tasks.format.rows import Rows
+from tasks.format.rows import Rows, SlicedRows, slices
 from tasks.report.sections.largest import (
     CHUNK,
     LargeCount,
     Path,
+    flows_within,
     is_of_flows,
     largest,
+    largest_rows,
     levels_of_flows,
     paths_of,
-    within_one_area,
 )
 from tasks.report.sections.totals import AreaTotals, shown_on_maps, totals_at
 from tasks.tree.axis import Axis, IntArray
@@ -268,7 +269,7 @@ class Collector:
             return self._tree.depth
         return self._matrix_level if self._finest_above is None else self._finest_above
 
-    def take(self, rows: Rows, shares: Shares | None) -> None:
+    def take(self, rows: SlicedRows, shares: Shares | None) -> None:
         """Read the next level; its rows are in the order of their areas.
 
         Args:
@@ -277,7 +278,7 @@ class Collector:
         """
         level = len(self._levels)
         if level == 0:
-            self._total = int(rows.counts.sum())
+            self._total = int(rows[:].counts.sum())
             self._finest_above = self._finest_published()
         elif shares and shares.rows_above >= _MOST_ROWS and (self._finest_above or 0) == level - 1:
             self._finest_above = level
@@ -285,24 +286,28 @@ class Collector:
         if level == self._matrix_level and level:
             self._matrix = _matrix(self._tree, level, rows)
         if level and level == self._series_level:
-            self._add_series(self._tree.axis_levels(level), f"level {level}", rows)
-        if self._histograms is not None and level and (found := _histograms(self._tree, level, rows)):
+            self._add_series(self._tree.axis_levels(level), f"level {level}", rows[:])
+        if self._histograms is not None and level and (found := _histograms(self._tree, level, rows[:])):
             self._histograms.append(found)
         if level and level == self._largest_level:  # until a finer level turns out to be above the noise
             self._take_largest(level, rows)
         if level and self._shapes:
             self._totals += totals_at(self._tree, self._terms, level, rows)
 
-    def _take_largest(self, level: int, rows: Rows) -> None:
+    def _take_largest(self, level: int, rows: SlicedRows) -> None:
         """Keep the largest counts of a level; of trips, those within one area by themselves."""
         refined = sum(own > 0 for own in self._tree.axis_levels(level))
         if not is_of_flows(self._tree) or refined < 2:
-            self._largest = largest(self._tree, level, rows)
+            self._largest = largest(self._tree, level, list(map(largest_rows, _parts(rows))))
             return
-        within = within_one_area(self._tree, level, rows)
-        self._largest = largest(self._tree, level, rows[np.flatnonzero(~within)])
-        self._within = largest(self._tree, level, inside := rows[np.flatnonzero(within)])
-        self._within_records = int(inside.counts.sum())
+        within = flows_within(self._tree, level)
+        across, inside, self._within_records = list[Rows](), list[Rows](), 0
+        for part in _parts(rows):
+            is_within = within(part)
+            across.append(largest_rows(part[np.flatnonzero(~is_within)]))
+            inside.append(largest_rows(of_one_area := part[np.flatnonzero(is_within)]))
+            self._within_records += int(of_one_area.counts.sum())
+        self._largest, self._within = (largest(self._tree, level, found) for found in (across, inside))
 
     def take_view(self, name: str, levels: Sequence[int], rows: Rows) -> None:
         """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas.
@@ -352,13 +357,13 @@ class Collector:
             self._names,
         )
 
-    def _look_at(self, level: int, rows: Rows) -> LevelFacts:
+    def _look_at(self, level: int, rows: SlicedRows) -> LevelFacts:
         reached = self._tree.axis_levels(level)
         refined = {
             number: np.zeros(size, dtype=bool) for number, size in enumerate(self._tree.sizes(level)) if reached[number]
         }
         from_class = np.zeros(len(CLASSES), dtype=np.int64)
-        least, most, widths = [], [], 0.0
+        least, most, widths, are_stated = [], [], 0.0, False
         for part in _parts(rows):
             for number, is_left in refined.items():
                 is_left[part.areas[number]] = True
@@ -366,6 +371,7 @@ class Collector:
             least.append(int(part.counts.min()))
             most.append(int(part.counts.max()))
             if part.bounds:
+                are_stated = True
                 widths += float((part.bounds[1] - part.bounds[0]).sum(dtype=float))
         at_least = [len(rows), *from_class.tolist(), 0]
         return LevelFacts(
@@ -380,7 +386,7 @@ class Collector:
             tuple(more - fewer for more, fewer in pairwise(at_least)),
             min(least, default=0),
             max(most, default=0),
-            widths / (2 * len(rows)) if rows.bounds and len(rows) else None,
+            widths / (2 * len(rows)) if are_stated else None,
         )
 
 
@@ -415,11 +421,11 @@ def _first_matrix(tree: Tree) -> int:
     return refined.index(min(2, max(refined)))
 
 
-def _parts(rows: Rows) -> Iterator[Rows]:
-    return (rows[first : first + CHUNK] for first in range(0, len(rows), CHUNK))
+def _parts(rows: SlicedRows) -> Iterator[Rows]:
+    return slices(rows, CHUNK)
 
 
-def _matrix(tree: Tree, level: int, rows: Rows) -> Matrix:
+def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
     """Return the matrix of a level at which one or two axes are refined, so that each cell has one row."""
     reached, sizes = tree.axis_levels(level), tree.sizes(level)
     refined = [number for number, own in enumerate(reached) if own]

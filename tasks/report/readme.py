@@ -18,6 +18,7 @@ _CSV: dict[bool | str, str] = {
     "every_level": "- `counts/level_<k>.csv`: the same tables as CSV. Read the codes as text: leading zeros matter.\n",
     False: "",
 }
+_PARTS = "- `counts/level_<k>/part-0000.parquet` and so on: a large level, in parts that follow one another in the order of the codes.\n"
 _METADATA = (
     "- `metadata.json`: a description of the columns of the CSV files, for programs (CSVW,"
     " https://www.w3.org/ns/csvw).\n"
@@ -84,7 +85,7 @@ Not protected, because it is published exactly:
 ## Files
 
 - `counts/level_<k>.parquet`: one table per level. Codes are text, from coarse to fine; the columns after them are `{"`, `".join((COUNT, *manifest.bounds, SIGNAL))}`.
-{_CSV[manifest.csv]}{_files_of_signal(manifest)}{_files_of_views(manifest)}{_files_of_areas(manifest)}{_files_of_formats(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
+{_PARTS if any(entry.parts for entry in manifest.levels) else ""}{_CSV[manifest.csv]}{_files_of_signal(manifest)}{_files_of_views(manifest)}{_files_of_areas(manifest)}{_files_of_formats(manifest)}{_NOISY_COUNTS if manifest.noisy_counts else ""}{_file_of_records(manifest)}{metadata}- `report.html`: the same information with pictures, for a browser; it needs no network.
 - `explorer.html`: look up areas, pairs and attributes by name, with their intervals and how to quote them; for a browser, without a network.
 - `manifest.json`: the spec, the guarantee, the noise of every level, the hashes of codebooks and of sealed measurements.
 - `SHA256SUMS`: the hash of each file. `sha256sum --check SHA256SUMS` compares them; `trellis verify` also checks the content.

@@ -152,7 +152,7 @@ def file_table(manifest: Manifest, facts: Facts, checks: Checks) -> str:
         rows.append(
             [
                 str(entry.level),
-                f"<code>counts/level_{entry.level}.parquet</code>",
+                f"<code>{entry.path}</code>",
                 _describe_columns(columns, above),
                 f"{level.rows:,}",
                 format_cells(level.possible_cells),

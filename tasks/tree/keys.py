@@ -31,6 +31,19 @@ def packed(areas: Sequence[AreaArray], sizes: Sequence[int]) -> IntArray | None:
     return keys
 
 
+def unpacked(keys: IntArray, sizes: Sequence[int]) -> tuple[AreaArray, ...]:
+    """Return the areas of nodes by their keys; what `packed` does, the other way round. Sizes of axes are at most 2³¹.
+
+    Returns:
+        Per axis, int32, shape (nodes,).
+    """
+    areas = list[AreaArray]()
+    for size in reversed(sizes[1:]):
+        keys, area = np.divmod(keys, size)
+        areas.append(area.astype(np.int32))
+    return (keys.astype(np.int32), *reversed(areas))
+
+
 def order_of(areas: Sequence[AreaArray], sizes: Sequence[int]) -> IntArray:
     """Return the nodes in the order of their areas, first axis first, shape (nodes,); arguments as in `packed`."""
     keys = _few_keys(areas, sizes)

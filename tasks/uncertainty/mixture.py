@@ -91,6 +91,12 @@ class CountMixture:
         weights = np.where(steps > self._last, steps, 1.0) * (1.0 if records is None else records)
         self._records += self._binned(noisy, group, weights)
 
+    def add_all(self, other: "CountMixture") -> None:
+        """Add the cells and rows of another part of the same level, whose noise is the same."""
+        self._cells += other._cells
+        self._rows += other._rows
+        self._records += other._records
+
     def _steps(self, noisy: IntArray) -> IntArray:
         return np.rint(noisy / self._step).astype(np.int64) if self._step > 1 else noisy
 

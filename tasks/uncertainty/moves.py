@@ -47,6 +47,12 @@ class Moves:
             self._cells += len(moved)
             self._sum += int(moved.sum())
 
+    def add_all(self, other: "Moves") -> None:
+        """Add the cells of another part of the same level."""
+        self.above, self.below = max(self.above, other.above), max(self.below, other.below)
+        self._cells += other._cells
+        self._sum += other._sum
+
     @property
     def bias(self) -> float:
         """Released minus noisy counts, the mean over the measured cells, records."""

@@ -75,6 +75,13 @@ class SeenCounts:
         self._beyond += beyond(_NOTHING, rows, self._margins)
         self._rows += len(rows)
 
+    def add_all(self, other: "SeenCounts") -> None:
+        """Add the cells and rows of another part of the same level."""
+        self._mixture.add_all(other._mixture)
+        self._beyond += other._beyond
+        self._cells += other._cells
+        self._rows += other._rows
+
     def shares(self) -> Shares | None:
         """Return what is known of the rows; None where there is none."""
         return shares_from(self._mixture, self._beyond, self._cells, self._rows)

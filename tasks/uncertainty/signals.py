@@ -27,14 +27,26 @@ def signals(
         rate: of the marked rows, the share that is expected to have a true count of 0 at most.
         margin_of: from the logarithm of a probability to what the noise of a row's cell exceeds with at most that probability.
     """
+    log_tail = signal_tail(len(noisy), cells, rate, lambda tail: int(np.count_nonzero(noisy > margin_of(tail))))
+    if log_tail is None:
+        return np.zeros(len(noisy), dtype=bool), None
+    margin = margin_of(log_tail)
+    return noisy > margin, margin
+
+
+def signal_tail(rows: int, cells: int, rate: float, above: Callable[[float], int]) -> float | None:
+    """Return the logarithm of the probability that the margins of rows that stand out belong to; None if no row does.
+
+    Args:
+        rows: how many rows the level has.
+        cells: as in `signals`; likewise `rate`.
+        above: from such a logarithm to how many noisy counts of rows are above its margins.
+    """
     tails = tails_of(max(cells, 1), rate)
     for size, log_tail in zip(tails.sizes, tails.log_tails, strict=True):
-        if size <= len(noisy):
-            margin = margin_of(log_tail)
-            marked = noisy > margin
-            if np.count_nonzero(marked) >= size:
-                return marked, margin
-    return np.zeros(len(noisy), dtype=bool), None
+        if size <= rows and above(log_tail) >= size:
+            return log_tail
+    return None
 
 
 def signals_under_any_dependence(

@@ -42,7 +42,7 @@ def validate_level(release_id: str, level: int) -> list[CheckRow]:
     broken = [check for check, _, passed in checks if not passed]
     if broken:
         terms = job.record.release.parts[level]
-        file = f"views/{terms.view}.parquet" if is_view else f"counts/level_{level}.parquet"
+        file = f"views/{terms.view}.parquet" if is_view else f"level {level}"
         failure = ChecksFailed(
             f"{file} is not published: {', '.join(broken)} failed at level {level}.",
             hint=f"`trellis show {release_id}` lists all checks.",

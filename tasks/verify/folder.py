@@ -10,14 +10,16 @@ import pyarrow as pa
 from pydantic import ValidationError
 
 from storage.counts.columns import COUNT, column_name, flat_features
+from storage.counts.tables import COUNTS, level_csv
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
+from tasks.capacity import cores
 from tasks.export.formats import format_failures
 from tasks.export.listing import unknown_files
 from tasks.export.tables import Tables
 from tasks.format.areas import AxisAreas
-from tasks.format.batches import UNREADABLE
+from tasks.format.batches import UNREADABLE, batches, level_paths, scan_level
 from tasks.format.csv import csv_failures, names_in
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.metadata import METADATA, described_files, metadata_failures
@@ -40,8 +42,14 @@ SUMS = "SHA256SUMS"
 MANIFEST = "manifest.json"
 
 
-def verify(folder: Path) -> list[str]:
-    """Return what is wrong with a published folder, one sentence per failure; an empty list means that it is intact."""
+def verify(folder: Path, workers: int | None = None) -> list[str]:
+    """Return what is wrong with a published folder, one sentence per failure; an empty list means that it is intact.
+
+    Args:
+        folder: the folder.
+        workers: how many files are read at once; one per core if left out.
+    """
+    workers = workers or cores()
     if not folder.is_dir():
         return [f"There is no folder {folder}."]
     try:
@@ -49,7 +57,7 @@ def verify(folder: Path) -> list[str]:
             return [
                 f"{folder} is not a release: it holds releases ({in_short(inside)}). Verify the folder of one of them."
             ]
-        failures = _checksums(folder)
+        failures = _checksums(folder, workers)
     except OSError as fault:
         return [f"{fault.filename} cannot be read ({fault.strerror})."]
     try:
@@ -68,7 +76,7 @@ def verify(folder: Path) -> list[str]:
     failures += _manifest(manifest)
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
-    return failures + _tables(folder, manifest)
+    return failures + _tables(folder, manifest, workers)
 
 
 def _releases_in(folder: Path) -> list[str]:
@@ -128,13 +136,10 @@ def _repeated(entry: LevelEntry, above: Sequence[LevelEntry]) -> list[str]:
     return []
 
 
-def _are_repeated(folder: Path, entry: LevelEntry) -> bool:
+def _are_repeated(folder: Path, above: LevelEntry, entry: LevelEntry) -> bool:
     """Return whether the rows of a level are those of the level above, but for the code that each has in addition."""
-    above, own = (
-        pl.read_parquet(folder / "counts" / f"level_{level}.parquet", glob=False)
-        for level in (entry.level - 1, entry.level)
-    )
-    return own.select(above.columns).equals(above.filter(pl.col(COUNT) != 0))
+    rows, own = (scan_level(folder, of).collect() for of in (above, entry))
+    return own.select(rows.columns).equals(rows.filter(pl.col(COUNT) != 0))
 
 
 def _is_named(entry: LevelEntry, manifest: Manifest) -> bool:
@@ -205,7 +210,7 @@ def _missing(folder: Path, manifest: Manifest) -> list[str]:
     return [f"{name} is missing." for name in files if not (folder / name).is_file()]
 
 
-def _checksums(folder: Path) -> list[str]:
+def _checksums(folder: Path, workers: int) -> list[str]:
     sums = folder / SUMS
     if not sums.is_file():
         return [f"{SUMS} is missing."]
@@ -215,11 +220,11 @@ def _checksums(folder: Path) -> list[str]:
     failures = [f"{name} is not listed in {SUMS}." for name in sorted(there - expected.keys())]
     failures += [f"{name} is missing." for name in sorted(expected.keys() - there)]
     both = sorted(there & expected.keys())
-    found = zip(both, sha256_of_all(folder / name for name in both), strict=True)
+    found = zip(both, sha256_of_all((folder / name for name in both), workers), strict=True)
     return failures + [f"{name} is not the file that was published." for name, sha in found if sha != expected[name]]
 
 
-def _tables(folder: Path, manifest: Manifest) -> list[str]:
+def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
     """Return what is wrong with the tables; sums are checked only if every table on its own is correct."""
     columns, finest = _columns(manifest), manifest.levels[-1]
     orders = _orders(manifest)
@@ -227,10 +232,10 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     wrong, do_not_add_up, totals, above = [], [], [], None
     may_be_negative = COUNTS_POSITIVE in manifest.waived
     for entry, of_level in zip(manifest.levels, columns, strict=True):
-        path, name = _table(folder, entry), f"level_{entry.level}"
+        paths, name = level_paths(folder, entry), f"level_{entry.level}"
         try:
             level = check_level(
-                path,
+                paths,
                 entry,
                 of_level,
                 areas,
@@ -239,9 +244,10 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
                 may_be_negative=may_be_negative,
                 bounds=manifest.bounds,
                 are_stated=not (entry.summed and finest.threshold),
+                workers=workers,
             )
         except UNREADABLE:
-            return [f"{name}.parquet is missing or is not a Parquet file."]
+            return [f"{_unreadable(paths, folder)} is missing or is not a Parquet file."]
         wrong += [f"{name}: {failure}" for failure in level.wrong]
         if not level.adds_up:
             do_not_add_up.append(f"{name}: the counts do not add up to those of the level above.")
@@ -254,7 +260,7 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     do_not_add_up += [
         f"level_{entry.level}: the rows are not those of level {entry.same_as}."
         for entry in manifest.levels
-        if entry.same_as is not None and not _are_repeated(folder, entry)
+        if entry.same_as is not None and not _are_repeated(folder, manifest.levels[entry.level - 1], entry)
     ]
     if not do_not_add_up:
         do_not_add_up += signal_failures(folder, manifest)
@@ -270,12 +276,23 @@ def _tables(folder: Path, manifest: Manifest) -> list[str]:
     ):
         return do_not_add_up  # what follows from noisy counts is compared cell by cell
     if manifest.noisy_counts:
-        do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns)
+        do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns, workers)
     elif manifest.covariance and not do_not_add_up and tree_of_spec(manifest) is not None:
         do_not_add_up += unbiased_failures(folder, manifest)
     if not manifest.noisy_counts and (folder / NOISY_COUNTS).exists():
         do_not_add_up.append(f"{NOISY_COUNTS}/ exists, but the manifest says that noisy counts are not published.")
     return do_not_add_up + _copies(folder, manifest, list(columns[-1].values()))
+
+
+def _unreadable(paths: Sequence[Path], folder: Path) -> str:
+    """Return which of some files cannot be read to its end: its name, and where it is a part also that of its folder."""
+    for path in paths:
+        try:
+            for _ in batches([path]):
+                pass
+        except UNREADABLE:
+            break
+    return str(path.relative_to(folder / COUNTS))
 
 
 def _orders(manifest: Manifest) -> dict[str, list[pa.Array]]:
@@ -287,25 +304,21 @@ def _orders(manifest: Manifest) -> dict[str, list[pa.Array]]:
 
 def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str]:
     """Return where the other files differ from the tables."""
-    csv, finest = folder / "counts.csv", _table(folder, manifest.levels[-1])
+    csv, finest = folder / "counts.csv", level_paths(folder, manifest.levels[-1])
     names = names_in(folder)
     failures = csv_failures(csv, finest, names=names) if manifest.csv is True or csv.exists() else []
     for entry in manifest.levels:
-        table, level = _table(folder, entry), f"level {entry.level}"
-        if manifest.csv == "every_level" or table.with_suffix(".csv").exists():
-            failures += csv_failures(table.with_suffix(".csv"), table, level, names)
+        csv, level = folder / level_csv(entry.level), f"level {entry.level}"
+        if manifest.csv == "every_level" or csv.exists():
+            failures += csv_failures(csv, level_paths(folder, entry), level, names)
     if manifest.records in {"csv", "parquet"}:
         failures += records_failures(folder, manifest.records, finest, axes)
     for view in manifest.views:
         table = folder / "views" / f"{view.name}.parquet"
         if table.with_suffix(".csv").exists():
-            failures += csv_failures(table.with_suffix(".csv"), table, f"view {view.name}", names)
+            failures += csv_failures(table.with_suffix(".csv"), [table], f"view {view.name}", names)
     failures += format_failures(Tables(folder, manifest))
     return failures or metadata_failures(folder)
-
-
-def _table(folder: Path, entry: LevelEntry) -> Path:
-    return folder / "counts" / f"level_{entry.level}.parquet"
 
 
 def _columns(manifest: Manifest) -> list[dict[str, list[str]]]:

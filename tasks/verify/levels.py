@@ -1,6 +1,6 @@
 """The checks of one published level and of its sums, one batch at a time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.counts.columns import COUNT, SIGNAL
+from tasks.capacity import side_by_side
 from tasks.format.areas import AxisAreas, Numbers
 from tasks.format.batches import batches, has_columns
 from tasks.format.manifest import LevelEntry
@@ -42,7 +43,7 @@ class Level:
 
 
 def check_level(
-    path: Path,
+    paths: Sequence[Path],
     entry: LevelEntry,
     columns: Columns,
     areas: Areas,
@@ -52,11 +53,12 @@ def check_level(
     may_be_negative: bool = False,
     bounds: Sequence[str] = (),
     are_stated: bool = True,
+    workers: int = 1,
 ) -> Level:
     """Return whether a level's table is what the manifest says and adds up to the level above.
 
     Args:
-        path: the table.
+        paths: the files of the table, in the order of their rows.
         entry: the manifest's entry for the level.
         columns: per axis, the columns that the table must have.
         areas: per axis, in the same order, the areas known so far; new ones are added.
@@ -65,19 +67,19 @@ def check_level(
         may_be_negative: whether counts may be below zero, so that a missing row stands for a count of 0.
         bounds: the columns of intervals: low and high of each kind.
         are_stated: whether this level has intervals; otherwise all values in these columns are missing.
+        workers: how many parts are read at once.
     Raises:
         UNREADABLE: the table cannot be read to its end.
     """
     texts = [name for of_axis in columns.values() for name in of_axis]
     numbers = [COUNT, *bounds]
-    if not has_columns(path, texts, numbers, SIGNAL):
+    if not all(has_columns(path, texts, numbers, SIGNAL) for path in paths):
         of_codes = f"{', '.join(texts)} (text), " if texts else ""
         return Level(columns, [f"columns must be {of_codes}{', '.join(numbers)} (int64) and {SIGNAL} (bool)."])
     seen = _Seen(columns, areas, may_be_zero=entry.level == 0, may_be_negative=may_be_negative, are_stated=are_stated)
     sums = _Sums(columns, areas, above)
     parts = []
-    for batch in batches(path):
-        rows, ranks = _numbered(batch, columns, areas)
+    for batch, rows, ranks in _read(paths, columns, areas, workers):
         seen.take(batch, rows, ranks)
         if not seen.wrong:
             sums.take(rows)
@@ -98,7 +100,7 @@ def check_level(
         wrong.append(f"{rule}.")
     if may_be_negative and seen.magnitude >= _TOO_MUCH:  # otherwise the check of the totals finds it
         wrong.append("the sum of the counts must fit in 64 bits.")
-    if seen.is_repeated or (seen.is_unsorted and _has_repeated(path, columns, areas)):
+    if seen.is_repeated or (seen.is_unsorted and _has_repeated(paths, columns, areas)):
         wrong.append("two rows have the same codes.")
     if seen.is_unsorted:
         wrong.append("rows must be sorted by their codes.")
@@ -239,7 +241,23 @@ def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Ro
     return rows, tuple(ranks for _, ranks in found)
 
 
-def _has_repeated(path: Path, columns: Columns, areas: Areas) -> bool:
+def _read(
+    paths: Sequence[Path], columns: Columns, areas: Areas, workers: int
+) -> Iterator[tuple[pa.RecordBatch, Rows, tuple[IntArray, ...]]]:
+    """Yield the rows of a table, a batch at a time, each as it is and as `_numbered` gives it; parts are read side by side."""
+    if len(paths) == 1:
+        for batch in batches(paths):
+            yield (batch, *_numbered(batch, columns, areas))
+        return
+
+    def read(path: Path) -> list[tuple[pa.RecordBatch, Rows, tuple[IntArray, ...]]]:
+        return [(batch, *_numbered(batch, columns, areas)) for batch in batches([path])]
+
+    for of_part in side_by_side(read, paths, workers):
+        yield from of_part
+
+
+def _has_repeated(paths: Sequence[Path], columns: Columns, areas: Areas) -> bool:
     """Return whether any two rows of the table have the same areas."""
-    rows = joined([_numbered(batch, columns, areas)[0] for batch in batches(path)])
+    rows = joined([_numbered(batch, columns, areas)[0] for batch in batches(paths)])
     return not all_differ(rows.areas, [areas[axis].known(len(of_axis)) for axis, of_axis in columns.items()])

@@ -22,7 +22,11 @@ _BATCH_ROWS = 500_000  # rows read at once
 
 
 def noisy_counts_failures(
-    folder: Path, manifest: Manifest, totals: Sequence[int], columns: Sequence[Mapping[str, Sequence[str]]]
+    folder: Path,
+    manifest: Manifest,
+    totals: Sequence[int],
+    columns: Sequence[Mapping[str, Sequence[str]]],
+    workers: int,
 ) -> list[str]:
     """Return what is wrong with the noisy counts of a published folder, one sentence per failure.
 
@@ -31,6 +35,7 @@ def noisy_counts_failures(
         manifest: its manifest.
         totals: the sums of the released counts of levels 0 to T, records.
         columns: per level and axis, the columns of codes that its table has, coarse to fine.
+        workers: how many parts of a table are read at once.
     """
     try:
         if not pq.read_schema(folder / CODEBOOK).equals(CODEBOOK_SCHEMA):
@@ -43,7 +48,7 @@ def noisy_counts_failures(
     except UNREADABLE:
         return [f"{CODEBOOK} is missing or is not a Parquet file."]
     is_settled = manifest.is_settled_together or manifest.covariance or manifest.statistic
-    failures, released = [], ReleasedRows(folder, manifest, pl.DataFrame(codebook), columns)
+    failures, released = [], ReleasedRows(folder, manifest, pl.DataFrame(codebook), columns, workers)
     for entry, total in zip(manifest.levels, totals, strict=True):
         path = noisy_counts_path(folder, entry.level)
         try:
@@ -53,8 +58,8 @@ def noisy_counts_failures(
                 failure = released.misfit(entry)
         except (*UNREADABLE, pl.exceptions.PolarsError):
             failure = "is missing or is not a Parquet file."
-        where = "counts" if entry.summed else FOLDER
-        failures += [f"{where}/level_{entry.level}.parquet {failure}"] if failure else []
+        where = entry.path if entry.summed else f"{FOLDER}/level_{entry.level}.parquet"
+        failures += [f"{where} {failure}"] if failure else []
     if (manifest.views or manifest.covariance or manifest.statistic) and not failures:
         failures = _settled(folder, manifest)
     if not failures and not is_settled and not released.has_bounds():

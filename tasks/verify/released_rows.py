@@ -9,6 +9,8 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL
+from tasks.capacity import side_by_side
+from tasks.format.batches import level_paths, scan_level
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.noisy_counts import noisy_counts_path
 from tasks.laws.law import LevelNoise
@@ -34,7 +36,7 @@ class _Level:
     """The rows of a level with their noisy counts, and those of all measured cells.
 
     Attributes:
-        rows: the table; its noisy counts are missing where a row was not measured.
+        rows: the table with numbers in place of codes; its noisy counts are missing where a row was not measured.
         noisy: of all measured cells, shape (measured,), records; of the rows alone, where a level is summed.
         cells: how many were measured, or added up.
         noise: of a measured cell, or of a leaf.
@@ -66,12 +68,14 @@ class ReleasedRows:
         manifest: its manifest.
         codebook: the codebook whose numbers the noisy counts use for areas.
         columns: of levels 0 to T.
+        workers: how many parts of a table are read at once.
     """
 
     folder: Path
     manifest: Manifest
     codebook: pl.DataFrame
     columns: Sequence[Columns]
+    workers: int = 1
     _exact: LevelEntry | None = None  # the finest exact level so far, whose counts are caps
     _moves: list[Moves] = field(default_factory=list)
 
@@ -128,9 +132,7 @@ class ReleasedRows:
         """Return a level whose noisy counts are published."""
         refined = [(axis, names) for axis, names in self.columns[entry.level].items() if names]
         numbers = [f"\0{number}" for number in range(len(refined))]
-        rows = self._table(entry)
-        for (axis, names), number in zip(refined, numbers, strict=True):
-            rows = rows.join(self._paths(axis, names, number), on=names, how="left")
+        rows = self._numbered(entry)
         path, axes = noisy_counts_path(self.folder, entry.level), [axis for axis, _ in refined]
         if not numbers:
             measured = pl.read_parquet(path, columns=[NOISY], glob=False).with_row_index(_PLACE)
@@ -153,21 +155,41 @@ class ReleasedRows:
 
     def _summed(self, entry: LevelEntry) -> _Level:
         """Return a level of sums of leaves that are all measured: its counts are its noisy counts."""
-        rows, cells = self._table(entry).with_columns(pl.col(COUNT).alias(NOISY)), 1
+        rows, cells, refined = self._numbered(entry).with_columns(pl.col(COUNT).alias(NOISY)), 1, 0
         leaves = np.ones(len(rows), dtype=np.int64)
         for axis, finest in self.columns[-1].items():
             names = self.columns[entry.level][axis]
             below = self._areas_below(axis, len(names), len(finest))
             cells *= len(below)
             if names:
-                areas = self._paths(axis, names, _PLACE).join(below, left_on=_PLACE, right_on=_OWN)
-                leaves = leaves * rows.join(areas, on=names, how="left")[_BELOW].to_numpy()
+                areas = rows.select(pl.col(f"\0{refined}").alias(_OWN))
+                leaves = leaves * areas.join(below, on=_OWN, how="left", maintain_order="left")[_BELOW].to_numpy()
+                refined += 1
             else:
                 leaves = leaves * below[_BELOW].to_numpy()
         return _Level(rows, rows[NOISY].to_numpy(), cells, noise_of(self.manifest.levels[-1]), leaves)
 
-    def _table(self, entry: LevelEntry) -> pl.DataFrame:
-        return pl.read_parquet(self.folder / "counts" / f"level_{entry.level}.parquet", glob=False)
+    def _numbered(self, entry: LevelEntry) -> pl.DataFrame:
+        """Return the table of a level, in which the number of its area stands for the codes of each refined axis, as `\\0<axis>`.
+
+        Where cells above are exact, `_CAP` is the count of the one that holds each row. Parts are read side by side; their codes are not kept.
+        """
+        refined = [(axis, names) for axis, names in self.columns[entry.level].items() if names]
+        paths = [self._paths(axis, names, f"\0{number}") for number, (axis, names) in enumerate(refined)]
+        caps = self._exact_counts()
+
+        def read(path: Path) -> pl.DataFrame:
+            rows, kept = pl.read_parquet(path, glob=False), [COUNT, LOW, HIGH, SIGNAL]
+            for number, ((_, names), of_axis) in enumerate(zip(refined, paths, strict=True)):
+                rows = rows.join(of_axis, on=names, how="left", maintain_order="left")
+                kept.append(f"\0{number}")
+            if caps is not None:
+                codes = [name for name in caps.columns if name != _CAP]
+                rows = rows.join(caps, on=codes, how="left", maintain_order="left")
+                kept.append(_CAP)
+            return rows.select(kept)
+
+        return pl.concat(side_by_side(read, level_paths(self.folder, entry), self.workers))
 
     def _paths(self, axis: str, names: Sequence[str], number: str) -> pl.DataFrame:
         """Return the areas of an axis level: their paths of codes, in the named columns, and their numbers."""
@@ -215,18 +237,24 @@ class ReleasedRows:
         if level.noise:  # what the manifest states has been compared with the noise, the cells and the rows
             log_tail = row_log_tail(level.cells, entry.nonzero, self.manifest.intervals.confidence)
             margin = level.margin(log_tail) if entry.half_width is None else entry.half_width
-        low, high = intervals(level.of_rows, margin, self._caps(level.rows), level.rows[COUNT].to_numpy())
+        caps = level.rows[_CAP].fill_null(0).to_numpy() if _CAP in level.rows else self._total_cap()
+        low, high = intervals(level.of_rows, margin, caps, level.rows[COUNT].to_numpy())
         return bool((level.rows[LOW].to_numpy() == low).all() and (level.rows[HIGH].to_numpy() == high).all())
 
-    def _caps(self, rows: pl.DataFrame) -> int | IntArray:
-        """Return the exact count of the cell above that holds each row, where there is one."""
+    def _exact_counts(self) -> pl.DataFrame | None:
+        """Return the counts of the finest exact level so far by its codes; None where there is none, or where it has no codes."""
+        if self._exact is None:
+            return None
+        names = [name for of_axis in self.columns[self._exact.level].values() for name in of_axis]
+        if not names:
+            return None
+        return scan_level(self.folder, self._exact).select(*names, pl.col(COUNT).alias(_CAP)).collect()
+
+    def _total_cap(self) -> int:
+        """Return the exact count of everything, where that is all that limits the rows."""
         if self._exact is None:
             return NO_CAP
-        names = [name for of_axis in self.columns[self._exact.level].values() for name in of_axis]
-        caps = self._table(self._exact).select(*names, pl.col(COUNT).alias(_CAP))
-        if not names:
-            return int(caps[_CAP].item())
-        return rows.select(names).join(caps, on=names, how="left")[_CAP].fill_null(0).to_numpy()
+        return int(scan_level(self.folder, self._exact).collect()[COUNT].item())
 
     def _moved(self, level: _Level) -> Moves:
         """Return how far the repair has moved the noisy counts of a level."""

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY, SIGNAL
+from tasks.format.batches import scan_level
 from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
 from tasks.format.published_tree import (
@@ -52,7 +53,7 @@ class Settled:
 
     def misfit(self, entry: LevelEntry) -> str:
         """Return how the rows of a level contradict the noisy counts, as the end of a sentence; empty if they agree."""
-        table = pl.read_parquet(self.folder / "counts" / f"level_{entry.level}.parquet", glob=False)
+        table = scan_level(self.folder, entry).collect()
         partition, sums = self._measured(entry)
         rows, counts = self._places(partition, table), table[COUNT].to_numpy()
         low, high = sums.row_intervals(rows, counts, self._confidence, self._total)
@@ -91,7 +92,7 @@ class Settled:
         """The exact count of everything; None where it is not published exactly."""
         if self.manifest.levels[0].sigma:
             return None
-        return int(pl.read_parquet(self.folder / "counts" / "level_0.parquet", glob=False)[COUNT].item())
+        return int(scan_level(self.folder, self.manifest.levels[0]).collect()[COUNT].item())
 
     def _measured(self, entry: LevelEntry) -> tuple[Partition, MeasuredSums]:
         """Return the cells of a level or view, and what was measured of them."""
@@ -135,7 +136,7 @@ def settled_failures(folder: Path, manifest: Manifest) -> list[str]:
     if failures or manifest.intervals.rounded:
         return failures
     for entry in manifest.levels if manifest.is_settled_together else []:
-        failures += [f"counts/level_{entry.level}.parquet {wrong}"] if (wrong := settled.misfit(entry)) else []
+        failures += [f"{entry.path} {wrong}"] if (wrong := settled.misfit(entry)) else []
     for view in manifest.views:
         failures += [f"views/{view.name}.parquet {wrong}"] if (wrong := settled.view_misfit(view)) else []
     return failures

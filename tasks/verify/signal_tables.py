@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, HIGH, INTERVAL, LOW, REMAINDER, SIGNAL, SIMULTANEOUS
-from tasks.format.batches import UNREADABLE, has_columns
+from tasks.format.batches import UNREADABLE, has_columns, scan_level
 from tasks.format.csv import csv_failures, names_in
 from tasks.format.manifest import LevelEntry, Manifest, SignalTable
 from tasks.laws.named import noise_of
@@ -47,10 +47,10 @@ def signal_tables(folder: Path, manifest: Manifest) -> Iterator[tuple[SignalTabl
         UNREADABLE: a full table cannot be read.
     """
     at_once = [name for name in manifest.bounds if name in SIMULTANEOUS]
-    everything = pl.read_parquet(_full(folder, 0), glob=False)
+    everything = scan_level(folder, manifest.levels[0]).collect()
     left, total = [everything.select(COUNT, *at_once)], int(everything[COUNT].item())
     for entry in manifest.levels[1:]:
-        marked = pl.scan_parquet(_full(folder, entry.level), glob=False).filter(pl.col(SIGNAL)).collect()
+        marked = scan_level(folder, entry).filter(pl.col(SIGNAL)).collect()
         codes = marked.columns[: marked.columns.index(COUNT)]
         _take_off(left, marked, at_once)
         width = _half_width(manifest, entry)
@@ -95,16 +95,12 @@ def signal_failures(folder: Path, manifest: Manifest) -> list[str]:
                 )
             elif manifest.csv or path.with_suffix(".csv").exists():
                 of_rows = f"the rows that stand out at level {expected.level}"
-                failures += csv_failures(path.with_suffix(".csv"), path, of_rows, names_in(folder))
+                failures += csv_failures(path.with_suffix(".csv"), [path], of_rows, names_in(folder))
         except UNREADABLE:
             failures.append(f"{name} is missing or is not a Parquet file.")
         if stated != expected:
             failures.append(f"manifest.json: signal_tables does not state level {expected.level} as it is.")
     return failures
-
-
-def _full(folder: Path, level: int) -> Path:
-    return folder / "counts" / f"level_{level}.parquet"
 
 
 def _take_off(left: list[pl.DataFrame], marked: pl.DataFrame, at_once: Sequence[str]) -> None:

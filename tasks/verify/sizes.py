@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 
 from storage.counts.columns import COUNT, NOISY, SIGNAL
+from tasks.format.batches import scan_level
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
 from tasks.format.published_tree import areas_of_rows, tree_of_codebook
@@ -27,9 +28,7 @@ def size_failures(folder: Path, manifest: Manifest) -> list[str]:
     sizes = Sizes(folder, manifest)
     if wrong := sizes.out_of_order():
         return [wrong]
-    return [
-        f"counts/level_{entry.level}.parquet {wrong}" for entry in manifest.levels if (wrong := sizes.misfit(entry))
-    ]
+    return [f"{entry.path} {wrong}" for entry in manifest.levels if (wrong := sizes.misfit(entry))]
 
 
 @dataclass(slots=True)
@@ -101,4 +100,4 @@ class Sizes:
         return counts
 
     def _table(self, entry: LevelEntry) -> pl.DataFrame:
-        return pl.read_parquet(self.folder / "counts" / f"level_{entry.level}.parquet", glob=False)
+        return scan_level(self.folder, entry).collect()

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, INTERVAL, NOISY, SIGNAL
 from storage.releases.terms import GRID
+from tasks.format.batches import scan_level
 from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
 from tasks.format.published_tree import areas_of_rows, axes_of, released_of, tree_of_codebook, tree_of_spec, view_of
@@ -44,9 +45,7 @@ def unbiased_failures(folder: Path, manifest: Manifest) -> list[str]:
             "manifest.json: covariance must be grid where, and only where, all pairs of levels of two axes are levels or views."
         ]
     unbiased = Unbiased(folder, manifest)
-    failures = [
-        f"counts/level_{entry.level}.parquet {wrong}" for entry in manifest.levels if (wrong := unbiased.misfit(entry))
-    ]
+    failures = [f"{entry.path} {wrong}" for entry in manifest.levels if (wrong := unbiased.misfit(entry))]
     failures += noisy_view_failures(folder, manifest) if manifest.noisy_counts else []
     failures += [
         f"views/{view.name}.parquet {wrong}" for view in manifest.views if (wrong := unbiased.view_misfit(view))
@@ -150,7 +149,7 @@ class Unbiased:
         areas = areas_of_rows(self.manifest, tree, tree.axis_levels(tree.depth), table)
         counts[leaves.places(leaves_of(tree, areas))] = table[COUNT].to_numpy()
         is_settled = self._is_settled_grid(counts) if self._released.is_grid else self._is_settled_tree(counts, leaves)
-        return "" if is_settled else f"counts/level_{finest.level}.parquet is not what the noisy counts are settled to."
+        return "" if is_settled else f"{finest.path} is not what the noisy counts are settled to."
 
     def _is_settled_tree(self, counts: IntArray, leaves: Partition) -> bool:
         """Return whether the sums over the first leaves are those of least squares, rounded."""
@@ -199,7 +198,7 @@ class Unbiased:
         return noisy_counts_path(self.folder, entry.level)
 
     def _table(self, entry: LevelEntry) -> pl.DataFrame:
-        return pl.read_parquet(self.folder / "counts" / f"level_{entry.level}.parquet", glob=False)
+        return scan_level(self.folder, entry).collect()
 
 
 def _column(path: Path, name: str) -> Iterator[IntArray]:

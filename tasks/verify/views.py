@@ -9,6 +9,7 @@ import polars as pl
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY, VARIANCE
 from storage.releases.terms import COUNTS_POSITIVE
+from tasks.format.batches import scan_level
 from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.noisy_counts import noisy_view_path
 from tasks.format.published_tree import derived_path, derived_places, view_columns, view_of
@@ -34,7 +35,7 @@ def view_failures(folder: Path, manifest: Manifest) -> list[str]:
         polars.exceptions.PolarsError: likewise.
     """
     failures = []
-    finest = pl.read_parquet(folder / "counts" / f"level_{manifest.levels[-1].level}.parquet", glob=False)
+    finest = scan_level(folder, manifest.levels[-1]).collect()
     for name, entry in manifest.derived.items():
         listed = pl.read_parquet(derived_path(folder, name), glob=False)
         if not {*entry.of, name} <= set(listed.columns) or listed.select(entry.of).is_duplicated().any():
@@ -54,7 +55,7 @@ def _axis_failures(folder: Path, manifest: Manifest) -> list[str]:
     if others := [view.name for view in own if view.source != view.level]:
         return [f"manifest.json: view {others[0]} must be its own source."]
     tables = {f"views/{view.name}.parquet": (view, view_table(folder, view)) for view in own}
-    levels = {f"counts/level_{entry.level}.parquet": (entry, _level(folder, entry)) for entry in manifest.levels}
+    levels = {entry.path: (entry, scan_level(folder, entry).collect()) for entry in manifest.levels}
     failures = []
     for fine, (view, table) in tables.items():
         for coarse, (entry, totals) in (levels | tables).items():
@@ -74,10 +75,6 @@ def _adds_up(table: pl.DataFrame, totals: pl.DataFrame, codes: list[str]) -> boo
         return int(table[COUNT].sum()) == int(totals[COUNT].sum())
     sums = table.group_by(codes).agg(pl.col(COUNT).sum()).filter(pl.col(COUNT) != 0).sort(codes)
     return sums.equals(totals.select(*codes, COUNT).filter(pl.col(COUNT) != 0).sort(codes))
-
-
-def _level(folder: Path, entry: LevelEntry) -> pl.DataFrame:
-    return pl.read_parquet(folder / "counts" / f"level_{entry.level}.parquet", glob=False)
 
 
 def _view_failure(folder: Path, manifest: Manifest, view: ViewEntry, finest: pl.DataFrame) -> str:

@@ -136,7 +136,7 @@ def visitor(browser: "Browser", up: Up) -> Iterator[Visitor]:
 def story(visitor: Visitor, up: Up) -> Story:
     """Trigger a release of which one shard cannot be written, look at what the UI shows, mend it, and press Retry."""
     page, release = visitor.page, f"country-{datetime.now(UTC).date()}"
-    in_the_way = up.user.folder / "home" / "shards" / release / f"{FAILING}.noisy.parquet.partial"
+    in_the_way = up.user.folder / "home" / "shards" / release / f"{FAILING}.noisy.parquet"
     in_the_way.parent.mkdir(mode=0o700, parents=True)
     in_the_way.mkdir(mode=0o700)
 

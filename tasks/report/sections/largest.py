@@ -1,19 +1,19 @@
 """The largest counts of a release: of which level they are, and which of them are flows within one area."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from tasks.format.rows import Rows
+from tasks.format.rows import Rows, joined
 from tasks.tree.axis import Axis, BoolArray, IntArray
 from tasks.tree.keys import AreaArray
 from tasks.tree.order import Tree
 
 MOST_LARGEST = 15  # rows
-CHUNK = 1_000_000  # rows read at once
+CHUNK = 250_000  # rows read at once
 
 Path = tuple[str, ...]  # codes of an area and of those that contain it, coarse to fine
 
@@ -54,19 +54,24 @@ def levels_of_flows(tree: Tree) -> list[int]:
     return found
 
 
-def within_one_area(tree: Tree, level: int, rows: Rows) -> BoolArray:
-    """Return which rows of a level are of trips that begin and end in one area, or in an area and one that contains it."""
+def flows_within(tree: Tree, level: int) -> Callable[[Rows], BoolArray]:
+    """Return what tells which rows of a level are of trips that begin and end in one area, or in an area and one that contains it."""
     reached = tree.axis_levels(level)
     origin, destination = tree.axes
     common = min(reached)
     if not (common and _are_the_same(origin, destination, common)):
-        return np.zeros(len(rows), dtype=bool)
-    ends = [
-        axis.ancestors(areas.astype(np.int64), own, common)
-        for axis, areas, own in zip(tree.axes, rows.areas, reached, strict=True)
-    ]
-    found: BoolArray = _number_at_the_other_end(origin, destination, common)[ends[0]] == ends[1]
-    return found
+        return lambda rows: np.zeros(len(rows), dtype=bool)
+    at_the_other_end = _number_at_the_other_end(origin, destination, common)
+
+    def within(rows: Rows) -> BoolArray:
+        ends = [
+            axis.ancestors(areas.astype(np.int64), own, common)
+            for axis, areas, own in zip(tree.axes, rows.areas, reached, strict=True)
+        ]
+        found: BoolArray = at_the_other_end[ends[0]] == ends[1]
+        return found
+
+    return within
 
 
 def _are_the_same(origin: Axis, destination: Axis, level: int) -> bool:
@@ -91,15 +96,18 @@ def _number_at_the_other_end(origin: Axis, destination: Axis, level: int) -> Int
     return joined["number_there"].fill_null(-1).to_numpy()
 
 
-def largest(tree: Tree, level: int, rows: Rows) -> tuple[LargeCount, ...]:
-    """Return the rows of a level with the largest counts, the largest first; of equal counts, the first comes first."""
-    candidates = [
-        first + _positions_of_largest(rows.counts[first : first + CHUNK]) for first in range(0, len(rows), CHUNK)
-    ]
-    positions = np.concatenate([np.zeros(0, dtype=np.int64), *candidates])
-    positions = positions[_positions_of_largest(rows.counts[positions])]
+def largest_rows(rows: Rows) -> Rows:
+    """Return the rows with the largest counts, the largest first; of equal counts, the first comes first."""
+    return rows[_positions_of_largest(rows.counts)]
+
+
+def largest(tree: Tree, level: int, parts: Sequence[Rows]) -> tuple[LargeCount, ...]:
+    """Return the rows of a level with the largest counts, in the order of `largest_rows`, from those of its parts."""
+    if not parts:
+        return ()
+    rows = largest_rows(joined(parts))
     of_axes = [
-        paths_of(axis, own, of_axis[positions])
+        paths_of(axis, own, of_axis)
         for axis, own, of_axis in zip(tree.axes, tree.axis_levels(level), rows.areas, strict=True)
         if own
     ]
@@ -108,7 +116,7 @@ def largest(tree: Tree, level: int, rows: Rows) -> tuple[LargeCount, ...]:
     return tuple(
         LargeCount(codes, int(rows.counts[position]), *_interval(rows, position), paths)
         for position, codes, paths in zip(
-            positions.tolist(), zip(*short, strict=True), zip(*of_axes, strict=True), strict=True
+            range(len(rows)), zip(*short, strict=True), zip(*of_axes, strict=True), strict=True
         )
     )
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from storage.releases.terms import LevelTerms
 from tasks.atlas.shapes import Shapes
-from tasks.format.rows import Rows
-from tasks.report.sections.largest import Path, paths_of
+from tasks.format.rows import SlicedRows, slices
+from tasks.report.sections.largest import CHUNK, Path, paths_of
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.order import Tree
 
@@ -45,7 +45,7 @@ class AreaTotals:
         return found
 
 
-def totals_at(tree: Tree, terms: Sequence[LevelTerms], level: int, rows: Rows) -> Iterator[AreaTotals]:
+def totals_at(tree: Tree, terms: Sequence[LevelTerms], level: int, rows: SlicedRows) -> Iterator[AreaTotals]:
     """Yield the totals of the areas of each axis that a tree level refines and no tree level above it refines as far."""
     reached, above = tree.axis_levels(level), tree.axis_levels(level - 1)
     sizes = tree.sizes(level)
@@ -54,7 +54,8 @@ def totals_at(tree: Tree, terms: Sequence[LevelTerms], level: int, rows: Rows) -
         if own == above[number] or not axis.is_listed:
             continue
         counts = np.zeros(sizes[number], dtype=np.int64)
-        np.add.at(counts, rows.areas[number], rows.counts)
+        for part in slices(rows, CHUNK):
+            np.add.at(counts, part.areas[number], part.counts)
         cells = math.prod(size for other, size in enumerate(sizes) if other != number)
         name, paths = axis.level_names[own - 1], paths_of(axis, own, np.arange(sizes[number]))
         noise = terms[level].sigma * math.sqrt(cells)

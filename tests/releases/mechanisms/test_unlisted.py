@@ -290,11 +290,11 @@ def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
         patch.setattr(flows.walks.stored, "add_frontier", crash)
         with pytest.raises(MemoryError):
             go_on()
-    sealed = noisy_path("one", DEPTH, "trunk").read_bytes()
+    sealed = noisy_path("one", DEPTH, "trunk", 1).read_bytes()
     codes = codebook_path("one", "origin").read_bytes()
     assert sealed != unsealed
     go_on()
-    assert noisy_path("one", DEPTH, "trunk").read_bytes() == sealed
+    assert noisy_path("one", DEPTH, "trunk", 1).read_bytes() == sealed
     assert codebook_path("one", "origin").read_bytes() == codes
     assert counts(world.folder / "out" / "one").keys() == SEEN.keys()
 

@@ -37,7 +37,7 @@ from tasks.format.areas import AxisAreas
 from tasks.format.csv import csv_failures, write_csv
 from tasks.format.manifest import Manifest
 from tasks.format.rows import Rows, in_order
-from tasks.format.tables import level_tables, write_parquet
+from tasks.format.tables import LevelTables, write_parquet
 from tasks.laws.named import noise_of
 from tasks.publish.task import publish
 from tasks.synthesize.areas import write_country
@@ -164,7 +164,7 @@ def test_tables_read_as_text_whatever_the_row_groups(data, universes, tmp_path_f
     group = data.draw(st.integers(1, 8))
     path = tmp_path_factory.mktemp("table") / "level.parquet"
     ordered = in_order(rows, universe.tree.sizes(level))
-    write_parquet(path, level_tables(universe.tree, level, ordered, group), universe.tree.axes[0].name)
+    write_parquet(path, LevelTables(universe.tree, level).of(ordered, group), universe.tree.axes[0].name)
     expected = sorted((tuple(code for of_axis in node for code in of_axis), count) for node, count in counted)
     width = sum(universe.tree.axis_levels(level))
     names = [f"{axis}_{name}" for axis, to in names_of(universe.tree, level) for name in to]
@@ -379,7 +379,7 @@ def test_csv_in_parts_is_csv(tmp_path, monkeypatch, rows):
     write_csv(parts, (ODD[first : first + rows] for first in range(0, len(ODD), rows)))
     pq.write_table(ODD, finest, row_group_size=4)
     assert parts.read_bytes() == whole.read_bytes()
-    assert csv_failures(parts, finest) == []
+    assert csv_failures(parts, [finest]) == []
     lines = whole.read_bytes().decode()
     other = [
         lines.replace("é,6", "é,5"),
@@ -392,7 +392,7 @@ def test_csv_in_parts_is_csv(tmp_path, monkeypatch, rows):
     for text in other:
         assert text != lines
         parts.write_bytes(text.encode())
-        assert csv_failures(parts, finest) == ["counts.csv differs from the table of the finest level."]
+        assert csv_failures(parts, [finest]) == ["counts.csv differs from the table of the finest level."]
 
 
 def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeypatch):

@@ -1,0 +1,95 @@
+"""The rows of a large level on disk while they are published, sorted branch by branch, so that any slice of them can be read."""
+
+import math
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import numpy as np
+
+from tasks.format.rows import Rows
+from tasks.tree.axis import IntArray
+from tasks.tree.keys import packed, unpacked
+
+_LARGEST_KEY = 2**63 - 1
+_KEY, _COUNT, _NOISY, _BOUNDS = 0, 1, 2, 3  # columns of a run; the ends of intervals are the last ones
+
+
+def fit_on_disk(sizes: Sequence[int]) -> bool:
+    """Return whether the areas of rows fit in a key of 64 bits, given how many areas each axis has."""
+    return math.prod(sizes) <= _LARGEST_KEY
+
+
+class RowsOnDisk:
+    """The rows of a level, which are added in runs, and read in slices in the order of their codes.
+
+    They are in a file without a name, which is gone with this object, or with the process. The areas of a row are one key, by which
+    each run is sorted.
+    """
+
+    def __init__(self, folder: Path, sizes: Sequence[int]) -> None:
+        """Start without rows.
+
+        Args:
+            folder: where there is room for the file.
+            sizes: per axis, how many areas there are; they fit (`fit_on_disk`).
+        """
+        self._file = TemporaryFile(dir=folder)  # noqa: SIM115 (it lives as long as the rows)
+        weakref.finalize(self, self._file.close)
+        self._sizes, self._runs, self._columns = list(sizes), list[tuple[int, int]](), 0
+        self._rows, self._margin = 0, None  # type: tuple[int, int | None]
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def add(self, rows: Rows, noisy: IntArray) -> None:
+        """Add rows with their noisy counts, records; no two rows have the same areas."""
+        keys = packed(rows.areas, self._sizes)
+        if keys is None or not len(keys):
+            return
+        order = np.argsort(keys)
+        columns = [keys, rows.counts, noisy, *rows.bounds]
+        self._runs.append((self._file.tell() // 8, len(keys)))
+        for column in columns:
+            self._file.write(np.ascontiguousarray(column[order], dtype=np.int64).data)
+        self._file.flush()
+        self._columns, self._rows = len(columns), self._rows + len(keys)
+
+    def count_above(self, margin: int) -> int:
+        """Return how many rows have a noisy count above a margin, records."""
+        return sum(int(np.count_nonzero(run[_NOISY] > margin)) for run in self._mapped())
+
+    def mark(self, margin: int | None) -> None:
+        """Mark the rows whose noisy counts are above a margin, records, as those that stand out; None marks none."""
+        self._margin = margin
+
+    def __getitem__(self, rows: slice) -> Rows:
+        first, end, _ = rows.indices(len(self))
+        runs = self._mapped()
+        begins, ends = (self._places(runs, rank) for rank in (first, end))
+        found = np.concatenate(
+            [run[:, begin:stop] for run, begin, stop in zip(runs, begins, ends, strict=True)], axis=1
+        )
+        found = found[:, np.argsort(found[_KEY])]
+        marked = np.zeros(len(found[_KEY]), dtype=bool) if self._margin is None else found[_NOISY] > self._margin
+        return Rows(unpacked(found[_KEY], self._sizes), found[_COUNT], tuple(found[_BOUNDS:]), marked)
+
+    def _mapped(self) -> list[IntArray]:
+        """Return the runs as they are on disk, shape (columns, rows) each."""
+        if not self._runs:
+            return []
+        mapped = np.asarray(np.memmap(self._file, dtype=np.int64, mode="r"))
+        return [mapped[first : first + self._columns * rows].reshape(self._columns, rows) for first, rows in self._runs]
+
+    def _places(self, runs: Sequence[IntArray], rank: int) -> list[int]:
+        """Return, per run, how many of its rows are among the first ones of all, given how many these are."""
+
+        def before(key: int) -> list[int]:
+            return [int(np.searchsorted(run[_KEY], np.int64(key))) for run in runs]
+
+        low, high = 0, math.prod(self._sizes)  # the least key with so many before it; no two rows have the same
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if sum(before(middle)) >= rank else (middle + 1, high)
+        return before(low)
