@@ -37,7 +37,7 @@ SCHEDULER = {  # what an office sets where its scheduler starts
     "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
 }
 
-_STARTS_WITHIN = 60.0
+_STARTS_WITHIN = 180.0  # seconds
 
 
 class Authority:
@@ -184,7 +184,7 @@ def prepare(folder: Path, authority: Authority | None = None, **keys: Any) -> Ma
         "mailbox": f"file://{folder / 'mailbox'}",
         "key": "mailbox.key",
         "lost_after": "20s",
-        "wait_for_worker": "20s",
+        "wait_for_worker": "60s",
     } | keys
     return Machines(folder, write_keys(folder / "cluster.yaml", content), port)
 
@@ -438,7 +438,7 @@ def start_home(machines: Machines, folder: Path, *arguments: str, **environment:
 
 def run_home(machines: Machines, folder: Path, *arguments: str, **environment: str) -> int:
     """Run it to its end, and return its exit code: 0 where the release was published."""
-    return start_home(machines, folder, *arguments, **environment).wait(120)
+    return start_home(machines, folder, *arguments, **environment).wait(300)
 
 
 if __name__ == "__main__":
