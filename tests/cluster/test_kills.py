@@ -150,7 +150,7 @@ def test_the_scheduler_or_home_is_killed(tmp_path: Path, who: str) -> None:
 def test_the_mailbox_is_wiped_or_altered(tmp_path: Path, deed: str) -> None:
     """An altered shard is drawn again in another turn; after anything else the release fails, and a rerun makes it whole."""
     at = "after send" if deed == "alter shard" else "before slice"
-    with watched(tmp_path, at, "SIGSTOP", lost_after="40s", wait_for_worker="5s") as machines:
+    with watched(tmp_path, at, "SIGSTOP", lost_after="40s") as machines:
         home = start_home(machines, tmp_path)
         worker = wait_until_stopped(machines)
         for path in [path for path in machines.mailbox.rglob("*") if path.is_file()]:
@@ -212,7 +212,7 @@ def test_the_mailbox_takes_nothing(tmp_path: Path, deed: str) -> None:
 @pytest.mark.cluster
 def test_no_worker_is_left(tmp_path: Path) -> None:
     """With all workers gone the release fails after a while; it ends in threads of home, from the vault, without cluster or key."""
-    with watched(tmp_path, "before draw", "SIGSTOP", wait_for_worker="3s") as machines:
+    with watched(tmp_path, "before draw", "SIGSTOP", wait_for_worker="15s") as machines:
         home = start_home(machines, tmp_path)
         wait_until_stopped(machines)
         for name in ("worker-0", "worker-1"):
