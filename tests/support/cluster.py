@@ -280,11 +280,12 @@ def write_many(folder: Path) -> Path:
     """Write a country with little to draw and many orders to do it with, and return the path of its spec."""
     import numpy as np
 
+    import flows.cluster.cluster
     import tasks.tree.branches
     from flows.synthetic import write_ready
     from tasks.synthesize.country import draw_country
 
-    tasks.tree.branches.BRANCH_CELLS = 100
+    tasks.tree.branches.BRANCH_CELLS, flows.cluster.cluster.BRANCHES_PER_WORKER = 20, 24
     generator = np.random.default_rng(1)
     country = draw_country(regions=4, provinces=8, municipalities=40, people=2000, generator=generator)
     return write_ready(country, folder, "many", "many", epsilon=4.0)
