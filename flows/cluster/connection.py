@@ -61,8 +61,13 @@ class Connection:
         Raises:
             StoreError: the scheduler does not answer.
         """
+        client: Any = self.client  # which says nothing of its types
         try:
-            found = within(self.file.lost_after, lambda: self.client.scheduler_info(n_workers=-1))
+            found: Any = within(
+                self.file.lost_after,
+                # not `scheduler_info`: what that returns, Dask replaces now and then by an answer without workers
+                lambda: client.sync(client.scheduler.identity, n_workers=-1),
+            )
         except Exception as fault:  # noqa: BLE001 (Dask, Tornado and ssl raise many kinds)
             raise _gone(self.file, fault) from None
         return {address: float(of["last_seen"]) for address, of in found["workers"].items()}

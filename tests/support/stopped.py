@@ -26,5 +26,5 @@ def wait_until_stopped(machines: Machines) -> int:
             and Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
         ]
 
-    wait_for(lambda: bool(found()), f"no worker has stopped: {machines.log()}")
+    wait_for(lambda: bool(found()), "no worker has stopped")
     return found()[0]
