@@ -63,6 +63,7 @@ bench: .venv/.built
 	$(BIN)/python benchmarks/coverage.py
 	$(BIN)/python benchmarks/nation.py
 	$(BIN)/python benchmarks/cores.py
+	$(BIN)/python benchmarks/cluster.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/desk.py
 	$(BIN)/python benchmarks/report.py

@@ -1,10 +1,8 @@
-"""Where the orders of a release are carried out, by the `run.workers` of its spec."""
+"""Where the orders of a release are carried out, by the `run.workers` of its spec. What a command does not need it does not import."""
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
-
-from flows.cluster.cluster import check_cluster, on_cluster
-from flows.walks.processes import in_processes
 
 
 def by_workers(workers: str) -> AbstractContextManager[Any]:
@@ -16,8 +14,14 @@ def by_workers(workers: str) -> AbstractContextManager[Any]:
         TrellisError: once it is entered, why the cluster cannot be used.
     """
     if workers == "dask":
+        from flows.cluster.cluster import on_cluster
+
         return on_cluster()
-    return in_processes() if workers == "processes" else nullcontext()
+    if workers == "processes":
+        from flows.walks.processes import in_processes
+
+        return in_processes()
+    return nullcontext()
 
 
 def check_workers(workers: str) -> None:
@@ -29,4 +33,14 @@ def check_workers(workers: str) -> None:
         TrellisError: why the cluster cannot be used.
     """
     if workers == "dask":
+        from flows.cluster.cluster import check_cluster
+
         check_cluster()
+
+
+def sweep_mailbox() -> None:
+    """Sweep the mailbox of the cluster that TRELLIS_CLUSTER names, if it names one, as `flows.cluster.cluster.sweep_mailbox` does."""
+    if os.environ.get("TRELLIS_CLUSTER"):
+        from flows.cluster.cluster import sweep_mailbox
+
+        sweep_mailbox()

@@ -1,6 +1,5 @@
 """A release on a cluster: home sends each order to a worker that it has chosen, and brings what that made to its own disk."""
 
-import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +22,7 @@ from storage.errors import HeldElsewhere, Interrupted, StoreError, TrellisError,
 from storage.machine.files import put_new, sha256_of
 from storage.machine.home import subfolder
 from storage.machine.locks import check_going_on, held
-from storage.mailbox.cluster_file import CLUSTER, ClusterFile, read_cluster_file
+from storage.mailbox.cluster_file import ClusterFile, read_cluster_file
 from storage.mailbox.keys import unwrapped_key, wrapped_key
 from storage.record import Record, Shard
 from storage.releases.register import state_of
@@ -63,15 +62,13 @@ def check_cluster() -> None:
 
 
 def sweep_mailbox() -> None:
-    """Delete what lies in the mailbox of releases that this store knows and that nobody runs; do nothing where no cluster is named.
+    """Delete what lies in the mailbox of releases that this store knows and that nobody runs.
 
     A worker that was cut off may have left a shard there after its release had ended.
 
     Raises:
         TrellisError: the mailbox cannot be used.
     """
-    if not os.environ.get(CLUSTER):
-        return
     place = read_cluster_file().place()
     for release_id in sorted({name.partition("/")[0] for name in place.list()}):
         with store() as con:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.cluster.cluster import sweep_mailbox
+from flows.cluster.choice import sweep_mailbox
 from flows.execution.crashes import note_crashes
 from flows.planning.budget import abandon
 from storage.counts.published import forget_levels, partial_folder, store_levels, store_tables

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.synthetic import write_country
 from storage.mailbox.cluster_file import CLUSTER
+from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.cluster import Machines, cluster
 from tests.support.user import User

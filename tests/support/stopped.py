@@ -9,7 +9,7 @@ from tests.support.cluster import Machines
 
 def wait_for(is_so: Callable[[], bool], words: str) -> None:
     """Wait until something is so."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 240
     while not is_so():
         assert time.monotonic() < deadline, words
         time.sleep(0.05)
