@@ -1,6 +1,7 @@
 # make demo     builds .venv and releases a synthetic country
-# make test     runs every test but those of `make crash` and `make audit`
+# make test     runs every test but those of `make crash`, `make cluster` and `make audit`
 # make crash    kills a release before and after each of its durable steps, and begins twenty at once; takes about twenty minutes
+# make cluster  runs releases on clusters of this machine, whose workers are killed, stopped and cut off; takes about twenty minutes
 # make audit    audits the privacy claim as a black box, with thousands of releases; takes about an hour
 # make check    checks format, lint, types and import rules
 # make reference  makes docs/reference from the code
@@ -10,7 +11,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test crash audit check format reference bench clean
+.PHONY: demo test crash cluster audit check format reference bench clean
 
 .venv/.built: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -27,6 +28,10 @@ test: .venv/.built
 
 crash: .venv/.built
 	$(BIN)/python -m pytest tests/crash tests/end_to_end/server/test_many_runs.py -m "crash or not crash"
+	$(BIN)/python -m pytest tests/cluster -n 0 -m "crash"
+
+cluster: .venv/.built
+	$(BIN)/python -m pytest tests/cluster tests/end_to_end/storage/test_mailbox.py -n 0 -m "cluster or not cluster"
 
 audit: .venv/.built
 	$(BIN)/python -m pytest -m audit
@@ -58,6 +63,7 @@ bench: .venv/.built
 	$(BIN)/python benchmarks/coverage.py
 	$(BIN)/python benchmarks/nation.py
 	$(BIN)/python benchmarks/cores.py
+	$(BIN)/python benchmarks/cluster.py
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/desk.py
 	$(BIN)/python benchmarks/report.py

@@ -35,6 +35,7 @@ You can also run each benchmark by itself:
 | `python benchmarks/rows.py` | how many published rows have a true count in their interval, and how wide those are: [rows.md](rows.md) |
 | `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and with the command line; and how much of the release is serial (by `serial.py`) |
 | `python benchmarks/cores.py` | how much a second core speeds up the branches of a release |
+| `python benchmarks/cluster.py` | what a cluster costs and gains: CPU of an order, workers against threads, bytes through the mailbox |
 | `python benchmarks/growth.py` | seconds against cells, over four decades |
 | `python benchmarks/intopt.py`, `sampler.py` | IntOpt compared with a full sort; the two samplers ([docs/sampler.md](../docs/sampler.md)) |
 | `python benchmarks/rhode_island.py`, `large_plan.py`, `accountants.py` | the numbers in the [README](../README.md) |

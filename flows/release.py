@@ -6,7 +6,7 @@ reaches the server can trigger a deployment, so it accepts only specs below the 
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,11 +17,13 @@ from typing import Any
 from httpx import HTTPError
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
 from prefect.exceptions import Abort, Pause, TerminationSignal
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
+from flows.cluster.choice import by_workers
 from flows.execution.driver import finish_release, make_release
 from flows.execution.notices import refusals_told, tell_of
 from flows.execution.reservation import new_release
@@ -40,7 +42,6 @@ from flows.server.runs import begin_deployed, seen_alive
 from flows.server.upkeep import describe_run
 from flows.spec.file import SpecFile, load_spec
 from flows.spec.sections.schedule import day_of, scheduled_id
-from flows.walks.processes import in_processes
 from flows.walks.runner import Future, Report, Submit, report_nothing
 from storage.database.connections import store
 from storage.errors import (
@@ -57,6 +58,7 @@ from storage.machine.locks import holder_of
 from storage.releases.register import Release, find_release, state_of
 from storage.releases.runs import release_of
 from tasks.capacity import cores
+from tasks.stage import width
 
 SPECS = "TRELLIS_SPECS"  # the folder of the specs that a deployment may release
 
@@ -267,7 +269,7 @@ def _run(release: Release, work: Work) -> State[Any] | str:
 
     progress = Progress(release, order.report)
     try:
-        with in_processes() if release.terms.run.workers == "processes" else nullcontext():
+        with by_workers(release.terms.run.workers), _threads(width()):
             order.seconds = work(submit, progress)
     except HeldElsewhere as fault:
         if not deployed:
@@ -293,6 +295,20 @@ def _run(release: Release, work: Work) -> State[Any] | str:
     progress.show(100.0)
     show_published(release.id)
     return release.id
+
+
+@contextmanager
+def _threads(number: int) -> Iterator[None]:
+    """Let task runs that are submitted inside run in so many threads; the flow has one for each core."""
+    context = FlowRunContext.get()
+    if number <= cores() or context is None:
+        yield
+        return
+    with (
+        ThreadPoolTaskRunner(max_workers=number) as runner,  # type: ignore[var-annotated]
+        context.model_copy(update={"task_runner": runner}),
+    ):
+        yield
 
 
 def _show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> bool:

@@ -43,6 +43,14 @@ class Elsewhere(Protocol):
     def width(self) -> int:
         """How many orders are carried out at once."""
 
+    @property
+    def memory(self) -> int | None:
+        """How many bytes the arrays of an order may take there; None where it is a share of this machine's."""
+
+    @property
+    def branches(self) -> int | None:
+        """Into how many branches the trunk is cut, at most; None where that is as for threads."""
+
     def takes(self, order: Order) -> bool:
         """Return whether an order is carried out there; others are carried out here."""
 
@@ -72,6 +80,20 @@ def running_elsewhere(elsewhere: Elsewhere) -> Iterator[None]:
 def width() -> int:
     """Return how many branches are walked at once: one on each core, or as many as there is room for elsewhere."""
     return _elsewhere.width if _elsewhere else cores()
+
+
+def memory_of_branch(memory: int) -> int:
+    """Return how many bytes the arrays of a branch may take.
+
+    Args:
+        memory: of this machine, for all that is walked at once.
+    """
+    return (_elsewhere and _elsewhere.memory) or memory // width()
+
+
+def most_branches() -> int:
+    """Return into how many branches the trunk is cut, at most; 0 where it is cut as for threads of this machine."""
+    return (_elsewhere and _elsewhere.branches) or 0
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,7 @@ for command in (  # in the order of the help
     release_commands.rerun,
     spec_commands.compare,
     release_commands.up,
+    release_commands.worker,
     store_commands.releases,
     store_commands.show,
     store_commands.ledger,

@@ -142,6 +142,20 @@ def up(
     be_up(specs, port, auth, terminal.say)
 
 
+def worker(
+    cluster: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="The cluster file of this machine; by default the one that TRELLIS_CLUSTER names."
+        ),
+    ] = None,
+) -> None:
+    """Carry out orders of releases on a cluster, until Ctrl-C or the end of its scheduler. It keeps nothing."""
+    from flows.cluster.worker import be_worker
+
+    be_worker(cluster)
+
+
 def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """End a failed release for good. What it has drawn stays charged, the rest is given back, and its vault is deleted."""
     from flows.execution.ending import abandon_release

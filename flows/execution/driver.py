@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from flows.approvals.checks import check_approved, check_budget_approved
+from flows.cluster.choice import check_workers
 from flows.execution.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
 from flows.execution.notices import tell
 from flows.execution.reservation import reserve_release
@@ -189,6 +190,7 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
         TrellisError: what would stop the release.
     """
     check_writable((output or plan.file.output()).absolute())
+    check_workers(plan.terms.run.workers)
     sweep_orphans()
     table = plan.read_table()
     with store() as con:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.cluster.choice import sweep_mailbox
 from flows.execution.crashes import note_crashes
 from flows.planning.budget import abandon
 from storage.counts.published import forget_levels, partial_folder, store_levels, store_tables
@@ -158,13 +159,14 @@ def clean() -> Cleaning:
     """Delete what releases that have ended do not keep, and what dead processes have left.
 
     Of a published release it deletes the shards of counts, which its folder and the store hold too. Sealed noisy counts
-    stay if the spec keeps them, with the codebooks that explain them.
+    stay if the spec keeps them, with the codebooks that explain them. The mailbox of a cluster is swept too, where one is named.
 
     Raises:
-        StoreError: the ledger does not add up.
+        StoreError: the ledger does not add up, or the mailbox cannot be used.
     """
     note_crashes()
     sweep_orphans()
+    sweep_mailbox()
     with store() as con:
         books = read_books(con)
         cleaned = []

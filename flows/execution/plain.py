@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 
+from flows.cluster.choice import by_workers
 from flows.execution.driver import finish_release, make_release
 from flows.planning.plan import Plan
-from flows.walks.processes import in_processes
 from flows.walks.runner import Report, Submit, submit_to
 from storage.database.connections import store
 from storage.releases.register import Release, find_release
-from tasks.capacity import cores
+from tasks.stage import width
 
 Seconds = dict[str, float]
 
@@ -28,6 +27,5 @@ def finish_plainly(release_id: str, report: Report, only: str | None = None) -> 
 
 
 def _plainly(workers: str, work: Callable[[Submit], Seconds]) -> Seconds:
-    processes = in_processes() if workers == "processes" else nullcontext()
-    with processes, ThreadPoolExecutor(cores()) as threads:
+    with by_workers(workers), ThreadPoolExecutor(width()) as threads:
         return work(submit_to(threads))

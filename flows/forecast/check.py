@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import duckdb
 
+from flows.cluster.choice import check_workers
 from flows.forecast.answer import plan_answer
 from flows.forecast.values import BudgetForecast, Forecast, PlannedLevel
 from flows.planning.admission import check_budget, check_writable, different_people_from
@@ -94,6 +95,8 @@ def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedChe
     found += about_spec
     plan = None if about_spec else _kept(lambda: make_plan(parse_spec(text, path)), found)
     forecast = _about_ledger(plan, found) if plan else None
+    if plan:
+        _kept(lambda: check_workers(plan.terms.run.workers), found)
     return _failed(found, text) if found or forecast is None or plan is None else _passed(forecast, plan)
 
 

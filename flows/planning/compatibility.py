@@ -113,6 +113,12 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             field="input.groups",
             hint=f"Choose mechanism {able}, or leave input.groups out.",
         )
+    if spec.run.workers == "dask" and mechanism.cells != "survivors":
+        yield SpecError(
+            f"run.workers must not be dask with mechanism {mechanism.name}: it runs at home, and has nothing to share out.",
+            field="run.workers",
+            hint="Set run.workers to threads.",
+        )
     yield from _faults_of_split(spec, mechanism)
     yield from _faults_of_views(spec, mechanism)
     if spec.priority and spec.priority not in mechanism.repair and not spec.views:

@@ -292,13 +292,13 @@ class RunKeys(Keys):
     """How a release runs. What it publishes does not depend on these keys.
 
     Attributes:
-        workers: Whether branches run in threads or in processes.
+        workers: Whether branches run in threads, in processes, or on the workers of a Dask cluster.
         max_memory: The memory for the arrays of all branches that run at once. If left out, a quarter of the machine's memory.
         prefect: Whether `trellis release` and `trellis rerun` run it on Prefect. With `off` they need no server and start sooner, and
             the UI does not list the release.
     """
 
-    workers: Literal["threads", "processes"] = "threads"
+    workers: Literal["threads", "processes", "dask"] = "threads"
     max_memory: Annotated[ByteSize, BeforeValidator(no_boolean), Field(ge=LEAST_MEMORY)] | None = None
     prefect: bool = True
 

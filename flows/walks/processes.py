@@ -35,8 +35,13 @@ class Processes:
 
     Attributes:
         width: how many there are.
+        memory: what they may take is a share of this machine's.
+        branches: the trunk is cut as for threads.
         workers: they wait for something to do.
     """
+
+    memory: None = None
+    branches: None = None
 
     def __init__(self, width: int) -> None:
         self.width = width

@@ -106,12 +106,14 @@ class Cut:
     Attributes:
         most_cells: the most cells of the next level that a part may have.
         runs: the task runs that a level of a branch takes.
+        wanted: into how many parts a cluster wants the trunk to be cut; 0 where there is none.
     """
 
     level: int
     branch: str
     most_cells: int
     runs: int = RUNS
+    wanted: int = 0
 
 
 Step = Measure | Repair | Repeat | Sum | Up | Down | Gather | Fit | Share | SettleTogether | CalibrateAll | Cut
@@ -124,10 +126,12 @@ class Cuts:
     Attributes:
         most_cells: of one level that a branch may have; None where nothing is cut.
         whole: the levels of branches after which cutting was tried, and gives one piece.
+        wanted: into how many parts a cluster wants the trunk to be cut; 0 where there is none.
     """
 
     most_cells: int | None = None
     whole: frozenset[Place] = frozenset()
+    wanted: int = 0
 
 
 NOWHERE = Cuts()
@@ -181,7 +185,7 @@ def _next_of(record: Record, branch: str, only: str | None, cuts: Cuts, runs: in
     if (level, branch) in record.seals:
         return Repair(level, branch)
     if cuts.most_cells is not None:
-        cut = Cut(level - 1, branch, cuts.most_cells, runs)
+        cut = Cut(level - 1, branch, cuts.most_cells, runs, cuts.wanted)
         if _is_worth_it(record, cut, cuts.whole):
             return cut
     return _measure(record, level, branch)
@@ -222,7 +226,7 @@ def _is_worth_it(record: Record, cut: Cut, whole: Collection[Place]) -> bool:
     if above is None or (cut.level, cut.branch) in whole:
         return False
     sizes = record.finest, cut.level, above.nonzero, above.cells_below
-    return pieces_of(*sizes, cut.most_cells, is_trunk=cut.branch == TRUNK, runs=cut.runs) > 0
+    return pieces_of(*sizes, cut.most_cells, is_trunk=cut.branch == TRUNK, runs=cut.runs, wanted=cut.wanted) > 0
 
 
 def _finish(mechanism: Mechanism, record: Record) -> list[Step]:

@@ -43,7 +43,7 @@ from tasks.optimize.task import sum_level
 from tasks.settle.calibrate import calibrate_release
 from tasks.settle.task import settle_release
 from tasks.shrink.task import fit_level
-from tasks.stage import Outcome, width
+from tasks.stage import Outcome, memory_of_branch, most_branches
 from tasks.tree.branches import most_cells
 from tasks.tree.job import Job, job_of, stored_job
 from tasks.unbiased.task import Unbiased, settle_unbiased_release
@@ -54,7 +54,7 @@ def walk_release(
 ) -> tuple[list[Outcome], list[str]]:
     """Take every step that a release lacks, or one of its branches, by stages; arguments and results are those of `walk`."""
     terms = release.terms
-    cuts = Cuts(most_cells(memory_of(terms.run), width(), len(terms.axes)))
+    cuts = Cuts(most_cells(memory_of_branch(memory_of(terms.run)), 1, len(terms.axes)), wanted=most_branches())
     keeper = StoredRecord(release.id)
 
     def start(step: Step) -> Future:

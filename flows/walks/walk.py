@@ -113,7 +113,7 @@ def walk(
 def _cut(keeper: Keeper, step: Cut, cuts: Cuts) -> Cuts:
     """Cut a branch, or remember that it goes on whole."""
     shard = keeper.job.record.frontiers[step.level, step.branch]
-    parts = cut_branch(keeper.job, shard, step.most_cells, step.runs)
+    parts = cut_branch(keeper.job, shard, step.most_cells, step.runs, step.wanted)
     if not parts:
         return replace(cuts, whole=cuts.whole | {(step.level, step.branch)})
     keeper.cut(parts)

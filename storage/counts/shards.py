@@ -1,9 +1,10 @@
 """Shards: Parquet files of one level of one branch, complete or absent, identified by their hash."""
 
+import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -97,11 +98,23 @@ def write_shard(
     Raises:
         StoreError: another shard is there.
     """
+    with put_new(path) as file:
+        write_row_groups(file, columns, row_groups, kind, texts)
+    return sha256_of(path)
+
+
+def write_row_groups(
+    file: IO[bytes] | io.RawIOBase,
+    columns: tuple[str, ...],
+    row_groups: Iterable[Mapping[str, NDArray[np.int64 | np.float64] | pa.Array]],
+    kind: pa.DataType = WHOLE,
+    texts: Collection[str] = (),
+) -> None:
+    """Write the Parquet of a shard to an open file; the same groups give the same bytes. Other arguments are those of `write_shard`."""
     schema = pa.schema([(column, _TEXT if column in texts else kind) for column in columns])
-    with put_new(path) as file, pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
+    with pq.ParquetWriter(file, schema, compression="zstd", compression_level=1) as writer:
         for group in row_groups:
             writer.write_table(pa.table([group[column] for column in columns], schema=schema))
-    return sha256_of(path)
 
 
 def codebook_path(release_id: str, axis: str) -> Path:
@@ -206,7 +219,12 @@ def read_row_groups(path: Path, sha256: str) -> Iterator[dict[str, IntArray]]:
         StoreError: as in `read_shard`, before anything is yielded.
     """
     check_shard(path, sha256)
-    with pq.ParquetFile(path) as file:
+    yield from row_groups_in(path)
+
+
+def row_groups_in(source: Path | io.RawIOBase) -> Iterator[dict[str, IntArray]]:
+    """Yield the columns of the Parquet of a shard, as `read_row_groups` does."""
+    with pq.ParquetFile(source) as file:
         if not file.num_row_groups:
             yield {name: np.empty(0, dtype=np.int64) for name in file.schema_arrow.names}
         for number in range(file.num_row_groups):

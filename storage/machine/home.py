@@ -27,6 +27,15 @@ def place_of_home() -> Path:
     return Path(os.environ.get("TRELLIS_HOME") or Path.home() / ".trellis").expanduser().absolute()
 
 
+_has_home = True
+
+
+def have_no_home() -> None:
+    """Let this process have no TRELLIS_HOME from now on: a worker of a cluster keeps nothing."""
+    global _has_home
+    _has_home = False
+
+
 def home() -> Path:
     """Return TRELLIS_HOME (default `~/.trellis`); create it with mode 700 if it does not exist.
 
@@ -34,8 +43,11 @@ def home() -> Path:
     has charged.
 
     Raises:
-        StoreError: the folder cannot be created or written, other users can read it, or other machines can write it.
+        StoreError: the folder cannot be created or written, other users can read it, or other machines can write it; or this is
+            a worker of a cluster.
     """
+    if not _has_home:
+        raise StoreError("A worker of a cluster has no TRELLIS_HOME.", field="TRELLIS_HOME")
     folder = place_of_home()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

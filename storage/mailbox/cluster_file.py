@@ -49,6 +49,7 @@ class ClusterFile(BaseModel):
         key: the file of 32 bytes from which what lies in the mailbox is encrypted; the same on all machines.
         memory_per_worker: bytes that the arrays of an order may take at a worker.
         lost_after: seconds after which a worker that does not answer is given up.
+        wait_for_worker: seconds for which home waits for a worker when all have gone, and a worker for its scheduler.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,6 +63,7 @@ class ClusterFile(BaseModel):
     key: Path
     memory_per_worker: Annotated[ByteSize, Field(ge=_LEAST_MEMORY)] = ByteSize(4_000_000_000)
     lost_after: Annotated[float, BeforeValidator(_seconds), Field(ge=1, le=86400)] = 60.0
+    wait_for_worker: Annotated[float, BeforeValidator(_seconds), Field(ge=1, le=86400)] = 600.0
 
     @field_validator("scheduler")
     @classmethod

@@ -156,7 +156,7 @@ class RunTerms:
     """How a release runs; nothing that it publishes depends on this.
 
     Attributes:
-        workers: what branches are walked in: `threads` or `processes`.
+        workers: what branches are walked in: `threads`, `processes` or `dask`.
         max_memory: bytes for the arrays of all branches that are walked at once; None for a quarter of the machine.
     """
 

@@ -20,6 +20,7 @@ RUNS = 2  # that a level of a branch takes, at least: one measures and one optim
 TASK_RUNS = 180  # of measuring and optimising in branches; the trunk and the single stages take the rest of 200
 MOST_TASK_RUNS = 200  # of a release; those with very many levels have less than `TASK_RUNS` left for branches
 MOST_BRANCHES = 16  # of the trunk
+FINER = 4  # times smaller are the branches of a cluster, of which each worker has several
 
 _MORE_THAN_RECORDS = 2.0**62  # any released count
 
@@ -73,8 +74,29 @@ def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: 
     return 1 if levels_below > 1 and count < min(WORTH_CUTTING, affordable) else count
 
 
+def branch_count_for(wanted: int, levels_below: int, nodes: int, cells_below: int) -> int:
+    """Return into how many branches to cut the trunk for a cluster; 1 where there is not yet work for half of those that it wants.
+
+    Args:
+        wanted: how many it wants.
+        levels_below: how many levels the branches have.
+        nodes: those that can be shared out.
+        cells_below: the cells of the first level below them.
+    """
+    count = max(1, min(wanted, nodes, cells_below * FINER // BRANCH_CELLS))
+    return 1 if levels_below > 1 and count < wanted // 2 else count
+
+
 def pieces_of(
-    depth: int, level: int, nodes: int, cells_below: int, most: int, *, is_trunk: bool, runs: int = RUNS
+    depth: int,
+    level: int,
+    nodes: int,
+    cells_below: int,
+    most: int,
+    *,
+    is_trunk: bool,
+    runs: int = RUNS,
+    wanted: int = 0,
 ) -> int:
     """Return into how many branches to cut a branch after one of its levels; 0 if it goes on whole.
 
@@ -86,8 +108,14 @@ def pieces_of(
         most: cells of a level that a branch may have.
         is_trunk: whether the branch is the trunk. Others are cut only where they have too many cells.
         runs: the task runs that a level of a branch takes.
+        wanted: into how many a cluster wants the trunk to be cut; 0 where threads of one machine walk it.
     """
-    count = branch_count(depth - level, nodes, cells_below, level, runs) if is_trunk else 1
+    if not is_trunk:
+        count = 1
+    elif wanted:
+        count = branch_count_for(wanted, depth - level, nodes, cells_below)
+    else:
+        count = branch_count(depth - level, nodes, cells_below, level, runs)
     return 0 if nodes < 2 or (count == 1 and cells_below <= most) else count
 
 

@@ -218,7 +218,7 @@ def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tr
     return Tree(tuple(axis_from_codebook(axis, read_codebook(shards, axis)) for axis in axes), steps)
 
 
-def cut_branch(job: Job, shard: FrontierShard, most_cells: int, runs: int = RUNS) -> list[Branch]:
+def cut_branch(job: Job, shard: FrontierShard, most_cells: int, runs: int = RUNS, wanted: int = 0) -> list[Branch]:
     """Return the branches into which a branch is cut at a frontier, by public counts alone; none if it goes on whole.
 
     Args:
@@ -226,10 +226,11 @@ def cut_branch(job: Job, shard: FrontierShard, most_cells: int, runs: int = RUNS
         shard: the frontier.
         most_cells: that a branch may have on one level.
         runs: the task runs that a level of a branch takes.
+        wanted: as in `pieces_of`.
     """
     tree, is_trunk = job.tree, shard.branch == TRUNK
     sizes = tree.depth, shard.level, shard.nonzero, shard.cells_below
-    count = pieces_of(*sizes, most_cells, is_trunk=is_trunk, runs=runs)
+    count = pieces_of(*sizes, most_cells, is_trunk=is_trunk, runs=runs, wanted=wanted)
     if not count:
         return []
     frontier = job.nodes(shard)

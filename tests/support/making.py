@@ -23,6 +23,7 @@ import tasks.optimize.task
 import tasks.publish.published_levels
 import tasks.shrink.task
 import tasks.tree.branches
+from flows.cluster.cluster import on_cluster
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS
@@ -149,7 +150,8 @@ def make(
         workers: threads.
         sizes: those that differ from what users get.
         named: the sampler's name in the spec.
-        run: the spec's `run`; with `workers: processes` each stage is run by a worker process, in chunks as users get.
+        run: the spec's `run`; with `workers: processes` each stage is run by a worker process, in chunks as users get; with
+            `workers: dask` by the cluster that TRELLIS_CLUSTER names, whose noise is its workers' own.
         mechanism: the spec's.
         law: likewise; the mechanism's first one if left out.
     """
@@ -182,11 +184,13 @@ def make(
         release = new_release(plan, release_id=f"{folder.parent.name}-{folder.name}")
         # an open store keeps other processes waiting
         by_process = plan.file.spec.run.workers == "processes"
+        by_cluster = plan.file.spec.run.workers == "dask"
         if by_process:
             assert isinstance(sampler, NoiseOfTheCell)  # a worker process knows no other
             begin = partial(begin_with_noise_of_the_cell, mechanism, named, law)
             patch.setattr(flows.walks.processes, "_begin_worker", begin)
-        with in_processes() if by_process else store(), ThreadPoolExecutor(workers) as executor:
+        where = in_processes() if by_process else on_cluster() if by_cluster else store()
+        with where, ThreadPoolExecutor(workers) as executor:
             make_release(plan, release, submit_to(executor), report_nothing)
         with store() as con:
             return Made(made, folder / "home", find_release(con, release.id), is_cut=bool(sizes))

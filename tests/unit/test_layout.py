@@ -37,8 +37,8 @@ def test_no_file_imports_a_test_file_or_a_conftest() -> None:
 
 
 def test_every_file_of_tests_lies_in_a_suite() -> None:
-    """Test files lie in a folder of tests/unit, releases, end_to_end, documents, crash, statistical or browser."""
-    suites = {"unit", "releases", "end_to_end", "documents", "crash", "statistical", "browser"}
+    """Test files lie in a folder of tests/unit, releases, end_to_end, documents, crash, cluster, statistical or browser."""
+    suites = {"unit", "releases", "end_to_end", "documents", "crash", "cluster", "statistical", "browser"}
     assert {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")} == suites
 
 

@@ -25,6 +25,7 @@ from tasks.tree.branches import (
     expected_cells,
     memory_for,
     most_cells,
+    pieces_of,
     slices_of,
 )
 from tasks.tree.frontier import (
@@ -402,3 +403,14 @@ def test_each_family_keeps_its_largest_noisy_count(families):
         expected += [start + cell for cell, (count, _) in enumerate(family) if count or cell == largest]
     assert frontier.areas[0].tolist() == expected
     assert frontier.counts.tolist() == counts[expected].tolist()
+
+
+def test_a_cluster_cuts_the_trunk_into_what_it_wants() -> None:
+    """It waits until there is work for half of the branches that it wants, unless the next level is the last; no cap on task runs."""
+    assert pieces_of(9, 3, 10_000, 10**6, 10**9, is_trunk=True, wanted=400) == 400
+    assert pieces_of(9, 3, 50, 10**6, 10**9, is_trunk=True, wanted=80) == 50
+    assert pieces_of(9, 3, 30, 10**6, 10**9, is_trunk=True, wanted=80) == 0
+    assert pieces_of(9, 8, 30, 10**6, 10**9, is_trunk=True, wanted=80) == 30
+    assert pieces_of(9, 3, 10_000, 9_999, 10**9, is_trunk=True, wanted=8) == 0
+    assert pieces_of(9, 3, 10_000, 10_000, 10**9, is_trunk=True, wanted=8) == 4
+    assert pieces_of(9, 3, 10_000, 10**6, 10**9, is_trunk=False, wanted=400) == 0

@@ -96,7 +96,7 @@ class Kept:
             done.set_result(Outcome(step.branch, made if len(made) > 1 else made[0], 0.0))
         return done
 
-    def cut_branch(self, _: object, shard, most_cells: int, runs: int) -> list:
+    def cut_branch(self, _: object, shard, most_cells: int, runs: int, _wanted: int) -> list:
         """Cut a branch at random, once at each of its levels."""
         assert (shard.level, shard.branch) not in self._tried
         self._tried.add((shard.level, shard.branch))

@@ -1,0 +1,305 @@
+"""A release on a cluster: home sends each order to a worker that it has chosen, and brings what that made to its own disk."""
+
+import secrets
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event, Lock, Thread
+from typing import Any
+
+from flows.cluster.connection import Connection, connected, within
+from flows.cluster.errand import Errand, codebook_name, do, forget_run, mark_of, outcome_of
+from flows.cluster.pool import Pool
+from flows.walks.orders import stage_of
+from storage.counts.parcels import Parcels
+from storage.counts.shards import codebook_path, estimates_name, frontier_name, noisy_name, shard_path
+from storage.database.connections import store
+from storage.errors import HeldElsewhere, Interrupted, StoreError, TrellisError, WorkerLost
+from storage.machine.files import put_new, sha256_of
+from storage.machine.home import subfolder
+from storage.machine.locks import check_going_on, held
+from storage.mailbox.cluster_file import ClusterFile, read_cluster_file
+from storage.mailbox.keys import unwrapped_key, wrapped_key
+from storage.record import Record, Shard
+from storage.releases.register import state_of
+from storage.releases.seals import TRUNK, FrontierShard, Seal
+from tasks.noise.slicing import slice_vault
+from tasks.order import Order
+from tasks.stage import Outcome, running_elsewhere
+
+BRANCHES_PER_WORKER = 4
+
+_LOOK_EVERY = 1.0  # seconds between two looks at who is there
+_TELL_WITHIN = 1.0  # seconds; a worker that does not hear of it deletes a run when it begins the next one
+_WAKE_EVERY = 0.5  # seconds between two looks of an order at whether its release goes on
+
+
+@contextmanager
+def on_cluster() -> Iterator["Cluster"]:
+    """Carry out the orders of branches that are submitted inside on the cluster that TRELLIS_CLUSTER names.
+
+    Raises:
+        SpecError: none is named, or something of it breaks a rule.
+        StoreError: it does not answer, there is no worker, or the package for clusters is not installed.
+    """
+    with connected(_file_of_home()) as (connection, listed):
+        cluster = Cluster(connection, listed)
+        try:
+            with running_elsewhere(cluster):
+                yield cluster
+        finally:
+            cluster.end()
+
+
+def check_cluster() -> None:
+    """Check the cluster that TRELLIS_CLUSTER names; errors are those of `on_cluster`."""
+    with connected(_file_of_home()):
+        pass
+
+
+def sweep_mailbox() -> None:
+    """Delete what lies in the mailbox of releases that this store knows and that nobody runs.
+
+    A worker that was cut off may have left a shard there after its release had ended.
+
+    Raises:
+        TrellisError: the mailbox cannot be used.
+    """
+    place = read_cluster_file().place()
+    for release_id in sorted({name.partition("/")[0] for name in place.list()}):
+        with store() as con:
+            is_known = state_of(con, release_id) is not None
+        if is_known:
+            with suppress(HeldElsewhere), held(release_id):
+                place.clear(release_id)
+
+
+def _file_of_home() -> ClusterFile:
+    """Return the cluster file; say on stderr what will soon stop the cluster."""
+    file = read_cluster_file()
+    for text in file.warnings():
+        print(f"Warning: {text}", file=sys.stderr)  # noqa: T201 (the caller's terminal)
+    return file
+
+
+@dataclass(slots=True)
+class _Errands:
+    """What home knows of the mailbox for one release.
+
+    Attributes:
+        run: the run, as its mark in the mailbox says.
+        key: of the release, wrapped.
+        parcels: what lies in the mailbox.
+        codebooks: by axis, the hash of its codebook there.
+        there: the names of shards there.
+        folder: for files on their way.
+    """
+
+    run: str
+    key: str
+    parcels: Parcels
+    codebooks: dict[str, str]
+    folder: TemporaryDirectory[str]
+    there: set[str] = field(default_factory=set)
+    lock: Lock = field(default_factory=Lock)
+
+
+class Cluster:
+    """A cluster that home has checked.
+
+    Attributes:
+        width: how many workers there were at the beginning.
+        memory: bytes that the arrays of a branch may take at a worker.
+        branches: into how many the trunk is cut, at most.
+    """
+
+    def __init__(self, connection: Connection, listed: Mapping[str, float]) -> None:
+        self.width = len(listed)
+        self.memory = int(connection.file.memory_per_worker)
+        self.branches = BRANCHES_PER_WORKER * self.width
+        self._connection = connection
+        self._pool = Pool(connection.file.lost_after, connection.file.wait_for_worker)
+        self._pool.update(listed, list(listed))
+        self._errands: dict[str, _Errands | TrellisError] = {}
+        self._lock, self._ended = Lock(), Event()
+        self._fault: TrellisError | None = None
+        self._watch = Thread(target=self._look, daemon=True)
+        self._watch.start()
+
+    def takes(self, order: Order) -> bool:
+        """Return whether workers carry out an order: those of the trunk are carried out at home."""
+        return order.branch != TRUNK
+
+    def run(self, order: Order) -> Outcome:
+        """Carry out an order at a worker; arguments and errors are those of `Elsewhere.run`."""
+        release_id = order.release_id
+
+        def going_on() -> None:
+            check_going_on(release_id)
+            if self._fault:
+                raise self._fault
+
+        with self._pool.worker_for(order.branch, going_on) as (address, gone):
+            errands = self._ready(order)
+            self._put_parents(errands, order.record)
+            text = Errand(order, errands.run, errands.key, errands.codebooks).to_json()
+            reply = self._ask(address, gone, text, going_on)
+            outcome = self._read(order, reply, going_on)
+            for shard in outcome.value:
+                _check_ordered(order, shard)
+                self._bring(errands, shard)
+        return outcome
+
+    def end(self) -> None:
+        """Let the workers stop, and clear the mailbox, unless another process has taken the release over."""
+        self._ended.set()
+        self._watch.join()
+        for release_id, errands in self._errands.items():
+            if not isinstance(errands, _Errands):
+                continue
+            with suppress(TrellisError):
+                self._connection.place.delete(mark_of(release_id, errands.run))
+            with suppress(HeldElsewhere, TrellisError), held(release_id):
+                self._connection.place.clear(release_id)
+            errands.folder.cleanup()
+            tell = partial(self._connection.client.run, forget_run, errands.run, on_error="ignore")
+            within(_TELL_WITHIN, tell, quietly=True)
+
+    def _look(self) -> None:
+        """Learn again and again who is there, and check who is new."""
+        every = min(_LOOK_EVERY, self._connection.file.lost_after / 4)
+        while not self._ended.wait(every):
+            try:
+                self._connection.check_alive()
+                listed = self._connection.listed()
+                strangers = self._pool.strangers(listed)
+            except TrellisError as fault:
+                self._fault = fault  # the scheduler is gone: every order ends
+                return
+            checked = []
+            for address in strangers:
+                with suppress(TrellisError):  # it is not asked; the others go on
+                    self._connection.check([address])
+                    checked.append(address)
+            self._pool.update(listed, checked)
+
+    def _ready(self, order: Order) -> _Errands:
+        """Make the mailbox ready for a release, once its trunk is cut: what lay there is deleted, and slices are put there."""
+        with self._lock:
+            if order.release_id not in self._errands:
+                try:
+                    self._errands[order.release_id] = self._begun(order)
+                except TrellisError as fault:
+                    self._errands[order.release_id] = fault
+            found = self._errands[order.release_id]
+        if isinstance(found, TrellisError):
+            raise found
+        return found
+
+    def _begun(self, order: Order) -> _Errands:
+        release_id, place = order.release_id, self._connection.place
+        place.clear(release_id)
+        run, folder = secrets.token_hex(8), TemporaryDirectory(prefix="errands-", dir=subfolder("tmp"))
+        mark = Path(folder.name) / "mark"
+        mark.touch()
+        place.put_new(mark_of(release_id, run), mark)
+        wrapped = wrapped_key(release_id, self._connection.key)
+        parcels = Parcels(
+            place, unwrapped_key(wrapped, release_id, self._connection.key), release_id, Path(folder.name)
+        )
+        codebooks = {}
+        for axis in order.record.release.terms.axes:
+            path = codebook_path(release_id, axis)
+            codebooks[axis] = sha256_of(path)
+            parcels.put(codebook_name(axis), codebooks[axis], path)
+        slice_vault.fn(release_id)
+        return _Errands(run, wrapped, parcels, codebooks, folder)
+
+    def _put_parents(self, errands: _Errands, record: Record) -> None:
+        """Put the shards that a record names into the mailbox, unless workers or home have put them there."""
+        with errands.lock:
+            for shard in shards_of(record):
+                name = name_of(shard)
+                if errands.parcels.name_of(name, shard.sha256) not in errands.there:
+                    errands.parcels.put(name, shard.sha256, shard_path(record.release.id, name))
+                    errands.there.add(errands.parcels.name_of(name, shard.sha256))
+
+    def _ask(self, address: str, gone: Event, text: str, going_on: Callable[[], None]) -> str:
+        """Return what a worker replies.
+
+        Raises:
+            WorkerLost: it has gone.
+        """
+        client: Any = self._connection.client  # which says nothing of its types
+        future = client.submit(do, text, workers=[address], allow_other_workers=False, pure=False, retries=0)
+        done = Event()
+        future.add_done_callback(lambda _: done.set())
+        try:
+            while not done.wait(_WAKE_EVERY):
+                _check_there(address, gone)
+                going_on()
+            return _reply_of(future, self._connection.file.lost_after)
+        except WorkerLost:
+            self._connection.check_alive()  # or else nobody knows whether the worker has gone
+            self._pool.lose(address)
+            raise
+        finally:
+            future.release()
+
+    def _read(self, order: Order, reply: str, going_on: Callable[[], None]) -> Outcome:
+        try:
+            return outcome_of(reply, stage_of(order).fn.__module__.split(".")[1])
+        except Interrupted:
+            going_on()
+            raise StoreError(
+                "The worker finds no mark of this run in the mailbox.",
+                field="mailbox",
+                hint="Has somebody emptied it? Run `trellis rerun`.",
+            ) from None
+
+    def _bring(self, errands: _Errands, shard: Shard) -> None:
+        """Copy a shard from the mailbox to the disk of home."""
+        name = name_of(shard)
+        with put_new(shard_path(errands.parcels.release_id, name)) as file:
+            errands.parcels.bring(name, shard.sha256, file)
+        with errands.lock:
+            errands.there.add(errands.parcels.name_of(name, shard.sha256))
+
+
+def _check_there(address: str, gone: Event) -> None:
+    if gone.is_set():
+        raise WorkerLost(f"The worker {address} has gone.")
+
+
+def _reply_of(future: Any, patience: float) -> str:
+    try:
+        reply: str = future.result(timeout=patience)
+    except Exception as fault:  # noqa: BLE001 (Dask tells of lost workers by many kinds; a worker's own errors are texts)
+        raise WorkerLost(f"The worker has gone, and its reply with it ({type(fault).__name__}).") from None
+    return reply
+
+
+def _check_ordered(order: Order, shard: Shard) -> None:
+    """Refuse what nobody has ordered."""
+    turn = shard.turn if isinstance(shard, Seal) else order.turn
+    if (shard.branch, turn) != (order.branch, order.turn):
+        raise WorkerLost("What came back is not what was ordered.")
+
+
+def name_of(shard: Shard) -> str:
+    """Return the name of a shard on its shelf."""
+    if isinstance(shard, Seal):
+        return noisy_name(shard.level, shard.branch, shard.turn)
+    if isinstance(shard, FrontierShard):
+        return frontier_name(shard)
+    return estimates_name(shard.level, shard.branch, shard.kind)
+
+
+def shards_of(record: Record) -> Iterator[Shard]:
+    """Yield all shards of a record."""
+    for kind in (record.seals, record.frontiers, record.estimates, record.settled, record.statistics, record.priors):
+        yield from kind.values()

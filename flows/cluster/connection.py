@@ -1,0 +1,273 @@
+"""The connection of home to its cluster, and what it asks before it trusts it with anything."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from flows.cluster.errand import introduce, probe
+from flows.cluster.facts import difference, facts
+from flows.cluster.security import check_installed, security_of
+from storage.errors import SpecError, StoreError, TrellisError
+from storage.mailbox.cluster_file import ClusterFile
+from storage.mailbox.keys import proves_key
+from storage.mailbox.places import Place
+from storage.mailbox.probe import enter_probe, judge_probe, new_nonce
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+T = TypeVar("T")
+
+_CONNECT_WITHIN = 30.0  # seconds
+_ANSWER_WITHIN = 60.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Connection:
+    """A connection to a scheduler that home has checked.
+
+    Attributes:
+        file: the cluster file of home.
+        client: Dask's client.
+        place: the mailbox.
+        key: of the mailbox.
+    """
+
+    file: ClusterFile
+    client: "Client"
+    place: Place
+    key: bytes
+
+    def check_alive(self) -> None:
+        """Refuse to go on once the scheduler is gone.
+
+        Raises:
+            StoreError: it is.
+        """
+        if self.client.status != "running":
+            raise StoreError(
+                f"The scheduler {self.file.scheduler} no longer answers.",
+                field="scheduler",
+                hint="Start it and the workers, or set run.workers to threads. Then run `trellis rerun`.",
+            )
+
+    def listed(self) -> Mapping[str, float]:
+        """Return, by address, when the scheduler last heard of each worker, by its own clock.
+
+        Raises:
+            StoreError: the scheduler does not answer.
+        """
+        client: Any = self.client  # which says nothing of its types
+        try:
+            found: Any = within(
+                self.file.lost_after,
+                # not `scheduler_info`: what that returns, Dask replaces now and then by an answer without workers
+                lambda: client.sync(client.scheduler.identity, n_workers=-1),
+            )
+        except Exception as fault:  # noqa: BLE001 (Dask, Tornado and ssl raise many kinds)
+            raise _gone(self.file, fault) from None
+        return {address: float(of["last_seen"]) for address, of in found["workers"].items()}
+
+    def check(self, addresses: Sequence[str]) -> None:
+        """Refuse workers that may not be asked.
+
+        Raises:
+            SpecError: one is not encrypted, differs from home, has another key, shows a dashboard or spills.
+            StoreError: one does not answer, or the mailbox overwrites, or the machines do not see the same one.
+        """
+        for address in addresses:
+            if not address.startswith("tls://"):
+                raise SpecError(
+                    f"The worker {address} is not reached by tls://, so others could read along.",
+                    field="scheduler",
+                    hint="Start it with `trellis worker`.",
+                )
+        nonce = new_nonce()
+        for address, found in self._asked(addresses, introduce, nonce).items():
+            _check_introduced(address, found, self.key, nonce)
+        self._probe(addresses)
+
+    def _probe(self, addresses: Sequence[str]) -> None:
+        """Let home and all workers put a file under one name of the mailbox."""
+        nonce = new_nonce()
+        with ThreadPoolExecutor(1) as thread:
+            ours = thread.submit(enter_probe, self.place, nonce)
+            theirs = self._asked(addresses, probe, nonce)
+            winners = [ours.result()]
+        for address, found in theirs.items():
+            if isinstance(found, str):
+                raise StoreError(f"The worker {address} cannot use the mailbox: {found}", field="mailbox")
+            winners.append(found)
+        judge_probe(self.place, nonce, winners)
+
+    def _asked(self, addresses: Sequence[str], question: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Return what each worker answers; it does so even while it carries out an order."""
+        try:
+            answers = within(
+                max(_ANSWER_WITHIN, self.file.lost_after),
+                lambda: self.client.run(question, *arguments, workers=list(addresses), on_error="return"),
+            )
+        except Exception as fault:  # noqa: BLE001 (likewise)
+            raise StoreError(
+                f"A worker does not answer ({type(fault).__name__}).", field="scheduler", hint="See its log."
+            ) from None
+        for address, answer in answers.items():
+            if isinstance(answer, ModuleNotFoundError | AttributeError | ImportError):
+                raise SpecError(
+                    f"The worker {address} has no Trellis, or another one than home.",
+                    field="scheduler",
+                    hint="Install the same version there, and start it with `trellis worker`.",
+                )
+            if isinstance(answer, BaseException):
+                raise StoreError(
+                    f"The worker {address} does not answer ({type(answer).__name__}).",
+                    field="scheduler",
+                    hint="See its log.",
+                )
+        return dict(answers)
+
+
+@contextmanager
+def connected(file: ClusterFile) -> Iterator[tuple[Connection, Mapping[str, float]]]:
+    """Yield a connection to a cluster whose scheduler and workers home has checked, and these workers.
+
+    Raises:
+        SpecError: something of the cluster breaks a rule.
+        StoreError: it does not answer, there is no worker, or the package for clusters is not installed.
+    """
+    check_installed()
+    place, key = file.place(), file.mailbox_key()
+    from distributed import Client
+
+    _connect: Any = Client  # which says nothing of its types
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is raised, in words for people
+    try:
+        client: Client = _connect(
+            file.scheduler, security=security_of(file), timeout=_CONNECT_WITHIN, set_as_default=False
+        )
+    except Exception as fault:  # noqa: BLE001 (likewise)
+        raise _gone(file, fault) from None
+    try:
+        connection = Connection(file, client, place, key)
+        _check_scheduler(client)
+        listed = connection.listed()
+        if not listed:
+            raise StoreError(
+                f"The scheduler {file.scheduler} has no worker.",
+                field="scheduler",
+                hint="Start workers with `trellis worker`, or set run.workers to threads.",
+            )
+        connection.check(list(listed))
+        yield connection, listed
+    finally:
+        within(_ANSWER_WITHIN, client.close, quietly=True)
+
+
+def within(seconds: float, deed: Callable[[], T], *, quietly: bool = False) -> T:
+    """Return what a call to Dask returns; it might wait for ever for a machine that is switched off.
+
+    Args:
+        seconds: for which to wait.
+        deed: the call.
+        quietly: whether to go on where it fails or does not end.
+    Raises:
+        TimeoutError: it has not ended.
+    """
+    found: list[tuple[Any, BaseException | None]] = []
+
+    def run() -> None:
+        try:
+            found.append((deed(), None))
+        except BaseException as fault:  # noqa: BLE001 (the caller's thread raises it)
+            found.append((None, fault))
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    value: Any
+    value, fault = found[0] if found else (None, TimeoutError())
+    if fault is not None and not quietly:
+        raise fault
+    return value  # type: ignore[no-any-return]
+
+
+def _check_scheduler(client: Any) -> None:
+    """Refuse a scheduler that takes unencrypted connections, shows a dashboard, or sends orders elsewhere than home says."""
+    try:
+        found = within(_ANSWER_WITHIN, lambda: client.run_on_scheduler(scheduler_facts))
+    except (ModuleNotFoundError, AttributeError, ImportError):
+        found = {"trellis": "none"}
+    except Exception as fault:  # noqa: BLE001 (likewise)
+        raise StoreError(
+            f"The scheduler does not answer ({type(fault).__name__}).", field="scheduler", hint="See its log."
+        ) from None
+    if differs := difference(facts(), found):
+        raise _refused(f"The scheduler {differs}.", "Install there what home has.")
+    if not found["encrypts"]:
+        raise _refused(
+            "The scheduler takes connections that are not encrypted.",
+            "Set DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=true where it starts.",
+        )
+    if found["dashboard"]:
+        raise _refused(
+            "The scheduler shows a dashboard, which anybody who reaches its port can read.",
+            "Start it with --no-dashboard, and with DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES='[]'.",
+        )
+    if found["failures"] or found["steals"]:
+        raise _refused(
+            "The scheduler would send an order again, or to another worker than home has chosen.",
+            "Set DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=0 and DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING=false"
+            " where it starts.",
+        )
+
+
+def scheduler_facts(dask_scheduler: Any = None) -> dict[str, Any]:
+    """Return what the scheduler is; Dask calls it there."""
+    import dask
+
+    return {
+        **facts(),
+        "encrypts": bool(dask_scheduler.security.require_encryption),
+        "dashboard": bool(dask.config.get("distributed.scheduler.http.routes", default=[])),
+        "failures": int(dask_scheduler.allowed_failures),
+        "steals": bool(dask.config.get("distributed.scheduler.work-stealing")),
+    }
+
+
+def _check_introduced(address: str, found: Mapping[str, Any], key: bytes, nonce: str) -> None:
+    """Refuse a worker by what it says of itself."""
+    if "error" in found:
+        raise _refused(f"The worker {address}: {found['error']}", "Start it with `trellis worker`.")
+    if differs := difference(facts(), dict(found)):
+        raise _refused(f"The worker {address} {differs}.", "Install there what home has.")
+    if not proves_key(key, bytes.fromhex(nonce), str(found["proof"])):
+        raise SpecError(
+            f"The worker {address} has another key of the mailbox than home.",
+            field="key",
+            hint="Copy the key of home to all machines.",
+        )
+    if found["threads"] != 1:
+        raise _refused(f"The worker {address} has {found['threads']} threads, not one.", "Start several workers there.")
+    if found["dashboard"]:
+        raise _refused(
+            f"The worker {address} shows a dashboard, which anybody who reaches its port can read.",
+            "Start it with `trellis worker`.",
+        )
+    if found["spills"]:
+        raise _refused(f"The worker {address} spills to its disk.", "Start it with `trellis worker`.")
+
+
+def _refused(message: str, hint: str) -> SpecError:
+    return SpecError(message, field="scheduler", hint=hint)
+
+
+def _gone(file: ClusterFile, fault: BaseException) -> TrellisError:
+    return StoreError(
+        f"The scheduler {file.scheduler} does not answer, or does not know this certificate ({type(fault).__name__}).",
+        field="scheduler",
+        hint="See that it runs, and that one authority has signed its certificate and that of this machine.",
+    )

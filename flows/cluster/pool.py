@@ -1,0 +1,131 @@
+"""The workers of a cluster as home sees them: who is there, who may be asked, who works, and who has gone."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Condition, Event
+
+from storage.errors import StoreError
+from tasks.tree.branches import top_branch
+
+_LOOK_AGAIN = 0.2  # seconds after which somebody who waits for a worker looks whether the release goes on
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker.
+
+    Attributes:
+        seen: what the scheduler last said of when it heard of the worker, by its own clock.
+        since: when that changed last, by the clock of home.
+        busy: whether an order is with it.
+        gone: set once it is lost.
+    """
+
+    seen: float
+    since: float
+    busy: bool
+    gone: Event
+
+
+class Pool:
+    """The workers that home has checked.
+
+    Args:
+        lost_after: seconds of silence after which a worker is lost.
+        patience: seconds for which an order waits where there is no worker at all.
+        clock: of home, seconds.
+    """
+
+    def __init__(self, lost_after: float, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lost_after, self._patience, self._clock = lost_after, patience, clock
+        self._workers: dict[str, _Worker] = {}
+        self._silent: dict[
+            str, float
+        ] = {}  # lost though the scheduler still lists them, and when it last heard of them
+        self._last: dict[str, str] = {}  # by branch of the trunk, who had it last
+        self._changed = Condition()
+        self._alone_since = clock()
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def strangers(self, listed: Mapping[str, float]) -> list[str]:
+        """Return the addresses of workers that have to be checked before they are asked.
+
+        Args:
+            listed: by address, when the scheduler last heard of a worker.
+        """
+        with self._changed:
+            return [
+                address
+                for address, seen in listed.items()
+                if address not in self._workers and self._silent.get(address) != seen
+            ]
+
+    def update(self, listed: Mapping[str, float], checked: list[str]) -> None:
+        """Learn who is there.
+
+        Args:
+            listed: as in `strangers`.
+            checked: the strangers that may be asked.
+        """
+        now = self._clock()
+        with self._changed:
+            for address in checked:
+                self._silent.pop(address, None)
+                self._workers[address] = _Worker(listed[address], now, False, Event())
+            for address, worker in list(self._workers.items()):
+                if address in listed and listed[address] != worker.seen:
+                    worker.seen, worker.since = listed[address], now
+                if address not in listed or now - worker.since > self._lost_after:
+                    self._lose(address)
+            self._silent = {address: seen for address, seen in self._silent.items() if address in listed}
+            if self._workers:
+                self._alone_since = now
+            self._changed.notify_all()
+
+    def lose(self, address: str) -> None:
+        """Ask a worker nothing before the scheduler has heard of it again, and home has checked it again."""
+        with self._changed:
+            self._lose(address)
+
+    def _lose(self, address: str) -> None:
+        if worker := self._workers.pop(address, None):
+            worker.gone.set()
+            self._silent[address] = worker.seen
+
+    @contextmanager
+    def worker_for(self, branch: str, going_on: Callable[[], None]) -> Iterator[tuple[str, Event]]:
+        """Yield the address of an idle worker, and what is set once it is lost; one that had the branch before, if it is idle.
+
+        Args:
+            branch: of the order.
+            going_on: called again and again during the wait; an exception that it raises ends the wait.
+        Raises:
+            StoreError: there has been no worker for too long.
+        """
+        of = top_branch(branch)
+        while True:
+            going_on()
+            with self._changed:
+                idle = [address for address, worker in self._workers.items() if not worker.busy]
+                if idle:
+                    address = self._last.get(of, "") if self._last.get(of) in idle else idle[0]
+                    worker = self._workers[address]
+                    worker.busy, self._last[of] = True, address
+                    break
+                if not self._workers and self._clock() - self._alone_since > self._patience:
+                    raise StoreError(
+                        f"There has been no worker for {self._patience:g} seconds.",
+                        field="scheduler",
+                        hint="Start workers with `trellis worker`, or set run.workers to threads. Then run `trellis rerun`.",
+                    )
+                self._changed.wait(_LOOK_AGAIN)
+        try:
+            yield address, worker.gone
+        finally:
+            with self._changed:
+                worker.busy = False
+                self._changed.notify_all()

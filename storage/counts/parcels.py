@@ -1,0 +1,189 @@
+"""Shards on their way: files of ciphertext in a mailbox, which the workers of a cluster read and leave there.
+
+A shard's name there ends with its hash. So nobody puts another shard under a name that is taken, and one that was drawn twice
+has two names. Workers write and read ciphertext alone: nothing of a shard is in clear on their disks.
+"""
+
+import hashlib
+import io
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+from uuid import uuid4
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from storage.counts.shards import WHOLE, row_groups_in, write_row_groups
+from storage.counts.shelf import Shelf
+from storage.errors import StoreError, TakenAlready, WorkerLost
+from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
+from storage.mailbox.places import Place
+
+_BLOCK = 2**20  # bytes that are copied at once
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parcels:
+    """What lies in a mailbox for one release, besides its slices.
+
+    Attributes:
+        place: the mailbox.
+        key: of the release, 32 bytes.
+        release_id: the release.
+        folder: where a worker keeps what it has fetched and made, as it is in the mailbox.
+    """
+
+    place: Place
+    key: bytes
+    release_id: str
+    folder: Path
+
+    def name_of(self, shard: str, sha256: str) -> str:
+        """Return the name of a shard in the mailbox."""
+        return f"{self.release_id}/shards/{shard}.{sha256}"
+
+    def claim(self, of: str) -> None:
+        """Claim a shard: of all that try, in whatever processes, one succeeds.
+
+        Raises:
+            TakenAlready: somebody has claimed it.
+        """
+        with TemporaryDirectory(dir=self.folder, prefix="claim-") as folder:
+            file = Path(folder) / "claim"
+            file.write_text(uuid4().hex)
+            self.place.put_new(f"{self.release_id}/claims/{of}", file)
+
+    def put(self, shard: str, sha256: str, path: Path) -> None:
+        """Put a shard of home into the mailbox, unless it is there."""
+        with TemporaryDirectory(dir=self.folder, prefix="parcel-") as folder:
+            file = Path(folder) / "parcel"
+            with file.open("wb") as target, path.open("rb") as source:
+                encrypted = EncryptedWriter(target, self.key, self._bound(shard))
+                while block := source.read(_BLOCK):
+                    encrypted.write(block)
+                encrypted.finish()
+            with suppress(TakenAlready):  # by this process, whose answer was lost
+                self.place.put_new(self.name_of(shard, sha256), file)
+
+    def bring(self, shard: str, sha256: str, target: BinaryIO) -> None:
+        """Copy what a worker has made from the mailbox to an open file of home, in clear.
+
+        Raises:
+            StoreError: it is not there.
+            WorkerLost: it is not what the worker said that it is; it is deleted there.
+        """
+        name = self.name_of(shard, sha256)
+        with TemporaryDirectory(dir=self.folder, prefix="parcel-") as folder:
+            file = Path(folder) / "parcel"
+            self.place.get(name, file)
+            try:
+                self._decrypt(file, shard, sha256, target)
+            except StoreError as fault:
+                self.place.delete(name)
+                raise WorkerLost(str(fault)) from None
+
+    def copy(self, shard: str, sha256: str, target: BinaryIO) -> None:
+        """Copy what home has put into the mailbox to an open file of a worker, in clear.
+
+        Raises:
+            StoreError: it is not there, or was altered.
+        """
+        self._decrypt(self._fetched(shard, sha256), shard, sha256, target)
+
+    def shelf(self) -> Shelf:
+        """Return the shelf of a worker: what is written to it is put into the mailbox, and what is read from it is fetched from there."""
+        return Shelf(self._write, self._groups, self._table, _keep_no_codebook)
+
+    def _write(
+        self,
+        shard: str,
+        columns: tuple[str, ...],
+        row_groups: Iterable[Mapping[str, Any]],
+        kind: pa.DataType = WHOLE,
+        texts: Collection[str] = (),
+    ) -> str:
+        made = self.folder / f"{uuid4().hex}.partial"
+        try:
+            with made.open("wb") as file:
+                encrypted = EncryptedWriter(file, self.key, self._bound(shard))
+                hashed = _Hashed(encrypted)
+                write_row_groups(hashed, columns, row_groups, kind, texts)
+                encrypted.finish()
+            sha256 = hashed.digest.hexdigest()
+            with suppress(TakenAlready):  # the same shard, from this worker or from one that was lost
+                self.place.put_new(self.name_of(shard, sha256), made)
+            made.replace(self._kept(shard, sha256))
+        finally:
+            made.unlink(missing_ok=True)
+        return sha256
+
+    def _groups(self, shard: str, sha256: str) -> Iterator[dict[str, Any]]:
+        with EncryptedReader(self._fetched(shard, sha256), self.key, self._bound(shard)) as file:
+            yield from row_groups_in(file)
+
+    def _table(self, shard: str, sha256: str) -> pa.Table:
+        with EncryptedReader(self._fetched(shard, sha256), self.key, self._bound(shard)) as file:
+            return pq.read_table(file)
+
+    def _fetched(self, shard: str, sha256: str) -> Path:
+        """Return the file of ciphertext of a shard, which has been seen to have the hash that was recorded."""
+        kept = self._kept(shard, sha256)
+        if not kept.exists():
+            partial = self.folder / f"{uuid4().hex}.partial"
+            try:
+                self.place.get(self.name_of(shard, sha256), partial)
+                self._decrypt(partial, shard, sha256, None)
+                partial.replace(kept)
+            finally:
+                partial.unlink(missing_ok=True)
+        return kept
+
+    def _decrypt(self, file: Path, shard: str, sha256: str, target: BinaryIO | None) -> None:
+        """Decrypt a shard and compare its hash; write it to a file, if there is one."""
+        digest = hashlib.sha256()
+        with EncryptedReader(file, self.key, self._bound(shard)) as source:
+            while block := source.read(_BLOCK):
+                digest.update(block)
+                if target:
+                    target.write(block)
+        if digest.hexdigest() != sha256:
+            raise StoreError(
+                f"{shard} in the mailbox is not what was recorded.",
+                field="mailbox",
+                hint="See who else can write there. Then run `trellis rerun`: home puts it again.",
+            )
+
+    def _kept(self, shard: str, sha256: str) -> Path:
+        return self.folder / f"{shard}.{sha256}"
+
+    def _bound(self, shard: str) -> str:
+        """Return the name to which the ciphertext of a shard is bound; its hash is known only once it is written."""
+        return f"{self.release_id}/shards/{shard}"
+
+
+def _keep_no_codebook(axis: str, _: pl.DataFrame) -> None:
+    """Refuse to keep a codebook: what makes one is done at home."""
+    raise StoreError(f"The codebook of {axis} is made at home.")
+
+
+class _Hashed(io.RawIOBase):
+    """Passes on what is written to it, and hashes it."""
+
+    def __init__(self, file: EncryptedWriter) -> None:
+        super().__init__()
+        self._file, self.digest = file, hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def write(self, content: bytes | memoryview) -> int:  # type: ignore[override]
+        self.digest.update(content)
+        return self._file.write(content)

@@ -1,0 +1,189 @@
+"""What home refuses of a cluster, before anything is reserved."""
+
+import os
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.cli.main import main
+from flows.cluster.cluster import check_cluster
+from flows.cluster.facts import difference, facts
+from flows.forecast.check import check_answer
+from storage.database.connections import store
+from storage.errors import SpecError, StoreError
+from storage.ledger.events import read_books
+from storage.mailbox.cluster_file import CLUSTER
+from tests.support.buckets import BUCKET, CREDENTIALS, REGION, moto, overwriting
+from tests.support.cluster import Authority, Machines, cluster, prepare, program, write_keys
+from tests.support.draws import write_small
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Run a cluster of one worker, as users start it."""
+    with cluster(tmp_path_factory.mktemp("one") / "cluster", workers=1) as machines:
+        yield machines
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the spec of a small country that is to be released on a cluster."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    spec = write_small(tmp_path / "small")
+    spec.write_text(f"{spec.read_text()}run: {{workers: dask, prefect: off}}\n")
+    return spec
+
+
+def file_of(machines: Machines, path: Path, **changes: Any) -> Path:
+    """Write the cluster file of a home that has some other keys, with absolute paths."""
+    keys = yaml.safe_load(machines.file.read_text())
+    for name in ("ca", "certificate", "private_key", "key"):
+        keys[name] = str(machines.folder / keys[name])
+    return write_keys(path, keys | changes)
+
+
+def refused(file: Path, match: str) -> None:
+    """Check that home refuses a cluster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CLUSTER, str(file))
+        with pytest.raises((SpecError, StoreError), match=match):
+            check_cluster()
+
+
+def test_a_cluster_as_the_page_says_is_not_refused(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scheduler and worker as the how-to starts them pass every check; nothing of the probe stays in the mailbox."""
+    monkeypatch.setenv(CLUSTER, str(machines.file))
+    check_cluster()
+    assert not [path for path in machines.mailbox.rglob("*") if path.is_file()]
+
+
+def test_nothing_is_reserved_where_the_cluster_is_refused(
+    machines: Machines, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Check, dry run and release all say what is wrong; the ledger has no charge, and no release is there."""
+    (tmp_path / "other.key").write_bytes(os.urandom(32))
+    (tmp_path / "other.key").chmod(0o400)
+    monkeypatch.setenv(CLUSTER, str(file_of(machines, tmp_path / "cluster.yaml", key=str(tmp_path / "other.key"))))
+    answer = check_answer(spec)
+    assert not answer.ok
+    assert ["another key" in problem.error for problem in answer.problems] == [True]
+    for command in (["release", "--dry-run", str(spec)], ["release", "--no-server", str(spec)]):
+        assert main(command) == 2
+        assert "another key of the mailbox than home" in capsys.readouterr().err
+    with store() as con:
+        assert not read_books(con).accounts
+        assert con.execute("SELECT count(*) FROM releases").fetchall() == [(0,)]
+
+
+def test_without_a_cluster_file_the_variable_is_named(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spec that wants a cluster where none is named is refused, with what to set."""
+    monkeypatch.delenv(CLUSTER, raising=False)
+    answer = check_answer(spec)
+    assert [problem.field for problem in answer.problems] == [CLUSTER]
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian", "stability_histogram"])
+def test_what_has_nothing_to_share_out_runs_at_home(spec: Path, mechanism: str) -> None:
+    """A mechanism without branches is refused with dask, in words, before anybody looks for a cluster."""
+    spec.write_text(spec.read_text().replace("mechanism: inftda", f"mechanism: {mechanism}"))
+    answer = check_answer(spec)
+    assert any("nothing to share out" in problem.error for problem in answer.problems)
+
+
+def test_a_certificate_of_another_authority_is_refused(machines: Machines, tmp_path: Path) -> None:
+    """Home with a certificate that the scheduler's authority has not signed does not get in."""
+    Authority().write(tmp_path)
+    own = {name: str(tmp_path / file) for name, file in (("certificate", "home.pem"), ("private_key", "home.key"))}
+    refused(file_of(machines, tmp_path / "foreign.yaml", **own), "does not know this certificate")
+    own["ca"] = str(tmp_path / "ca.pem")
+    refused(file_of(machines, tmp_path / "foreign.yaml", **own), "does not know this certificate")
+
+
+def test_a_certificate_that_ends_soon_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Home says on stderr when its certificate ends within a week, and goes on to look for the scheduler."""
+    machines = prepare(tmp_path / "cluster")
+    Authority().write(machines.folder, timedelta(days=3))
+    monkeypatch.setattr("flows.cluster.connection._CONNECT_WITHIN", 1.0)
+    refused(machines.file, "does not answer")
+    assert "home.pem ends on" in capsys.readouterr().err
+
+
+def test_machines_that_see_different_mailboxes_are_refused(machines: Machines, tmp_path: Path) -> None:
+    """Home whose folder is another than the workers' is refused: both succeed in putting the file of the probe."""
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    refused(file_of(machines, tmp_path / "cluster.yaml", mailbox=f"file://{tmp_path / 'elsewhere'}"), "overwrites")
+
+
+@pytest.mark.cluster
+def test_a_bucket_that_overwrites_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that ignores the condition of a put is found out by the probe; without the proxy it is not refused."""
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    with moto(tmp_path / "moto") as server, overwriting(server) as careless:
+        for endpoint, number in ((careless.endpoint, 0), (server.endpoint, 1)):
+            keys = {"mailbox": f"s3://{BUCKET}/prod", "s3": {"endpoint": endpoint, "region": REGION}}
+            with cluster(tmp_path / f"cluster-{number}", workers=1, keys=keys, **CREDENTIALS) as machines:
+                if number == 0:
+                    refused(machines.file, "overwrites")
+                else:
+                    monkeypatch.setenv(CLUSTER, str(machines.file))
+                    check_cluster()
+
+
+SCHEDULERS = [
+    pytest.param((), {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "false"}, "not encrypted", id="wires"),
+    pytest.param((), {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "3"}, "would send an order again", id="repeats"),
+    pytest.param((), {"DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "true"}, "another worker than home", id="steals"),
+    pytest.param(
+        ("--dashboard",),
+        {"DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": '["distributed.http.health"]'},
+        "dashboard",
+        id="page",
+    ),
+    pytest.param((), {}, "has no worker", id="alone"),
+]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(("options", "settings", "match"), SCHEDULERS)
+def test_a_scheduler_is_refused(tmp_path: Path, options: tuple[str, ...], settings: dict[str, str], match: str) -> None:
+    """A scheduler that takes plain connections, repeats or moves orders, shows a page, or has no worker is refused."""
+    machines = prepare(tmp_path / "cluster")
+    try:
+        machines.start_scheduler(*options, **settings)
+        refused(machines.file, match)
+    finally:
+        machines.end()
+
+
+@pytest.mark.cluster
+def test_a_worker_of_dask_alone_is_refused(tmp_path: Path) -> None:
+    """A worker that `dask worker` started is refused, although it has Trellis: it has no desk."""
+    machines = prepare(tmp_path / "cluster")
+    files = [f"--tls-ca-file={machines.folder / 'ca.pem'}", f"--tls-cert={machines.folder / 'home.pem'}"]
+    command = [program("dask"), "worker", f"tls://127.0.0.1:{machines.port}", *files, "--no-nanny", "--nthreads=1"]
+    try:
+        machines.start_scheduler()
+        machines.start("worker-0", [*command, f"--tls-key={machines.folder / 'home.key'}"])
+        machines.wait_for_workers(1)
+        refused(machines.file, "was not started by `trellis worker`")
+    finally:
+        machines.end()
+
+
+def test_machines_that_would_draw_otherwise_differ() -> None:
+    """Another Trellis, Python, package or code is named, in that order; the same machine does not differ."""
+    here = facts()
+    assert difference(here, dict(here)) == ""
+    assert "Trellis 9" in difference(here, {**here, "trellis": "9"})
+    assert "Python 2.7" in difference(here, {**here, "python": "2.7"})
+    package = next(iter(here["packages"]))
+    assert f"{package} 0" in difference(here, {**here, "packages": {**here["packages"], package: "0"}})
+    assert "other code" in difference(here, {**here, "code": "00"})
+    assert difference(here, {"trellis": "none"})

@@ -1,0 +1,101 @@
+"""Shards as they lie in a mailbox: what a worker writes there is what home would have written, and nobody reads it without the key."""
+
+import secrets
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from storage.counts.parcels import Parcels
+from storage.counts.shards import write_shard
+from storage.errors import StoreError, TakenAlready, WorkerLost
+from storage.mailbox.ciphertext import BLOCK
+from storage.mailbox.places import open_place
+
+GROUPS = [{"noisy": np.arange(1000, dtype=np.int64) * 7_777_777 + group} for group in range(3)]
+NAME = "level_7_b00.3.noisy"
+
+
+@pytest.fixture
+def mailbox(tmp_path: Path) -> Path:
+    """Return the folder of a mailbox."""
+    folder = tmp_path / "mailbox"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@pytest.fixture
+def machines(tmp_path: Path, mailbox: Path) -> list[Parcels]:
+    """Return home and two workers, with one key and a folder each."""
+    key, place = secrets.token_bytes(32), open_place(f"file://{mailbox}", patience=0.5)
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    return [Parcels(place, key, "release", tmp_path / name) for name in "abc"]
+
+
+def test_a_shard_of_a_worker_is_that_of_home(tmp_path: Path, mailbox: Path, machines: list[Parcels]) -> None:
+    """Its hash and its bytes at home are those of a shard that home writes; another worker reads the same groups; all else is ciphertext."""
+    home, worker, other = machines
+    sha256 = worker.shelf().write(NAME, ("noisy",), iter(GROUPS))
+    assert sha256 == write_shard(tmp_path / "here.parquet", ("noisy",), iter(GROUPS))
+    with (tmp_path / "brought").open("wb") as file:
+        home.bring(NAME, sha256, file)
+    assert (tmp_path / "brought").read_bytes() == (tmp_path / "here.parquet").read_bytes()
+    for of in (worker, other):
+        read = list(of.shelf().groups(NAME, sha256))
+        assert [np.array_equal(one["noisy"], two["noisy"]) for one, two in zip(read, GROUPS, strict=True)] == [True] * 3
+        assert of.shelf().columns(NAME, sha256)["noisy"].sum() == sum(group["noisy"].sum() for group in GROUPS)
+    kept = [path for folder in (mailbox, worker.folder, other.folder) for path in folder.rglob("*") if path.is_file()]
+    assert len(kept) == 3
+    assert all(b"PAR1" not in path.read_bytes() and path.stat().st_size % BLOCK == 0 for path in kept)
+
+
+def test_what_home_puts_workers_read(tmp_path: Path, machines: list[Parcels]) -> None:
+    """A shard of home can be put twice, and is read by a worker; one that is not there is an error."""
+    home, worker, _ = machines
+    sha256 = write_shard(tmp_path / "here.parquet", ("noisy",), iter(GROUPS))
+    for _ in range(2):
+        home.put(NAME, sha256, tmp_path / "here.parquet")
+    assert len(list(worker.shelf().groups(NAME, sha256))) == 3
+    with pytest.raises(StoreError, match="not in the mailbox"):
+        worker.shelf().table("level_8_b00.noisy", sha256)
+
+
+def test_an_altered_shard_is_refused(tmp_path: Path, mailbox: Path, machines: list[Parcels]) -> None:
+    """Whichever block is altered, a worker refuses it as a parent; for home the worker is lost, and the file is deleted there."""
+    home, worker, other = machines
+    sha256 = worker.shelf().write(NAME, ("noisy",), iter(GROUPS))
+    (path,) = [path for path in mailbox.rglob("*") if path.is_file()]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(StoreError):
+        other.shelf().table(NAME, sha256)
+    with (tmp_path / "brought").open("wb") as file, pytest.raises(WorkerLost):
+        home.bring(NAME, sha256, file)
+    assert not path.exists()
+
+
+def test_a_shard_with_another_hash_than_its_name_is_refused(
+    mailbox: Path, machines: list[Parcels], tmp_path: Path
+) -> None:
+    """Whoever can write to the mailbox cannot pass one sealed shard off as another of its name."""
+    home, worker, other = machines
+    first = worker.shelf().write(NAME, ("noisy",), iter(GROUPS))
+    second = worker.shelf().write(NAME, ("noisy",), iter(GROUPS[:1]))
+    files = {path.name.rpartition(".")[2]: path for path in mailbox.rglob("*") if path.is_file()}
+    files[first].write_bytes(files[second].read_bytes())
+    with pytest.raises(StoreError, match="not what was recorded"):
+        other.shelf().table(NAME, first)
+    with (tmp_path / "brought").open("wb") as file, pytest.raises(WorkerLost):
+        home.bring(NAME, first, file)
+
+
+def test_one_of_all_claims_succeeds(machines: list[Parcels]) -> None:
+    """The first worker has the claim of a turn; the next turn has one of its own."""
+    _, worker, other = machines
+    worker.claim(NAME)
+    for of in (worker, other):
+        with pytest.raises(TakenAlready):
+            of.claim(NAME)
+    other.claim("level_7_b00.4.noisy")

@@ -1,0 +1,451 @@
+"""A cluster on this machine: a scheduler and workers as processes of their own, under mutual TLS, with a mailbox.
+
+This file is also the program of a worker whose noise and whose chunks a test chooses, and which kills or stops itself where a
+test says so.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePrivateKey, generate_private_key
+from cryptography.x509.oid import NameOID
+
+from tests.support.buckets import free_ports
+from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, write_small
+from tests.support.warm import FEW_THREADS
+
+HOUSE = Path(__file__).parents[2]
+SCHEDULER = {  # what an office sets where its scheduler starts
+    "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true",
+    "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
+    "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "false",
+    "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
+}
+
+_STARTS_WITHIN = 180.0  # seconds
+
+
+class Authority:
+    """Signs certificates for the machines of one cluster."""
+
+    def __init__(self) -> None:
+        self._key = generate_private_key(SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
+        now = datetime.now(UTC)
+        made = (
+            x509.CertificateBuilder(name, name, self._key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + timedelta(days=90))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        )
+        self._name, self.certificate = name, made.sign(self._key, hashes.SHA256())
+
+    def write(self, folder: Path, ends: timedelta = timedelta(days=60)) -> None:
+        """Write `ca.pem`, `home.pem` and `home.key` of a machine to a folder."""
+        key = generate_private_key(SECP256R1())
+        now = datetime.now(UTC)
+        made = (
+            x509.CertificateBuilder(
+                self._name,
+                x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "machine")]),
+                key.public_key(),
+                x509.random_serial_number(),
+            )
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + ends)
+            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        pem = serialization.Encoding.PEM
+        _write(folder / "ca.pem", self.certificate.public_bytes(pem))
+        _write(folder / "home.pem", made.public_bytes(pem))
+        _write(folder / "home.key", _private(key))
+
+
+@dataclass
+class Machines:
+    """A cluster.
+
+    Attributes:
+        folder: where its files are: `cluster.yaml`, certificates, key and logs.
+        file: the cluster file.
+        port: of the scheduler.
+        processes: by name: `scheduler`, `worker-0`, …
+    """
+
+    folder: Path
+    file: Path
+    port: int
+    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    @property
+    def mailbox(self) -> Path:
+        """The folder that is the mailbox, where it is one."""
+        return self.folder / "mailbox"
+
+    def start(self, name: str, command: Sequence[str], **environment: str) -> "subprocess.Popen[bytes]":
+        """Start a process of the cluster, whose log is `<name>.log`."""
+        own = {key: value for key, value in os.environ.items() if not key.startswith(("TRELLIS_", "PREFECT_", "DASK_"))}
+        own |= FEW_THREADS | {"PYTHONPATH": str(HOUSE), "TMPDIR": str(self.folder / "tmp")} | environment
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(list(command), stdout=log, stderr=log, env=own, cwd=self.folder)
+        return self.processes[name]
+
+    def start_scheduler(self, *options: str, **environment: str) -> None:
+        """Start the scheduler, as Dask's own command does it."""
+        files = [f"--tls-ca-file={self.folder / 'ca.pem'}", f"--tls-cert={self.folder / 'home.pem'}"]
+        where = [f"--tls-key={self.folder / 'home.key'}", "--protocol=tls", "--host=127.0.0.1", f"--port={self.port}"]
+        command = [program("dask"), "scheduler", *files, *where, *(options or ("--no-dashboard",))]
+        self.start("scheduler", command, **(SCHEDULER | environment))
+        self.wait_for_log("scheduler", "Scheduler at")
+
+    def start_worker(
+        self, name: str, file: Path | None = None, before: Sequence[str] = (), **environment: str
+    ) -> "subprocess.Popen[bytes]":
+        """Start a worker, as a user does, or, where the environment says what it is to do, as a test wants it.
+
+        Args:
+            name: of the process.
+            file: its cluster file, if it is another.
+            before: what comes before its command.
+            environment: of the process.
+        """
+        as_wanted = any(key.startswith("TEST_") for key in environment)
+        if as_wanted:
+            command, named = [sys.executable, "-m", __name__], {"TRELLIS_CLUSTER": str(file or self.file)}
+        else:
+            command, named = [program("trellis"), "worker", "--cluster", str(file or self.file)], {}
+        return self.start(name, [*before, *command], **(named | environment))
+
+    def wait_for_workers(self, number: int) -> None:
+        """Wait until the scheduler has so many workers."""
+        deadline = time.monotonic() + _STARTS_WITHIN
+        while (self.folder / "scheduler.log").read_text().count("Register worker") < number:
+            for name, process in self.processes.items():
+                has_ended = not name.startswith("home") and process.poll() is not None
+                assert not has_ended, (name, (self.folder / f"{name}.log").read_text())
+            assert time.monotonic() < deadline, "the workers do not come"
+            time.sleep(0.05)
+
+    def wait_for_log(self, name: str, words: str) -> None:
+        """Wait until a process has written something."""
+        deadline = time.monotonic() + _STARTS_WITHIN
+        while words not in (text := (self.folder / f"{name}.log").read_text()):
+            assert self.processes[name].poll() is None, text
+            assert time.monotonic() < deadline, text
+            time.sleep(0.05)
+
+    def log(self) -> str:
+        """Return what all processes have written."""
+        return "\n".join(path.read_text() for path in sorted(self.folder.glob("*.log")))
+
+    def end(self) -> None:
+        """Kill what is left; stopped processes too."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+        for process in self.processes.values():
+            process.wait()
+
+
+def prepare(folder: Path, authority: Authority | None = None, **keys: Any) -> Machines:
+    """Write everything that a cluster needs; nothing is started.
+
+    Args:
+        folder: is made.
+        authority: signs its certificates.
+        keys: of the cluster file, where they are other than those of a folder as mailbox.
+    """
+    for made in (folder, folder / "mailbox", folder / "tmp"):
+        made.mkdir(mode=0o700, parents=True)
+    (authority or Authority()).write(folder)
+    _write(folder / "mailbox.key", os.urandom(32), 0o400)
+    (port,) = free_ports(1)
+    content = {
+        "scheduler": f"tls://127.0.0.1:{port}",
+        "ca": "ca.pem",
+        "certificate": "home.pem",
+        "private_key": "home.key",
+        "mailbox": f"file://{folder / 'mailbox'}",
+        "key": "mailbox.key",
+        "lost_after": "20s",
+        "wait_for_worker": "60s",
+    } | keys
+    return Machines(folder, write_keys(folder / "cluster.yaml", content), port)
+
+
+def write_keys(path: Path, keys: Mapping[str, Any]) -> Path:
+    """Write a cluster file."""
+    _write(path, yaml.safe_dump({key: value for key, value in keys.items() if value is not None}).encode())
+    return path
+
+
+@contextmanager
+def cluster(
+    folder: Path, workers: int = 2, *, keys: Mapping[str, Any] | None = None, **environment: str
+) -> Iterator[Machines]:
+    """Run a cluster.
+
+    Args:
+        folder: is made.
+        workers: how many.
+        keys: of the cluster file.
+        environment: of its workers.
+    """
+    machines = prepare(folder, **(keys or {}))
+    try:
+        machines.start_scheduler()
+        for number in range(workers):
+            machines.start_worker(f"worker-{number}", **environment)
+        machines.wait_for_workers(workers)
+        yield machines
+    finally:
+        machines.end()
+        shutil.rmtree(machines.folder / "tmp", ignore_errors=True)
+
+
+def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
+    path.write_bytes(content)
+    path.chmod(mode)
+
+
+def _private(key: EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def program(name: str) -> str:
+    """Return the path of a program that is installed beside Python."""
+    found = shutil.which(name, path=str(Path(sys.executable).parent))
+    assert found, f"{name} is not installed"
+    return found
+
+
+def be_as_wanted() -> None:
+    """Be a worker that does what TEST_ variables say, before it is what a user starts.
+
+    TEST_NOISE: a mechanism, whose noise is then that of the cell (see `tests.support.making`).
+    TEST_BYTES: a file to which the size of every file is written that goes through the mailbox.
+    TEST_AT, TEST_ONCE, TEST_SIGNAL: at which event it sends itself a signal, once of all processes that name one file.
+    """
+    from flows.cluster.worker import be_worker
+
+    if "TEST_BYTES" in os.environ:
+        count_bytes(Path(os.environ["TEST_BYTES"]))
+    else:
+        draw_noise_of_the_cell(os.environ.get("TEST_NOISE", ""))
+    if "TEST_AT" in os.environ:
+        watch(os.environ["TEST_AT"], Path(os.environ["TEST_ONCE"]), os.environ["TEST_SIGNAL"])
+    be_worker()
+
+
+def count_bytes(to: Path) -> None:
+    """Write the kind and the size of every file that this process puts into a folder as mailbox, or gets from it, to a file."""
+    from storage.mailbox.folder import FolderPlace
+
+    put_new, get = FolderPlace.put_new, FolderPlace.get
+
+    def note(name: str, file: Path) -> None:
+        with to.open("a") as noted:
+            noted.write(f"{[*name.split('/'), ''][1]} {file.stat().st_size}\n")
+
+    def noted_put(self: FolderPlace, name: str, file: Path) -> None:
+        put_new(self, name, file)
+        note(name, file)
+
+    def noted_get(self: FolderPlace, name: str, file: Path) -> None:
+        get(self, name, file)
+        note(name, file)
+
+    FolderPlace.put_new, FolderPlace.get = noted_put, noted_get  # type: ignore[method-assign]
+
+
+def write_many(folder: Path) -> Path:
+    """Write a country with little to draw and many orders to do it with, and return the path of its spec."""
+    import numpy as np
+
+    import flows.cluster.cluster
+    import tasks.tree.branches
+    from flows.synthetic import write_ready
+    from tasks.synthesize.country import draw_country
+
+    tasks.tree.branches.BRANCH_CELLS, flows.cluster.cluster.BRANCHES_PER_WORKER = 20, 24
+    generator = np.random.default_rng(1)
+    country = draw_country(regions=4, provinces=8, municipalities=40, people=2000, generator=generator)
+    return write_ready(country, folder, "many", "many", epsilon=4.0)
+
+
+def draw_noise_of_the_cell(mechanism: str) -> None:
+    """Let this process draw it for a mechanism, in small chunks."""
+    import tasks.noise.task
+    import tasks.noise.truth
+    import tasks.optimize.second_pass
+    import tasks.optimize.task
+    from flows.mechanisms import MECHANISMS
+    from tasks.laws.gaussian import GAUSSIAN
+    from tasks.laws.law import Sampling
+    from tests.support.laws import drawn_by
+    from tests.support.making import NoiseOfTheCell, noted
+
+    for module in (tasks.noise.task, tasks.noise.truth, tasks.optimize.task, tasks.optimize.second_pass):
+        module.CHUNK_CELLS = CHUNK_CELLS  # type: ignore[attr-defined]
+    if mechanism:
+        tasks.noise.truth.true_counts_of = noted
+        sampling = Sampling(NoiseOfTheCell(), GAUSSIAN.samplers["opendp"].tau)
+        MECHANISMS[mechanism] = drawn_by(mechanism, {"opendp": sampling})
+
+
+EVENTS = ("claim", "slice", "draw", "put", "reply")  # of an order that measures; `send` is within `put`
+
+
+def watch(at: str, once: Path, name: str) -> None:
+    """Let this worker send itself a signal before or after an event of an order that measures.
+
+    Args:
+        at: such as `before draw`.
+        once: made by the process that does it; nothing happens where it is there.
+        name: SIGKILL, or SIGSTOP.
+    """
+    import flows.cluster.errand as errand
+    import tasks.noise.slicing as slicing
+    import tasks.noise.truth as truth
+    from storage.counts.parcels import Parcels
+    from storage.mailbox.folder import FolderPlace
+
+    def now(moment: str) -> None:
+        if moment == at:
+            try:
+                once.open("x").close()
+            except FileExistsError:
+                return
+            os.kill(os.getpid(), getattr(signal, name))
+            time.sleep(1)  # a stop is not immediate
+
+    def watched(event: str, function: Any, concerns: Any = lambda *_: True) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if not concerns(*arguments):
+                return function(*arguments, **options)
+            now(f"before {event}")
+            found = function(*arguments, **options)
+            now(f"after {event}")
+            return found
+
+        return call
+
+    Parcels.claim = watched("claim", Parcels.claim)  # type: ignore[method-assign]
+    Parcels._write = watched("put", Parcels._write, lambda _, name, *__: ".noisy" in name)  # type: ignore[method-assign]
+    FolderPlace.put_new = watched(
+        "send", FolderPlace.put_new, lambda _, name, *__: ".noisy" in name and "/shards/" in name
+    )  # type: ignore[method-assign]
+    slicing._fetch = watched("slice", slicing._fetch)
+    truth.true_counts_of = watched("draw", truth.true_counts_of)  # with the shard open
+    errand._made = watched("reply", errand._made, lambda of, _: of.order.stage == "measure_branch")
+
+
+def release_small(folder: Path, workers: str = "dask", again: str = "", mechanism: str = "inftda") -> str:
+    """Release a small country in four branches, or go on with its release; return its id. TRELLIS_HOME says where.
+
+    Args:
+        folder: where its tables are, which are made if they are not there.
+        workers: `run.workers`.
+        again: the release to go on with.
+        mechanism: whose noise is that of the cell.
+    """
+    import tasks.tree.branches
+    from flows.cluster.choice import by_workers
+    from flows.execution.driver import finish_release, make_release
+    from flows.execution.reservation import new_release
+    from flows.execution.resumption import refresh_run_keys
+    from flows.planning.plan import make_plan
+    from flows.spec.file import load_spec
+    from flows.walks.runner import report_nothing, submit_to
+    from tasks.stage import width
+
+    spec = folder / "small" / "spec.yaml"
+    if not spec.exists():
+        write_small(spec.parent)
+        spec.write_text(f"{spec.read_text()}keep_vault: true\n".replace("mechanism: inftda", f"mechanism: {mechanism}"))
+    text = spec.read_text().split("run:")[0]
+    spec.write_text(f"{text}run: {{workers: {workers}}}\n")
+    tasks.tree.branches.BRANCH_CELLS = BRANCH_CELLS
+    draw_noise_of_the_cell(mechanism)
+    if again:
+        refresh_run_keys(again)
+    with by_workers(workers), ThreadPoolExecutor(width()) as threads:
+        if again:
+            finish_release(again, submit_to(threads), report_nothing)
+            return again
+        plan = make_plan(load_spec(spec))
+        made = new_release(plan, release_id="small")
+        make_release(plan, made, submit_to(threads), report_nothing)
+        return made.id
+
+
+def watch_home() -> None:
+    """Let home do what TEST_ variables say.
+
+    TEST_WIRE: a file to which every errand is written as it travels.
+    TEST_RECOMPUTE: made once a worker was killed whose result home has gathered, and which home had not released yet.
+    """
+    import flows.cluster.cluster as home
+
+    ask, reply_of = home.Cluster._ask, home._reply_of
+
+    def noted(self: Any, address: str, gone: Any, text: str, going_on: Any) -> str:
+        with Path(os.environ["TEST_WIRE"]).open("a") as file:
+            file.write(f"{text}\n")
+        return ask(self, address, gone, text, going_on)
+
+    def killed(future: Any, patience: float) -> str:
+        reply = reply_of(future, patience)
+        try:
+            Path(os.environ["TEST_RECOMPUTE"]).open("x").close()
+        except FileExistsError:
+            return reply
+        ((address,),) = future.client.who_has([future]).values()
+        (process,) = future.client.run(os.getpid, workers=[address]).values()
+        os.kill(process, signal.SIGKILL)
+        time.sleep(2)  # Dask runs it again meanwhile, if it can
+        return reply
+
+    if "TEST_WIRE" in os.environ:
+        home.Cluster._ask = noted  # type: ignore[method-assign]
+    if "TEST_RECOMPUTE" in os.environ:
+        home._reply_of = killed
+
+
+def start_home(machines: Machines, folder: Path, *arguments: str, **environment: str) -> "subprocess.Popen[bytes]":
+    """Start `release_small` in a process of its own, with TRELLIS_HOME in a folder."""
+    command = [sys.executable, "-m", __name__, "home", str(folder), *arguments]
+    named = {"TRELLIS_HOME": str(folder / "home"), "TRELLIS_CLUSTER": str(machines.file)}
+    return machines.start(f"home-{len(machines.processes)}", command, **(named | environment))
+
+
+def run_home(machines: Machines, folder: Path, *arguments: str, **environment: str) -> int:
+    """Run it to its end, and return its exit code: 0 where the release was published."""
+    return start_home(machines, folder, *arguments, **environment).wait(300)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["home"]:
+        os.umask(0o077)
+        watch_home()
+        release_small(Path(sys.argv[2]), *sys.argv[3:])
+    else:
+        be_as_wanted()

@@ -1,0 +1,100 @@
+"""The workers of a cluster as home sees them, with a clock that the test sets."""
+
+import pytest
+
+from flows.cluster.pool import Pool
+from storage.errors import Interrupted, StoreError
+
+
+class Clock:
+    """A clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """Return a clock at 0."""
+    return Clock()
+
+
+@pytest.fixture
+def pool(clock: Clock) -> Pool:
+    """Return two workers, `a` and `b`, of which the scheduler has heard at its own time 100."""
+    pool = Pool(lost_after=10, patience=30, clock=clock)
+    pool.update({"a": 100.0, "b": 100.0}, ["a", "b"])
+    return pool
+
+
+def on() -> None:
+    """Go on."""
+
+
+def test_orders_of_a_branch_go_where_it_was(pool: Pool) -> None:
+    """A worker that is busy gets nothing; a branch and its parts go to the worker that had it, if that is idle."""
+    with pool.worker_for("b00", on) as (first, _), pool.worker_for("b01", on) as (second, _):
+        assert {first, second} == {"a", "b"}
+    for _ in range(3):
+        with pool.worker_for("b01-00", on) as (again, _):
+            assert again == second
+        with pool.worker_for("b00", on) as (again, _):
+            assert again == first
+
+
+def test_a_worker_that_is_not_listed_is_lost(pool: Pool) -> None:
+    """Once the scheduler lists it no more, who waits for it hears of it, and it is asked nothing."""
+    with pool.worker_for("b00", on) as (address, gone):
+        (other,) = {"a", "b"} - {address}
+        pool.update({other: 101.0}, [])
+        assert gone.is_set()
+        with pool.worker_for("b01", on) as (second, _):
+            assert second == other
+
+
+def test_a_silent_worker_is_lost_by_the_clock_of_home(pool: Pool, clock: Clock) -> None:
+    """Silence is counted at home, from the last change; heard of again, it is a stranger, which has to be checked."""
+    with pool.worker_for("b00", on) as (address, gone):
+        (other,) = {"a", "b"} - {address}
+        clock.now = 9.0
+        pool.update({address: 100.0, other: 105.0}, [])
+        assert not gone.is_set()
+        clock.now = 10.5
+        pool.update({address: 100.0, other: 106.0}, [])
+        assert gone.is_set()
+    assert pool.strangers({address: 100.0, other: 106.0}) == []
+    assert pool.strangers({address: 107.0, other: 106.0}) == [address]
+    pool.update({address: 107.0, other: 107.0}, [])
+    assert len(pool) == 1
+    pool.update({address: 108.0, other: 108.0}, [address])
+    assert len(pool) == 2
+
+
+def test_a_worker_whose_answer_was_lost_is_asked_nothing_more(pool: Pool) -> None:
+    """It stays away until the scheduler has heard of it again and home has checked it."""
+    pool.lose("a")
+    assert pool.strangers({"a": 100.0, "b": 100.0}) == []
+    for branch in ("b00", "b01"):
+        with pool.worker_for(branch, on) as (address, _):
+            assert address == "b"
+
+
+def test_without_workers_an_order_waits_and_then_fails(pool: Pool, clock: Clock) -> None:
+    """With nobody there it waits as long as home has patience, and then names the rule; a release that is stopped ends the wait."""
+    pool.update({}, [])
+
+    def later() -> None:
+        clock.now += 16
+
+    with pytest.raises(StoreError, match="no worker for 30 seconds"), pool.worker_for("b00", later):
+        pass
+
+    def stop() -> None:
+        raise Interrupted("stop")
+
+    with pytest.raises(Interrupted), pool.worker_for("b00", stop):
+        pass
