@@ -49,9 +49,12 @@ class Zombie:
     """Carries out the first turn of a place in a worker that stops halfway; everything else is taken at home.
 
     Attributes:
-        width: as many as at home.
+        width: as many as at home; so are memory and branches.
         worker: once it has begun.
     """
+
+    memory: None = None
+    branches: None = None
 
     def __init__(self, place: Place, *, before_turns: bool) -> None:
         self.width, self.place, self.before_turns = 2, place, before_turns

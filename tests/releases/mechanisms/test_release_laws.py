@@ -278,6 +278,7 @@ def rewrite(release: Release, level: int, change: Callable[[dict[str, IntArray]]
         shard = list_frontiers(con, release.id)[level, "trunk"]
         path = shard_path(release.id, counts_name(level, "trunk"))
         columns = change({name: column.copy() for name, column in read_shard(path, shard.sha256).items()})
+        path.unlink()
         sha256 = write_shard(path, tuple(columns), [columns])
         add_frontier(con, release.id, replace(shard, sha256=sha256))
 
