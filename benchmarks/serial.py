@@ -3,8 +3,10 @@
 The release is made by the plain driver, without Prefect, with a thread per core. Another process looks at its threads every few
 milliseconds: how much CPU they have taken since, and how many of them run or wait for a core. A thread that waits for the
 interpreter's lock, a disk or another thread does neither. CPU that is taken while at most one thread runs is serial: no number of
-cores makes a release faster than all its CPU seconds divided by the serial ones (Amdahl's limit). A thread that waits for a core counts
-as running, so other work on the machine hardly changes the share. `nation.py` prints it for its releases down to sections.
+cores makes a release faster than all its CPU seconds divided by the serial ones (Amdahl's limit). One thread takes at most as much CPU
+as time passes; what is taken beyond that between two looks was taken by several, though one is left at the second look. A thread that
+waits for a core counts as running, so other work on the machine makes the share smaller rather than larger: measure on an idle one.
+`nation.py` prints it for its releases down to sections.
 """
 
 import argparse
@@ -30,11 +32,13 @@ class Look:
 
     Attributes:
         moment: of this look, in seconds of the monotonic clock.
+        since: the last look, in seconds.
         cpu: seconds that all threads have taken since the last look.
         running: how many threads run or wait for a core now.
     """
 
     moment: float
+    since: float
     cpu: float
     running: int
 
@@ -89,26 +93,49 @@ def serial_part(looks: Iterable[Look], release: Ran, stages: list[Ran]) -> Seria
         if len(running) < 2:
             alone += look.cpu
         if look.running < 2:
-            of_stages[running[0] if running else BETWEEN] += look.cpu
+            of_stages[running[0] if running else BETWEEN] += min(look.cpu, look.since)
     most_first = dict(sorted(of_stages.items(), key=lambda item: -item[1]))
     return SerialPart(release.ended - release.began, cpu, sum(of_stages.values()), alone, most_first)
 
 
 def looks_at(release: subprocess.Popen) -> Iterator[Look]:
     """Yield looks at the threads of a process until it has ended."""
-    folder, before = Path(f"/proc/{release.pid}/task"), dict[str, int]()
-    while release.poll() is None:
-        taken, running = dict[str, int](), 0
-        for thread in folder.iterdir():
+    clock = (
+        ~release.pid << 3
+    ) | 2  # the kernel's number of the clock that counts the CPU seconds of all threads of a process
+    states = dict[str, int]()
+    try:
+        taken, moment = 0.0, time.monotonic()
+        while release.poll() is None:
+            time.sleep(LOOK_EVERY)
             try:
-                taken[thread.name] = int((thread / "schedstat").read_text().split()[0])
-                running += (thread / "stat").read_text().rpartition(") ")[2].startswith("R")
+                running, cpu, now = _running(release.pid, states), time.clock_gettime(clock), time.monotonic()
             except OSError:
-                continue  # it has just ended
-        since = sum(nanoseconds - before.get(thread, 0) for thread, nanoseconds in taken.items())
-        yield Look(time.monotonic(), since / 1e9, running)
-        before = taken
-        time.sleep(LOOK_EVERY)
+                return  # it has just ended
+            yield Look(now, now - moment, cpu - taken, running)
+            taken, moment = cpu, now
+    finally:
+        for state in states.values():
+            os.close(state)
+
+
+def _running(process: int, states: dict[str, int]) -> int:
+    """Return how many threads of a process run or wait for a core.
+
+    Args:
+        process: its number.
+        states: per thread, its open file of the kernel's that tells; it is opened once, so that looking takes little time.
+    """
+    running = 0
+    for thread in Path(f"/proc/{process}/task").iterdir():
+        try:
+            if thread.name not in states:
+                states[thread.name] = os.open(thread / "stat", os.O_RDONLY)
+            running += os.pread(states[thread.name], 256, 0).rpartition(b") ")[2].startswith(b"R")
+        except OSError:  # it has just ended
+            if thread.name in states:
+                os.close(states.pop(thread.name))
+    return running
 
 
 def measure(spec: Path, cores: int) -> SerialPart:

@@ -171,7 +171,7 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
         return outcomes
     outcomes += _validate(release, submit)
     outcomes.append(result_of(release.id, submit(publish, release.id)))
-    is_new = close_the_books(release)
+    is_new = close_the_books(release, is_stored=outcomes[-1].value)
     remove_what_is_not_kept(release)
     if is_new:
         tell(release.id, release.dataset, "published", f"Folder: {release.folder}")
@@ -219,9 +219,10 @@ def seconds_per_stage(outcomes: Sequence[Outcome]) -> dict[str, float]:
 
 def _validate(release: Release, submit: Submit) -> list[Outcome]:
     """Run every check, record the results, and stop if one failed."""
-    futures = [submit(validate_level, release.id, terms.level) for terms in release.parts]
+    from_below = reversed(release.parts)  # the largest begin while others can run beside them
+    futures = [submit(validate_level, release.id, terms.level) for terms in from_below]
     outcomes, failures, checks = list[Outcome](), list[ChecksFailed](), list[CheckRow]()
-    for future in futures:
+    for future in reversed(futures):
         try:
             outcomes.append(result_of(release.id, future))
             checks += outcomes[-1].value

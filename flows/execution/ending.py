@@ -9,7 +9,7 @@ from pathlib import Path
 from flows.cluster.choice import sweep_mailbox
 from flows.execution.crashes import note_crashes
 from flows.planning.budget import abandon
-from storage.counts.published import forget_levels, partial_folder, store_levels, store_tables
+from storage.counts.published import forget_levels, partial_folder, store_levels, store_table
 from storage.counts.shards import codebook_path, frontier_path, noisy_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path
 from storage.database.connections import store, transaction
@@ -21,7 +21,6 @@ from storage.machine.locks import held, holder_of, sweep_locks
 from storage.mailbox.keys import forget_key, list_keys
 from storage.record import Record, load_record
 from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, state_of
-from tasks.capacity import cores
 
 _ENDED = {"published", "refused", "abandoned"}
 
@@ -57,12 +56,15 @@ class Cleaning:
     runs: int | None = None
 
 
-def close_the_books(release: Release) -> bool:
+def close_the_books(release: Release, *, is_stored: bool) -> bool:
     """Record in one transaction that a release is published: its levels, its charges, its state, and what is kept of it.
 
-    The rows of its levels are stored before, side by side. A run that is killed in between leaves tables that no list names; the next one
-    replaces them.
+    The rows of its levels are stored before. A run that is killed in between leaves tables that no list names; the next one replaces
+    them.
 
+    Args:
+        release: the release, whose folder is complete.
+        is_stored: whether this run has stored the rows already, while it published them.
     Returns:
         Whether it was not recorded before.
     """
@@ -72,7 +74,8 @@ def close_the_books(release: Release) -> bool:
         is_new, charges = record.release.state != "published", record.charges
         sealed = [level for level, charge in charges.items() if charge.state == "sealed"]
         folder, levels = Path(release.folder), len(release.levels)
-        store_tables(con, release.id, folder, levels, cores())
+        for level in () if is_stored else range(levels):
+            store_table(con, release.id, folder, level)
         with transaction(con):
             store_levels(con, release.id, folder, levels)
             for level in sealed:

@@ -1,8 +1,7 @@
 """Published levels in the store, for SQL: a schema per release, with a table or a view per level."""
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -24,38 +23,42 @@ def partial_folder(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.partial")
 
 
-def store_tables(con: Connection, release_id: str, folder: Path, levels: int, threads: int) -> None:
-    """Store the rows of a published folder side by side, in the schema named after the release; `store_levels` makes them known.
+def store_table(con: Connection, release_id: str, folder: Path, level: int) -> None:
+    """Store the rows of a level of a folder in the schema named after the release; `store_levels` makes the tables known.
 
     A small level is the table `level_0`, `level_1`, …. Of a large one, `level_7_numbers` has its counts by the numbers of areas, as its shards hold
-    them, the published intervals and marks. Each is committed by itself, and takes the place of one that a killed run has left.
+    them, the published intervals and marks. It is committed by itself, and takes the place of a table that a killed run has left.
 
     Args:
         con: the store, outside of a transaction.
         release_id: the release.
-        folder: its published folder, complete.
-        levels: how many it has.
-        threads: how many tables are written at once.
+        folder: its published folder, or what is to become it; the table of the level is complete.
+        level: the tree level.
     Raises:
         StoreError: a shard of a large level is missing or not what was recorded.
     """
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(release_id)}")
+    files = files_there(folder, level)
+    if _is_large(level, files):
+        _store_numbers(con, release_id, level, files)
+        return
+    with _one_thread(con):
+        _drop(con, release_id, f"level_{level}")
+        con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {_rows_of(files)}")
 
-    def store_table(level: int) -> None:
-        files = files_there(folder, level)
-        with closing(con.cursor()) as own:
-            if _is_large(level, files):
-                _store_numbers(own, release_id, level, files)
-            else:
-                _drop(own, release_id, f"level_{level}")
-                own.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {_rows_of(files)}")
 
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(store_table, reversed(range(levels))))  # the largest first
+@contextmanager
+def _one_thread(con: Connection) -> Iterator[None]:
+    """Let DuckDB work in the thread that asks: several leave row groups half full, which a checkpoint writes again, in one thread."""
+    con.execute("SET threads = 1")
+    try:
+        yield
+    finally:
+        con.execute("RESET threads")
 
 
 def store_levels(con: Connection, release_id: str, folder: Path, levels: int) -> None:
-    """Make the tables of a published folder known, which `store_tables` has stored, as `level_0`, `level_1`, …
+    """Make the tables of a published folder known, which `store_table` has stored, as `level_0`, `level_1`, …
 
     A large level is a view that joins the numbers of its areas with their codes. Views with readable names lie beside the levels;
     `published` lists these. Tables of views are `view_<name>`.

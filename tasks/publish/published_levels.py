@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from tasks.capacity import side_by_side
 from tasks.format.manifest import Promise, Signal
 from tasks.format.rows import Rows, SlicedRows, in_order
 from tasks.laws.named import noise_of
-from tasks.publish.rows_on_disk import RowsOnDisk, fit_on_disk
+from tasks.publish.rows_on_disk import RowsOnDisk, fit_on_disk, sorted_run
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
 from tasks.tree.job import Job
@@ -44,6 +45,8 @@ from tasks.uncertainty.repeated import for_every_level, own_levels
 from tasks.uncertainty.selection import tails_of
 from tasks.uncertainty.shares import EXACT, SeenCounts, Shares, shares_of_sums
 from tasks.uncertainty.signals import signal_tail, signals
+
+T = TypeVar("T")
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -130,18 +133,14 @@ class _Nodes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Read:
-    """What was read of a level of a branch.
+    """What was read of a level of a branch, besides its rows.
 
     Attributes:
-        rows: its rows.
-        of_rows: their noisy counts, shape (rows,), records.
         nodes: its kept nodes.
         seen: its noisy counts; None where the level is exact.
         moves: how far the repair has moved them.
     """
 
-    rows: Rows
-    of_rows: IntArray
     nodes: _Nodes
     seen: SeenCounts | None
     moves: Moves
@@ -236,8 +235,9 @@ class ReleasedLevels:
     def _on_disk(self, level: int, disk: Path) -> RowsOnDisk:
         """Return the rows of a large level that is measured, and keep how many of them stand out."""
         found, terms = RowsOnDisk(disk, self._tree.sizes(level)), self._release.levels[level]
-        for rows, noisy in self._measured(level):
-            found.add(rows, noisy)
+        sizes = self._tree.sizes(level)
+        for run in self._measured(level, lambda rows, noisy: sorted_run(rows, noisy, sizes)):
+            found.add(run)
         if len(found) != self.record.rows_of(level):
             raise self._other_rows(level)
         margin: int | None = 0
@@ -258,7 +258,7 @@ class ReleasedLevels:
 
     def _in_memory(self, level: int) -> Rows:
         """Return the rows of a level, and keep what is known of them."""
-        parts = self._measured(level) if self._margins else self._leaves(level)
+        parts = self._measured(level, lambda *rows: rows) if self._margins else self._leaves(level)
         size = self.record.rows_of(level)
         areas = tuple(np.empty(size, dtype=np.int32) for _ in self._tree.axes)
         ends = tuple(np.empty(size, dtype=np.int64) for _ in interval_columns(simultaneous=self._terms.simultaneous))
@@ -374,8 +374,8 @@ class ReleasedLevels:
             return None
         return "cells" if self._release.levels[-1].threshold else "rows"
 
-    def _measured(self, level: int) -> Iterator[tuple[Rows, IntArray]]:
-        """Yield the rows of a measured level with their noisy counts, branch by branch, and keep its nodes for the next level."""
+    def _measured(self, level: int, make: Callable[[Rows, IntArray], T]) -> Iterator[T]:
+        """Yield what is made of the rows of a measured level and their noisy counts, branch by branch; keep its nodes for the next level."""
         self._give(level, [_NOTHING] * len(self._tree.axes), _NOTHING)
         above, self._above = self._above, {}
         noise = noise_of(self._release.levels[level])
@@ -383,14 +383,18 @@ class ReleasedLevels:
         moves = Moves(self._reach(level))
         shards = [shard for (of, _), shard in self.record.frontiers.items() if of == level]
         threads = 1 if self.sink else self.threads  # the sink receives cells in their order
-        for shard, read in zip(
-            shards, side_by_side(lambda shard: self._read(shard, above), shards, threads), strict=True
-        ):
+
+        def read_one(shard: FrontierShard) -> tuple[_Read, T]:
+            rows, noisy, read = self._read(shard, above)
+            return read, make(rows, noisy)
+
+        ahead = side_by_side(read_one, shards, threads, waiting=1)
+        for shard, (read, made) in zip(shards, ahead, strict=True):
             self._above[shard.branch] = read.nodes
             moves.add_all(read.moves)
             if seen and read.seen:
                 seen.add_all(read.seen)
-            yield read.rows, read.of_rows
+            yield made
         self.bias[level] = moves.bias
         self._moves.append(moves)
         shares = seen.shares() if seen else EXACT if self.record.rows_of(level) else None
@@ -398,8 +402,8 @@ class ReleasedLevels:
         is_by_prior = shares is not None and (level, TRUNK) in self.record.priors
         self._shares[level] = replace(shares, noise=None) if shares and is_by_prior else shares
 
-    def _read(self, shard: FrontierShard, above: Mapping[str, _Nodes]) -> _Read:
-        """Return what is needed of a level of a branch, by the counts that its first pass has left."""
+    def _read(self, shard: FrontierShard, above: Mapping[str, _Nodes]) -> tuple[Rows, IntArray, _Read]:
+        """Return the rows of a level of a branch, their noisy counts, and what else is needed, by the counts that its first pass has left."""
         level, branch = shard.level, shard.branch
         noise = noise_of(self._release.levels[level])
         seen, moves = SeenCounts(noise) if noise else None, Moves(self._reach(level))
@@ -416,7 +420,7 @@ class ReleasedLevels:
         for margin, of_kind in zip(margins, parents.caps, strict=True):
             bounds += self._rounded(level, *intervals(noisy[rows], margin.own, of_kind[rows], counts))
         areas = tuple(column[rows] for column in kept.areas)
-        return _Read(Rows(areas, counts, tuple(bounds)), noisy[rows], nodes, seen, moves)
+        return Rows(areas, counts, tuple(bounds)), noisy[rows], _Read(nodes, seen, moves)
 
     def _reach(self, level: int) -> int:
         """Return what no noise of a level exceeds, while none of any other level does, with the confidence of bounds."""

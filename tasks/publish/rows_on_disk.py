@@ -21,6 +21,27 @@ def fit_on_disk(sizes: Sequence[int]) -> bool:
     return math.prod(sizes) <= _LARGEST_KEY
 
 
+def sorted_run(rows: Rows, noisy: IntArray, sizes: Sequence[int]) -> IntArray:
+    """Return rows with their noisy counts, records, as they are kept: a key, counts and bounds, sorted by the key.
+
+    Args:
+        rows: no two of them have the same areas.
+        noisy: shape (rows,).
+        sizes: per axis, how many areas there are; they fit (`fit_on_disk`).
+    Returns:
+        int64, shape (columns, rows).
+    Raises:
+        ValueError: they do not fit.
+    """
+    keys = packed(rows.areas, sizes)
+    if keys is None:
+        raise ValueError(f"The areas of axes of {sizes} areas do not fit in one key.")
+    order = np.argsort(keys)
+    return np.stack([column.take(order) for column in (keys, rows.counts, noisy, *rows.bounds)]).astype(
+        np.int64, copy=False
+    )
+
+
 class RowsOnDisk:
     """The rows of a level, which are added in runs, and read in slices in the order of their codes.
 
@@ -43,18 +64,14 @@ class RowsOnDisk:
     def __len__(self) -> int:
         return self._rows
 
-    def add(self, rows: Rows, noisy: IntArray) -> None:
-        """Add rows with their noisy counts, records; no two rows have the same areas."""
-        keys = packed(rows.areas, self._sizes)
-        if keys is None or not len(keys):
-            return
-        order = np.argsort(keys)
-        columns = [keys, rows.counts, noisy, *rows.bounds]
-        self._runs.append((self._file.tell() // 8, len(keys)))
-        for column in columns:
-            self._file.write(np.ascontiguousarray(column[order], dtype=np.int64).data)
-        self._file.flush()
-        self._columns, self._rows = len(columns), self._rows + len(keys)
+    def add(self, run: IntArray) -> None:
+        """Add rows that are sorted, from `sorted_run`."""
+        columns, rows = run.shape
+        if rows:
+            self._runs.append((self._file.tell() // 8, rows))
+            self._file.write(run.data)
+            self._file.flush()
+            self._columns, self._rows = columns, self._rows + rows
 
     def count_above(self, margin: int) -> int:
         """Return how many rows have a noisy count above a margin, records."""

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from storage.counts import tables
 from storage.counts.columns import SIGNAL, flat_features, interval_columns
-from storage.counts.published import partial_folder
+from storage.counts.published import partial_folder, store_table
 from storage.database.connections import store
 from storage.errors import StoreError, disk_fault
 from storage.ledger.events import Head, head
@@ -72,9 +72,11 @@ _BYTES_OF_PART = 256 * tables.PART_ROWS  # while it is written: its columns, the
 
 
 @stage("publish")
-def publish(release_id: str) -> None:
+def publish(release_id: str) -> bool:
     """Write the published folder of a validated release, unless the complete folder exists already.
 
+    Returns:
+        Whether the rows of its levels are in the store too, as `store_table` leaves them.
     Raises:
         StoreError: another folder is in its place, or the disk is full or cannot be written.
     """
@@ -86,7 +88,7 @@ def publish(release_id: str) -> None:
     if folder.exists():
         if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
             raise StoreError(f"{folder} already exists and is not this release.", field="output", hint="Move it away.")
-        return
+        return False
     with _beside(folder) as beside:
         csv = csv_kind(release.terms.csv, levels[-1].nonzero)
         cells = sum(seal.cells for seal in record.seals.values())
@@ -105,9 +107,14 @@ def publish(release_id: str) -> None:
             ),
             formulas_in(tree),
         )
-        with ThreadPoolExecutor(2) as threads:
+        with ThreadPoolExecutor(2) as threads, ThreadPoolExecutor(1) as storing:
+            stored = list[Future[None]]()
+
+            def begin_storing(level: int) -> None:
+                stored.append(storing.submit(_store_rows, release.id, beside, level))
+
             drawing = threads.submit(import_matplotlib)
-            written = _write_counts(beside, record, collector, csv=csv, noisy=noisy)
+            written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
             entries = [
                 _entry(level, of_level, release.terms.intervals.confidence)
                 for level, of_level in zip(levels, written.known, strict=True)
@@ -122,11 +129,20 @@ def publish(release_id: str) -> None:
             (beside / REPORT).write_text(page, encoding="utf-8")
             (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")
             in_csv.result()
+            for of_level in stored:
+                of_level.result()
         _write_metadata(beside, manifest)
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
         (beside / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
         _make_durable_and_readable(beside)
+    return True
+
+
+def _store_rows(release_id: str, folder: Path, level: int) -> None:
+    """Store the rows of a level of a release, whose table is complete."""
+    with store() as con:
+        store_table(con, release_id, folder, level)
 
 
 @contextmanager
@@ -180,11 +196,15 @@ def _write_counts(
     folder: Path,
     record: Record,
     collector: Collector,
+    tell: Callable[[int], None],
     *,
     csv: CsvKind,
     noisy: bool,
 ) -> _Written:
-    """Write the tables of all levels and views. While one level is written, read the next, and collect facts for the report."""
+    """Write the tables of all levels and views, and tell which level is complete.
+
+    While one level is written, read the next, and collect facts for the report.
+    """
     (folder / tables.COUNTS).mkdir()
     release = record.release
     job, terms = job_of(record), release.terms
@@ -213,6 +233,7 @@ def _write_counts(
             table = LevelTables(tree, level, flat, bounds)
             looking = beside.submit(collector.take, rows, levels.shares(level))
             write_level(folder, level, rows, table, tree.axes[0].name, threads)
+            tell(level)
             if csv == "every_level":
                 write_csv(folder / tables.level_csv(level), table.of(rows, tables.PART_ROWS), names)
             looking.result()

@@ -46,3 +46,19 @@ def test_a_release_in_memory_measures_every_level(imported: Any) -> None:
         assert [frontier.level for frontier in done.frontiers] == list(range(tree.depth + 1))
         assert {int(frontier.counts.sum()) for frontier in done.frontiers} == {int(people.sum())}
         assert done.cells > 0
+
+
+def test_serial_is_what_one_thread_takes_alone(imported: Any) -> None:
+    """CPU counts as serial where at most one thread runs, up to the time that has passed, and by the stage that ran."""
+    serial = imported("serial")
+    looks = [
+        serial.Look(0.5, 0.5, 0.4, 1),  # before the release
+        serial.Look(1.5, 0.5, 0.5, 1),
+        serial.Look(2.0, 0.5, 0.9, 2),
+        serial.Look(2.5, 0.5, 0.8, 1),  # two threads took 0.8 in 0.5 seconds
+        serial.Look(3.5, 0.5, 0.1, 0),
+    ]
+    found = serial.serial_part(looks, serial.Ran("release", 1.0, 4.0), [serial.Ran("grow", 1.2, 3.0)])
+    assert (found.wall, found.cpu, found.serial) == pytest.approx((3.0, 2.3, 1.1))
+    assert found.of_stages == pytest.approx({"grow": 1.0, serial.BETWEEN: 0.1})
+    assert found.limit == pytest.approx(2.3 / 1.1)

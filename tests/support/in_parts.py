@@ -37,7 +37,7 @@ def both(
     """
     close = driver.close_the_books
 
-    def publish_again(release: Release) -> Any:
+    def publish_again(release: Release, **keys: bool) -> Any:
         folder = Path(release.folder)
         folder.rename(folder.with_name("in-parts"))
         with pytest.MonkeyPatch.context() as patch:
@@ -45,7 +45,7 @@ def both(
             publish.fn(release.id)
         folder.rename(aside)
         folder.with_name("in-parts").rename(folder)
-        return close(release)
+        return close(release, **keys)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tables, "PART_ROWS", part_rows)

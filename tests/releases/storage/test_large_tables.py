@@ -26,9 +26,9 @@ from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
-from storage.counts.published import forget_levels, published_total, store_levels, store_tables
+from storage.counts.published import forget_levels, published_total, store_levels, store_table
 from storage.counts.shards import check_shard, read_row_groups, read_shard, write_shard
-from storage.database.connections import store, transaction
+from storage.database.connections import Connection, store, transaction
 from storage.errors import StoreError
 from storage.machine.files import sha256_of_all
 from storage.releases.register import find_release, set_terms
@@ -395,12 +395,18 @@ def test_csv_in_parts_is_csv(tmp_path, monkeypatch, rows):
         assert csv_failures(parts, [finest]) == ["counts.csv differs from the table of the finest level."]
 
 
+def store_all(con: Connection, home: Path) -> None:
+    """Store the rows of all levels of a release, the finest first."""
+    for level in reversed(range(DEPTH + 1)):
+        store_table(con, home.name, home, level)
+
+
 def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeypatch):
     """A level that is kept by its areas' numbers reads like the published table: columns, types, rows, order."""
     monkeypatch.setattr("storage.counts.published.TABLE_ROWS", 0)
     with store() as con:
         for _ in range(2):  # over the tables that the release has left, and once more
-            store_tables(con, home.name, home, DEPTH + 1, 2)
+            store_all(con, home)
             with transaction(con):
                 store_levels(con, home.name, home, DEPTH + 1)
         kinds = dict(
@@ -418,7 +424,7 @@ def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeyp
             assert_frame_equal(con.sql(f'FROM "{home.name}".{view}').pl(), table_of(home, level))
         assert published_total(con, home.name) == PEOPLE
         monkeypatch.setattr("storage.counts.published.TABLE_ROWS", 10**6)
-        store_tables(con, home.name, home, DEPTH + 1, 2)  # tables again, over the views
+        store_all(con, home)  # tables again, over the views
         store_levels(con, home.name, home, DEPTH + 1)
         assert_frame_equal(con.sql(f'FROM "{home.name}".level_{DEPTH}').pl(), table_of(home, DEPTH))
 
@@ -426,7 +432,7 @@ def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeyp
 def test_tables_of_a_release_that_was_not_recorded_are_known_to_nobody(home):
     """Tables that a killed run has stored are in no list and give no total, and they go where the release is abandoned."""
     with store() as con:
-        store_tables(con, "killed", home, 1, 1)
+        store_table(con, "killed", home, 0)
         assert con.sql('FROM "killed".level_0').fetchall() == [(PEOPLE, PEOPLE, PEOPLE, True)]
         assert published_total(con, "killed") is None
         forget_levels(con, "killed")
@@ -438,7 +444,7 @@ def test_an_altered_shard_is_not_stored(home, monkeypatch):
     monkeypatch.setattr("storage.counts.published.TABLE_ROWS", 0)
     monkeypatch.setattr("storage.counts.published.check_shard", lambda path, sha256: check_shard(path, sha256[::-1]))
     with store() as con, pytest.raises(StoreError, match="is not what was sealed"):
-        store_tables(con, home.name, home, DEPTH + 1, 2)
+        store_all(con, home)
 
 
 def test_more_nodes_than_were_recorded_are_not_published(home):

@@ -1,0 +1,76 @@
+"""Work that is shared out among threads keeps its order and its bounds, and leaves the interpreter as it was."""
+
+import sys
+from threading import Barrier, Lock
+
+import pytest
+
+from tasks.capacity import quick_turns, side_by_side
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_few_items_are_begun_before_results_are_taken(threads: int, waiting: int) -> None:
+    """Results come in the order of items; as many are begun beyond those taken as there are threads, and a result that waits."""
+    begun, most, lock = 0, 0, Lock()
+
+    def work(item: int) -> int:
+        nonlocal begun
+        with lock:
+            begun += 1
+        return -item
+
+    taken = list[int]()
+    for result in side_by_side(work, range(20), threads, waiting):
+        with lock:
+            most = max(most, begun - len(taken))
+        taken.append(result)
+    assert taken == [-item for item in range(20)]
+    assert most <= threads + waiting + 1  # the one that was just taken
+
+
+def test_threads_work_at_the_same_time() -> None:
+    """Two items that wait for each other are both begun."""
+    both = Barrier(2, timeout=10)
+    assert sorted(side_by_side(lambda _: both.wait(), range(2), 2)) == [0, 1]
+
+
+def test_turns_are_quick_until_the_last_release_ends() -> None:
+    """Releases of one process that overlap leave the interpreter as the first one has found it."""
+    usual = sys.getswitchinterval()
+    first, second = quick_turns(), quick_turns()
+    first.__enter__()
+    second.__enter__()
+    assert sys.getswitchinterval() < usual
+    first.__exit__(None, None, None)
+    assert sys.getswitchinterval() < usual
+    second.__exit__(None, None, None)
+    assert sys.getswitchinterval() == usual
+
+
+def test_a_shorter_turn_stays() -> None:
+    """Whoever has asked for shorter turns keeps them."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(0.0001)
+    try:
+        shorter = sys.getswitchinterval()
+        with quick_turns():
+            assert sys.getswitchinterval() == shorter
+        assert sys.getswitchinterval() == shorter
+    finally:
+        sys.setswitchinterval(usual)
+
+
+def test_a_failure_is_raised_and_the_rest_is_not_begun() -> None:
+    """What an item raises reaches who takes the results."""
+    done = list[int]()
+
+    def work(item: int) -> int:
+        if item == 1:
+            raise ValueError(item)
+        done.append(item)
+        return item
+
+    with pytest.raises(ValueError, match="1"):
+        list(side_by_side(work, range(100), 1))
+    assert len(done) < 10
