@@ -16,7 +16,9 @@ from storage.releases.terms import RunTerms
 R = TypeVar("R")
 T = TypeVar("T")
 
-ROWS_OF_A_THREAD = 2**16  # that are worth one
+ROWS_OF_A_SLICE = 2**16  # that are worth a slice
+
+_SLICES = 4  # that a thread works on, one after the other
 
 _QUICK_TURN = 0.0005  # seconds
 _TURNS = Lock()
@@ -35,17 +37,19 @@ def cores() -> int:
 
 
 def in_slices(rows: int, work: Callable[[slice], T]) -> list[T]:
-    """Return what some work gives for consecutive slices of rows, in their order; each slice has a thread where there are many rows.
+    """Return what some work gives for consecutive slices of rows, in their order, worked out by a thread per core where there are many rows.
+
+    There are several slices for each thread, so that all of them end at about the same time.
 
     Args:
         rows: how many there are.
         work: what it gives does not depend on how the rows are cut, once it is put together again.
     """
-    count = max(1, min(cores(), rows // ROWS_OF_A_THREAD))
+    count = max(1, min(_SLICES * cores(), rows // ROWS_OF_A_SLICE))
     slices = [slice(first, end) for first, end in pairwise(rows * number // count for number in range(count + 1))]
     if count == 1:
         return [work(slices[0])]
-    with ThreadPoolExecutor(count) as threads:
+    with ThreadPoolExecutor(min(count, cores())) as threads:
         return list(threads.map(work, slices))
 
 

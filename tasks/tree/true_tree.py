@@ -51,7 +51,8 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
         return
     order = _tree_order(tree, leaf_areas)
     leaf_areas = [_taken(areas, order) for areas in leaf_areas]
-    before = np.concatenate(([0], np.cumsum(true_counts.take(order))))
+    before = np.zeros(len(order) + 1, dtype=np.int64)
+    np.cumsum(_taken(true_counts, order), out=before[1:])
     begins = np.zeros(len(order), dtype=bool)
     begins[0] = True
     ends = np.append(np.flatnonzero(begins), len(order))
@@ -164,7 +165,9 @@ def _keys(tree: Tree, leaf_areas: Sequence[IntArray]) -> list[IntArray]:
 
 def _taken(values: IntArray, order: IntArray) -> IntArray:
     """Return values in another order."""
-    return np.concatenate(in_slices(len(order), lambda rows: values.take(order[rows])))
+    taken = np.empty(len(order), dtype=values.dtype)
+    in_slices(len(order), lambda rows: np.take(values, order[rows], out=taken[rows], mode="clip"))  # "raise" copies
+    return taken
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -77,7 +77,7 @@ def test_true_levels_do_not_depend_on_how_many_threads_grow_them(universes, data
     universe = data.draw(universes)
     records = draw_records(data, universe)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capacity, "ROWS_OF_A_THREAD", 1)
+        patch.setattr(capacity, "ROWS_OF_A_SLICE", 1)
         patch.setattr(capacity, "cores", lambda: 3)
         patch.setattr(true_tree, "SAMPLED", 1)
         check_levels(universe, records)
