@@ -275,7 +275,7 @@ def test_a_failed_revision_gives_way_for_good(world: World) -> None:
 def test_what_is_out_keeps_its_place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A revision whose folder is out and whose books are open yet is superseded by nobody, is not abandoned, and can be finished."""
 
-    def stop(_: Release) -> None:
+    def stop(_: Release, **_keys: bool) -> None:
         raise StoreError("The disk is full.")
 
     with monkeypatch.context() as patch:
