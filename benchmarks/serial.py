@@ -102,7 +102,7 @@ def looks_at(release: subprocess.Popen) -> Iterator[Look]:
     """Yield looks at the threads of a process until it has ended."""
     clock = (
         ~release.pid << 3
-    ) | 2  # the kernel's number of the clock that counts the CPU seconds of all threads of a process
+    ) | 2  # which counts the CPU seconds of all threads of that process, as the kernel numbers clocks
     states = dict[str, int]()
     try:
         taken, moment = 0.0, time.monotonic()

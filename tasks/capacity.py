@@ -22,10 +22,8 @@ _SLICES = 4  # that a thread works on, one after the other
 
 _QUICK_TURN = 0.0005  # seconds
 _TURNS = Lock()
-_in_quick_turns, _usual_turn = (
-    0,
-    sys.getswitchinterval(),
-)  # how many releases are in them, and what was before the first
+_in_quick_turns = 0  # releases
+_usual_turn = sys.getswitchinterval()  # seconds, before the first of them
 
 _MEMORY_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # bytes, or `max`
 _PART_OF_MEMORY = 4  # a release takes a quarter, unless its spec says otherwise

@@ -2,7 +2,7 @@
 
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,10 +24,12 @@ from storage.machine.home import subfolder
 from storage.machine.locks import check_going_on, held
 from storage.mailbox.cluster_file import ClusterFile, read_cluster_file
 from storage.mailbox.keys import unwrapped_key, wrapped_key
+from storage.mailbox.places import drawer_of_home
 from storage.record import Record, Shard
 from storage.releases.register import state_of
 from storage.releases.seals import TRUNK, FrontierShard, Seal
 from tasks.noise.slicing import slice_vault
+from tasks.noise.task import measure_branch
 from tasks.order import Order
 from tasks.stage import Outcome, running_elsewhere
 
@@ -69,7 +71,7 @@ def sweep_mailbox() -> None:
     Raises:
         TrellisError: the mailbox cannot be used.
     """
-    place = read_cluster_file().place()
+    place = drawer_of_home(read_cluster_file().place())
     for release_id in sorted({name.partition("/")[0] for name in place.list()}):
         with store() as con:
             is_known = state_of(con, release_id) is not None
@@ -121,11 +123,12 @@ class Cluster:
         self.width = len(listed)
         self.memory = int(connection.file.memory_per_worker)
         self.branches = BRANCHES_PER_WORKER * self.width
-        self._connection = connection
+        self._connection, self._place = connection, drawer_of_home(connection.place)
         self._pool = Pool(connection.file.lost_after, connection.file.wait_for_worker)
         self._pool.update(listed, list(listed))
         self._errands: dict[str, _Errands | TrellisError] = {}
         self._lock, self._ended = Lock(), Event()
+        self._lock_of_door, self._at_the_door, self._admitted = Lock(), set[str](), list[str]()
         self._fault: TrellisError | None = None
         self._watch = Thread(target=self._look, daemon=True)
         self._watch.start()
@@ -146,11 +149,11 @@ class Cluster:
         with self._pool.worker_for(order.branch, going_on) as (address, gone):
             errands = self._ready(order)
             self._put_parents(errands, order.record)
-            text = Errand(order, errands.run, errands.key, errands.codebooks).to_json()
+            text = Errand(order, self._place.name, errands.run, errands.key, errands.codebooks).to_json()
             reply = self._ask(address, gone, text, going_on)
             outcome = self._read(order, reply, going_on)
+            _check_ordered(order, outcome.value)
             for shard in outcome.value:
-                _check_ordered(order, shard)
                 self._bring(errands, shard)
         return outcome
 
@@ -162,30 +165,47 @@ class Cluster:
             if not isinstance(errands, _Errands):
                 continue
             with suppress(TrellisError):
-                self._connection.place.delete(mark_of(release_id, errands.run))
+                self._place.delete(mark_of(release_id, errands.run))
             with suppress(HeldElsewhere, TrellisError), held(release_id):
-                self._connection.place.clear(release_id)
+                self._place.clear(release_id)
             errands.folder.cleanup()
             tell = partial(self._connection.client.run, forget_run, errands.run, on_error="ignore")
             within(_TELL_WITHIN, tell, quietly=True)
 
     def _look(self) -> None:
-        """Learn again and again who is there, and check who is new."""
+        """Learn again and again who is there, and let those in who are new."""
         every = min(_LOOK_EVERY, self._connection.file.lost_after / 4)
         while not self._ended.wait(every):
             try:
                 self._connection.check_alive()
                 listed = self._connection.listed()
-                strangers = self._pool.strangers(listed)
             except TrellisError as fault:
                 self._fault = fault  # the scheduler is gone: every order ends
                 return
-            checked = []
-            for address in strangers:
-                with suppress(TrellisError):  # it is not asked; the others go on
-                    self._connection.check([address])
-                    checked.append(address)
-            self._pool.update(listed, checked)
+            with self._lock_of_door:
+                admitted, self._admitted = [address for address in self._admitted if address in listed], []
+            self._pool.update(listed, admitted)
+            for address in self._pool.strangers(listed):
+                with self._lock_of_door:
+                    is_new = address not in self._at_the_door
+                    self._at_the_door.add(address)
+                if is_new:  # one that does not answer keeps nobody else waiting
+                    Thread(target=self._let_in, args=[address], daemon=True).start()
+
+    def _let_in(self, address: str) -> None:
+        """Check a worker that is new; one that is refused, or does not answer, is asked nothing."""
+        try:
+            self._connection.check([address])
+        except Exception as fault:  # noqa: BLE001 (whatever it is, the others go on)
+            if not self._ended.is_set():
+                reason = str(fault) if isinstance(fault, TrellisError) else type(fault).__name__
+                print(f"Warning: the worker {address} is not asked: {reason}", file=sys.stderr)  # noqa: T201 (the caller's terminal)
+            admitted = []
+        else:
+            admitted = [address]
+        with self._lock_of_door:
+            self._admitted += admitted
+            self._at_the_door.discard(address)
 
     def _ready(self, order: Order) -> _Errands:
         """Make the mailbox ready for a release, once its trunk is cut: what lay there is deleted, and slices are put there."""
@@ -201,7 +221,7 @@ class Cluster:
         return found
 
     def _begun(self, order: Order) -> _Errands:
-        release_id, place = order.release_id, self._connection.place
+        release_id, place = order.release_id, self._place
         place.clear(release_id)
         run, folder = secrets.token_hex(8), TemporaryDirectory(prefix="errands-", dir=subfolder("tmp"))
         mark = Path(folder.name) / "mark"
@@ -283,10 +303,15 @@ def _reply_of(future: Any, patience: float) -> str:
     return reply
 
 
-def _check_ordered(order: Order, shard: Shard) -> None:
+def _check_ordered(order: Order, made: Sequence[Shard]) -> None:
     """Refuse what nobody has ordered."""
-    turn = shard.turn if isinstance(shard, Seal) else order.turn
-    if (shard.branch, turn) != (order.branch, order.turn):
+    if order.stage == measure_branch.name:
+        (seal,) = made if len(made) == 1 else (None,)
+        ordered = (order.level, order.branch, order.turn)
+        is_ordered = isinstance(seal, Seal) and (seal.level, seal.branch, seal.turn) == ordered
+    else:
+        is_ordered = not any(isinstance(shard, Seal) or shard.branch != order.branch for shard in made)
+    if not is_ordered:
         raise WorkerLost("What came back is not what was ordered.")
 
 

@@ -19,6 +19,7 @@ from storage.counts.parcels import Parcels
 from storage.counts.shards import noisy_name
 from storage.errors import Interrupted, StageFailed, StoreError, TakenAlready, TrellisError, WorkerLost, public_errors
 from storage.mailbox.keys import proof_of_key, unwrapped_key
+from storage.mailbox.places import Drawer, Place
 from storage.mailbox.probe import enter_probe
 from storage.record import Shard
 from storage.releases.seals import EstimateShard, FrontierShard, Seal
@@ -45,26 +46,28 @@ class Errand:
 
     Attributes:
         order: what to do.
+        home: the part of the mailbox that belongs to home.
         run: the run of the release at home; while its mark is in the mailbox, the run goes on.
         key: the key of the release, as the key of the mailbox wraps it.
         codebooks: by axis, the hash of the codebook in the mailbox.
     """
 
     order: Order
+    home: str
     run: str
     key: str
     codebooks: dict[str, str]
 
     def to_json(self) -> str:
         """Return the errand as it travels."""
-        content = {"run": self.run, "key": self.key, "codebooks": self.codebooks}
+        content = {name: getattr(self, name) for name in ("home", "run", "key", "codebooks")}
         return json.dumps({"order": self.order.to_json(), **content})
 
     @classmethod
     def from_json(cls, text: str) -> "Errand":
         """Return the errand that travelled."""
         content = json.loads(text)
-        return cls(Order.from_json(content["order"]), content["run"], content["key"], content["codebooks"])
+        return cls(Order.from_json(content.pop("order")), **content)
 
 
 def mark_of(release_id: str, run: str) -> str:
@@ -141,7 +144,7 @@ def outcome_of(text: str, stage: str) -> Outcome:
 
 def _made(errand: Errand, desk: Desk) -> Shard | Sequence[Shard]:
     """Carry out an order, from the mailbox to the mailbox."""
-    order, place = errand.order, desk.place
+    order, place = errand.order, Drawer(desk.place, errand.home)
     key, folder = unwrapped_key(errand.key, order.release_id, desk.key), desk.folder_of(errand.run)
     parcels = Parcels(place, key, order.release_id, folder)
     measures = order.stage == measure_branch.name
@@ -150,7 +153,7 @@ def _made(errand: Errand, desk: Desk) -> Shard | Sequence[Shard]:
             parcels.claim(noisy_name(order.level, order.branch, order.turn))
         except TakenAlready:
             raise WorkerLost("Somebody else has claimed what this worker was to draw.") from None
-    going_on = _going_on(desk, mark_of(order.release_id, errand.run), folder)
+    going_on = _going_on(place, mark_of(order.release_id, errand.run), folder)
     job = Job(order.record, parcels.shelf(), partial(_tree, errand, parcels), going_on)
     truth = sliced_truth(order.record, order.level, order.branch, key, place.get, folder) if measures else nullcontext()
     with truth as true_counts:
@@ -172,12 +175,12 @@ def _tree(errand: Errand, parcels: Parcels) -> Tree:
     return load_tree(folder, terms.axes, terms.steps)
 
 
-def _going_on(desk: Desk, mark: str, folder: Path) -> Callable[[], None]:
+def _going_on(place: Place, mark: str, folder: Path) -> Callable[[], None]:
     """Return what raises once the run of an order is over, or home no longer waits for the order."""
     task_is_cancelled = _cancelled()
     looked = 0.0
     if not (there := folder / "mark").exists():
-        desk.place.get(mark, there)  # it waits, should this machine not see yet what home has put there
+        place.get(mark, there)  # it waits, should this machine not see yet what home has put there
 
     def check() -> None:
         nonlocal looked
@@ -186,7 +189,7 @@ def _going_on(desk: Desk, mark: str, folder: Path) -> Callable[[], None]:
             raise Interrupted("Home no longer waits for it.")
         if now - looked >= _LOOK_EVERY:
             looked = now
-            if not desk.place.exists(mark):
+            if not place.exists(mark):
                 raise Interrupted("Its run at home has ended.")
 
     return check

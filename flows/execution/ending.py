@@ -21,6 +21,7 @@ from storage.machine.locks import held, holder_of, sweep_locks
 from storage.mailbox.keys import forget_key, list_keys
 from storage.record import Record, load_record
 from storage.releases.register import Release, find_release, has_folder, list_releases, set_state, state_of
+from tasks.capacity import memory_of
 
 _ENDED = {"published", "refused", "abandoned"}
 
@@ -75,7 +76,7 @@ def close_the_books(release: Release, *, is_stored: bool) -> bool:
         sealed = [level for level, charge in charges.items() if charge.state == "sealed"]
         folder, levels = Path(release.folder), len(release.levels)
         for level in () if is_stored else range(levels):
-            store_table(con, release.id, folder, level)
+            store_table(con, release.id, folder, level, memory_of(release.terms.run))
         with transaction(con):
             store_levels(con, release.id, folder, levels)
             for level in sealed:

@@ -123,13 +123,8 @@ class StoredRecord:
     def check(self, step: Step, made: Sequence[Shard]) -> None:
         """Refuse what was drawn in any turn but the open one, and a shard that is not what its hash says."""
         if isinstance(step, Measure):
-            place, release_id = (step.level, step.branch), self.job.record.release.id
-            promised = [
-                seal
-                for seal in made
-                if isinstance(seal, Seal) and (seal.level, seal.branch, seal.turn) == (*place, self._turns[place])
-            ]
-            if len(promised) != 1 or not is_shard(noisy_path(release_id, *place, promised[0].turn), promised[0].sha256):
+            ordered = step.level, step.branch, self._turns[step.level, step.branch]
+            if len(made) != 1 or not _is_drawn(self.job.record.release.id, made[0], ordered):
                 raise WorkerLost(f"What was drawn for level {step.level} is not what was promised.")
 
     def give_up(self, step: Measure) -> None:
@@ -171,6 +166,15 @@ class StoredRecord:
                 with store() as con, transaction(con):
                     note(con, "unsealed shard removed unread", release_id, level=place[0], branch=place[1])
             path.unlink(missing_ok=True)
+
+
+def _is_drawn(release_id: str, made: Shard, ordered: tuple[int, str, int]) -> bool:
+    """Return whether what was made is the seal of a level, a branch and a turn, and its shard is there and has its hash."""
+    return (
+        isinstance(made, Seal)
+        and (made.level, made.branch, made.turn) == ordered
+        and is_shard(noisy_path(release_id, *ordered), made.sha256)
+    )
 
 
 def _paths_of(record: Record) -> set[Path]:

@@ -1,7 +1,8 @@
 """Shards on their way: files of ciphertext in a mailbox, which the workers of a cluster read and leave there.
 
-A shard's name there ends with its hash. So nobody puts another shard under a name that is taken, and one that was drawn twice
-has two names. Workers write and read ciphertext alone: nothing of a shard is in clear on their disks.
+A shard's name there ends with a keyed hash of its content. So nobody puts another shard under a name that is taken, and one that was
+drawn twice has two names. The key keeps whoever lists the mailbox from testing guesses of a small shard, and from choosing by its
+value which one to spoil. Workers write and read ciphertext alone: nothing of a shard is in clear on their disks.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from storage.counts.shards import WHOLE, row_groups_in, write_row_groups
 from storage.counts.shelf import Shelf
 from storage.errors import StoreError, TakenAlready, WorkerLost
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
+from storage.mailbox.keys import keyed_name
 from storage.mailbox.places import Place
 
 _BLOCK = 2**20  # bytes that are copied at once
@@ -45,7 +47,7 @@ class Parcels:
 
     def name_of(self, shard: str, sha256: str) -> str:
         """Return the name of a shard in the mailbox."""
-        return f"{self.release_id}/shards/{shard}.{sha256}"
+        return f"{self.release_id}/shards/{shard}.{self._tag(shard, sha256)}"
 
     def claim(self, of: str) -> None:
         """Claim a shard: of all that try, in whatever processes, one succeeds.
@@ -159,7 +161,11 @@ class Parcels:
             )
 
     def _kept(self, shard: str, sha256: str) -> Path:
-        return self.folder / f"{shard}.{sha256}"
+        return self.folder / f"{shard}.{self._tag(shard, sha256)}"
+
+    def _tag(self, shard: str, sha256: str) -> str:
+        """Return what tells shards of one name apart, and tells nothing of their content without the key."""
+        return keyed_name(self.key, f"{shard}.{sha256}")
 
     def _bound(self, shard: str) -> str:
         """Return the name to which the ciphertext of a shard is bound; its hash is known only once it is written."""

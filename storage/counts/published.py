@@ -15,6 +15,8 @@ from storage.machine.claims import shard_folder
 from storage.releases.register import Release, find_release
 from storage.releases.seals import list_released
 
+_LEAST_MEMORY = 2**27  # bytes: DuckDB needs so much for a table of any size
+
 TABLE_ROWS = 1_000_000  # a level with more rows is stored by the numbers of its areas: codes take five times as long and as much disk
 
 
@@ -23,7 +25,7 @@ def partial_folder(folder: Path) -> Path:
     return folder.with_name(f".{folder.name}.partial")
 
 
-def store_table(con: Connection, release_id: str, folder: Path, level: int) -> None:
+def store_table(con: Connection, release_id: str, folder: Path, level: int, memory: int) -> None:
     """Store the rows of a level of a folder in the schema named after the release; `store_levels` makes the tables known.
 
     A small level is the table `level_0`, `level_1`, …. Of a large one, `level_7_numbers` has its counts by the numbers of areas, as its shards hold
@@ -34,27 +36,39 @@ def store_table(con: Connection, release_id: str, folder: Path, level: int) -> N
         release_id: the release.
         folder: its published folder, or what is to become it; the table of the level is complete.
         level: the tree level.
+        memory: bytes that the release may take.
     Raises:
         StoreError: a shard of a large level is missing or not what was recorded.
     """
     con.execute(f"CREATE SCHEMA IF NOT EXISTS {_name(release_id)}")
     files = files_there(folder, level)
-    if _is_large(level, files):
-        _store_numbers(con, release_id, level, files)
-        return
-    with _one_thread(con):
-        _drop(con, release_id, f"level_{level}")
-        con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {_rows_of(files)}")
+    is_large = _is_large(level, files)
+    with _limited(con, max(memory // 2, _LEAST_MEMORY), one_thread=not is_large):
+        if is_large:
+            _store_numbers(con, release_id, level, files)
+        else:
+            _drop(con, release_id, f"level_{level}")
+            con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {_rows_of(files)}")
 
 
 @contextmanager
-def _one_thread(con: Connection) -> Iterator[None]:
-    """Let DuckDB work in the thread that asks: several leave row groups half full, which a checkpoint writes again, in one thread."""
-    con.execute("SET threads = 1")
+def _limited(con: Connection, memory: int, *, one_thread: bool) -> Iterator[None]:
+    """Bound what DuckDB takes while a table is stored; another release that this process stores meanwhile has the same bounds.
+
+    Args:
+        con: the store.
+        memory: bytes; what needs more is written to disk.
+        one_thread: whether it works in the thread that asks. A large table, which is sorted, has all threads. Of a small one several
+            leave row groups half full, and a checkpoint writes these again, in one thread.
+    """
+    con.execute(f"SET memory_limit = '{memory}B'")
+    if one_thread:
+        con.execute("SET threads = 1")
     try:
         yield
     finally:
         con.execute("RESET threads")
+        con.execute("RESET memory_limit")
 
 
 def store_levels(con: Connection, release_id: str, folder: Path, levels: int) -> None:

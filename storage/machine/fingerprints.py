@@ -69,6 +69,15 @@ def fingerprint_of_digest(digest: bytes) -> str:
     return hashlib.blake2b(digest, key=_key(), person=b"relation", digest_size=_FINGERPRINT_BYTES).hexdigest()
 
 
+def name_of_home() -> str:
+    """Return a name for this store, in hex, which stays the same and tells nothing of it.
+
+    Raises:
+        StoreError: the key has been altered.
+    """
+    return hashlib.blake2b(key=_key(), person=b"home", digest_size=_FINGERPRINT_BYTES).hexdigest()
+
+
 def _key() -> bytes:
     """Return the key of this store's fingerprints; make it if there is none yet."""
     path = home() / KEY

@@ -22,6 +22,7 @@ KEYS = "keys"  # in TRELLIS_HOME, a file for each release that a cluster works o
 
 _KEY_BYTES, _NONCE_BYTES = 32, 12
 _WRAPS, _PROVES, _NAMES = b"trellis wraps keys", b"trellis proves a key", b"trellis names a key"
+_TELLS_APART = b"trellis tells files apart"
 
 
 def release_key(release_id: str, mailbox_key: bytes) -> bytes:
@@ -90,6 +91,11 @@ def list_keys() -> list[str]:
 def key_name(key: bytes) -> str:
     """Return a name that tells keys apart and tells nothing else of them."""
     return _mac(key, _NAMES)[:16]
+
+
+def keyed_name(key: bytes, text: str) -> str:
+    """Return a name for a text, in hex: nobody without the key of a release can test whether it is that of a guess."""
+    return _mac(key, _TELLS_APART + text.encode())
 
 
 def proof_of_key(mailbox_key: bytes, nonce: bytes) -> str:

@@ -1,6 +1,7 @@
 """Places: where a mailbox keeps its files, by name. A file is there completely or not at all, and is never overwritten."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
@@ -8,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict
 
 from storage.errors import SpecError
+from storage.machine.fingerprints import name_of_home
 
 PATIENCE = 60.0  # seconds for which a reader waits for a name: NFS may remember for so long that it was not there
 
@@ -55,6 +57,48 @@ class Place(Protocol):
 
     def clear(self, prefix: str) -> None:
         """Delete all whose names begin with some whole parts, and what killed writers left there."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawer:
+    """A part of a place, whose names are the ends of those that the place has.
+
+    Attributes:
+        place: the place.
+        name: with which the names of the part begin there.
+    """
+
+    place: Place
+    name: str
+
+    def put_new(self, name: str, file: Path) -> None:
+        """As `Place.put_new`."""
+        self.place.put_new(f"{self.name}/{name}", file)
+
+    def get(self, name: str, file: Path) -> None:
+        """As `Place.get`."""
+        self.place.get(f"{self.name}/{name}", file)
+
+    def exists(self, name: str) -> bool:
+        """As `Place.exists`."""
+        return self.place.exists(f"{self.name}/{name}")
+
+    def list(self, prefix: str = "") -> Sequence[str]:
+        """As `Place.list`."""
+        return [name.removeprefix(f"{self.name}/") for name in self.place.list(f"{self.name}/{prefix}")]
+
+    def delete(self, name: str) -> None:
+        """As `Place.delete`."""
+        self.place.delete(f"{self.name}/{name}")
+
+    def clear(self, prefix: str) -> None:
+        """As `Place.clear`."""
+        self.place.clear(f"{self.name}/{prefix}")
+
+
+def drawer_of_home(place: Place) -> Drawer:
+    """Return the part of a mailbox that belongs to this TRELLIS_HOME: homes that share a mailbox may have releases of one id."""
+    return Drawer(place, name_of_home())
 
 
 def open_place(url: str, s3: S3Keys | None = None, *, patience: float = PATIENCE) -> Place:

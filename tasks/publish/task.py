@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -15,12 +15,12 @@ from storage.counts import tables
 from storage.counts.columns import SIGNAL, flat_features, interval_columns
 from storage.counts.published import partial_folder, store_table
 from storage.database.connections import store
-from storage.errors import StoreError, disk_fault
+from storage.errors import StoreError, TrellisError, disk_fault
 from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
 from storage.machine.home import subfolder
 from storage.record import Record, ReleasedLevel, load_record
-from storage.releases.register import REPORT, list_checks
+from storage.releases.register import REPORT, Release, list_checks
 from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.capacity import cores, memory_of
 from tasks.explore.page import EXPLORER, explorer
@@ -111,7 +111,7 @@ def publish(release_id: str) -> bool:
             stored = list[Future[None]]()
 
             def begin_storing(level: int) -> None:
-                stored.append(storing.submit(_store_rows, release.id, beside, level))
+                stored.append(storing.submit(_store_rows, release, beside, level))
 
             drawing = threads.submit(import_matplotlib)
             written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
@@ -129,20 +129,28 @@ def publish(release_id: str) -> bool:
             (beside / REPORT).write_text(page, encoding="utf-8")
             (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")
             in_csv.result()
-            for of_level in stored:
-                of_level.result()
         _write_metadata(beside, manifest)
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
         (beside / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
         _make_durable_and_readable(beside)
+        return _is_stored(stored)
+
+
+def _is_stored(levels: Iterable[Future[None]]) -> bool:
+    """Return whether the rows of all levels are stored. A folder stays without: who closes the books stores them then, or says why not."""
+    try:
+        for level in levels:
+            level.result()
+    except TrellisError:
+        return False
     return True
 
 
-def _store_rows(release_id: str, folder: Path, level: int) -> None:
+def _store_rows(release: Release, folder: Path, level: int) -> None:
     """Store the rows of a level of a release, whose table is complete."""
     with store() as con:
-        store_table(con, release_id, folder, level)
+        store_table(con, release.id, folder, level, memory_of(release.terms.run))
 
 
 @contextmanager

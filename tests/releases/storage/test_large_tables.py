@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
-from storage.counts.published import forget_levels, published_total, store_levels, store_table
+from storage.counts.published import _rows_of, forget_levels, published_total, store_levels, store_table
 from storage.counts.shards import check_shard, read_row_groups, read_shard, write_shard
 from storage.database.connections import Connection, store, transaction
 from storage.errors import StoreError
@@ -398,7 +398,7 @@ def test_csv_in_parts_is_csv(tmp_path, monkeypatch, rows):
 def store_all(con: Connection, home: Path) -> None:
     """Store the rows of all levels of a release, the finest first."""
     for level in reversed(range(DEPTH + 1)):
-        store_table(con, home.name, home, level)
+        store_table(con, home.name, home, level, 2**30)
 
 
 def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeypatch):
@@ -432,11 +432,50 @@ def test_a_large_level_is_stored_by_numbers_and_reads_as_published(home, monkeyp
 def test_tables_of_a_release_that_was_not_recorded_are_known_to_nobody(home):
     """Tables that a killed run has stored are in no list and give no total, and they go where the release is abandoned."""
     with store() as con:
-        store_table(con, "killed", home, 0)
+        store_table(con, "killed", home, 0, 2**30)
         assert con.sql('FROM "killed".level_0').fetchall() == [(PEOPLE, PEOPLE, PEOPLE, True)]
         assert published_total(con, "killed") is None
         forget_levels(con, "killed")
         assert con.execute("SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'killed'").fetchall() == [(0,)]
+
+
+def test_a_folder_is_complete_though_its_rows_cannot_be_stored(home, monkeypatch):
+    """A store that is full or held keeps no folder back: publishing says that its rows are not there, and the books are closed later."""
+
+    def full(*_: Any) -> None:
+        raise StoreError("The disk is full.")
+
+    aside = home.rename(home.with_name("aside"))
+    try:
+        assert publish.fn(home.name).value
+        assert not publish.fn(home.name).value  # it was there
+        shutil.rmtree(home)
+        with monkeypatch.context() as patch:
+            patch.setattr("tasks.publish.task.store_table", full)
+            assert not publish.fn(home.name).value
+        assert verify(home) == []
+    finally:
+        shutil.rmtree(home)
+        aside.rename(home)
+
+
+def test_a_store_is_bounded_only_while_a_table_is_stored(home, monkeypatch):
+    """What a release may take bounds DuckDB too, down to what it needs, and the store is as it was afterwards."""
+    asked, rows_of, seen = "SELECT current_setting('memory_limit'), current_setting('threads')", _rows_of, list[Any]()
+    with store() as con:
+        ((before, threads),) = con.execute(asked).fetchall()
+
+        def looking(files: Sequence[Path]) -> str:
+            seen.append(con.execute(asked).fetchone())
+            return rows_of(files)
+
+        monkeypatch.setattr("storage.counts.published._rows_of", looking)
+        for most, of_table in ((0, threads), (10**6, 1)):
+            monkeypatch.setattr("storage.counts.published.TABLE_ROWS", most)
+            seen.clear()
+            store_table(con, home.name, home, DEPTH, 2**29)
+            assert set(seen) == {("256.0 MiB", of_table)}
+            assert con.execute(asked).fetchall() == [(before, threads)]
 
 
 def test_an_altered_shard_is_not_stored(home, monkeypatch):

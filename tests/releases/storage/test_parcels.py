@@ -10,7 +10,7 @@ from storage.counts.parcels import Parcels
 from storage.counts.shards import write_shard
 from storage.errors import StoreError, TakenAlready, WorkerLost
 from storage.mailbox.ciphertext import BLOCK
-from storage.mailbox.places import open_place
+from storage.mailbox.places import Drawer, open_place
 
 GROUPS = [{"noisy": np.arange(1000, dtype=np.int64) * 7_777_777 + group} for group in range(3)]
 NAME = "level_7_b00.3.noisy"
@@ -48,6 +48,38 @@ def test_a_shard_of_a_worker_is_that_of_home(tmp_path: Path, mailbox: Path, mach
     kept = [path for folder in (mailbox, worker.folder, other.folder) for path in folder.rglob("*") if path.is_file()]
     assert len(kept) == 3
     assert all(b"PAR1" not in path.read_bytes() and path.stat().st_size % BLOCK == 0 for path in kept)
+    assert not [path for path in kept if sha256 in path.name]
+
+
+def test_names_are_those_of_a_key(tmp_path: Path, mailbox: Path, machines: list[Parcels]) -> None:
+    """One shard has one name with one key. Nobody without the key can test a guess of what was drawn, nor learn it from an error."""
+    home, worker, _ = machines
+    sha256 = worker.shelf().write(NAME, ("noisy",), iter(GROUPS))
+    foreign = Parcels(home.place, secrets.token_bytes(32), "release", home.folder)
+    assert home.name_of(NAME, sha256) == worker.name_of(NAME, sha256) != foreign.name_of(NAME, sha256)
+    (path,) = [path for path in mailbox.rglob("*") if path.is_file()]
+    path.unlink()
+    with (tmp_path / "brought").open("wb") as file, pytest.raises(StoreError) as refused:
+        home.bring(NAME, sha256, file)
+    assert sha256 not in str(refused.value)
+
+
+def test_homes_that_share_a_mailbox_keep_apart(mailbox: Path, tmp_path: Path) -> None:
+    """Releases of one id of two homes do not see each other, and clearing one leaves the other."""
+    (file := tmp_path / "file").write_text("x")
+    whole = open_place(f"file://{mailbox}", patience=0.5)
+    one, other = Drawer(whole, "1"), Drawer(whole, "2")
+    for drawer in (one, other):
+        drawer.put_new("release/claims/a", file)
+        with pytest.raises(TakenAlready):
+            drawer.put_new("release/claims/a", file)
+        assert list(drawer.list("release/")) == ["release/claims/a"]
+    assert list(whole.list()) == ["1/release/claims/a", "2/release/claims/a"]
+    one.clear("release")
+    assert (one.exists("release/claims/a"), other.exists("release/claims/a")) == (False, True)
+    other.get("release/claims/a", tmp_path / "got")
+    other.delete("release/claims/a")
+    assert list(whole.list()) == []
 
 
 def test_what_home_puts_workers_read(tmp_path: Path, machines: list[Parcels]) -> None:
@@ -83,8 +115,8 @@ def test_a_shard_with_another_hash_than_its_name_is_refused(
     home, worker, other = machines
     first = worker.shelf().write(NAME, ("noisy",), iter(GROUPS))
     second = worker.shelf().write(NAME, ("noisy",), iter(GROUPS[:1]))
-    files = {path.name.rpartition(".")[2]: path for path in mailbox.rglob("*") if path.is_file()}
-    files[first].write_bytes(files[second].read_bytes())
+    of_first, of_second = (mailbox / home.name_of(NAME, sha256) for sha256 in (first, second))
+    of_first.write_bytes(of_second.read_bytes())
     with pytest.raises(StoreError, match="not what was recorded"):
         other.shelf().table(NAME, first)
     with (tmp_path / "brought").open("wb") as file, pytest.raises(WorkerLost):

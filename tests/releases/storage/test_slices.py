@@ -26,7 +26,7 @@ from storage.errors import StoreError
 from storage.mailbox.ciphertext import BLOCK, EncryptedReader
 from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
 from storage.mailbox.keys import list_keys, release_key
-from storage.mailbox.places import Place, open_place
+from storage.mailbox.places import Drawer, Place, open_place
 from storage.releases.register import set_state
 from storage.releases.seals import TRUNK
 from tasks.capacity import cores, default_memory
@@ -43,18 +43,24 @@ class Office:
     """Draws branches from slices, as workers of a cluster do, and compares each with what the vault says.
 
     Attributes:
-        place: the mailbox.
+        mailbox: of the release.
         cache: where a worker keeps the slices.
         key: of the release; empty before its trunk is cut.
         drawn: the levels and branches that were drawn from slices.
     """
 
-    place: Place
+    mailbox: Place
     cache: Path
     key: bytes = b""
     drawn: list[tuple[int, str]] = field(default_factory=list)
     lock: Any = field(default_factory=Lock)
     _draw: Callable[..., Any] = tasks.noise.task.draw
+
+    @property
+    def place(self) -> Drawer:
+        """The part of the mailbox that belongs to home, where slices are."""
+        (home,) = {name.partition("/")[0] for name in self.mailbox.list()}
+        return Drawer(self.mailbox, home)
 
     def draw(self, job: Job, truth: Truth, level: int, branch: str, *how: Any) -> Any:
         """Draw what is of the trunk from the vault, and everything else from slices."""
@@ -160,7 +166,10 @@ def test_a_mailbox_tells_no_count_and_no_size(sliced: tuple[Office, Path], tmp_p
         assert b"PAR1" not in content
     found = False
     for name in office.place.list():
-        with EncryptedReader(mailbox / name, office.key, name) as reader, pq.ParquetFile(reader) as file:
+        with (
+            EncryptedReader(mailbox / office.place.name / name, office.key, name) as reader,
+            pq.ParquetFile(reader) as file,
+        ):
             found |= PLANTED in file.read().column("true_count").to_pylist()
     assert found
 
@@ -168,7 +177,7 @@ def test_a_mailbox_tells_no_count_and_no_size(sliced: tuple[Office, Path], tmp_p
 def test_an_altered_slice_is_refused(sliced: tuple[Office, Path], tmp_path: Path) -> None:
     """A slice of which one bit, its name, its end or its key is another cannot be opened, or stops where it is read."""
     office, mailbox = sliced
-    names = office.place.list()
+    names, mailbox = office.place.list(), mailbox / office.place.name
     name, other = (next(name for name in names if f"level_{level}_b00" in name) for level in (6, 5))
 
     def read(path: Path, key: bytes, of: str) -> None:
@@ -199,15 +208,15 @@ def test_an_altered_slice_is_refused(sliced: tuple[Office, Path], tmp_path: Path
 
 def test_an_altered_slice_stops_a_draw(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A release whose slices were altered fails with an error that names the mailbox; once it is abandoned its key is gone."""
-    put = office.place.put_new
+    put = Drawer.put_new
 
-    def altered(name: str, file: Path) -> None:
+    def altered(drawer: Drawer, name: str, file: Path) -> None:
         content = bytearray(file.read_bytes())
         content[BLOCK // 2] ^= 1
         file.write_bytes(content)
-        put(name, file)
+        put(drawer, name, file)
 
-    monkeypatch.setattr(type(office.place), "put_new", lambda _, name, file: altered(name, file))
+    monkeypatch.setattr(Drawer, "put_new", altered)
     with noise_of_the_cell() as sampler, pytest.raises(StoreError, match="is not what home has put"):
         make(tmp_path / "made", quick(case_csv), sampler, sizes=CUT)
     assert not list((tmp_path / "made").rglob("manifest.json"))

@@ -1,0 +1,122 @@
+"""Who comes to a cluster while a release runs: home lets nobody in unchecked, and waits for nobody."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import flows.cluster.cluster
+from flows.cluster.cluster import Cluster
+from storage.errors import SpecError
+from storage.mailbox.places import open_place
+
+
+@dataclass
+class Door:
+    """A connection to a cluster of which a test says who is there.
+
+    Attributes:
+        place: the mailbox.
+        beats: by address, when the scheduler last heard of a worker.
+        how: by address, what checking a worker does; nothing for others.
+        checked: who was checked.
+    """
+
+    place: Any
+    beats: dict[str, float]
+    how: dict[str, Callable[[], None]] = field(default_factory=dict)
+    checked: list[str] = field(default_factory=list)
+    file: Any = field(
+        default_factory=lambda: SimpleNamespace(memory_per_worker=10**9, lost_after=0.4, wait_for_worker=60)
+    )
+
+    def check_alive(self) -> None:
+        """Say that the scheduler is there."""
+
+    def listed(self) -> dict[str, float]:
+        """Return who is there; all of them have been heard of just now."""
+        self.beats = {address: time.monotonic() for address in self.beats}
+        return dict(self.beats)
+
+    def check(self, addresses: list[str]) -> None:
+        """Check workers."""
+        self.checked += addresses
+        for address in addresses:
+            self.how.get(address, lambda: None)()
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Door:
+    """Return a cluster of one worker."""
+    (tmp_path / "mailbox").mkdir(mode=0o700)
+    return Door(open_place(f"file://{tmp_path / 'mailbox'}"), {"tls://first": 0.0})
+
+
+@pytest.fixture
+def cluster(door: Door) -> Iterator[Cluster]:
+    """Watch the cluster."""
+    cluster = Cluster(door, door.listed())  # type: ignore[arg-type]
+    yield cluster
+    cluster.end()
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so, ten seconds at most."""
+    until = time.monotonic() + 10
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_newcomer_that_hangs_costs_nobody_anything(door: Door, cluster: Cluster) -> None:
+    """While one does not answer, who is there stays, and others are let in."""
+    hung = Event()
+    door.how["tls://hung"] = lambda: assert_waited(hung)
+    door.beats |= {"tls://hung": 0.0}
+    wait_for(lambda: "tls://hung" in door.checked)
+    door.beats |= {"tls://next": 0.0}
+    wait_for(lambda: len(cluster._pool) == 2)
+    time.sleep(3 * door.file.lost_after)
+    assert len(cluster._pool) == 2
+    assert door.checked.count("tls://hung") == 1
+    hung.set()
+    wait_for(lambda: len(cluster._pool) == 3)
+
+
+def assert_waited(event: Event) -> None:
+    """Wait for an event."""
+    assert event.wait(20)
+
+
+@pytest.mark.parametrize(
+    "fault", [OSError(28, "No space left on device"), SpecError("It has another key.", field="key")]
+)
+def test_a_newcomer_that_cannot_be_checked_is_asked_nothing(
+    fault: Exception, door: Door, cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever its check raises, home goes on watching, and says who is left out."""
+
+    def refuse() -> None:
+        raise fault
+
+    door.how["tls://bad"] = refuse
+    door.beats |= {"tls://bad": 0.0}
+    wait_for(lambda: "tls://bad" in door.checked)
+    door.beats |= {"tls://next": 0.0}
+    wait_for(lambda: len(cluster._pool) == 2)
+    assert "the worker tls://bad is not asked" in capsys.readouterr().err
+    assert cluster._fault is None
+
+
+def test_the_parts_of_a_mailbox_are_those_of_homes(door: Door, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Two homes that share a mailbox have a part each, and one home has always the same."""
+    names = list[str]()
+    for home in ("one", "two", "one"):
+        monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / home))
+        names.append(flows.cluster.cluster.drawer_of_home(door.place).name)
+    assert names[0] == names[2] != names[1]
