@@ -46,6 +46,7 @@ from flows.spec.schema import SCHEMA, spec_schema
 from flows.spec.starter import example, starter_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.catalogue import catalogue
+from storage.mailbox.keys import KEYS
 from tasks.format.manifest import Manifest
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
@@ -148,7 +149,14 @@ def store_page() -> str:
         "`TRELLIS_HOME/store.duckdb` is the only truth about what is done and what it cost. Read it with DuckDB while no release"
         " runs, because only one process at a time can open the file. Write to it only through the commands. It contains nothing"
         ' confidential. A published release also has a schema of its own, named after its id: `SELECT * FROM "<release'
-        ' id>".level_3`.'
+        ' id>".level_3`.\n\n'
+        "Every release has turns of measuring, wherever its orders are carried out: `turns` has a row for each, which stays when"
+        " the release ends, and `trellis audit` counts those that were given up. No table has a key. While a cluster works on a"
+        f" release, or may go on with it, the file `TRELLIS_HOME/{KEYS}/<release id>.key` holds the key that encrypts what the"
+        " release puts into the mailbox. The file holds it in wrapped form: only the key of the mailbox opens it. It is a file"
+        " and not a row, because DuckDB leaves deleted rows readable in its file. Trellis deletes it when the release is"
+        " published or abandoned, and a backup leaves it out. A restored release draws another key, and puts what workers need"
+        " into the mailbox again."
     )
     lines = _head("The store", intro)
     for table in catalogue():

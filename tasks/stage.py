@@ -86,9 +86,11 @@ def memory_of_branch(memory: int) -> int:
     """Return how many bytes the arrays of a branch may take.
 
     Args:
-        memory: of this machine, for all that is walked at once.
+        memory: of this machine, for all that is walked at once. What runs elsewhere leaves it to the trunk alone, which is cut
+            by the same rule: so a branch takes no more than it either.
     """
-    return (_elsewhere and _elsewhere.memory) or memory // width()
+    there = _elsewhere.memory if _elsewhere else None
+    return memory // width() if there is None else min(there, memory)
 
 
 def most_branches() -> int:

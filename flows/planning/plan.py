@@ -317,7 +317,7 @@ def _plan(file: SpecFile) -> Plan:
     tree = tree_over({end.name: down_to(end.codebook, end.finest) for end in ends}, spec, unlisted)
     whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
     if not mechanism.shows_codes:  # otherwise no children are listed
-        check_fan_out(tree, spec.run.max_memory)
+        check_fan_out(tree, spec.run, memory_of_worker(spec.run))
     check_formats(spec.release.formats, tree)
     mechanism = mechanism_of(spec, tree)
     check_leaves(spec, tree, mechanism)
@@ -354,6 +354,23 @@ def _plan(file: SpecFile) -> Plan:
         sources,
         shaped,
     )
+
+
+def memory_of_worker(keys: RunKeys) -> int | None:
+    """Return the bytes for a branch at a worker, as the cluster file of this machine says. No cluster is asked.
+
+    Returns:
+        None where the spec wants no cluster, or there is no cluster file that can be used: a plan needs none, and `check` and
+        `release` say what is wrong with it.
+    """
+    if keys.workers != "dask":
+        return None
+    from storage.mailbox.cluster_file import read_cluster_file  # certificates take a while to import
+
+    try:
+        return int(read_cluster_file().memory_per_worker)
+    except SpecError:
+        return None
 
 
 def run_terms(keys: RunKeys) -> RunTerms:

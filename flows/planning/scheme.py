@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from flows.mechanisms import Mechanism
-from flows.spec.keys import DEFAULT_MECHANISM, Spec
+from flows.spec.keys import DEFAULT_MECHANISM, RunKeys, Spec
 from flows.spec.sections.hierarchy import Ordered
 from flows.spec.sections.privacy import PrivacyKeys
 from storage.counts.columns import REGION, SIZE
@@ -270,20 +270,36 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
     return Tree(axes, alternate(depths, spec.axes.index(first)))
 
 
-def check_fan_out(tree: Tree, max_memory: int | None) -> None:
-    """Refuse a node with more children than fit in memory. All children of a node are measured and optimised together."""
-    memory = max_memory or default_memory()
+def check_fan_out(tree: Tree, run: RunKeys, memory_of_worker: int | None = None) -> None:
+    """Refuse a node with more children than fit in memory. All children of a node are measured and optimised together.
+
+    Branches share the memory of this machine, one on each core. On a cluster this machine walks the trunk alone, and each
+    branch has the memory of a worker.
+
+    Args:
+        tree: the axes and their order.
+        run: where branches are walked, and the memory for them here.
+        memory_of_worker: bytes for a branch at a worker of a cluster; None where nobody knows yet.
+    """
+    memory, workers = run.max_memory or default_memory(), 1 if run.workers == "dask" else cores()
+    _check_children(tree, "run.max_memory", memory, workers, "Raise run.max_memory")
+    if run.workers == "dask" and memory_of_worker is not None:
+        raised = "Raise memory_per_worker in the cluster file, if the workers have as much"
+        _check_children(tree, "memory_per_worker", memory_of_worker, 1, raised)
+
+
+def _check_children(tree: Tree, field: str, memory: int, workers: int, raised: str) -> None:
     for level, axis in enumerate(tree.steps):
         own_level = tree.axis_levels(level)[axis]
         children = tree.axes[axis].most_children(own_level)
-        if children > most_cells(memory, cores(), len(tree.axes)):
+        if children > most_cells(memory, workers, len(tree.axes)):
             names = tree.axes[axis].level_names
             one = f"one {names[own_level - 1]}" if own_level else "everything"
             raise SpecError(
-                f"run.max_memory must be at least {rounded_up(memory_for(children, cores(), len(tree.axes)) / 1e9, 3)}GB: {one} holds"
+                f"{field} must be at least {rounded_up(memory_for(children, workers, len(tree.axes)) / 1e9, 3)}GB: {one} holds"
                 f" {children:,} areas of level {names[own_level]}, got {rounded_down(memory / 1e9, 3)}GB.",
-                field="run.max_memory",
-                hint="Raise run.max_memory, or add a level between the two to the codebook.",
+                field=field,
+                hint=f"{raised}, or add a level between the two to the codebook.",
             )
 
 

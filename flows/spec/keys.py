@@ -293,7 +293,8 @@ class RunKeys(Keys):
 
     Attributes:
         workers: Whether branches run in threads, in processes, or on the workers of a Dask cluster.
-        max_memory: The memory for the arrays of all branches that run at once. If left out, a quarter of the machine's memory.
+        max_memory: The memory for the arrays of all branches that run at once; with dask, for those of any one branch. If left out, a
+            quarter of the machine's memory.
         prefect: Whether `trellis release` and `trellis rerun` run it on Prefect. With `off` they need no server and start sooner, and
             the UI does not list the release.
     """

@@ -81,13 +81,15 @@ def test_images_are_pinned() -> None:
 
 
 def test_what_is_copied_into_the_image_exists() -> None:
-    """The Containerfile copies what is there, lets it through to the build, and installs it with the constraints and what reads and writes other formats."""
+    """The Containerfile copies what is there, lets it through to the build, and installs it with the constraints, what reads and writes other formats, and clusters."""
     copied = {word for words in instructions("COPY") for word in words[:-1]}
     assert [name for name in copied if not (REPOSITORY / name).exists()] == []
     let_through = (DEPLOYMENTS / "Containerfile.dockerignore").read_text().splitlines()
     assert {line.removeprefix("!") for line in let_through if line.startswith("!")} == copied
     assert {"constraints.txt", "pyproject.toml", "flows", "storage", "tasks", "deployments/prefect.yaml"} <= copied
-    assert any('--constraint constraints.txt ".[databases,matrices,maps,formats]"' in line for line in INSTRUCTIONS)
+    assert any(
+        '--constraint constraints.txt ".[databases,matrices,maps,formats,dask]"' in line for line in INSTRUCTIONS
+    )
     build = SERVICES["server"]["build"]
     assert (DEPLOYMENTS / build["context"]).resolve() == REPOSITORY
     assert (REPOSITORY / build["dockerfile"]).is_file()

@@ -18,6 +18,7 @@ from storage.errors import BudgetExceeded, HeldElsewhere, StoreError, UsageError
 from storage.machine.fingerprints import KEY
 from storage.machine.locks import held
 from storage.releases.register import find_release, list_releases
+from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, Turn, list_turns
 from tests.support.office import ROWS, Office
 
 
@@ -114,6 +115,37 @@ def test_true_counts_are_copied_where_that_is_asked_for(
 def interrupted(*_: object) -> None:
     """Stop a release before it is validated."""
     raise StoreError("stopped here")
+
+
+def test_turns_are_kept(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restored store knows which turns were open, closed and given up: an open one is given up, and the next one draws."""
+    (office.folder / "others.csv").write_text("home,work\n" + ROWS + "a0,b0\n")
+    spec = office.spec("second", "others.csv")
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            "flows.walks.stored.StoredRecord.check", interrupted
+        )  # once something is drawn, before it is sealed
+        with pytest.raises(StoreError, match="stopped here"):
+            release(spec)
+    turns = turns_of_all()
+    (failed,) = [id_ for id_, of in turns.items() if any(turn.state == OPEN for turn in of)]
+    assert [turn.state for id_, of in turns.items() if id_ != failed for turn in of].count(CLOSED) > 0
+    back_up(office.folder / "kept", vaults=True)
+    elsewhere(office, monkeypatch)
+    restore(office.folder / "kept")
+    assert turns_of_all() == turns
+    finish_plainly(failed, report_nothing)
+    (opened,) = turns[failed]
+    of_place = [turn for turn in turns_of_all()[failed] if (turn.level, turn.branch) == (opened.level, opened.branch)]
+    assert [(turn.turn, turn.state) for turn in of_place] == [(0, GIVEN_UP), (1, CLOSED)]
+    found = audit_answer([])
+    assert (found.ok, found.given_up) == (True, 1)
+
+
+def turns_of_all() -> dict[str, list[Turn]]:
+    """Return the turns of every release."""
+    with store() as con:
+        return {listed.id: list_turns(con, listed.id) for listed in list_releases(con)}
 
 
 def test_nothing_is_copied_while_a_release_runs(office: Office) -> None:

@@ -7,14 +7,19 @@ import polars as pl
 import pytest
 import yaml
 
+import flows.planning.scheme
 import tasks.capacity
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
 from storage.errors import SpecError
+from storage.mailbox.cluster_file import CLUSTER
 from storage.releases.terms import RunTerms
 from tasks.capacity import cores, default_memory, memory_of
+from tasks.order import Order
+from tasks.stage import Outcome, memory_of_branch, running_elsewhere
 from tasks.tree.branches import most_cells
+from tests.support.certificates import write_cluster_file
 
 AREAS = 900_000  # below one node: 256 MB are for 800,000 cells at most, on one core
 
@@ -54,6 +59,59 @@ def test_a_node_with_more_children_than_fit_is_refused_with_advice(flat: Path) -
     flat.write_text(yaml.safe_dump(keys | {"run": {"max_memory": wanted}}))
     plan = make_plan(load_spec(flat))
     assert most_cells(memory_of(plan.terms.run), cores()) >= AREAS
+
+
+class Workers:
+    """A cluster of three workers that is never asked."""
+
+    width, branches = 3, 12
+
+    def __init__(self, memory: int) -> None:
+        self.memory = memory
+
+    def takes(self, order: Order) -> bool:
+        """Return that none is."""
+        raise NotImplementedError
+
+    def run(self, order: Order) -> Outcome:
+        """Refuse an order."""
+        raise NotImplementedError
+
+
+def written(spec: Path, **run: str) -> Path:
+    """Let a spec have another section `run`."""
+    spec.write_text(yaml.safe_dump(yaml.safe_load(spec.read_text()) | {"run": run}))
+    return spec
+
+
+@pytest.mark.parametrize("at_home", ["256MB", "300MB"])
+@pytest.mark.parametrize("at_worker", ["256MB", "300MB"])
+def test_a_plan_for_a_cluster_refuses_what_its_release_could_not_hold(
+    flat: Path, at_home: str, at_worker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dask, home holds one branch at a time however many cores it has, and a worker holds what its file says."""
+    monkeypatch.setattr(flows.planning.scheme, "cores", lambda: 64)
+    file = write_cluster_file(flat.parent, memory_per_worker=at_worker)
+    monkeypatch.setenv(CLUSTER, str(file))
+    spec = load_spec(written(flat, workers="dask", max_memory=at_home))
+    with running_elsewhere(Workers(int(at_worker.removesuffix("MB")) * 10**6)):
+        fits = most_cells(memory_of_branch(int(at_home.removesuffix("MB")) * 10**6), 1) >= AREAS
+    assert fits == (at_home == at_worker == "300MB")
+    if fits:
+        make_plan(spec)
+        return
+    with pytest.raises(SpecError, match=r"must be at least .*GB: everything holds 900,000 areas") as refused:
+        make_plan(spec)
+    assert refused.value.field == ("run.max_memory" if at_home == "256MB" else "memory_per_worker")
+
+
+def test_a_plan_needs_no_cluster(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a cluster file, and with one that cannot be used, a spec that wants a cluster is planned."""
+    monkeypatch.delenv(CLUSTER, raising=False)
+    spec = load_spec(written(flat, workers="dask", max_memory="300MB"))
+    make_plan(spec)
+    monkeypatch.setenv(CLUSTER, str(flat.parent / "none.yaml"))
+    make_plan(spec)
 
 
 def test_a_quarter_of_the_machine_is_taken_or_of_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
