@@ -46,14 +46,14 @@ def watched(folder: Path, at: str, name: str = "SIGKILL", **keys: str) -> Iterat
         yield machines
 
 
-def assert_whole(machines: Machines, given_up: Collection[int]) -> None:
-    """Check that the release is published, each place sealed once, and that so many turns were given up."""
+def assert_whole(machines: Machines, given_up: Collection[int], cut_into: Collection[int] = (4,)) -> None:
+    """Check that the release is published, each place sealed once, that so many turns were given up, and into how many branches it was cut."""
     with store() as con:
         release, seals = find_release(con, "small"), list_seals(con, "small")
         turns: list[Turn] = list_turns(con, "small")
         branches = list_branches(con, "small")
     assert release.state == "published", machines.log()
-    assert len(branches) == 4
+    assert len(branches) in cut_into
     assert verify(Path(release.folder)) == []
     assert audit_answer().ok
     states = Counter(turn.state for turn in turns)
@@ -254,6 +254,6 @@ def test_a_hundred_random_kills(tmp_path: Path) -> None:
                 time.sleep(5)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("TRELLIS_HOME", str(folder / "home"))
-                assert_whole(machines, range(300))
+                assert_whole(machines, range(300), (2, 4))  # branches, as home finds one worker or two when it begins
             if kills >= 100:
                 return

@@ -25,7 +25,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 def test_a_user_releases_on_a_cluster(newcomer: User, machines: Machines) -> None:
     """Check, dry run and release run with a cluster; on Prefect and without it, workers draw branches, and the folder verifies."""
     generator = np.random.default_rng(3)
-    country = draw_country(regions=4, provinces=20, municipalities=150, people=20_000, generator=generator)
+    country = draw_country(regions=4, provinces=20, municipalities=150, people=200_000, generator=generator)
     write_country(country, newcomer.folder / "data")
     newcomer.spec(run={"workers": "dask"}, budget={"epsilon": 100.0, "delta": 1e-6})
     named = {CLUSTER: str(machines.file)}
