@@ -98,10 +98,19 @@ measured down to municipalities.
 `python benchmarks/nation.py --part section --epsilon 10 --share 0.1 --mechanism inftda_reconciled` measures a tenth of that nation. It
 makes the release once more without Prefect, and looks at its threads every four milliseconds. CPU seconds are serial where at most one thread
 runs or waits for a core. Amdahl's limit is how many times faster any number of cores can make the release. The two cores are measured
-against one core of the same machine, in wall seconds, which other work on the machine makes longer; it hardly changes the share. Memory
-is that of all processes of `trellis release` and of `trellis verify`.
+against one core of the same machine, in wall seconds. Other work on the machine makes these longer and the share smaller. Memory is that
+of all processes of `trellis release` and of `trellis verify`.
 
 {serial}
+
+## A cluster
+
+`python benchmarks/cluster.py` starts a scheduler and workers of one thread each on this machine, under mutual TLS, with a folder as mailbox.
+Home, scheduler and workers share its cores. It measures the CPU that an order costs where there is nothing to draw; the wall seconds of
+the branches with OpenDP's sampler, by one worker, two workers and two threads, in turn; and all CPU of a release with the table, by two
+workers and by two threads, with the bytes of shards that are put into the mailbox and fetched from there.
+
+{cluster}
 
 ## Growth
 
@@ -244,6 +253,32 @@ def serial(rows: list[Row]) -> str:
     return table(heads, lines)
 
 
+def cluster(rows: list[Row]) -> str:
+    """Return what a cluster costs and gains."""
+    order, speed, cost = rows
+    one, two, threads = zip(*speed["walls"], strict=True)
+    against_one = median(alone / both for alone, both in zip(one, two, strict=True))
+    against_threads = median(here / both for here, both in zip(threads, two, strict=True))
+    cpu, moved = (cost["home"] + cost["workers"]) / cost["threads"], cost["moved"] / cost["shards"]
+    lines = [
+        ["CPU of an order at home", f"{order['home']:.0f} ms", goal("25 ms", reached=order["home"] <= 25)],
+        ["CPU of an order at the worker", f"{order['worker']:.0f} ms", goal("120 ms", reached=order["worker"] <= 120)],
+        [
+            f"two workers against one, {median(one):.0f} s",
+            f"{against_one:.2f} times faster",
+            goal("1.8", reached=against_one >= 1.8),
+        ],
+        ["two workers against two threads", f"{against_threads:.2f}", goal("0.9", reached=against_threads >= 0.9)],
+        [f"all CPU against threads, {cost['cells']:,} cells", f"{cpu:.2f}", goal("1.3", reached=cpu <= 1.3)],
+        [
+            f"bytes moved, to {cost['shards'] / 1e6:.1f} MB of shards",
+            f"{moved:.2f} times as many",
+            goal("3", reached=moved <= 3),
+        ],
+    ]
+    return table(["measured", "found", "goal"], lines)
+
+
 def growth(rows: list[Row]) -> str:
     """Return the slopes, and the plot."""
     lines = []
@@ -328,6 +363,7 @@ def main() -> None:
         nation=measured(nation, "nation-municipality", "nation-section"),
         cores=measured(cores, "cores"),
         serial=measured(serial, "nation-section"),
+        cluster=measured(cluster, "cluster_stage", "cluster_speed", "cluster_cost"),
         growth=measured(growth, "growth"),
     )
     path = HERE / "README.md"
