@@ -24,7 +24,7 @@ from threading import Event, Thread
 import yaml
 from compute import DELTA, measurements, samplers, typical
 from italy import folder_of, read
-from results import FOLDER, save
+from results import FOLDER, load, machine, save
 from serial import SerialPart, measure
 
 from tasks.synthesize.nation import LEVELS
@@ -185,11 +185,11 @@ def main() -> None:
 
 
 def keep(part: str, measured: Iterator[dict]) -> None:
-    """Print and keep what a part took, each run as soon as it is done."""
-    rows = []
+    """Print and keep what a part took, each run as soon as it is done, in place of what the same run took before."""
     for row in measured:
-        rows.append(row)
-        save(f"nation-{part}", rows)
+        before = load(f"nation-{part}") or {"machine": "", "rows": []}
+        others = [other for other in before["rows"] if run_of(other) != run_of(row)]
+        save(f"nation-{part}", [*(others if before["machine"] == machine() else []), row])
         rooms = ", ".join(f"{room} {taken:.1f}" for room, taken in row["rooms"].items())
         print(
             f"down to {part}, {row.get('mechanism', 'inftda')}, epsilon {row['epsilon']:g}, {row['sampler']}: {row['cells']:,} cells, {row['seconds']:.1f} s,"
@@ -198,6 +198,11 @@ def keep(part: str, measured: Iterator[dict]) -> None:
         )
         if "serial" in row:
             tell_serial(row)
+
+
+def run_of(row: dict) -> tuple:
+    """Return what tells runs of a part apart."""
+    return tuple(row.get(name) for name in ("mechanism", "share", "epsilon", "sampler"))
 
 
 def tell_serial(row: dict) -> None:

@@ -95,8 +95,8 @@ measured down to municipalities.
 
 ## What is serial
 
-`python benchmarks/nation.py --part section --epsilon 10 --share 0.1 --mechanism inftda_reconciled` measures a tenth of that nation. It
-makes the release once more without Prefect, and looks at its threads every four milliseconds. CPU seconds are serial where at most one thread
+`python benchmarks/nation.py --part section --epsilon 10` measures that nation, and with `--share 0.1 --mechanism inftda_reconciled` a tenth
+of it. It makes each release once more without Prefect, and looks at its threads every four milliseconds. CPU seconds are serial where at most one thread
 runs or waits for a core. Amdahl's limit is how many times faster any number of cores can make the release. The two cores are measured
 against one core of the same machine, in wall seconds. Other work on the machine makes these longer and the share smaller. Memory is that
 of all processes of `trellis release` and of `trellis verify`.
