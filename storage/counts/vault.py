@@ -35,8 +35,16 @@ def vault(release_id: str, *, read_only: bool = True, memory: int | None = None)
         release_id: the release.
         read_only: False while it is written.
         memory: bytes that DuckDB may take; most of the machine's memory if left out.
+    Raises:
+        StoreError: it is to be read, and is not there.
     """
     path = vault_path(release_id)
+    if read_only and not path.exists():
+        raise StoreError(
+            f"{path} is gone.",
+            field="TRELLIS_HOME",
+            hint="Mount its disk again, or put the file back. Then run `trellis rerun`.",
+        )
     with connect(path, spill=_spill(path), read_only=read_only, lingers=read_only) as con:
         if memory:
             con.execute(f"SET memory_limit = '{memory}B'")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from storage.database.connections import Connection
-from storage.errors import StoreError
+from storage.errors import StoreError, disk_fault
 from storage.ledger.books import Claim
 from storage.machine.fingerprints import fingerprint_of
 from storage.releases.register import releases_of_content
@@ -42,12 +42,13 @@ def table_as_read(path: Path, inner: str | None) -> SeenTable:
     """Return a table as the ledger recognises it. Reads the whole file.
 
     Raises:
-        StoreError: the file cannot be read.
+        StoreError: the file cannot be read, or TRELLIS_HOME has no room for the key of its fingerprint.
     """
     try:
         return SeenTable(table_at_place(path, inner).place, fingerprint_of(path, inner))
     except OSError as fault:
-        raise StoreError(f"{path} cannot be read ({fault.strerror}).", field="input.table") from None
+        unread = StoreError(f"{path} cannot be read ({fault.strerror}).", field="input.table")
+        raise disk_fault(fault) or unread from None  # who reads needs no room: the key is what could not be written
 
 
 def same_place(one: str, other: str) -> bool:
