@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock, Timer
 
@@ -255,7 +256,10 @@ def _bring_up_to_date(path: Path, con: Connection) -> None:
 
 
 def _migrate(con: Connection) -> None:
-    """Bring the store to this version: each step is one transaction with its record. An older store is copied first."""
+    """Bring the store to this version: each step is one transaction with its record. An older store is copied first.
+
+    A new store takes all steps in one transaction: had it only some, whoever opens it next would copy it.
+    """
     try:
         version = con.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchall()[0][0]
     except duckdb.CatalogException:
@@ -270,14 +274,16 @@ def _migrate(con: Connection) -> None:
     if version == len(STEPS):
         return
     backup = _back_up(con, version) if version else None
-    for number in range(version, len(STEPS)):
+    ends = range(version + 1, len(STEPS) + 1) if version else [len(STEPS)]
+    for first, end in pairwise([version, *ends]):
         try:
             with _all_or_nothing(con):
-                con.execute(STEPS[number])
-                con.execute("INSERT INTO migrations VALUES (?, now()::TIMESTAMP)", [number + 1])
+                for number in range(first, end):
+                    con.execute(STEPS[number])
+                    con.execute("INSERT INTO migrations VALUES (?, now()::TIMESTAMP)", [number + 1])
         except duckdb.Error as fault:
             raise disk_fault(fault) or StoreError(
-                f"The store cannot be brought from version {number} to {number + 1} ({type(fault).__name__}).",
+                f"The store cannot be brought from version {first} to {end} ({type(fault).__name__}).",
                 field="TRELLIS_HOME",
                 hint="The store stays as it was before that step." + (f" {backup} is a copy of it." if backup else ""),
             ) from None
