@@ -75,8 +75,9 @@ def _spill(path: Path) -> Path:
 
 def read_records(con: Connection, axes: int) -> tuple[list[IntArray], IntArray]:
     """Return, from the records that ingest wrote, the finest area per axis and the true count. Confidential."""
-    columns = con.execute("SELECT * FROM records").fetchnumpy()
-    return [columns[f"area_{axis}"].astype(np.int64) for axis in range(axes)], columns["true_count"]
+    areas = [f"area_{axis}::BIGINT" for axis in range(axes)]
+    *of_axes, true_counts = con.sql(f"SELECT {', '.join([*areas, 'true_count'])} FROM records").to_arrow_table().columns
+    return [of_axis.to_numpy() for of_axis in of_axes], true_counts.to_numpy()
 
 
 def write_true_level(con: Connection, level: int, areas: Sequence[IntArray], columns: Mapping[str, IntArray]) -> None:

@@ -13,7 +13,7 @@ from tasks.tree.order import Tree
 
 LARGEST_TOTAL = 2**40  # records; with it and sigma <= 2**32 no arithmetic on noisy counts can overflow
 
-SAMPLED = 16  # one record in so many says where to cut what is sorted
+SAMPLED = 64  # one record in so many says where to cut what is sorted
 
 _KEY_BITS = 63
 
@@ -55,16 +55,22 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
     np.cumsum(_taken(true_counts, order), out=before[1:])
     begins = np.zeros(len(order), dtype=bool)
     begins[0] = True
-    ends = np.append(np.flatnonzero(begins), len(order))
+    ends = _ends(begins)
     for level in range(tree.depth + 1):
         next_ends = ends
         if level < tree.depth:
             _mark_beginnings(tree, level, leaf_areas, begins)
-            next_ends = np.append(np.flatnonzero(begins), len(order))
+            next_ends = _ends(begins)
         nodes = _unfilled(len(ends) - 1, len(tree.axes), has_children=level < tree.depth)
         in_slices(len(nodes), partial(_fill, nodes, tree, level, leaf_areas, before, ends, next_ends))
         yield nodes
         ends = next_ends
+
+
+def _ends(begins: BoolArray) -> IntArray:
+    """Return the record with which each node begins, and the number of records, from marks at these records."""
+    found = in_slices(len(begins), lambda records: np.flatnonzero(begins[records]) + records.start)
+    return np.concatenate([*found, [len(begins)]])
 
 
 def _unfilled(nodes: int, axes: int, *, has_children: bool) -> TrueLevel:
