@@ -153,7 +153,7 @@ def table(taken: Sequence[Taken]) -> str:
 def main() -> None:
     """Measure nations, and print what ten billion cells would take, with the arithmetic."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--shares", type=float, nargs=2, default=[0.1, 1.0], help="of Italy's flows, the smaller first")
+    parser.add_argument("--shares", type=float, nargs=2, default=[0.1, 0.3], help="of Italy's flows, the smaller first")
     arguments = parser.parse_args()
     one, other = (take(share) for share in arguments.shares)
     paper = Taken.on_the_line(one, other, CELLS)

@@ -1,14 +1,12 @@
 """What this machine has: cores and memory, as far as this process may use them; and work shared out among threads."""
 
 import os
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from threading import Lock
 from typing import TypeVar
 
 from storage.releases.terms import RunTerms
@@ -19,11 +17,6 @@ T = TypeVar("T")
 ROWS_OF_A_SLICE = 2**16  # that are worth a slice
 
 _SLICES = 4  # that a thread works on, one after the other
-
-_QUICK_TURN = 0.0005  # seconds
-_TURNS = Lock()
-_in_quick_turns = 0  # releases
-_usual_turn = sys.getswitchinterval()  # seconds, before the first of them
 
 _MEMORY_OF_CONTAINER = Path("/sys/fs/cgroup/memory.max")  # bytes, or `max`
 _PART_OF_MEMORY = 4  # a release takes a quarter, unless its spec says otherwise
@@ -62,29 +55,6 @@ def default_memory() -> int:
     with suppress(OSError, ValueError):  # no container, or one without a bound
         there = min(there, int(_MEMORY_OF_CONTAINER.read_text()))
     return there // _PART_OF_MEMORY
-
-
-@contextmanager
-def quick_turns() -> Iterator[None]:
-    """Let threads take turns with the interpreter's lock every half millisecond while something is done, instead of every five.
-
-    A stage needs the lock for a moment only, to begin its next operation on arrays, which then runs beside the others. Until it has
-    the lock, its core is idle.
-    """
-    global _in_quick_turns, _usual_turn
-    with _TURNS:
-        if not _in_quick_turns:
-            _usual_turn = sys.getswitchinterval()
-            if _usual_turn > _QUICK_TURN:
-                sys.setswitchinterval(_QUICK_TURN)
-        _in_quick_turns += 1
-    try:
-        yield
-    finally:
-        with _TURNS:
-            _in_quick_turns -= 1
-            if not _in_quick_turns and _usual_turn > _QUICK_TURN:
-                sys.setswitchinterval(_usual_turn)
 
 
 def side_by_side(work: Callable[[T], R], items: Iterable[T], threads: int, waiting: int = 0) -> Iterator[R]:

@@ -11,7 +11,6 @@ from storage.errors import MadeAlready, StoreError, TrellisError
 from storage.machine.locks import check_going_on, forget_to_stop, held, in_turn
 from storage.releases.register import set_state, state_of
 from storage.releases.runs import open_run
-from tasks.capacity import quick_turns
 
 
 @contextmanager
@@ -33,7 +32,7 @@ def running(release_id: str, dataset: str, run: str = "") -> Iterator[None]:
             f"{release_id} waits: process {process} runs another release of dataset {dataset}.", file=sys.stderr
         )
 
-    with lingering(), quick_turns(), held(release_id, run):
+    with lingering(), held(release_id, run):
         forget_to_stop(release_id)
         try:
             with (

@@ -1,11 +1,10 @@
-"""Work that is shared out among threads keeps its order and its bounds, and leaves the interpreter as it was."""
+"""Work that is shared out among threads keeps its order and its bounds."""
 
-import sys
 from threading import Barrier, Lock
 
 import pytest
 
-from tasks.capacity import quick_turns, side_by_side
+from tasks.capacity import side_by_side
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -33,32 +32,6 @@ def test_threads_work_at_the_same_time() -> None:
     """Two items that wait for each other are both begun."""
     both = Barrier(2, timeout=10)
     assert sorted(side_by_side(lambda _: both.wait(), range(2), 2)) == [0, 1]
-
-
-def test_turns_are_quick_until_the_last_release_ends() -> None:
-    """Releases of one process that overlap leave the interpreter as the first one has found it."""
-    usual = sys.getswitchinterval()
-    first, second = quick_turns(), quick_turns()
-    first.__enter__()
-    second.__enter__()
-    assert sys.getswitchinterval() < usual
-    first.__exit__(None, None, None)
-    assert sys.getswitchinterval() < usual
-    second.__exit__(None, None, None)
-    assert sys.getswitchinterval() == usual
-
-
-def test_a_shorter_turn_stays() -> None:
-    """Whoever has asked for shorter turns keeps them."""
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(0.0001)
-    try:
-        shorter = sys.getswitchinterval()
-        with quick_turns():
-            assert sys.getswitchinterval() == shorter
-        assert sys.getswitchinterval() == shorter
-    finally:
-        sys.setswitchinterval(usual)
 
 
 def test_a_failure_is_raised_and_the_rest_is_not_begun() -> None:
