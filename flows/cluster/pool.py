@@ -75,7 +75,8 @@ class Pool:
         with self._changed:
             for address in checked:
                 self._silent.pop(address, None)
-                self._workers[address] = _Worker(listed[address], now, False, Event())
+                if address not in self._workers:  # it may have an order already
+                    self._workers[address] = _Worker(listed[address], now, False, Event())
             for address, worker in list(self._workers.items()):
                 if address in listed and listed[address] != worker.seen:
                     worker.seen, worker.since = listed[address], now

@@ -98,3 +98,21 @@ def test_without_workers_an_order_waits_and_then_fails(pool: Pool, clock: Clock)
 
     with pytest.raises(Interrupted), pool.worker_for("b00", stop):
         pass
+
+
+def test_a_worker_that_is_checked_twice_keeps_its_order(pool: Pool) -> None:
+    """Letting in who is there already changes nothing: a busy worker gets no second order, and its loss is noticed."""
+    with pool.worker_for("b00", on) as (first, gone), pool.worker_for("b01", on) as (second, _):
+        pool.update({"a": 101.0, "b": 101.0}, ["a", "b"])
+
+        looks = iter((None, None))
+
+        def twice() -> None:
+            if next(looks, "ended") == "ended":
+                raise Interrupted("Nobody is idle.")
+
+        with pytest.raises(Interrupted), pool.worker_for("b02", twice):
+            pass
+        pool.update({second: 102.0}, [])
+        assert gone.is_set()
+    assert first != second
