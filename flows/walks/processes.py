@@ -54,7 +54,10 @@ class Processes:
 
     def run(self, order: Order) -> Outcome:
         """Carry out an order in a process; arguments and errors are those of `Elsewhere.run`."""
-        workers = self.workers
+        return self.run_in(self.workers, order)
+
+    def run_in(self, workers: ProcessPoolExecutor, order: Order) -> Outcome:
+        """Carry out an order in one of these processes. Others take their place once one of them has ended."""
         try:
             return workers.submit(_carry_out_here, order.to_json()).result()
         except BrokenProcessPool:  # all of them end once one has

@@ -117,11 +117,12 @@ class Killing(Processes):
     def run(self, order: Order) -> Outcome:
         """Carry out an order, once a process has been killed."""
         if order.stage == "measure_branch" and (order.level, order.branch) == PLACE and not self.has_killed:
-            self.has_killed = True
-            os.kill(self.workers.submit(os.getpid).result(), signal.SIGKILL)
+            self.has_killed, workers = True, self.workers
+            os.kill(workers.submit(os.getpid).result(), signal.SIGKILL)
             with suppress(BrokenProcessPool):
                 while True:  # until it is noticed
-                    self.workers.submit(os.getpid).result()
+                    workers.submit(os.getpid).result()
+            return self.run_in(workers, order)  # others may have taken their place by now
         return super().run(order)
 
 
