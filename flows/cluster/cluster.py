@@ -2,6 +2,7 @@
 
 import secrets
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ BRANCHES_PER_WORKER = 4
 
 _LOOK_EVERY = 1.0  # seconds between two looks at who is there
 _TELL_WITHIN = 1.0  # seconds; a worker that does not hear of it deletes a run when it begins the next one
+_END_CHECKS_WITHIN = 10.0  # seconds for which the end waits for the checks of newcomers
 _WAKE_EVERY = 0.5  # seconds between two looks of an order at whether its release goes on
 
 
@@ -129,6 +131,7 @@ class Cluster:
         self._errands: dict[str, _Errands | TrellisError] = {}
         self._lock, self._ended = Lock(), Event()
         self._lock_of_door, self._at_the_door, self._admitted = Lock(), set[str](), list[str]()
+        self._checks: dict[str, Thread] = {}
         self._fault: TrellisError | None = None
         self._watch = Thread(target=self._look, daemon=True)
         self._watch.start()
@@ -161,6 +164,9 @@ class Cluster:
         """Let the workers stop, and clear the mailbox, unless another process has taken the release over."""
         self._ended.set()
         self._watch.join()
+        until = time.monotonic() + _END_CHECKS_WITHIN
+        for check in self._checks.values():  # which leaves a file in the mailbox if it is cut off
+            check.join(max(0.0, until - time.monotonic()))
         for release_id, errands in self._errands.items():
             if not isinstance(errands, _Errands):
                 continue
@@ -190,7 +196,8 @@ class Cluster:
                     is_new = address not in self._at_the_door
                     self._at_the_door.add(address)
                 if is_new:  # one that does not answer keeps nobody else waiting
-                    Thread(target=self._let_in, args=[address], daemon=True).start()
+                    self._checks[address] = Thread(target=self._let_in, args=[address], daemon=True)
+                    self._checks[address].start()
 
     def _let_in(self, address: str) -> None:
         """Check a worker that is new; one that is refused, or does not answer, is asked nothing."""
