@@ -38,7 +38,7 @@ BRANCHES_PER_WORKER = 4
 
 _LOOK_EVERY = 1.0  # seconds between two looks at who is there
 _TELL_WITHIN = 1.0  # seconds; a worker that does not hear of it deletes a run when it begins the next one
-_END_CHECKS_WITHIN = 90.0  # seconds for which the end waits for the checks of newcomers, which end by themselves
+_END_CHECKS_WITHIN = 10.0  # seconds for which the end waits for the checks of newcomers
 _WAKE_EVERY = 0.5  # seconds between two looks of an order at whether its release goes on
 
 
@@ -165,8 +165,10 @@ class Cluster:
         self._ended.set()
         self._watch.join()
         until = time.monotonic() + _END_CHECKS_WITHIN
-        for check in self._checks.values():  # which leaves a file in the mailbox if it is cut off
+        for check in self._checks.values():
             check.join(max(0.0, until - time.monotonic()))
+        with suppress(TrellisError):
+            self._connection.remove_probes()
         for release_id, errands in self._errands.items():
             if not isinstance(errands, _Errands):
                 continue

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,7 @@ from storage.errors import SpecError, StoreError, TrellisError
 from storage.mailbox.cluster_file import ClusterFile
 from storage.mailbox.keys import proves_key
 from storage.mailbox.places import Place
-from storage.mailbox.probe import enter_probe, judge_probe, new_nonce
+from storage.mailbox.probe import enter_probe, judge_probe, new_nonce, remove_probe
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,12 +35,14 @@ class Connection:
         client: Dask's client.
         place: the mailbox.
         key: of the mailbox.
+        probes: the nonces of probes that have begun and not ended.
     """
 
     file: ClusterFile
     client: "Client"
     place: Place
     key: bytes
+    probes: set[str] = field(default_factory=set)
 
     def check_alive(self) -> None:
         """Refuse to go on once the scheduler is gone.
@@ -94,15 +96,25 @@ class Connection:
     def _probe(self, addresses: Sequence[str]) -> None:
         """Let home and all workers put a file under one name of the mailbox."""
         nonce = new_nonce()
-        with ThreadPoolExecutor(1) as thread:
-            ours = thread.submit(enter_probe, self.place, nonce)
-            theirs = self._asked(addresses, probe, nonce)
-            winners = [ours.result()]
-        for address, found in theirs.items():
-            if isinstance(found, str):
-                raise StoreError(f"The worker {address} cannot use the mailbox: {found}", field="mailbox")
-            winners.append(found)
-        judge_probe(self.place, nonce, winners)
+        self.probes.add(nonce)
+        try:
+            with ThreadPoolExecutor(1) as thread:
+                ours = thread.submit(enter_probe, self.place, nonce)
+                theirs = self._asked(addresses, probe, nonce)
+                winners = [ours.result()]
+            for address, found in theirs.items():
+                if isinstance(found, str):
+                    raise StoreError(f"The worker {address} cannot use the mailbox: {found}", field="mailbox")
+                winners.append(found)
+            judge_probe(self.place, nonce, winners)
+        finally:
+            remove_probe(self.place, nonce)
+            self.probes.discard(nonce)
+
+    def remove_probes(self) -> None:
+        """Remove what probes have put into the mailbox that do not end in time."""
+        for nonce in list(self.probes):
+            remove_probe(self.place, nonce)
 
     def _asked(self, addresses: Sequence[str], question: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """Return what each worker answers; it does so even while it carries out an order."""

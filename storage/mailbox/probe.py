@@ -35,14 +35,14 @@ def enter_probe(place: Place, nonce: str) -> bool:
         file = Path(folder) / "probe"
         file.write_text(secrets.token_hex(16))
         try:
-            place.put_new(f"{_PROBES}/{nonce}", file)
+            place.put_new(_name(nonce), file)
         except TakenAlready:
             return False
         return True
 
 
 def judge_probe(place: Place, nonce: str, succeeded: Sequence[bool]) -> None:
-    """Check that exactly one of several processes has succeeded, and remove what it put there.
+    """Check that exactly one of several processes has succeeded. What it put there stays until `remove_probe`.
 
     Args:
         place: the place.
@@ -54,9 +54,7 @@ def judge_probe(place: Place, nonce: str, succeeded: Sequence[bool]) -> None:
     """
     if len(succeeded) < 2:
         raise ValueError("A probe needs two processes at least.")
-    name, winners = f"{_PROBES}/{nonce}", sum(succeeded)
-    is_there = place.exists(name)
-    place.delete(name)
+    winners, is_there = sum(succeeded), place.exists(_name(nonce))
     if winners > 1:
         raise StoreError(
             f"This storage overwrites: {winners} machines have put a file under one name of the mailbox at once.",
@@ -69,3 +67,12 @@ def judge_probe(place: Place, nonce: str, succeeded: Sequence[bool]) -> None:
             field="mailbox",
             hint="Let `mailbox` name the same folder or bucket on all of them.",
         )
+
+
+def remove_probe(place: Place, nonce: str) -> None:
+    """Remove what somebody has put under the name of a nonce, if anybody has."""
+    place.delete(_name(nonce))
+
+
+def _name(nonce: str) -> str:
+    return f"{_PROBES}/{nonce}"

@@ -13,7 +13,7 @@ from tasks.tree.order import Tree
 
 LARGEST_TOTAL = 2**40  # records; with it and sigma <= 2**32 no arithmetic on noisy counts can overflow
 
-SAMPLED = 64  # one record in so many says where to cut what is sorted
+SAMPLED = 64  # of so many records, one is in the sample by which the sort is shared out among threads
 
 _KEY_BITS = 63
 

@@ -2,8 +2,11 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ from flows.cli.main import main
 from flows.cluster.choice import check_workers
 from flows.cluster.connection import Connection
 from flows.cluster.desk import Desk
-from flows.cluster.errand import introduce
+from flows.cluster.errand import introduce, probe
 from storage.errors import SpecError, StoreError
 from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
 from tests.support.certificates import write_cluster_file
@@ -104,6 +107,56 @@ def test_a_worker_is_refused_by_what_it_is(
         return
     with pytest.raises(SpecError, match=match):
         asyncio.run(check())
+
+
+@pytest.mark.parametrize("answer", ["The mailbox is full.", StoreError("It has gone."), False])
+def test_no_probe_is_left_behind(connect: Callable[[Cluster], Connection], tmp_path: Path, answer: Any) -> None:
+    """Whether a worker cannot use the mailbox, is gone, or has lost, what home has put there for the probe is removed."""
+    seen = list[list[str]]()
+
+    class Answers(Cluster):
+        def run(self, question: Callable[..., Any], *arguments: Any, **_: Any) -> dict[str, Any]:
+            mailbox = tmp_path / "mailbox"
+            while question is probe and not list(mailbox.rglob(arguments[0])):
+                time.sleep(0.01)  # until home has put it
+            seen.append([path.name for path in mailbox.rglob("*") if path.is_file()])
+            if isinstance(answer, Exception):
+                raise answer
+            return {ADDRESS: answer}
+
+    connection = connect(Answers())
+    with suppress(StoreError):
+        connection._probe([ADDRESS])
+    assert [len(there) for there in seen] == [1]
+    assert list(connection.place.list()) == []
+    assert connection.probes == set()
+
+
+def test_a_probe_that_does_not_end_is_removed(connect: Callable[[Cluster], Connection]) -> None:
+    """While a worker does not answer, the end of a release removes what home has put there."""
+    asked, answer = Event(), Event()
+
+    class Hangs(Cluster):
+        def run(self, *_: Any, **__: Any) -> dict[str, Any]:
+            asked.set()
+            answer.wait(20)
+            return {ADDRESS: False}
+
+    connection = connect(Hangs())
+
+    def probing() -> None:
+        with suppress(StoreError):  # by then it has been removed
+            connection._probe([ADDRESS])
+
+    thread = Thread(target=probing)
+    thread.start()
+    assert asked.wait(20)
+    while not connection.place.list():
+        time.sleep(0.01)
+    connection.remove_probes()
+    assert list(connection.place.list()) == []
+    answer.set()
+    thread.join()
 
 
 def test_without_the_package_it_is_said_what_to_install(

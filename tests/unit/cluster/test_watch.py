@@ -43,6 +43,10 @@ class Door:
         self.beats = {address: time.monotonic() for address in self.beats}
         return dict(self.beats)
 
+    def remove_probes(self) -> None:
+        """Note that what open probes have left is removed."""
+        self.checked.append("probes removed")
+
     def check(self, addresses: list[str]) -> None:
         """Check workers."""
         self.checked += addresses
@@ -86,6 +90,18 @@ def test_a_newcomer_that_hangs_costs_nobody_anything(door: Door, cluster: Cluste
     assert door.checked.count("tls://hung") == 1
     hung.set()
     wait_for(lambda: len(cluster._pool) == 3)
+
+
+def test_the_end_does_not_wait_for_who_hangs(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newcomer that never answers holds the end of a release up for a moment alone, and its probe is removed."""
+    monkeypatch.setattr(flows.cluster.cluster, "_END_CHECKS_WITHIN", 0.1)
+    hung, cluster = Event(), Cluster(door, door.listed())  # type: ignore[arg-type]
+    door.how["tls://hung"] = lambda: assert_waited(hung)
+    door.beats |= {"tls://hung": 0.0}
+    wait_for(lambda: "tls://hung" in door.checked)
+    cluster.end()
+    assert door.checked[-1] == "probes removed"
+    hung.set()
 
 
 def assert_waited(event: Event) -> None:

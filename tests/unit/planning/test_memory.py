@@ -70,12 +70,12 @@ class Workers:
         self.memory = memory
 
     def takes(self, order: Order) -> bool:
-        """Return that none is."""
-        raise NotImplementedError
+        """Say that planning asks for nothing to be carried out."""
+        raise AssertionError(order)
 
     def run(self, order: Order) -> Outcome:
-        """Refuse an order."""
-        raise NotImplementedError
+        """Say the same."""
+        raise AssertionError(order)
 
 
 def written(spec: Path, **run: str) -> Path:
