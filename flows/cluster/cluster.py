@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from threading import Event, Lock, Thread
 from typing import Any
@@ -130,8 +131,8 @@ class Cluster:
         self._pool.update(listed, list(listed))
         self._errands: dict[str, _Errands | TrellisError] = {}
         self._lock, self._ended = Lock(), Event()
-        self._lock_of_door, self._at_the_door, self._admitted = Lock(), set[str](), list[str]()
-        self._checks: dict[str, Thread] = {}
+        self._checks, self._admitted = dict[str, Thread](), SimpleQueue[str]()  # of newcomers, by address
+        self._told = set[str]()  # the newcomers of whom somebody was told that they were refused
         self._fault: TrellisError | None = None
         self._watch = Thread(target=self._look, daemon=True)
         self._watch.start()
@@ -190,14 +191,11 @@ class Cluster:
             except TrellisError as fault:
                 self._fault = fault  # the scheduler is gone: every order ends
                 return
-            with self._lock_of_door:
-                admitted, self._admitted = [address for address in self._admitted if address in listed], []
-            self._pool.update(listed, admitted)
+            admitted = [self._admitted.get() for _ in range(self._admitted.qsize())]
+            self._pool.update(listed, [address for address in admitted if address in listed])
             for address in self._pool.strangers(listed):
-                with self._lock_of_door:
-                    is_new = address not in self._at_the_door
-                    self._at_the_door.add(address)
-                if is_new:  # one that does not answer keeps nobody else waiting
+                check = self._checks.get(address)
+                if check is None or not check.is_alive():  # one that does not answer keeps nobody else waiting
                     self._checks[address] = Thread(target=self._let_in, args=[address], daemon=True)
                     self._checks[address].start()
 
@@ -206,15 +204,12 @@ class Cluster:
         try:
             self._connection.check([address])
         except Exception as fault:  # noqa: BLE001 (whatever it is, the others go on)
-            if not self._ended.is_set():
+            if not self._ended.is_set() and address not in self._told:
+                self._told.add(address)  # it is checked again at the next look
                 reason = str(fault) if isinstance(fault, TrellisError) else type(fault).__name__
                 print(f"Warning: the worker {address} is not asked: {reason}", file=sys.stderr)  # noqa: T201 (the caller's terminal)
-            admitted = []
         else:
-            admitted = [address]
-        with self._lock_of_door:
-            self._admitted += admitted
-            self._at_the_door.discard(address)
+            self._admitted.put(address)
 
     def _ready(self, order: Order) -> _Errands:
         """Make the mailbox ready for a release, once its trunk is cut: what lay there is deleted, and slices are put there."""
