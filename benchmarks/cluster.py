@@ -113,8 +113,7 @@ def cost_part(share: float) -> None:
         moved = Path(folder) / "bytes"
         by_cluster = measured(make, "dask", 2, moved)
         sizes = [line.split() for line in moved.read_text().splitlines()]
-    shards = sum(int(size) for kind, size in sizes if kind == "shards")
-    slices = sum(int(size) for kind, size in sizes if kind == "slices")
+    shards, slices = (sum(int(size) for name, size in sizes if f"/{kind}/" in name) for kind in ("shards", "slices"))
     total, threads = by_cluster.home + by_cluster.workers, by_threads.home
     save(
         "cluster_cost",

@@ -256,14 +256,14 @@ def be_as_wanted() -> None:
 
 
 def count_bytes(to: Path) -> None:
-    """Write the kind and the size of every file that this process puts into a folder as mailbox, or gets from it, to a file."""
+    """Write the name and the size of every file that this process puts into a folder as mailbox, or gets from it, to a file."""
     from storage.mailbox.folder import FolderPlace
 
     put_new, get = FolderPlace.put_new, FolderPlace.get
 
     def note(name: str, file: Path) -> None:
         with to.open("a") as noted:
-            noted.write(f"{[*name.split('/'), ''][1]} {file.stat().st_size}\n")
+            noted.write(f"{name} {file.stat().st_size}\n")
 
     def noted_put(self: FolderPlace, name: str, file: Path) -> None:
         put_new(self, name, file)
