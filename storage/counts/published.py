@@ -29,7 +29,8 @@ def store_table(con: Connection, release_id: str, folder: Path, level: int, memo
     """Store the rows of a level of a folder in the schema named after the release; `store_levels` makes the tables known.
 
     A small level is the table `level_0`, `level_1`, …. Of a large one, `level_7_numbers` has its counts by the numbers of areas, as its shards hold
-    them, the published intervals and marks. It is committed by itself, and takes the place of a table that a killed run has left.
+    them, the published intervals and marks; a table per axis has the codes of these numbers. Each is committed by itself, and takes
+    the place of a table that a killed run has left.
 
     Args:
         con: the store, outside of a transaction.
@@ -46,6 +47,7 @@ def store_table(con: Connection, release_id: str, folder: Path, level: int, memo
     with _limited(con, max(memory // 2, _LEAST_MEMORY), one_thread=not is_large):
         if is_large:
             _store_numbers(con, release_id, level, files)
+            _store_codes(con, release_id, level)
         else:
             _drop(con, release_id, f"level_{level}")
             con.execute(f"CREATE TABLE {_name(release_id)}.level_{level} AS SELECT * FROM {_rows_of(files)}")
@@ -166,12 +168,30 @@ def _store_numbers(con: Connection, release_id: str, level: int, published: Sequ
     )
 
 
+def _store_codes(con: Connection, release_id: str, level: int) -> None:
+    """Store the codes of the areas of a level by their numbers, in a table per axis."""
+    release = find_release(con, release_id)
+    flat = flat_features(release.terms.published_spec)
+    for _, axis, reached in _refined(release, level):
+        codebook = read_codebook(shard_folder(release.id), axis)
+        levels = codebook.columns[: codebook.columns.index(reached) + 1]
+        codes = codebook.select(levels).rename({level: column_name(axis, level, flat) for level in levels})
+        name, key = _table_of_codes(axis, reached)
+        codes = codes.unique(maintain_order=True).with_row_index(key)  # in the order in which areas are numbered
+        con.execute(f"CREATE OR REPLACE TABLE {_name(release.id)}.{name} AS SELECT * FROM codes")
+
+
+def _table_of_codes(axis: str, reached: str) -> tuple[str, str]:
+    """Return the quoted name of the table with the codes of an axis level, and the name of the column with the numbers of its areas."""
+    return _name(f"codes_{axis}_{reached}"), "number" if axis.casefold() == "area" else "area"
+
+
 def _join_codes(con: Connection, release_id: str, level: int, published: Sequence[Path]) -> None:
-    """Create the view of a level that is stored by numbers, with a table of codes per axis."""
+    """Create the view of a level that is stored by numbers, which has the codes instead."""
     release, schema = find_release(con, release_id), _name(release_id)
     joins, columns, areas = "", "", []
     for number, axis, reached in _refined(release, level):
-        codes, key = _store_codes(con, release, axis, reached)
+        codes, key = _table_of_codes(axis, reached)
         joins += f" JOIN {schema}.{codes} AS codes_{number} ON codes_{number}.{key} = numbers.area_{number}"
         columns += f"codes_{number}.* EXCLUDE ({key}), "
         areas.append(f"area_{number}")
@@ -190,18 +210,6 @@ def _refined(release: Release, level: int) -> list[tuple[int, str, str]]:
 def _ends(published: Sequence[Path]) -> list[str]:
     """Return the columns of intervals and marks that the files of a level have."""
     return [name for name in pq.read_schema(published[0]).names if name in {*BOUNDS, SIGNAL}]
-
-
-def _store_codes(con: Connection, release: Release, axis: str, reached: str) -> tuple[str, str]:
-    """Store the codes of an axis level by the numbers of its areas; return the names of the table and of its number column."""
-    codebook, flat = read_codebook(shard_folder(release.id), axis), flat_features(release.terms.published_spec)
-    levels = codebook.columns[: codebook.columns.index(reached) + 1]
-    codes = codebook.select(levels).rename({level: column_name(axis, level, flat) for level in levels})
-    key = "number" if axis.casefold() == "area" else "area"
-    codes = codes.unique(maintain_order=True).with_row_index(key)  # in the order in which areas are numbered
-    name = _name(f"codes_{axis}_{reached}")
-    con.execute(f"CREATE OR REPLACE TABLE {_name(release.id)}.{name} AS SELECT * FROM codes")
-    return name, key
 
 
 def published_total(con: Connection, release_id: str) -> int | None:
