@@ -114,6 +114,7 @@ def cost_part(share: float) -> None:
         by_cluster = measured(make, "dask", 2, moved)
         sizes = [line.split() for line in moved.read_text().splitlines()]
     shards, slices = (sum(int(size) for name, size in sizes if f"/{kind}/" in name) for kind in ("shards", "slices"))
+    padded = sum(int(size) for name, size in dict(sizes).items() if "/shards/" in name)
     total, threads = by_cluster.home + by_cluster.workers, by_threads.home
     save(
         "cluster_cost",
@@ -124,6 +125,7 @@ def cost_part(share: float) -> None:
                 "home": by_cluster.home,
                 "workers": by_cluster.workers,
                 "moved": shards,
+                "padded": padded,
                 "slices": slices,
                 "shards": by_cluster.shards,
                 "cells": by_cluster.cells,
@@ -135,7 +137,8 @@ def cost_part(share: float) -> None:
     )
     print(f"CPU of the cluster against threads: {total / threads:.2f} (asked: <= 1.3)")
     print(
-        f"shards {by_cluster.shards / 1e6:.1f} MB, moved {shards / 1e6:.1f} MB: {shards / by_cluster.shards:.2f} times (asked: <= 3); slices moved {slices / 1e6:.1f} MB",
+        f"shards {by_cluster.shards / 1e6:.1f} MB, moved {shards / 1e6:.1f} MB: {shards / by_cluster.shards:.2f} times (asked: <= 3), and"
+        f" {shards / padded:.2f} times the {padded / 1e6:.1f} MB that lie in the mailbox; slices moved {slices / 1e6:.1f} MB",
         flush=True,
     )
 
@@ -190,6 +193,7 @@ def release(spec: Path, folder: Path, workers: str, number: int, machines: Machi
     from storage.counts.shards import shards_of_levels
     from storage.database.connections import store
     from storage.releases.seals import TRUNK, list_seals
+    from tasks.stage import width
 
     os.environ["TRELLIS_HOME"] = str(folder / "home")
     plan = make_plan(load_spec(spec))
@@ -202,7 +206,7 @@ def release(spec: Path, folder: Path, workers: str, number: int, machines: Machi
             times.extend((began, time.monotonic()))
         return done
 
-    with by_workers(workers), ThreadPoolExecutor(number) as executor:
+    with by_workers(workers), ThreadPoolExecutor(width() if machines else number) as executor:
         began, of_workers = time.process_time(), seconds_of(machines)
 
         def submit(stage: Any, *arguments: Any) -> Future:

@@ -275,6 +275,11 @@ def cluster(rows: list[Row]) -> str:
             f"{moved:.2f} times as many",
             goal("3", reached=moved <= 3),
         ],
+        [
+            f"bytes moved, to the {cost['padded'] / 1e6:.1f} MB that lie in the mailbox",
+            f"{cost['moved'] / cost['padded']:.2f} times as many",
+            "",
+        ],
     ]
     return table(["measured", "found", "goal"], lines)
 

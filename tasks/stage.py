@@ -6,9 +6,10 @@ Nothing confidential reaches Prefect, and the running time is measured. Prefect 
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol
 
 from storage.errors import public_errors
@@ -41,7 +42,7 @@ class Elsewhere(Protocol):
 
     @property
     def width(self) -> int:
-        """How many orders are carried out at once."""
+        """How many orders are in hand at once."""
 
     @property
     def memory(self) -> int | None:
@@ -64,21 +65,22 @@ class Elsewhere(Protocol):
 
 
 _elsewhere: Elsewhere | None = None
+_here: AbstractContextManager[object] = nullcontext()  # entered by what is carried out in this process
 
 
 @contextmanager
 def running_elsewhere(elsewhere: Elsewhere) -> Iterator[None]:
-    """Carry out the orders that are submitted inside elsewhere, as far as that takes them."""
-    global _elsewhere
-    _elsewhere = elsewhere
+    """Carry out the orders that are submitted inside elsewhere, as far as that takes them; the rest here, on each core one."""
+    global _elsewhere, _here
+    _elsewhere, _here = elsewhere, BoundedSemaphore(cores())
     try:
         yield
     finally:
-        _elsewhere = None
+        _elsewhere, _here = None, nullcontext()
 
 
 def width() -> int:
-    """Return how many branches are walked at once: one on each core, or as many as there is room for elsewhere."""
+    """Return how many stages are submitted at once: one for each core, or as many as are in hand elsewhere."""
     return _elsewhere.width if _elsewhere else cores()
 
 
@@ -151,9 +153,10 @@ def stage(run_name: str) -> Callable[[Callable[P, Any]], Stage[P]]:
             check_going_on(order.release_id if order else str(args[0]))
             if _elsewhere and order and _elsewhere.takes(order):
                 return _elsewhere.run(order)
-            began = time.thread_time()
-            value = function(*args, **kwargs)
-            return Outcome(stage, value, time.thread_time() - began)
+            with _here:
+                began = time.thread_time()
+                value = function(*args, **kwargs)
+                return Outcome(stage, value, time.thread_time() - began)
 
         return Stage(public_errors(timed), function.__name__, run_name)
 

@@ -117,15 +117,15 @@ class Cluster:
     """A cluster that home has checked.
 
     Attributes:
-        width: how many workers there were at the beginning.
+        width: how many orders are in hand at once: more than there are workers, so that each of these goes on with a branch whose
+            shards it has, while home copies what it has made.
         memory: bytes that the arrays of a branch may take at a worker.
         branches: into how many the trunk is cut, at most.
     """
 
     def __init__(self, connection: Connection, listed: Mapping[str, float]) -> None:
-        self.width = len(listed)
+        self.width = self.branches = BRANCHES_PER_WORKER * len(listed)
         self.memory = int(connection.file.memory_per_worker)
-        self.branches = BRANCHES_PER_WORKER * self.width
         self._connection, self._place = connection, drawer_of_home(connection.place)
         self._pool = Pool(connection.file.lost_after, connection.file.wait_for_worker)
         self._pool.update(listed, list(listed))
@@ -155,10 +155,10 @@ class Cluster:
             self._put_parents(errands, order.record)
             text = Errand(order, self._place.name, errands.run, errands.key, errands.codebooks).to_json()
             reply = self._ask(address, gone, text, going_on)
-            outcome = self._read(order, reply, going_on)
-            _check_ordered(order, outcome.value)
-            for shard in outcome.value:
-                self._bring(errands, shard)
+        outcome = self._read(order, reply, going_on)
+        _check_ordered(order, outcome.value)
+        for shard in outcome.value:
+            self._bring(errands, shard)
         return outcome
 
     def end(self) -> None:

@@ -29,6 +29,17 @@ class _Worker:
     gone: Event
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waiting:
+    """An order that waits for a worker.
+
+    Attributes:
+        branch: of the trunk, in which it is.
+    """
+
+    branch: str
+
+
 class Pool:
     """The workers that home has checked.
 
@@ -45,6 +56,7 @@ class Pool:
             str, float
         ] = {}  # lost though the scheduler still lists them, and when it last heard of them
         self._last: dict[str, str] = {}  # by branch of the trunk, who had it last
+        self._waiting = list[_Waiting]()  # the orders that wait for a worker, the longest first
         self._changed = Condition()
         self._alone_since = clock()
 
@@ -99,7 +111,9 @@ class Pool:
 
     @contextmanager
     def worker_for(self, branch: str, going_on: Callable[[], None]) -> Iterator[tuple[str, Event]]:
-        """Yield the address of an idle worker, and what is set once it is lost; one that had the branch before, if it is idle.
+        """Yield the address of an idle worker, and what is set once it is lost.
+
+        Who had the branch before has its shards. So the order waits for that worker, unless another one would have nothing else to do.
 
         Args:
             branch: of the order.
@@ -107,16 +121,31 @@ class Pool:
         Raises:
             StoreError: there has been no worker for too long.
         """
-        of = top_branch(branch)
+        order = _Waiting(top_branch(branch))
+        with self._changed:
+            self._waiting.append(order)
+        try:
+            address, worker = self._wait_for_one(order, going_on)
+        finally:
+            with self._changed:
+                self._waiting.remove(order)
+                self._changed.notify_all()
+        try:
+            yield address, worker.gone
+        finally:
+            with self._changed:
+                worker.busy = False
+                self._changed.notify_all()
+
+    def _wait_for_one(self, order: _Waiting, going_on: Callable[[], None]) -> tuple[str, _Worker]:
+        """Wait until a worker is for an order, and let it be busy."""
         while True:
             going_on()
             with self._changed:
-                idle = [address for address, worker in self._workers.items() if not worker.busy]
-                if idle:
-                    address = self._last.get(of, "") if self._last.get(of) in idle else idle[0]
-                    worker = self._workers[address]
-                    worker.busy, self._last[of] = True, address
-                    break
+                for address, worker in self._workers.items():
+                    if not worker.busy and self._next_of(address) is order:
+                        worker.busy, self._last[order.branch] = True, address
+                        return address, worker
                 if not self._workers and self._clock() - self._alone_since > self._patience:
                     raise StoreError(
                         f"There has been no worker for {self._patience:g} seconds.",
@@ -124,9 +153,12 @@ class Pool:
                         hint="Start workers with `trellis worker`, or set run.workers to threads. Then run `trellis rerun`.",
                     )
                 self._changed.wait(_LOOK_AGAIN)
-        try:
-            yield address, worker.gone
-        finally:
-            with self._changed:
-                worker.busy = False
-                self._changed.notify_all()
+
+    def _next_of(self, address: str) -> _Waiting | None:
+        """Return which of the waiting orders a worker does next: the first of a branch that it had last, or that nobody had who is
+        there; or else the first of a branch whose worker is busy.
+        """
+        others = {other: worker.busy for other, worker in self._workers.items() if other != address}
+        whose = {order: self._last.get(order.branch) for order in self._waiting}
+        own = (order for order, last in whose.items() if last not in others)
+        return next(own, None) or next((order for order, last in whose.items() if last and others[last]), None)

@@ -1,14 +1,19 @@
 """Stages as Prefect sees them: tasks of which it keeps neither a result nor a key nor a word."""
 
 import pkgutil
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 
+import pytest
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
 
 import tasks
-from tasks.stage import Stage
+from flows.walks.processes import Processes
+from tasks.stage import Stage, running_elsewhere, stage
 
 ROOMS = {"groups", "ingest", "tree", "noise", "optimize", "settle", "shrink", "unbiased", "validate", "publish"}
 
@@ -24,6 +29,32 @@ def stages() -> Iterator[tuple[str, Task]]:
 def test_no_stage_has_its_result_kept() -> None:
     """Each stage of each room refuses results, caching and printed lines, whatever the settings of Prefect say."""
     assert {module.split(".")[1] for module, _ in stages()} == ROOMS
-    for module, stage in stages():
-        kept = stage.persist_result, stage.log_prints, stage.cache_policy, stage.cache_key_fn, stage.result_storage
-        assert (module, stage.name, kept) == (module, stage.name, (False, False, NO_CACHE, None, None))
+    for module, task in stages():
+        kept = task.persist_result, task.log_prints, task.cache_policy, task.cache_key_fn, task.result_storage
+        assert (module, task.name, kept) == (module, task.name, (False, False, NO_CACHE, None, None))
+
+
+def test_what_runs_here_while_others_run_elsewhere_takes_each_core_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More stages are submitted than there are cores where orders are in hand elsewhere; of those that stay, one runs on each core."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
+    monkeypatch.setattr("tasks.stage.cores", lambda: 2)
+    lock, running, most = threading.Lock(), 0, 0
+    both = threading.Barrier(2)
+
+    def count(_: str) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        both.wait(20)
+        with lock:
+            running -= 1
+
+    counted = stage("count")(count)
+    elsewhere = Processes.__new__(Processes)  # which takes orders alone
+    with running_elsewhere(elsewhere), ThreadPoolExecutor(6) as threads:
+        for future in [threads.submit(counted.fn, "somebody") for _ in range(6)]:
+            future.result()
+    assert most == 2

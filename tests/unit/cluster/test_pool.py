@@ -1,5 +1,9 @@
 """The workers of a cluster as home sees them, with a clock that the test sets."""
 
+import time
+from collections.abc import Callable
+from threading import Thread
+
 import pytest
 
 from flows.cluster.pool import Pool
@@ -44,6 +48,51 @@ def test_orders_of_a_branch_go_where_it_was(pool: Pool) -> None:
             assert again == second
         with pool.worker_for("b00", on) as (again, _):
             assert again == first
+
+
+def test_an_order_waits_for_who_had_the_branch_while_others_are_wanted(pool: Pool) -> None:
+    """Somebody idle gets no order of another's branch while an order of an own one waits; once none does, it helps out."""
+    got = list[tuple[str, str]]()
+
+    def wait_for_one(branch: str) -> None:
+        with pool.worker_for(branch, on) as (address, _):
+            got.append((branch, address))
+
+    with pool.worker_for("b00", on) as (first, _):
+        with pool.worker_for("b01", on) as (second, _):
+            waiting = [Thread(target=wait_for_one, args=[branch]) for branch in ("b00-01", "b01-01")]
+            for thread in waiting:
+                thread.start()
+            _until(lambda: len(pool._waiting) == 2)
+        waiting[1].join(20)
+        waiting[0].join(20)
+        assert got == [("b01-01", second), ("b00-01", second)]
+    assert first != second
+    with pool.worker_for("b00", on) as (again, _):
+        assert again == second  # who has its shards now
+
+
+def test_an_order_that_is_given_up_keeps_nobody_waiting(pool: Pool) -> None:
+    """Once a release is stopped, its orders want no worker any more."""
+
+    def stop() -> None:
+        raise Interrupted("stop")
+
+    with pool.worker_for("b00", on) as (first, _):
+        pass
+    with pytest.raises(Interrupted), pool.worker_for("b00", stop):
+        pass
+    with pool.worker_for("b01", on) as (address, _):
+        assert address == first
+    assert pool._waiting == []
+
+
+def _until(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so, for twenty seconds at most."""
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_worker_that_is_not_listed_is_lost(pool: Pool) -> None:
