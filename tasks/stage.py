@@ -150,10 +150,12 @@ def stage(run_name: str) -> Callable[[Callable[P, Any]], Stage[P]]:
         @functools.wraps(function)
         def timed(*args: P.args, **kwargs: P.kwargs) -> Outcome:
             order = args[0] if isinstance(args[0], Order) else None
-            check_going_on(order.release_id if order else str(args[0]))
+            release_id = order.release_id if order else str(args[0])
+            check_going_on(release_id)
             if _elsewhere and order and _elsewhere.takes(order):
                 return _elsewhere.run(order)
             with _here:
+                check_going_on(release_id)  # it may have waited
                 began = time.thread_time()
                 value = function(*args, **kwargs)
                 return Outcome(stage, value, time.thread_time() - began)

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from threading import Event, Lock, Thread
+from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any
 
 from flows.cluster.connection import Connection, connected, within
@@ -130,6 +130,7 @@ class Cluster:
         self._pool = Pool(connection.file.lost_after, connection.file.wait_for_worker)
         self._pool.update(listed, list(listed))
         self._errands: dict[str, _Errands | TrellisError] = {}
+        self._bringing = BoundedSemaphore(len(listed))  # how many orders' shards home copies at once
         self._lock, self._ended = Lock(), Event()
         self._checks, self._admitted = dict[str, Thread](), SimpleQueue[str]()  # of newcomers, by address
         self._told = set[str]()  # the newcomers of whom somebody was told that they were refused
@@ -150,6 +151,13 @@ class Cluster:
             if self._fault:
                 raise self._fault
 
+        try:
+            return self._carried_out(order, going_on)
+        except WorkerLost:
+            self._pool.forget(order.branch)  # if it is there still, and fails again and again, others should try
+            raise
+
+    def _carried_out(self, order: Order, going_on: Callable[[], None]) -> Outcome:
         with self._pool.worker_for(order.branch, going_on) as (address, gone):
             errands = self._ready(order)
             self._put_parents(errands, order.record)
@@ -157,8 +165,9 @@ class Cluster:
             reply = self._ask(address, gone, text, going_on)
         outcome = self._read(order, reply, going_on)
         _check_ordered(order, outcome.value)
-        for shard in outcome.value:
-            self._bring(errands, shard)
+        with self._bringing:
+            for shard in outcome.value:
+                self._bring(errands, shard)
         return outcome
 
     def end(self) -> None:

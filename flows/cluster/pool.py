@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from threading import Condition, Event
+from dataclasses import dataclass, field
+from threading import Event, Lock
 
 from storage.errors import StoreError
 from tasks.tree.branches import top_branch
 
-_LOOK_AGAIN = 0.2  # seconds after which somebody who waits for a worker looks whether the release goes on
+_LOOK_AGAIN = 0.5  # seconds after which somebody who waits for a worker looks whether the release goes on
 
 
 @dataclass(slots=True)
@@ -29,15 +29,21 @@ class _Worker:
     gone: Event
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
-    """An order that waits for a worker.
+@dataclass(slots=True, eq=False)
+class _Order:
+    """An order that waits for a worker, or has one.
 
     Attributes:
         branch: of the trunk, in which it is.
+        address: of its worker, once it has one.
+        worker: its worker; None while it waits.
+        is_given: set once it has one.
     """
 
     branch: str
+    address: str = ""
+    worker: _Worker | None = None
+    is_given: Event = field(default_factory=Event)
 
 
 class Pool:
@@ -56,8 +62,8 @@ class Pool:
             str, float
         ] = {}  # lost though the scheduler still lists them, and when it last heard of them
         self._last: dict[str, str] = {}  # by branch of the trunk, who had it last
-        self._waiting = list[_Waiting]()  # the orders that wait for a worker, the longest first
-        self._changed = Condition()
+        self._waiting = list[_Order]()  # the longest first
+        self._lock = Lock()
         self._alone_since = clock()
 
     def __len__(self) -> int:
@@ -69,7 +75,7 @@ class Pool:
         Args:
             listed: by address, when the scheduler last heard of a worker.
         """
-        with self._changed:
+        with self._lock:
             return [
                 address
                 for address, seen in listed.items()
@@ -84,7 +90,7 @@ class Pool:
             checked: the strangers that may be asked.
         """
         now = self._clock()
-        with self._changed:
+        with self._lock:
             for address in checked:
                 self._silent.pop(address, None)
                 if address not in self._workers:  # it may have an order already
@@ -97,11 +103,11 @@ class Pool:
             self._silent = {address: seen for address, seen in self._silent.items() if address in listed}
             if self._workers:
                 self._alone_since = now
-            self._changed.notify_all()
+            self._share_out()
 
     def lose(self, address: str) -> None:
         """Ask a worker nothing before the scheduler has heard of it again, and home has checked it again."""
-        with self._changed:
+        with self._lock:
             self._lose(address)
 
     def _lose(self, address: str) -> None:
@@ -121,44 +127,55 @@ class Pool:
         Raises:
             StoreError: there has been no worker for too long.
         """
-        order = _Waiting(top_branch(branch))
-        with self._changed:
+        order = _Order(top_branch(branch))
+        with self._lock:
             self._waiting.append(order)
+            self._share_out()
         try:
-            address, worker = self._wait_for_one(order, going_on)
-        finally:
-            with self._changed:
-                self._waiting.remove(order)
-                self._changed.notify_all()
-        try:
-            yield address, worker.gone
-        finally:
-            with self._changed:
-                worker.busy = False
-                self._changed.notify_all()
-
-    def _wait_for_one(self, order: _Waiting, going_on: Callable[[], None]) -> tuple[str, _Worker]:
-        """Wait until a worker is for an order, and let it be busy."""
-        while True:
             going_on()
-            with self._changed:
-                for address, worker in self._workers.items():
-                    if not worker.busy and self._next_of(address) is order:
-                        worker.busy, self._last[order.branch] = True, address
-                        return address, worker
-                if not self._workers and self._clock() - self._alone_since > self._patience:
-                    raise StoreError(
-                        f"There has been no worker for {self._patience:g} seconds.",
-                        field="scheduler",
-                        hint="Start workers with `trellis worker`, or set run.workers to threads. Then run `trellis rerun`.",
-                    )
-                self._changed.wait(_LOOK_AGAIN)
+            while not order.worker:
+                self._check_not_alone()
+                order.is_given.wait(_LOOK_AGAIN)
+                going_on()
+            yield order.address, order.worker.gone
+        finally:
+            with self._lock:
+                if order.worker:
+                    order.worker.busy = False
+                else:
+                    self._waiting.remove(order)
+                self._share_out()
 
-    def _next_of(self, address: str) -> _Waiting | None:
+    def forget(self, branch: str) -> None:
+        """Let the next order of a branch go to any worker, whoever had it last."""
+        with self._lock:
+            self._last.pop(top_branch(branch), None)
+
+    def _share_out(self) -> None:
+        """Give each idle worker the order that it does next."""
+        for address, worker in self._workers.items():
+            if not worker.busy and (order := self._next_of(address)):
+                self._waiting.remove(order)
+                worker.busy, self._last[order.branch] = True, address
+                order.address, order.worker = address, worker
+                order.is_given.set()
+
+    def _next_of(self, address: str) -> _Order | None:
         """Return which of the waiting orders a worker does next: the first of a branch that it had last, or that nobody had who is
         there; or else the first of a branch whose worker is busy.
         """
         others = {other: worker.busy for other, worker in self._workers.items() if other != address}
-        whose = {order: self._last.get(order.branch) for order in self._waiting}
-        own = (order for order, last in whose.items() if last not in others)
-        return next(own, None) or next((order for order, last in whose.items() if last and others[last]), None)
+        last = {order: self._last.get(order.branch, "") for order in self._waiting}
+        own = (order for order in self._waiting if last[order] not in others)
+        return next(own, None) or next((order for order in self._waiting if others.get(last[order])), None)
+
+    def _check_not_alone(self) -> None:
+        """Refuse to wait any longer where there has been no worker for too long."""
+        with self._lock:
+            is_alone = not self._workers and self._clock() - self._alone_since > self._patience
+        if is_alone:
+            raise StoreError(
+                f"There has been no worker for {self._patience:g} seconds.",
+                field="scheduler",
+                hint="Start workers with `trellis worker`, or set run.workers to threads. Then run `trellis rerun`.",
+            )

@@ -174,11 +174,11 @@ def _store_codes(con: Connection, release_id: str, level: int) -> None:
     flat = flat_features(release.terms.published_spec)
     for _, axis, reached in _refined(release, level):
         codebook = read_codebook(shard_folder(release.id), axis)
-        levels = codebook.columns[: codebook.columns.index(reached) + 1]
-        codes = codebook.select(levels).rename({level: column_name(axis, level, flat) for level in levels})
-        name, key = _table_of_codes(axis, reached)
+        above = codebook.columns[: codebook.columns.index(reached) + 1]
+        codes = codebook.select(above).rename({name: column_name(axis, name, flat) for name in above})
+        table, key = _table_of_codes(axis, reached)
         codes = codes.unique(maintain_order=True).with_row_index(key)  # in the order in which areas are numbered
-        con.execute(f"CREATE OR REPLACE TABLE {_name(release.id)}.{name} AS SELECT * FROM codes")
+        con.execute(f"CREATE OR REPLACE TABLE {_name(release.id)}.{table} AS SELECT * FROM codes")
 
 
 def _table_of_codes(axis: str, reached: str) -> tuple[str, str]:

@@ -13,6 +13,8 @@ from prefect.cache_policies import NO_CACHE
 
 import tasks
 from flows.walks.processes import Processes
+from storage.errors import Interrupted
+from storage.machine.locks import ask_to_stop, held
 from tasks.stage import Stage, running_elsewhere, stage
 
 ROOMS = {"groups", "ingest", "tree", "noise", "optimize", "settle", "shrink", "unbiased", "validate", "publish"}
@@ -58,3 +60,27 @@ def test_what_runs_here_while_others_run_elsewhere_takes_each_core_once(
         for future in [threads.submit(counted.fn, "somebody") for _ in range(6)]:
             future.result()
     assert most == 2
+
+
+def test_a_stop_is_heard_by_what_waits_for_a_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was submitted before a release was asked to stop, and waits for a core here, does not begin."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
+    monkeypatch.setattr("tasks.stage.cores", lambda: 1)
+    begun, go_on, done = threading.Event(), threading.Event(), list[str]()
+
+    def work(release_id: str) -> None:
+        begun.set()
+        assert go_on.wait(20)
+        done.append(release_id)
+
+    worked = stage("work")(work)
+    with held("made"), running_elsewhere(Processes.__new__(Processes)), ThreadPoolExecutor(2) as threads:
+        first = threads.submit(worked.fn, "made")
+        assert begun.wait(20)
+        second = threads.submit(worked.fn, "made")
+        ask_to_stop("made")
+        go_on.set()
+        first.result()
+        with pytest.raises(Interrupted):
+            second.result()
+    assert done == ["made"]

@@ -87,6 +87,39 @@ def test_an_order_that_is_given_up_keeps_nobody_waiting(pool: Pool) -> None:
     assert pool._waiting == []
 
 
+def test_an_order_that_was_lost_goes_to_whoever_is_idle(pool: Pool) -> None:
+    """Once what a worker had of a branch is forgotten, the next order does not wait for it."""
+    with pool.worker_for("b00-01", on) as (first, _):
+        pass
+    pool.forget("b00-01")
+    with pool.worker_for("b01", on) as (second, _), pool.worker_for("b00", on) as (other, _):
+        assert second == first
+        assert other != first
+
+
+def test_who_is_let_in_takes_over_from_the_busy(pool: Pool, clock: Clock) -> None:
+    """An order that waits for a busy worker goes to one that has just come; one that is lost leaves its orders to all."""
+    got = list[tuple[str, str]]()
+
+    def wait_for_one(branch: str) -> None:
+        with pool.worker_for(branch, on) as (address, _):
+            got.append((branch, address))
+
+    with pool.worker_for("b00", on) as (first, gone), pool.worker_for("b01", on):
+        thread = Thread(target=wait_for_one, args=["b00"])
+        thread.start()
+        _until(lambda: len(pool._waiting) == 1)
+        pool.update({"a": 101.0, "b": 101.0, "c": 101.0}, ["c"])
+        thread.join(20)
+        assert got == [("b00", "c")]
+        pool.lose("c")
+        pool.lose(first)
+        assert gone.is_set()
+    with pool.worker_for("b00", on) as (last, _):
+        assert last not in {first, "c"}
+    assert clock.now == 0
+
+
 def _until(is_so: Callable[[], bool]) -> None:
     """Wait until something is so, for twenty seconds at most."""
     end = time.monotonic() + 20
