@@ -192,13 +192,16 @@ def with_parts_swapped(folder: Path) -> None:
 
 
 def with_a_count_changed(folder: Path) -> None:
-    """Move a record from one row of a part to another."""
+    """Move a record from the largest row of a part to one far from it, which has another parent."""
     path = parts_of(folder)[1]
-    row = pl.int_range(pl.len())
-    moved = pl.when(row == 0).then(1).when(row == 1).then(-1).otherwise(0)
-    pl.read_parquet(path, glob=False).with_columns(
-        pl.col("count") + moved, low=pl.min_horizontal("low", pl.col("count") + moved)
-    ).with_columns(high=pl.max_horizontal("high", "count")).write_parquet(path)
+    table = pl.read_parquet(path, glob=False)
+    largest, row = table["count"].arg_max(), pl.int_range(pl.len())
+    assert largest is not None
+    far = (largest + len(table) // 2) % len(table)
+    moved = pl.when(row == largest).then(-1).when(row == far).then(1).otherwise(0)
+    table.with_columns(pl.col("count") + moved, low=pl.min_horizontal("low", pl.col("count") + moved)).with_columns(
+        high=pl.max_horizontal("high", "count")
+    ).write_parquet(path)
 
 
 def with_a_part_that_is_text(folder: Path) -> None:
