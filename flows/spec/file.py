@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from pydantic import ValidationError, create_model
 
 from flows.spec.explanations import next_step
-from flows.spec.keys import TAGS, Spec, by_feature
-from flows.spec.rules import Faults, Keys
+from flows.spec.faults import spec_errors_of
+from flows.spec.keys import Spec, by_feature
+from flows.spec.rules import Keys
 from flows.spec.sections.hierarchy import Hierarchy, Ordered
 from flows.spec.sections.privacy import Target
 from flows.spec.sections.schedule import second_run_of_a_day
@@ -28,7 +29,6 @@ from tasks.ingest.sources.matrices import COUNT
 from tasks.ingest.tables import Table
 from tasks.ingest.task import AxisSource, Source
 from tasks.tree.ordered import OrderedAxis
-from tasks.words.nearest import did_you_mean
 
 T = TypeVar("T", bound=TrellisError)
 
@@ -201,7 +201,7 @@ def parse_spec(text: str, path: Path) -> SpecFile:
     try:
         return SpecFile(Spec.model_validate(keys_in(text)), text, path.absolute())
     except ValidationError as fault:
-        first = next(_as_spec_errors(fault))
+        first = next(spec_errors_of(fault))
     raise located(first, text)
 
 
@@ -219,7 +219,7 @@ def faults_of(text: str) -> list[SpecError]:
     try:
         check_daily(Spec.model_validate(keys))
     except ValidationError as fault:
-        found += _as_spec_errors(fault)
+        found += spec_errors_of(fault)
     except SpecError as fault:
         return [fault]
     if not found:
@@ -231,7 +231,7 @@ def faults_of(text: str) -> list[SpecError]:
         try:
             alone.model_validate({name: keys[name]} if name in keys else {})
         except ValidationError as fault:
-            found += _as_spec_errors(fault)
+            found += spec_errors_of(fault)
     found += [
         SpecError(f"{name} is not a key of the spec.", field=str(name))
         for name in keys
@@ -335,96 +335,6 @@ def _known_by(codebook: Table | Values | OrderedAxis | Unlisted) -> str:
     if isinstance(codebook, Table):
         return codebook.sha256()
     return RELEASED_CODES if isinstance(codebook, Unlisted) else codebook.sha256
-
-
-_NO_DEFAULT = (
-    "default_factory_not_called"  # of a key that depends on others, which are wrong: their errors say what to mend
-)
-
-
-def _as_spec_errors(fault: ValidationError) -> Iterator[SpecError]:
-    for error in fault.errors():
-        if error["type"] == _NO_DEFAULT:
-            continue
-        raised = error.get("ctx", {}).get("error")
-        for message in raised.messages if isinstance(raised, Faults) else (str(raised),):
-            yield _as_spec_error(error, message)
-
-
-def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydantic's list, and the message of our rule
-    field = ".".join(str(part) for part in error["loc"] if part not in TAGS)
-    if error["type"] == "extra_forbidden":
-        return SpecError(f"{field} is not a key of the spec.", field=field)
-    if error["type"] == "missing":
-        return SpecError(f"{field} must be given.", field=field)
-    if error["type"] == "value_error":
-        if field and isinstance(error.get("ctx", {}).get("error"), Faults):  # a rule about several keys of the section
-            key = re.match(r"\w*", message)
-            return SpecError(f"{field}.{message}", field=f"{field}.{key[0] if key else ''}")
-        return SpecError(f"{field} {message}" if field else message, field=field or _field_of(message))
-    if error["type"] == "string_pattern_mismatch":
-        return SpecError(f"{field} must be lower-case letters, digits and hyphens, at most 64.", field=field)
-    return _of_another_kind(error, field)
-
-
-def _field_of(message: str) -> str:
-    """Return the key with which a rule about several keys begins; the names in it may have spaces."""
-    key, *_ = re.split(" (?:must|needs|would) ", message, maxsplit=1)
-    return key
-
-
-# pydantic's name of an error, the name under which that error holds the bound, and its sign.
-_BOUNDS = {"greater_than_equal": ("ge", ">="), "greater_than": ("gt", ">")}
-_BOUNDS |= {"less_than_equal": ("le", "<="), "less_than": ("lt", "<")}
-_KINDS = {
-    "string": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "finite": "a finite number",
-    "bool": "true or false",
-    "list": "a list",
-    "dict": "keys with values",
-    "model": "keys with values",
-    "byte": "bytes, such as 4GB",
-}
-
-
-def _of_another_kind(error: Any, field: str) -> SpecError:
-    """Return the error for a value that pydantic refuses before our rules see it."""
-    kind, value, got = error["type"], error["input"], _as_yaml(error["input"])
-    if error["loc"][-1] == "[key]":  # pydantic's mark for a key that is not text
-        named = field.removesuffix(".[key]")
-        return SpecError(f"{named}: a name must be text, got {got}; put it in quotes.", field=named)
-    if kind in _BOUNDS:
-        name, sign = _BOUNDS[kind]
-        return SpecError(f"{field} must be {sign} {error['ctx'][name]:,}, got {got}.", field=field)
-    if kind in {"too_short", "string_too_short"}:
-        return SpecError(f"{field} must not be empty.", field=field)
-    if kind == "literal_error":
-        expected = error["ctx"]["expected"].replace("'", "")
-        return SpecError(
-            f"{field} must be {expected}, got {got}.",
-            field=field,
-            hint=did_you_mean(str(value), re.split(r", | or ", expected)) if isinstance(value, str) else "",
-        )
-    wanted = _KINDS.get(kind.partition("_")[0])
-    if wanted is None:
-        return SpecError(f"{field}: {error['msg']}, got {got}.", field=field)
-    as_text = "; put it in quotes" if wanted == "text" and not isinstance(value, dict | list | None) else ""
-    return SpecError(f"{field} must be {wanted}, got {got}{as_text}.", field=field)
-
-
-def _as_yaml(value: object) -> str:
-    """Return a wrong value of a spec in words."""
-    if isinstance(value, bool):
-        return (
-            f"{str(value).lower()} (YAML reads {'yes and on' if value else 'no and off'} as {str(value).lower()} too)"
-        )
-    if isinstance(value, dict | list):
-        return "keys with values" if isinstance(value, dict) else "a list"
-    if isinstance(value, str) and is_url(value):  # which may hold a password
-        return "a location"
-    return "nothing" if value is None else f"“{value}”" if isinstance(value, str) else str(value)
 
 
 _OF_FILES = {"table", "matrix", "labels", "boundaries"}
