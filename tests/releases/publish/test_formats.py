@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fastexcel
+import geopandas
 import numpy as np
 import openmatrix
 import polars as pl
@@ -332,9 +333,10 @@ def test_matrices_have_the_counts_of_pairs_of_zones(made: dict[str, Path]) -> No
 
 
 def test_aequilibrae_reads_the_matrices(made: dict[str, Path]) -> None:
-    """AequilibraE, which assigns trips to networks, loads the matrices with their zones; the test needs it installed."""
-    matrix = pytest.importorskip("aequilibrae.matrix", reason="aequilibrae is not installed")
-    found = matrix.AequilibraeMatrix()
+    """AequilibraE, which assigns trips to networks, loads the matrices with their zones."""
+    from aequilibrae.matrix import AequilibraeMatrix  # takes ten seconds
+
+    found = AequilibraeMatrix()
     found.load(str(made["trips"] / "omx" / "level_4.omx"))
     found.computational_view(["count"])
     assert found.index.tolist() == list(range(1, len(PLACES) + 1))
@@ -388,8 +390,7 @@ def test_areas_of_one_axis_are_polygons(made: dict[str, Path]) -> None:
 
 @pytest.mark.parametrize("name", ["trips", "homes"])
 def test_geopandas_reads_the_maps(made: dict[str, Path], name: str) -> None:
-    """GeoPandas reads every table with shapes, in degrees; the test needs it installed."""
-    geopandas = pytest.importorskip("geopandas", reason="geopandas is not installed")
+    """GeoPandas reads every table with shapes, in degrees."""
     for file in (made[name] / "geo").iterdir():
         found = geopandas.read_parquet(file)
         assert found.crs.to_epsg() == 4326 or found.crs.to_string() == "OGC:CRS84"
