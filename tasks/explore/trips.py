@@ -12,6 +12,7 @@ from storage.counts.tables import level_csv
 from tasks.explore.exactness import is_exact
 from tasks.explore.views import views_shown
 from tasks.format.manifest import LevelEntry, Manifest
+from tasks.query.largest import level_shown
 from tasks.tabulate.answers import absent_high, answers
 from tasks.tabulate.tables import Boxes, Tables
 
@@ -42,6 +43,7 @@ def trips(tables: Tables, most_rows: int) -> dict[str, Any]:
     )
     return {
         "levels": [_level(tables, entry) for entry in entries[:fit]],
+        "first": level_shown(tables.folder, fit - 1),
         "left_out": [
             {"level": entry.level, "at": _at(tables, entry.level), "rows": entry.nonzero, "file": _file(tables, entry)}
             for entry in entries[fit:]

@@ -7,6 +7,7 @@ import polars as pl
 
 from storage.counts.columns import COUNT
 from tasks.query.folder import PublishedFolder
+from tasks.tree.order import are_flows, finest_clear, levels_of_flows
 
 _MOST_ROWS = 0.5  # of a level, that stand above the noise
 
@@ -37,7 +38,7 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
     Returns:
         The counts; None where no level below the total has a row.
     """
-    level = _level(folder)
+    level = level_shown(folder)
     if level is None:
         return None
     names = list(folder.axes)
@@ -69,25 +70,35 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
     )
 
 
-def _level(folder: PublishedFolder) -> int | None:
-    """Return the level to show: the finest of those that fit down to which most rows stand above the noise, or the first that fits."""
-    entries, is_of_trips = folder.manifest.levels, list(folder.axes) == ["origin", "destination"]
-    reached = [folder.reached(entry.level) for entry in entries]
-    alike = [entry.level for entry in entries if entry.level and len(set(reached[entry.level])) == 1]
-    fit = (alike if is_of_trips and alike else [entry.level for entry in entries[1:]]) or []
-    if entries[-1].threshold:
-        return fit[-1] if fit else None
+def level_shown(folder: PublishedFolder, most: int | None = None) -> int | None:
+    """Return the level to show first: the finest of those that fit down to which most rows stand above the noise, or the first that fits.
+
+    Of trips, those fit that refine both ends alike, where there are any.
+
+    Args:
+        folder: the published folder.
+        most: the finest level that may be shown; None for the finest of all.
+    Returns:
+        The level; None where there is none below the total.
+    """
+    entries = folder.manifest.levels[: None if most is None else most + 1]
+    flows = levels_of_flows(folder.axes, [folder.reached(entry.level) for entry in entries])
+    fit = flows or [entry.level for entry in entries[1:]]
+    if not fit:
+        return None
+    if folder.manifest.levels[-1].threshold:
+        return fit[-1]
     clear = 0
     for entry in entries[1:]:
         if entry.above_noise is None or entry.above_noise.rows < _MOST_ROWS:
             break
         clear = entry.level
-    return max((level for level in fit if level <= clear), default=fit[0] if fit else None)
+    return finest_clear(fit, clear)
 
 
 def _is_within(folder: PublishedFolder, level: int, paths: Sequence[Sequence[str]]) -> pl.Expr | None:
     """Return which rows are of trips within one area; None where two ends have no common levels."""
-    if list(folder.axes) != ["origin", "destination"] or len(paths) < 2:
+    if not are_flows(list(folder.axes)) or len(paths) < 2:
         return None
     common = min(folder.reached(level))
     origin, destination = folder.axes.values()

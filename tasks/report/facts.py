@@ -17,15 +17,13 @@ from tasks.report.sections.largest import (
     LargeCount,
     Path,
     flows_within,
-    is_of_flows,
     largest,
     largest_rows,
-    levels_of_flows,
     paths_of,
 )
 from tasks.report.sections.totals import AreaTotals, shown_on_maps, totals_at
 from tasks.tree.axis import Axis, IntArray
-from tasks.tree.order import Tree
+from tasks.tree.order import Tree, are_flows, finest_clear, levels_of_flows
 from tasks.uncertainty.bounds import finest_above_noise
 from tasks.uncertainty.shares import Shares
 
@@ -242,7 +240,10 @@ class Collector:
         """
         self._names, self._shapes = names or Names(), shapes or Shapes()
         self._totals: list[AreaTotals] = []
-        self._flows = levels_of_flows(tree)
+        self._flows = levels_of_flows(
+            {axis.name: axis.level_names for axis in tree.axes},
+            [tree.axis_levels(own) for own in range(tree.depth + 1)],
+        )
         self._within: tuple[LargeCount, ...] = ()
         self._within_records = 0
         self._histograms: list[Histograms] | None = [] if of_sizes else None
@@ -264,7 +265,7 @@ class Collector:
         """
         if self._flows:
             reach = self._tree.depth if self._terms[-1].threshold else self._finest_above or 0
-            return max((level for level in self._flows if level <= reach), default=self._flows[0])
+            return finest_clear(self._flows, reach)
         if self._terms[-1].threshold:
             return self._tree.depth
         return self._matrix_level if self._finest_above is None else self._finest_above
@@ -297,7 +298,7 @@ class Collector:
     def _take_largest(self, level: int, rows: SlicedRows) -> None:
         """Keep the largest counts of a level; of trips, those within one area by themselves."""
         refined = sum(own > 0 for own in self._tree.axis_levels(level))
-        if not is_of_flows(self._tree) or refined < 2:
+        if not are_flows([axis.name for axis in self._tree.axes]) or refined < 2:
             self._largest = largest(self._tree, level, list(map(largest_rows, _parts(rows))))
             return
         within = flows_within(self._tree, level)

@@ -1,7 +1,7 @@
 """The tree: a universe (a product of axes) and the order in which the axes are refined, one level at a time."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -138,3 +138,35 @@ def alternate(depths: Sequence[int], first: int) -> tuple[int, ...]:
     """
     turn = [first, *(axis for axis in range(len(depths)) if axis != first)]
     return tuple(axis for level in range(max(depths)) for axis in turn if level < depths[axis])
+
+
+def are_flows(axes: Sequence[str]) -> bool:
+    """Return whether axes of these names are those of trips from areas to areas."""
+    return list(axes) == ["origin", "destination"]
+
+
+def levels_of_flows(axes: Mapping[str, Sequence[str]], reached: Sequence[Sequence[int]]) -> list[int]:
+    """Return the levels of trips that refine both ends alike: to levels of one name, or to as many levels; none for others.
+
+    Args:
+        axes: by name, what the levels of each axis are called, coarse to fine.
+        reached: per tree level, the level of each axis; 0 where an axis is summed over.
+    """
+    if not are_flows(list(axes)):
+        return []
+    origin, destination = axes.values()
+    return [
+        level
+        for level, (one, other) in enumerate(reached)
+        if one and other and (one == other or origin[one - 1] == destination[other - 1])
+    ]
+
+
+def finest_clear(flows: Sequence[int], clear: int) -> int:
+    """Return the level of flows to look at first: the finest one down to which levels stand above the noise, or else the first one.
+
+    Args:
+        flows: levels, ascending, at least one.
+        clear: the level down to which levels stand above the noise; 0 where none does.
+    """
+    return max((level for level in flows if level <= clear), default=flows[0])

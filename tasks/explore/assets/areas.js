@@ -61,11 +61,10 @@ export function levelsFor(area, direction) {
   return data.levels.filter((level) => level.at[direction] === area.depth && level.at[1 - direction] > 0);
 }
 
-/** Return the level to begin with: the finest one that refines both ends alike and of which most rows stand out. */
+/** Return the level to begin with: that of the report's largest flows, as far as it lists pairs. */
 export function firstLevel() {
-  const alike = levelsOfPairs().filter((level) => level.at[FROM] === level.at[TO]);
-  const clear = alike.filter((level) => !level.noise_rows || level.noise_rows.at_most <= 0.5);
-  return clear.at(-1) ?? alike[0] ?? levelsOfPairs().at(0);
+  const levels = levelsOfPairs();
+  return levels.find((level) => level.level === data.first) ?? levels.at(0);
 }
 
 /** Return the rows of a level that begin (or end) in an area, the largest first: their places in its columns. */

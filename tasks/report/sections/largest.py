@@ -38,22 +38,6 @@ class LargeCount:
     paths: tuple[Path, ...] = ()
 
 
-def is_of_flows(tree: Tree) -> bool:
-    """Return whether a tree counts trips from areas to areas."""
-    return [axis.name for axis in tree.axes] == ["origin", "destination"]
-
-
-def levels_of_flows(tree: Tree) -> list[int]:
-    """Return the levels of trips that refine both ends alike: to levels of one name, or to as many levels; none for others."""
-    found = []
-    for level in range(tree.depth + 1) if is_of_flows(tree) else ():
-        one, other = tree.axis_levels(level)
-        names = {axis.level_name(own) for axis, own in zip(tree.axes, (one, other), strict=True)}
-        if one and other and (one == other or len(names) == 1):
-            found.append(level)
-    return found
-
-
 def flows_within(tree: Tree, level: int) -> Callable[[Rows], BoolArray]:
     """Return what tells which rows of a level are of trips that begin and end in one area, or in an area and one that contains it."""
     reached = tree.axis_levels(level)

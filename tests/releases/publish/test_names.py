@@ -1,6 +1,7 @@
 """Names of areas: read from codebooks or tables of their own, published beside the codes, and taken by queries."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from csvw import CSVW
 from flows.answers.query import query_answer
 from flows.spec.file import load_spec
 from storage.errors import InputError, SpecError, UsageError
+from tasks.explore.payload import payload
 from tasks.ingest.task import names_of, read_ends
 from tasks.query.folder import open_folder
 from tasks.query.largest import largest_counts
@@ -198,6 +200,21 @@ def test_the_largest_counts_are_called_by_their_names(folder: Path) -> None:
     assert [count for _, count in found.rows] == table["count"].sort(descending=True).head(5).to_list()
     calls = {"Ashford (0101)", "Mill, Old (0102)", "=Mill (0201)", "0202"}
     assert {name for names, _ in found.rows for name in names} <= calls
+
+
+@pytest.mark.parametrize(("epsilon", "level"), [(20.0, 4), (0.3, 2)])
+def test_report_explorer_and_prefect_begin_with_one_level(
+    epsilon: float, level: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest flows are everywhere those of the finest level down to which most rows stand above the noise."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    spec = SPEC | {"privacy": SPEC["privacy"] | {"epsilon": epsilon}, "mechanism": "inftda"}
+    place = published(write(tmp_path, spec))
+    found = largest_counts(open_folder(place), 5)
+    assert found is not None
+    titled = re.search(r"<h3>The largest flows \(level (\d+):", (place / "report.html").read_text())
+    assert titled is not None
+    assert (found.level, payload(open_folder(place))["first"], int(titled[1])) == (level, level, level)
 
 
 def _rename(folder: Path) -> None:
