@@ -325,7 +325,10 @@ class Spec(Keys):
     Attributes:
         name: The name of the series. A release's id is <name>-<UTC time>, or <name>-<day> with a schedule.
         title: What the table counts, in words for readers, such as Jobs in Rhode Island in 2019, from home to work. It heads the
-            report and the explorer, whose sentences to quote name it as the source. If left out, the name of the dataset.
+            report and the explorer, and sentences to quote name it. If left out, the name of the dataset.
+        description: What readers should know about the counts, in one paragraph: who and what is counted, who is not, and when. It
+            stands at the top of the report, the explorer and the README.
+        source: Who collected the records and who publishes the counts, in words for readers. Sentences to quote name it.
         dataset: The name of the dataset, which stands for the people in it. Unit, neighbours and budget belong to the
             dataset, and its first release fixes them.
         same_people_as: Another dataset about the same people, such as an earlier version, a correction or a subset. The two
@@ -356,6 +359,8 @@ class Spec(Keys):
 
     name: Slug
     title: Name | None = None
+    description: Name | None = None
+    source: Name | None = None
     dataset: Slug
     same_people_as: Slug | None = None
     input: Input

@@ -9,6 +9,7 @@ from tasks.atlas.drawings import drawn_shapes
 from tasks.query.folder import PublishedFolder
 from tasks.tabulate.tables import AxisLevels, Tables
 from tasks.tree.axis import Axis
+from tasks.words.readers import level_called
 
 _MOST_DRAWN = 1_000_000  # characters of the page that shapes take
 
@@ -36,6 +37,7 @@ def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]]
             "levels": [
                 {
                     "name": name,
+                    "called": level_called(folder.manifest.spec, axis.name, name),
                     "codes": [path[-1] for path in paths.get((axis.name, level), [])],
                     "names": names_of(folder, axis.name, paths.get((axis.name, level), [])),
                     "parent": axis.parent[level - 1].tolist() if level > 1 and (axis.name, level) in paths else None,

@@ -5,8 +5,9 @@ from html import escape
 from importlib.resources import files
 
 from tasks.explore.library import library
-from tasks.explore.payload import embedded, title_of
+from tasks.explore.payload import embedded
 from tasks.query.folder import PublishedFolder
+from tasks.words.readers import title_of
 
 EXPLORER = "explorer.html"
 
@@ -34,7 +35,7 @@ def explorer(folder: PublishedFolder) -> str:
     Raises:
         StoreError: a file is missing, or differs from what was published.
     """
-    return explorer_page(title_of(folder.manifest), embedded(folder))
+    return explorer_page(title_of(folder.manifest.spec, folder.manifest.id), embedded(folder))
 
 
 def explorer_page(title: str, data: str) -> str:

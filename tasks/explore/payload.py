@@ -10,11 +10,11 @@ from tasks.explore.areas import axes_shown
 from tasks.explore.attributes import attributes
 from tasks.explore.exactness import is_exact
 from tasks.explore.trips import levels_that_fit, trips
-from tasks.format.manifest import Manifest
 from tasks.query.folder import PublishedFolder
 from tasks.tabulate.answers import answers
 from tasks.tabulate.tables import AxisLevels, Boxes, Tables
 from tasks.words.epsilon import epsilon_in_words
+from tasks.words.readers import description_of, source_of, title_of
 from tasks.words.units import unit_words
 
 MOST_ROWS = 200_000
@@ -59,11 +59,6 @@ def kind_of(folder: PublishedFolder) -> str:
     return "features" if isinstance(of_input, dict) and "features" in of_input else "trips"
 
 
-def title_of(manifest: Manifest) -> str:
-    """Return what the page of a release is headed with: its title, or else its dataset."""
-    return str(manifest.spec.get("title") or manifest.spec.get("dataset") or manifest.id)
-
-
 def everything(tables: Tables) -> Boxes:
     """Return the one box that holds everything."""
     levels: AxisLevels = (0,) * len(tables.folder.axes)
@@ -78,7 +73,9 @@ def _release(tables: Tables) -> dict[str, Any]:
     everywhere = everything(tables).levels
     return {
         "id": manifest.id,
-        "title": title_of(manifest),
+        "title": title_of(manifest.spec, manifest.id),
+        "description": description_of(manifest.spec),
+        "source": source_of(manifest.spec),
         "unit": privacy.unit,
         "one": one,
         "many": many,

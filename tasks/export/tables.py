@@ -20,6 +20,7 @@ from tasks.format.manifest import Manifest
 from tasks.format.published_tree import axes_of, axis_columns
 from tasks.tree.axis import Axis
 from tasks.words.levels import grouped_by, place
+from tasks.words.readers import axes_called
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Tables:
             Table(
                 of.path,
                 f"level {of.level}",
-                place(of.axes) if any(of.axes.values()) else "everything",
+                place(axes_called(self.manifest.spec, of.axes)) if any(of.axes.values()) else "everything",
                 of.axes,
                 of.level,
                 of.files if of.parts else (),

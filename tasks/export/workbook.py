@@ -18,6 +18,8 @@ from tasks.format.csv import of_rows
 from tasks.format.manifest import Manifest
 from tasks.report.readme import protection, reading, revision
 from tasks.words.numbers import format_sigma
+from tasks.words.readers import about as stated
+from tasks.words.readers import title_of
 
 WORKBOOK = "counts.xlsx"
 README_SHEET = "Read me"
@@ -73,7 +75,13 @@ def write_workbook(tables: Tables, included: Sequence[Table], how_counted: str) 
     sheets = sheets_of(included)
     with xlsxwriter.Workbook(tables.folder / WORKBOOK, options) as book:
         created = day_of(tables.manifest).replace(tzinfo=None)
-        book.set_properties({"title": tables.manifest.id, "comments": _about(tables.manifest), "created": created})
+        book.set_properties(
+            {
+                "title": title_of(tables.manifest.spec, tables.manifest.id),
+                "comments": _about(tables.manifest),
+                "created": created,
+            }
+        )
         _write_words(book, tables, sheets, how_counted)
         for name, table in sheets.items():
             _write_sheet(book, name, tables, table)
@@ -88,7 +96,8 @@ def _write_words(book: Any, tables: Tables, sheets: dict[str, Table], how_counte
     sheet.set_column(1, 3, 24)
     sheet.hide_gridlines(2)
     rows = count()
-    sheet.write_string(next(rows), 0, tables.manifest.id, title)
+    sheet.write_string(next(rows), 0, tables.manifest.id)
+    sheet.write_string(next(rows), 0, title_of(tables.manifest.spec, tables.manifest.id), title)
     for heading, paragraphs in _words(tables, list(sheets.values()), how_counted):
         next(rows)
         sheet.write_string(next(rows), 0, heading, head)
@@ -113,7 +122,7 @@ def _write_words(book: Any, tables: Tables, sheets: dict[str, Table], how_counte
 def _words(tables: Tables, included: Sequence[Table], how_counted: str) -> Iterator[tuple[str, list[str]]]:
     """Yield the headings of the first sheet, each with its paragraphs."""
     manifest = tables.manifest
-    about = [_about(manifest)]
+    about = [*filter(None, [stated(manifest.spec)]), _about(manifest)]
     if manifest.supersedes:
         about += _paragraphs(revision(manifest))
     yield "What this is", about
@@ -132,7 +141,7 @@ def _about(manifest: Manifest) -> str:
     privacy = manifest.privacy
     return (
         f"Counts with differential privacy (ε = {privacy.epsilon:.6g}, δ = {privacy.delta:g}) for {privacy.unit}. Trellis"
-        f" {manifest.versions['trellis']} made them with the mechanism {manifest.mechanism}. Every count is noisy."
+        f" {manifest.versions['trellis']} made them with the mechanism {manifest.mechanism}. Counts are noisy, but for those that are published exactly."
     )
 
 

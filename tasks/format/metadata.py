@@ -18,6 +18,7 @@ from tasks.format.batches import UNREADABLE
 from tasks.format.csv import csv_header, with_names
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.words.levels import place
+from tasks.words.readers import Spec, axes_called, description_of, source_of, title_of
 
 METADATA = "metadata.json"
 SDMX = "sdmx"  # the folder of CSV files with a structure of their own
@@ -79,9 +80,10 @@ def metadata_text(manifest: Manifest, files: Sequence[CsvFile]) -> str:
     numbers = ("epsilon", "delta", "rho", "neighbours", "unit", "max_records_per_unit", "accountant")
     group = {
         "@context": ["http://www.w3.org/ns/csvw", {"@language": "en"}],
-        "dc:title": manifest.id,
+        "dc:title": title_of(manifest.spec, manifest.id),
         "dc:identifier": manifest.id,
-        "dc:description": privacy.statement,
+        "dc:description": " ".join(filter(None, (description_of(manifest.spec), privacy.statement))),
+        **({"dc:source": source} if (source := source_of(manifest.spec)) else {}),
         **({"dc:replaces": manifest.supersedes} if manifest.supersedes else {}),
         "dialect": _DIALECT,
         "notes": [
@@ -139,7 +141,7 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
         schema["primaryKey"] = [_name(code) for code in file.codes if code not in file.names]
     return {
         "url": file.url,
-        "dc:title": f"View {of_view.name}" if of_view else _title(entry, of_signal=file.of_signal),
+        "dc:title": f"View {of_view.name}" if of_view else _title(entry, manifest.spec, of_signal=file.of_signal),
         "dc:description": _VIEW
         if of_view
         else _SIGNAL
@@ -163,9 +165,9 @@ _SIGNAL = (
 _VIEW = "Counts of a grouping of the finest level's cells, with a row for every cell, also where the count is zero."
 
 
-def _title(entry: LevelEntry, *, of_signal: bool) -> str:
+def _title(entry: LevelEntry, spec: Spec, *, of_signal: bool) -> str:
     rows = ", rows that stand out" if of_signal else ""
-    return f"Level {entry.level}: {place(entry.axes) or 'everything'}{rows}"
+    return f"Level {entry.level}: {place(axes_called(spec, entry.axes)) or 'everything'}{rows}"
 
 
 def _poor_margins(manifest: Manifest) -> list[dict[str, Any]]:

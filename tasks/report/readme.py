@@ -12,6 +12,7 @@ from tasks.tree.ordered import ordered_axes
 from tasks.words.epsilon import format_right_guess
 from tasks.words.levels import level_columns
 from tasks.words.numbers import format_bound, format_percent, format_probability, format_sigma, rounded_up
+from tasks.words.readers import about, title_of
 
 _CSV: dict[bool | str, str] = {
     True: "- `counts.csv`: the finest level again, as CSV. Read the codes as text: leading zeros matter.\n",
@@ -59,11 +60,14 @@ def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: str = "") 
     )
     metadata = _METADATA if manifest.csv or manifest.records == "csv" else ""
     superseded = f"\n\n{text}" if (text := revision(manifest)) else ""
+    stated = f"{fill(text, 120)}\n\n" if (text := about(manifest.spec)) else ""
     of_trips = "origin" in columns
     finest = "areas" if of_trips else "cells"
-    return f"""# {manifest.id}
+    return f"""# {title_of(manifest.spec, manifest.id)}
 
-Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}{_and_views(manifest)}. Trellis
+`{manifest.id}`
+
+{stated}Counts with differential privacy, on {len(manifest.levels)} levels from the total to the finest {finest}{_and_views(manifest)}. Trellis
 {manifest.versions["trellis"]} made them with the mechanism `{manifest.mechanism}`.{superseded}
 
 ## What is protected

@@ -52,6 +52,7 @@ from tasks.words.numbers import (
     format_sigma,
     rounded_up,
 )
+from tasks.words.readers import about, axes_called, title_of
 
 _STYLE = """h1 { margin: .2rem 0 }
 h2 { margin: 2.5rem 0 .5rem; border-bottom: 2px solid #1b4965; color: #1b4965; padding-bottom: .2rem }
@@ -123,7 +124,7 @@ _BODY = """<p class="kind">Counts with differential privacy</p>
 <h1>{name}</h1>
 <p class="id">{id}</p>
 {supersedes}
-<p class="lead">{sentence} <a href="explorer.html">Look numbers up in the explorer.</a></p>
+{about}<p class="lead">{sentence} <a href="explorer.html">Look numbers up in the explorer.</a></p>
 {cards}
 {line}
 <div class="texts">
@@ -171,18 +172,19 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         how_counted: as in `readme`.
         formulas: as in `readme`.
     """
-    name = str(manifest.spec.get("title") or manifest.spec.get("name", manifest.id))
+    name = title_of(manifest.spec, manifest.id)
     body = _BODY.format(
         name=escape(name),
         id=escape(manifest.id),
         supersedes=f'<div class="notice">{_as_html(text)}</div>' if (text := revision(manifest)) else "",
+        about=f'<p class="about">{escape(text)}</p>\n' if (text := about(manifest.spec)) else "",
         sentence=_sentence(manifest, facts),
         cards=_cards(manifest, facts),
         line=_noise_line(manifest, facts),
         protection=_as_html(protection(manifest)) + _in_plain_words(manifest),
         unprotected=_list([escape(statement) for statement in manifest.unprotected] or ["nothing"]),
         reading=_as_html(reading(manifest, how_counted, formulas)),
-        maps=maps_section(facts.maps, facts.shapes, facts.names, counted_in(manifest)),
+        maps=maps_section(facts.maps, facts.shapes, facts.names, manifest.spec, counted_in(manifest)),
         pictures=_figures(_pictures(manifest, facts)),
         series=_histograms(facts, manifest) if facts.histograms else _series(facts, manifest),
         matrix=_matrix(facts, counted_in(manifest)) if facts.matrix else "",
@@ -215,7 +217,7 @@ def _sentence(manifest: Manifest, facts: Facts) -> str:
     many = len(manifest.levels)
     return (
         f"<b>{facts.total:,} {counted_in(manifest)}</b> counted by {escape(axes)}, in {many} tables from the total down to the finest"
-        f" level ({escape(place(finest.axes)) or 'everything'}), where {rows:,} {cells_called(manifest)} have a count. Noise was added"
+        f" level ({escape(place(axes_called(manifest.spec, finest.axes))) or 'everything'}), where {rows:,} {cells_called(manifest)} have a count. Noise was added"
         f" on purpose, to limit what the counts reveal about {escape(manifest.privacy.unit)}{_limit(manifest)}. The counts add up at"
         " every level."
     )
@@ -322,9 +324,9 @@ def _noise_line(manifest: Manifest, facts: Facts) -> str:
     from_ = manifest.levels[finest + 1]
     records = from_.above_noise.records if from_.above_noise else 0.0
     return (
-        f'<p class="drowned"><b>Below level {finest} ({escape(place(manifest.levels[finest].axes))}), most counts are small beside their noise.</b>'
+        f'<p class="drowned"><b>Below level {finest} ({escape(place(axes_called(manifest.spec, manifest.levels[finest].axes)))}), most counts are small beside their noise.</b>'
         f" Down to level {finest}, half of the rows or more have {rule}. At level {from_.level}"
-        f" ({escape(place(from_.axes))}) fewer have; they hold about {format_percent(round(records, 2))} of its {counted_in(manifest)}. You can"
+        f" ({escape(place(axes_called(manifest.spec, from_.axes)))}) fewer have; they hold about {format_percent(round(records, 2))} of its {counted_in(manifest)}. You can"
         " still use large counts there if you keep their errors in mind, but not small ones.</p>"
     )
 

@@ -19,6 +19,7 @@ from tasks.words.numbers import (
     format_rounded,
     format_sigma,
 )
+from tasks.words.readers import Spec, axes_called
 
 Checks = Mapping[int, tuple[int, int]]  # per level, how many checks passed, and how many there were
 
@@ -46,7 +47,10 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
 
     Of trips, those within one area have a table of their own, which is folded.
     """
-    level, of = facts.largest_level, escape(place(manifest.levels[facts.largest_level].axes))
+    level, of = (
+        facts.largest_level,
+        escape(place(axes_called(manifest.spec, manifest.levels[facts.largest_level].axes))),
+    )
     is_of_flows = is_of_trips(manifest) and len(facts.largest_axes) > 1
     parts = []
     if facts.largest:
@@ -199,7 +203,7 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
             [
                 cell
                 for cell, is_shown in zip(
-                    _noise_cells(entry, facts, of_epsilon=of_epsilon), columns.values(), strict=True
+                    _noise_cells(entry, facts, manifest.spec, of_epsilon=of_epsilon), columns.values(), strict=True
                 )
                 if is_shown
             ]
@@ -215,11 +219,11 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
     return f"<h3>What each level costs, and how far off its counts can be</h3>\n{table(heads, rows, kind='noise')}\n{about_bias}"
 
 
-def _noise_cells(entry: LevelEntry, facts: Facts, *, of_epsilon: bool) -> list[str]:
+def _noise_cells(entry: LevelEntry, facts: Facts, spec: Spec, *, of_epsilon: bool) -> list[str]:
     level, mean = facts.levels[entry.level], facts.mean_count(entry.level)
     return [
         str(entry.level),
-        escape(place(entry.axes)) or "everything",
+        escape(place(axes_called(spec, entry.axes))) or "everything",
         "summed"
         if entry.summed
         else format_cost(entry.rho, entry.epsilon, of_epsilon=of_epsilon, same_as=entry.same_as),

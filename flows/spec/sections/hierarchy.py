@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.spec.rules import Keys, Location, differ, no_boolean, refuse
+from flows.spec.rules import Keys, Location, Name, differ, no_boolean, refuse
 from tasks.ingest.codebook import MOST_CHILDREN
 from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, ordered_codes
 
@@ -48,6 +48,8 @@ class Hierarchy(Keys):
     Attributes:
         table: The codebook. Files and databases are named as in input.table. If left out, the codes are those in the records, and they are as confidential as the records.
         levels: The columns of the codebook, coarse to fine.
+        called: What readers call an area of a level, in the singular, where the column's name is no word: {trct: tract}. The
+            report, the explorer and the workbook use it; columns keep their names.
         blank: What a blank code at a level above the finest is: an error (refuse), or own_area: the area stands alone at that
             level, with its own code, as districts do in a country without regions.
         labels: The names of areas: {level: column of the codebook}, or a table with the columns code and name, and level if there are
@@ -59,6 +61,7 @@ class Hierarchy(Keys):
 
     table: Location | None = None
     levels: Annotated[list[str], Field(min_length=1), AfterValidator(differ)]
+    called: dict[str, Name] = Field(default_factory=dict)
     blank: Literal["refuse", "own_area"] = "refuse"
     labels: str | dict[str, str] | None = None
     boundaries: str | dict[str, str] | None = None
@@ -70,7 +73,7 @@ class Hierarchy(Keys):
         return self
 
     def _faults(self) -> Iterator[str]:
-        for key in ("labels", "boundaries"):
+        for key in ("called", "labels", "boundaries"):
             given = getattr(self, key)
             for level in given if isinstance(given, dict) else ():
                 if level not in self.levels:

@@ -14,6 +14,7 @@ from tasks.report.sections.numbers import behind
 from tasks.report.sections.totals import AreaTotals
 from tasks.tree.axis import IntArray
 from tasks.words.numbers import format_rounded
+from tasks.words.readers import Spec, level_called
 
 MAP_STYLE = """.maps { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem }
 .maps figure { margin: 1rem 0; min-width: 0 }
@@ -35,14 +36,14 @@ _MOST = 40_000  # characters that the paths of a map have
 _CLASSES = 5
 
 
-def maps_section(maps: Sequence[AreaTotals], shapes: Shapes, names: Names, what: str = "records") -> str:
+def maps_section(maps: Sequence[AreaTotals], shapes: Shapes, names: Names, spec: Spec, what: str = "records") -> str:
     """Return the section of the maps; empty if there is none."""
-    figures = [figure for totals in maps if (figure := _figure(totals, shapes, names, what))]
+    figures = [figure for totals in maps if (figure := _figure(totals, shapes, names, spec, what))]
     return f'<h2>On the map</h2>\n<div class="maps">\n{"".join(figures)}\n</div>' if figures else ""
 
 
-def _figure(totals: AreaTotals, shapes: Shapes, names: Names, what: str) -> str:
-    place = totals.axis, totals.level
+def _figure(totals: AreaTotals, shapes: Shapes, names: Names, spec: Spec, what: str) -> str:
+    place, word = (totals.axis, totals.level), level_called(spec, totals.axis, totals.level_name)
     keys, drawings = drawn_shapes(shapes, {place: totals.paths}, _MOST)
     if place not in keys:
         return ""
@@ -51,7 +52,7 @@ def _figure(totals: AreaTotals, shapes: Shapes, names: Names, what: str) -> str:
     classes = np.where(stands_out, np.searchsorted(limits, totals.counts, side="right"), -1)
     title = _title(totals.axis)
     called = [names.called(totals.axis, path) for path in totals.paths]
-    picture = _picture(title, totals, drawing, classes, called)
+    picture = _picture(title, totals, word, drawing, classes, called)
     without = drawing["d"].count(None)
     missing = f" {without:,} of {len(totals.paths):,} areas have no shape." if without else ""
     noise = (
@@ -62,13 +63,13 @@ def _figure(totals: AreaTotals, shapes: Shapes, names: Names, what: str) -> str:
         if totals.noise
         else ""
     )
-    caption = f"Released {what} by {escape(totals.level_name)}, added up from level {totals.of_level}.{noise}{missing}"
+    caption = f"Released {what} by {escape(word)}, added up from level {totals.of_level}.{noise}{missing}"
     order = np.argsort(-totals.counts, kind="stable")
     rows = [
         [escape(called[area]), f"{totals.counts[area]:,}", "yes" if stands_out[area] else "no"]
         for area in order.tolist()
     ]
-    table = behind([escape(totals.level_name), "count", "stands out"], rows, of="map")
+    table = behind([escape(word), "count", "stands out"], rows, of="map")
     return f"<figure><h3>{escape(title)}</h3>{picture}{_key(limits, classes)}<figcaption>{caption}</figcaption>{table}</figure>\n"
 
 
@@ -106,6 +107,7 @@ def _shade(number: int, classes: int) -> str:
 def _picture(
     title: str,
     totals: AreaTotals,
+    word: str,
     drawing: Mapping[str, Any],
     classes: IntArray,
     called: Sequence[str],
@@ -128,7 +130,7 @@ def _picture(
         f'<defs><pattern id="hatch-{totals.level}-{_slug(totals.axis)}" width="14" height="14" patternUnits="userSpaceOnUse"'
         ' patternTransform="rotate(45)"><rect width="14" height="14" fill="#fff"/><rect width="4" height="14" fill="#999"/></pattern></defs>'
     )
-    about = f"{title}: a map of the totals by {totals.level_name}, darker for more; the table below has its numbers"
+    about = f"{title}: a map of the totals by {word}, darker for more; the table below has its numbers"
     return (
         f'<svg class="map" role="img" aria-label="{escape(about, quote=True)}" width="100%" style="max-width: {pixels:.0f}px"'
         f' viewBox="-4 -4 {width + 8} {height + 8}" fill-rule="evenodd"><title>{escape(title)}</title>'

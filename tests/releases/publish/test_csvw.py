@@ -157,7 +157,8 @@ def test_the_metadata_says_what_was_published(made: dict[str, Path]) -> None:
     for folder in made.values():
         content, manifest = (json.loads((folder / name).read_text()) for name in ("metadata.json", "manifest.json"))
         assert content["@context"] == ["http://www.w3.org/ns/csvw", {"@language": "en"}]
-        assert content["dc:title"] == manifest["id"]
+        assert content["dc:identifier"] == manifest["id"]
+        assert content["dc:title"] == manifest["spec"]["dataset"]
         assert content["dc:description"] == manifest["privacy"]["statement"]
         assert content["notes"][0]["epsilon"] == manifest["privacy"]["epsilon"]
         assert "dc:license" not in content

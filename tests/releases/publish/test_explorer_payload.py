@@ -13,7 +13,7 @@ import pytest
 from flows.answers.verify import verify_answer
 from flows.api import release
 from flows.mechanisms import MECHANISMS
-from tasks.explore.payload import embedded, payload, payload_text
+from tasks.explore.payload import VERSION, embedded, payload, payload_text
 from tasks.query.folder import open_folder
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
@@ -212,7 +212,7 @@ def test_a_page_that_shows_other_numbers_is_found(made: Callable[[str], Path], t
     assert failures(with_page(folder, data)) == []
     assert failures(with_page(folder, data.replace('"signal_rate":0.1', '"signal_rate":0.2'))) == [told]
     assert failures(with_page(folder, "")) == [told]
-    of_another_version = data.replace('"version":1', '"version":2')
+    of_another_version = data.replace(f'"version":{VERSION}', f'"version":{VERSION + 1}')
     assert of_another_version != data
     found = verify_answer(with_page(folder, of_another_version))
     assert found.ok

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,16 @@ AREAS = pl.DataFrame(
         "town called": ["Ashford", "Mill, Old", "=Mill", ""],
     }
 )
+WORDS = {"title": "Made-up trips", "description": "Only of people who are <made up>.", "source": "Nobody's survey"}
 SPEC: dict[str, Any] = {
     "name": "named",
+    **WORDS,
     "dataset": "named",
     "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
     "hierarchy": {
         "table": "areas.csv",
         "levels": ["county", "town"],
+        "called": {"county": "shire"},
         "labels": {"county": "county called", "town": "town called"},
     },
     "release": {"tree": "destination", "finest": "town", "csv": "every_level", "rows": "signal"},
@@ -106,6 +110,23 @@ def test_every_csv_has_names_beside_codes(folder: Path) -> None:
         assert rows["origin_town_name"].to_list() == [calls[code] for code in rows["origin_town"]]
         assert set(rows["origin_county_name"]) == {"Ashford", "Bel mont"}
     assert "origin_county_name" not in pl.read_parquet(folder / "counts/level_4.parquet").columns
+
+
+def test_every_page_says_what_is_counted_and_by_whom(folder: Path) -> None:
+    """Title, description and source stand in README, report, explorer and metadata, where levels have the words of the spec."""
+    readme, report = (folder / "README.md").read_text(), (folder / "report.html").read_text()
+    assert readme.startswith("# Made-up trips\n")
+    said = "Only of people who are <made up>. Source: Nobody's survey."
+    assert said in readme
+    assert f'<p class="about">{escape(said)}</p>' in report
+    assert "origin shire, destination shire" in report
+    shown = payload(open_folder(folder))
+    assert {key: shown["release"][key] for key in WORDS} == WORDS
+    assert [level["called"] for level in shown["axes"][0]["levels"]] == ["shire", "town"]
+    metadata = json.loads((folder / "metadata.json").read_text())
+    assert (metadata["dc:title"], metadata["dc:source"]) == (WORDS["title"], WORDS["source"])
+    assert metadata["dc:description"].startswith(WORDS["description"])
+    assert metadata["tables"][2]["dc:title"] == "Level 2: origin shire, destination shire"
 
 
 def test_tables_of_names_join_by_their_codes(folder: Path) -> None:
