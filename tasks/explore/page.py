@@ -80,9 +80,10 @@ _PAGE = """<!doctype html>
  patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><rect id="noise-ground" width="6" height="6"/><line id="noise-lines"
  y2="6" stroke-width="3"/></pattern></defs></svg>
 <header>
-<p class="kind">Counts with differential privacy</p>
+<p class="kind">Counts with differential privacy, <span id="which"></span></p>
 <h1>{title}</h1>
-<p class="lead"><span id="which"></span> Look numbers up. This page works without a network. <a href="report.html">The report</a> says how the numbers were made.</p>
+<p class="lead" id="about" hidden></p>
+<p class="lead">Look numbers up: this page works without a network. <a href="report.html">The report</a> says how they were made.</p>
 </header>
 <main>
 <div class="choose" id="choose-trips" hidden>
@@ -104,9 +105,9 @@ _PAGE = """<!doctype html>
 <button type="button" id="farther" aria-label="Reduce the map">−</button>
 <button type="button" id="whole">Whole map</button></div>
 <div id="map"></div>
-<ul class="keys"><li><svg aria-hidden="true"><rect width="100%" height="100%" fill="url(#noise)"/></svg><span id="noise-key"></span></li>
-<li id="shades"></li><li id="here-key" hidden><span class="here"></span> the chosen area; arcs lead to the most</li>
-<li>pale: none</li><li id="no-shape"></li><li>click an area to choose it</li></ul>
+<ul class="keys"><li><svg aria-hidden="true"><rect width="100%" height="100%" fill="url(#noise)"/></svg> may be noise</li>
+<li id="shades"></li><li><span class="none"></span> none</li><li id="here-key" hidden><span class="here"></span> the chosen area; <span id="arcs-key"></span></li>
+<li id="no-shape"></li><li id="click-key"></li></ul>
 </section>
 <section id="matrix-part" aria-labelledby="matrix-title" hidden>
 <h2 id="matrix-title">Matrix</h2>

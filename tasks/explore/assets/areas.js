@@ -1,6 +1,6 @@
 // The areas of trips, and what the page says of them: the answers about pairs and totals, as `trellis query` gives them.
 
-import { data } from "./base.js";
+import { data, nameOf } from "./base.js";
 
 export const FROM = 0;
 export const TO = 1;
@@ -14,11 +14,11 @@ function areasOfBothEnds() {
       paths = of.codes.map((code, at) => (above ? `${paths[of.parent[at]]}\u0000${code}` : code));
       paths.forEach((path, at) => {
         const code = of.codes[at];
-        const label = (of.names && of.names[at]) || code;
+        const label = nameOf(of, at) ?? code;
         const key = `${of.name}\u0000${path}`;
         const same = `${key}\u0000${label}`; // ends with codebooks of their own may use a code for two areas
         if (!found.has(same)) {
-          found.set(same, { key, at: [null, null], depth: above + 1, levelName: of.name, label, code });
+          found.set(same, { key, at: [null, null], depth: above + 1, levelName: of.called, label, code });
         }
         found.get(same).at[end] = at;
       });
@@ -28,7 +28,8 @@ function areasOfBothEnds() {
   const named = Map.groupBy(every, (area) => area.label);
   for (const area of every) {
     const code = area.label === area.code ? "" : ` ${area.code}`;
-    area.title = named.get(area.label).length > 1 ? `${area.label} (${area.levelName}${code})` : area.label;
+    const isOnly = named.get(area.label).length === 1 && area.label !== "no name";
+    area.title = isOnly ? area.label : `${area.label} (${area.levelName}${code})`;
   }
   return every;
 }
@@ -111,7 +112,7 @@ export function answerOf(from, to, picked = false) {
 }
 
 const ROWS_ONLY =
-  "You picked this row from a list. The intervals of a list hold for its rows on average; of numbers that are picked because they are large, fewer may hold.";
+  "You picked this row by the count that you saw, so its range is that of the list. If you had the question before you looked, type the areas above: their range is for that.";
 
 function sizeOf(end, depth) {
   return data.axes[end].levels[depth - 1].codes.length;

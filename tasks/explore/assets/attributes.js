@@ -1,6 +1,6 @@
 // Features, ordered axes and group sizes: choose one or two attributes, and see a chart and the table behind it.
 
-import { MOST_IN_MATRIX, address, announce, called, capital, card, counted, data, fill, interval, make, number, percent, release, tableOf } from "./base.js";
+import { MOST_IN_MATRIX, address, announce, called, capital, card, counted, data, fill, interval, make, number, percent, release, spoken, tableOf } from "./base.js";
 import { showViews } from "./views.js";
 import { barsOf, draw, lineOf, matrixOf, widthOf } from "./charts.js";
 
@@ -14,9 +14,9 @@ function attributesOf(table) {
 
 function attributeTitle({ axis, level }) {
   const of = data.axes[axis];
-  const { name, codes } = of.levels[level - 1];
+  const { name, called: word, codes } = of.levels[level - 1];
   if (name.startsWith(`${of.name}_`)) return `${of.name} in ${codes.length} groups`;
-  return of.levels.length === 1 || name === of.name ? of.name : `${of.name} by ${name}`;
+  return of.levels.length === 1 || name === of.name ? of.name : `${of.name} by ${word}`;
 }
 
 function sameAttribute(one, two) {
@@ -130,9 +130,10 @@ function showRow(row, first, second, where) {
   const both = second && row.other !== null ? ` and ${is(second, row.other)}` : where;
   const what = `with ${is(first, row.at)}${second ? both : ""}`;
   const note = row.sd === null ? "" : `Standard deviation: ${+row.sd.toPrecision(3)}.`;
-  fill("answer", card(capital(what.slice(5)), what, { ...row, signal: row.signal === null || Boolean(row.signal), note }));
+  const found = { ...row, signal: row.signal === null || Boolean(row.signal), note };
+  fill("answer", card(capital(what.slice(5)), what, found));
   document.getElementById("answer").scrollIntoView({ block: "nearest" });
-  announce(`${what}: ${counted(row.count)}.`);
+  announce(`${what}: ${spoken(found)}.`);
 }
 
 function drawAttributes(rows, first, second, title, isMatrix) {

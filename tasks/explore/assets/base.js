@@ -4,6 +4,7 @@ export const data = JSON.parse(document.getElementById("data").textContent);
 export const release = data.release;
 export const percent = `${+(100 * release.confidence).toFixed(2)}%`;
 
+const SHOWN = 4_000; // milliseconds that "Copied." stands
 export const MOST_IN_MATRIX = 60; // areas on a side
 
 /** Return a number with separators of thousands; "?" where it is unknown. */
@@ -38,11 +39,16 @@ export function fill(id, ...children) {
   document.getElementById(id).replaceChildren(...children.filter((child) => child !== null && child !== undefined));
 }
 
+/** Return the name of an area of a level; null where the level has no names. */
+export function nameOf(of, area) {
+  return of.names ? (of.names[area] ?? "no name") : null;
+}
+
 /** Return what an area of a level of an axis is called: its name with its code, or its code alone. */
 export function called(axis, level, area) {
   const of = axis.levels[level - 1];
   const code = of.codes[area];
-  const name = of.names ? of.names[area] : null;
+  const name = nameOf(of, area);
   if (data.kind === "sizes" && axis.name === "size" && area === of.codes.length - 1) return `${code} or more`;
   return name && name !== code ? `${name} (${code})` : code;
 }
@@ -52,82 +58,105 @@ export function interval(low, high) {
   return low === null || low === undefined ? "" : `${number(low)} to ${number(high)}`;
 }
 
-/** Return how far a count can be trusted: a word for a style, and a sentence. `sure` says how often the interval holds. */
-function judged({ count, low, high, exact, signal }, sure) {
-  if (exact) return ["sure", "This number is published exactly. It has no noise."];
-  if (low === null || low === undefined) return ["unknown", "No interval can be stated for this number."];
-  if (low > 0 && !signal) {
-    return ["noise", "This number does not stand out from the noise among the rows of its level. Do not quote it as it is."];
-  }
+/** Return how the interval of a count is promised, in words that follow it: that of a question, or of a row that was picked from a list. */
+function sureOf(ofRows) {
+  return ofRows ? `a range from a list of which at least ${percent} hold the true number` : `with ${percent} probability`;
+}
+
+/** Return the same in words that follow what the interval tells of a count. */
+function ifSure(ofRows) {
+  return ofRows ? `if its range is among the ${percent} or more of its list that hold` : sureOf(false);
+}
+
+/** Return how far a count can be trusted: a word for a style, what stands largest, and a sentence. */
+function judged({ count, low, high, exact, signal, ofRows }) {
+  const sure = ifSure(ofRows);
+  if (exact) return ["sure", counted(count), "This number is published exactly. It has no noise."];
+  if (low === null || low === undefined) return ["unknown", counted(count), "No interval can be stated for this number."];
   if (low <= 0) {
-    return [
-      "noise",
-      `This number is too small to be told from noise: the true number may be 0, and is at most ${number(high)}, ${sure}.`,
-    ];
+    const told = signal ? "stands out among the rows of its level, but its own range reaches 0" : "is too small to be told from noise";
+    return ["noise", "Too small to say", `This number ${told}: the true number may be 0, and is at most ${number(high)}, ${sure}.`];
   }
+  if (!signal) return ["noise", "Too small to say", "This number does not stand out from the noise among the rows of its level. Do not quote it as it is."];
   const wide = Math.max(high - count, count - low) / Math.max(count, 1);
   const within = `The true number is within ${wide < 0.01 ? "1%" : `about ${share(wide)}`} of it, ${sure}.`;
-  if (wide <= 0.05) return ["sure", `This number is reliable. ${within}`];
-  if (wide <= 0.25) return ["fair", `This number is good enough to compare sizes. ${within}`];
-  return ["rough", wide > 1 ? "This number is very rough: quote its interval, not the number." : `This number is rough. ${within}`];
+  if (wide <= 0.05) return ["sure", counted(count), `This number is reliable. ${within}`];
+  if (wide <= 0.25) return ["fair", counted(count), `This number is good enough to compare sizes. ${within}`];
+  if (wide <= 1) return ["rough", counted(count), `This number is rough. ${within}`];
+  return ["vague", `${number(low)} to ${number(high)} ${release.many}`, "This number is very rough: quote its range, not the number."];
 }
 
 /** Return a sentence that quotes a count correctly. */
-function quoted({ count, low, high, exact, signal }, what, sure) {
-  const source = `Source: ${release.title} (${release.id}), differentially private (ε = ${+release.epsilon.toPrecision(4)}).`;
-  if (exact) return `${capital(counted(count))} ${what}. ${source}`;
-  if (low === null || low === undefined) {
-    return `${capital(counted(count))} ${what}, a number with noise of unknown size. ${source}`;
-  }
-  if (low <= 0 || !signal) {
-    return `The number of ${release.many} ${what} is too small to be told from noise; it is at most ${number(high)}, ${sure}. ${source}`;
-  }
-  return `About ${counted(count)} ${what} (between ${number(low)} and ${number(high)}, ${sure}). The number has noise added to protect individuals. ${source}`;
+function quoted(kind, { count, low, high, ofRows }, what) {
+  const sure = sureOf(ofRows);
+  const from = release.source ? `${release.source}; ` : "";
+  const noise = kind === "sure" && low === null ? "" : " Noise was added to protect individuals";
+  const source = `Source: ${from}${release.title} (${release.id}).${noise}${noise ? ` (differential privacy, ε = ${+release.epsilon.toPrecision(4)}).` : ""}`;
+  const range = `between ${number(low)} and ${number(high)}`;
+  const said = {
+    sure: () => (low === null ? `${counted(count)} ${what}` : `About ${counted(count)} ${what} (${range}, ${sure})`),
+    unknown: () => `${counted(count)} ${what}, a number with noise of unknown size`,
+    noise: () => `The number of ${release.many} ${what} is too small to be told from noise; it is at most ${number(high)}, ${ifSure(ofRows)}`,
+    rough: () => `Roughly ${counted(count)} ${what} (${range}, ${sure})`,
+    vague: () => `${range} ${release.many} ${what}, ${sure}`,
+  };
+  said.fair = said.sure;
+  return `${capital(said[kind]())}. ${source}`;
 }
 
 export function capital(text) {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-/** Return a card about one number: what it is, its interval, how far to trust it, and how to quote it. `ofRows`: whether its interval is that of a row. */
-export function card(title, what, { count, low, high, exact = false, signal = true, note = "", ofRows = false }) {
-  const sure = ofRows ? `a range that holds for ${percent} of rows on average` : `with ${percent} probability`;
-  const found = { count, low, high, exact, signal };
-  const [kind, sentence] = judged(found, sure);
-  const quote = quoted(found, what, sure);
+/** Return what is said of a count to readers who do not see its card. */
+export function spoken(found) {
+  const [kind, largest] = judged({ exact: false, signal: true, ofRows: false, ...found });
+  return kind === "noise" ? `too small to say, at most ${counted(found.high)}` : largest;
+}
+
+function copyButton(quote) {
   const said = make("span", { role: "status", class: "copied" });
-  const copy = make(
-    "button",
-    {
-      type: "button",
-      class: "copy",
-      onclick: () => {
-        const text = make("textarea", { class: "away", "aria-hidden": "true" });
-        text.value = quote;
-        document.body.append(text);
-        text.select();
-        said.textContent = document.execCommand("copy") ? "Copied." : "Select the sentence and copy it.";
-        text.remove();
-      },
-    },
-    "Copy",
-  );
+  const copy = () => {
+    const text = make("textarea", { class: "away", "aria-hidden": "true" });
+    text.value = quote;
+    document.body.append(text);
+    text.select();
+    said.textContent = document.execCommand("copy") ? "Copied." : "Select the sentence and copy it.";
+    text.remove();
+    setTimeout(() => {
+      said.textContent = "";
+    }, SHOWN);
+  };
+  return make("p", { class: "copying" }, make("button", { type: "button", class: "copy", onclick: copy }, "Copy"), " ", said);
+}
+
+/**
+ * Return a card about one number: what it is, its interval, how far to trust it, and how to quote it.
+ *
+ * @param {string} title of the card
+ * @param {string} what is counted, after the unit
+ * @param {object} found the count with its interval; `ofRows`: whether that is the interval of a row; `note`: a further sentence
+ */
+export function card(title, what, found) {
+  const all = { exact: false, signal: true, ofRows: false, note: "", ...found, ...(found.exact ? { low: null, high: null } : {}) };
+  const { count, low, high, ofRows, note } = all;
+  const [kind, largest, sentence] = judged(all);
+  const isCount = largest === counted(count);
+  const figure = make("b", { class: "count" }, number(count));
+  const unit = ` ${Math.abs(count) === 1 ? release.one : release.many}`;
+  const range = interval(low, high) ? make("span", { class: "interval" }, `${interval(low, high)}, ${sureOf(ofRows)}`) : null;
+  const quote = quoted(kind, all, what);
   return make(
     "article",
     { class: `card ${kind}` },
     make("h3", {}, title),
-    make(
-      "p",
-      { class: "figure" },
-      make("b", { class: "count" }, number(count)),
-      ` ${Math.abs(count) === 1 ? release.one : release.many}`,
-      interval(low, high) && !exact
-        ? make("span", { class: "interval" }, ` ${interval(low, high)}, ${sure}`)
-        : null,
-    ),
+    isCount ? make("p", { class: "figure" }, figure, make("span", { class: "unit" }, unit)) : make("p", { class: "figure" }, largest),
+    isCount ? null : make("p", { class: "released" }, "The release counts ", figure, `${unit}.`),
+    range,
     make("p", { class: "judged" }, sentence),
     note ? make("p", { class: "note" }, note) : null,
-    make("p", { class: "quote" }, make("q", {}, quote), " ", copy, " ", said),
+    make("p", { class: "quote" }, make("q", {}, quote)),
+    copyButton(quote),
   );
 }
 

@@ -1,6 +1,6 @@
 // The beginning: the parts that every page has, and then what fits the kind of the release.
 
-import { capital, data, fill, make, number, percent, release } from "./base.js";
+import { data, fill, make, number, percent, release } from "./base.js";
 import { dark } from "./charts.js";
 import { redrawTrips } from "./maps.js";
 import { beginTrips } from "./trips.js";
@@ -11,15 +11,15 @@ function showMeaning() {
   const exact = release.unprotected.length ? `Published exactly, without noise: ${release.unprotected.join("; ")}.` : "Every number has noise.";
   fill(
     "meaning",
-    make("p", {}, `Random noise was added to every count that is not listed as exact. It limits what the numbers can tell about ${release.unit}. ${release.meaning.join(" ")}`),
     make(
       "p",
       {},
-      `An interval such as “90 to 110” holds the true number with ${percent} probability, over all noise, if you choose the number before you look at it. ` +
-        "In lists, where the largest counts stand first, the intervals hold for rows on average.",
+      `An interval such as “90 to 110” holds the true number with ${percent} probability, over all noise, if you chose which number to look up before you saw any. ` +
+        "Ranges in lists are wider: of all of them together, at least that share holds.",
     ),
     make("p", {}, "“May be noise” marks a count that is too small to be told from noise. Do not quote such a count; quote a coarser area, or a sum that the page shows."),
     make("p", {}, exact),
+    make("p", {}, `Random noise was added to every count that is not listed as exact. It limits what the numbers can tell about ${release.unit}. ${release.meaning.join(" ")}`),
     make("p", {}, `The guarantee in full: ${release.statement}`),
     release.supersedes ? make("p", {}, `This release replaces ${release.supersedes}.`) : null,
   );
@@ -33,7 +33,10 @@ function showMeaning() {
 }
 
 function begin() {
-  document.getElementById("which").textContent = `${capital(release.many)}, as ${release.id} counts them.`;
+  document.getElementById("which").textContent = release.id;
+  const about = [release.description, release.source && `Source: ${release.source.replace(/\.$/, "")}.`].filter(Boolean).join(" ");
+  document.getElementById("about").textContent = about;
+  document.getElementById("about").hidden = !about;
   showMeaning();
   if (data.kind === "trips") beginTrips();
   else beginAttributes();

@@ -50,7 +50,7 @@ export function widthOf(id, most = 900) {
  * Return a map: areas shaded by their counts, hatched where a count may be noise, with arcs for the largest flows.
  *
  * @param {object} shapes of the payload: paths, in a plane of a width and height
- * @param {{at: number, count: number|null, kind: string, label: string}[]} areas kind: signal, noise, none or here
+ * @param {{at: number, count: number|null, kind: string, label: string, isOther?: boolean}[]} areas kind: signal, noise, none or here
  * @param {{from: number, to: number, count: number, label: string}[]} arcs between areas
  * @param {{width: number, zoom: number, x: number, y: number}} view the middle and the enlargement
  */
@@ -105,10 +105,12 @@ export function mapOf(shapes, areas, arcs, view) {
                   { test: "datum.kind === 'none'", value: none },
                   { scale: "shade", field: "count" },
                 ],
-                stroke: { value: faint },
-                strokeWidth: { value: 0.6 },
+                zindex: { signal: "datum.isOther ? 1 : 0" },
               },
-              update: { stroke: { value: faint }, strokeWidth: { value: 0.6 } },
+              update: {
+                stroke: [{ test: "datum.isOther", value: here }, { value: faint }],
+                strokeWidth: [{ test: "datum.isOther", value: 3 }, { value: 0.6 }],
+              },
               hover: { stroke: { value: ink }, strokeWidth: { value: 2 } },
             },
           },

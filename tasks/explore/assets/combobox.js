@@ -1,12 +1,26 @@
 // A text field that offers the areas whose names or codes have what was typed, for keyboards, screen readers and pointers.
 
-import { make, number } from "./base.js";
+import { announce, make, number } from "./base.js";
 
 const MOST_OFFERED = 30;
+const MOST_MEANT = 5; // offered where nothing has what was typed
 
 /** Return a text as it is compared: without accents, upper and lower case alike. */
 function folded(text) {
   return text.normalize("NFD").replace(/\p{M}/gu, "").toLocaleLowerCase().trim();
+}
+
+/** Return how many letters have to be put in, left out or replaced to make one text of another; Levenshtein's distance. */
+function distance(one, other) {
+  let row = [...other, ""].map((_, place) => place);
+  for (const [place, letter] of [...one].entries()) {
+    const next = [place + 1];
+    for (const [at, own] of [...other].entries()) {
+      next.push(Math.min(row[at] + (letter === own ? 0 : 1), row[at + 1] + 1, next[at] + 1));
+    }
+    row = next;
+  }
+  return row.at(-1);
 }
 
 /**
@@ -29,7 +43,10 @@ export function combobox(input, choices, chosen) {
   })) {
     input.setAttribute(name, value);
   }
-  const searched = choices.map((choice) => [folded(`${choice.label} ${choice.detail}`), choice]);
+  const searched = choices.map((choice) => {
+    const [label, detail] = [folded(choice.label), folded(choice.detail)];
+    return { choice, label, code: detail.split(" ").at(-1), text: `${label} ${detail}` };
+  });
   let offered = [];
   let active = -1;
   let last = ""; // what stands for the choice
@@ -43,7 +60,7 @@ export function combobox(input, choices, chosen) {
 
   function mark(place) {
     active = place;
-    for (const [own, option] of [...list.children].entries()) {
+    for (const [own, option] of list.querySelectorAll("[role=option]").entries()) {
       option.setAttribute("aria-selected", String(own === place));
       if (own === place) {
         input.setAttribute("aria-activedescendant", option.id);
@@ -59,15 +76,34 @@ export function combobox(input, choices, chosen) {
     chosen(choice.value);
   }
 
+  /** Return the choices that have every word that was typed: those first that are called so, then those whose names begin so. */
   function found(typed) {
     const wanted = folded(typed);
-    const holds = searched.filter(([text]) => text.includes(wanted));
-    const begins = ([text]) => text.startsWith(wanted);
-    return [...holds.filter(begins), ...holds.filter((one) => !begins(one))].map(([, choice]) => choice);
+    const words = wanted.split(/[\s,;()]+/).filter(Boolean);
+    const rank = ({ label, code }) => [label === wanted || code === wanted, label.startsWith(words[0] ?? ""), true].indexOf(true);
+    const fit = searched.filter(({ text }) => words.every((word) => text.includes(word)));
+    return fit.toSorted((one, two) => rank(one) - rank(two)).map(({ choice }) => choice);
+  }
+
+  /** Return the place of the choice that was surely meant: the only one, or the only one that begins as it was typed; -1 for none. */
+  function sure() {
+    const begin = offered.filter((choice) => folded(choice.label).startsWith(folded(input.value)));
+    const [only] = offered.length === 1 ? offered : begin.length === 1 ? begin : [];
+    return offered.indexOf(only);
+  }
+
+  /** Return the choices whose names are spelt most like what was typed. */
+  function meant(typed) {
+    const wanted = folded(typed);
+    const most = 1 + Math.floor(wanted.length / 5);
+    const near = searched.map(({ choice, label }) => ({ choice, far: distance(wanted, label.slice(0, wanted.length)) }));
+    const fit = near.filter(({ far }) => wanted.length > 2 && far <= most);
+    return fit.toSorted((one, two) => one.far - two.far).map(({ choice }) => choice);
   }
 
   function open() {
-    const all = found(input.value);
+    const fit = found(input.value);
+    const all = fit.length ? fit : meant(input.value).slice(0, MOST_MEANT);
     offered = all.slice(0, MOST_OFFERED);
     const options = offered.map((choice, place) =>
       make(
@@ -85,9 +121,10 @@ export function combobox(input, choices, chosen) {
         make("small", {}, ` ${choice.detail}`),
       ),
     );
+    const note = (text) => make("li", { class: "more", role: "presentation" }, text);
     const more = all.length - offered.length;
-    if (more) options.push(make("li", { class: "more", role: "presentation" }, `and ${number(more)} more: type to narrow down`));
-    if (!all.length) options.push(make("li", { class: "more", role: "presentation" }, "nothing has this name or code"));
+    if (more) options.push(note(`and ${number(more)} more: type to narrow down`));
+    if (!fit.length) options.unshift(note(offered.length ? "Nothing has this name or code. Did you mean:" : "Nothing has this name or code."));
     list.replaceChildren(...options);
     list.hidden = false;
     active = -1;
@@ -107,6 +144,8 @@ export function combobox(input, choices, chosen) {
     input.select();
   });
   input.addEventListener("blur", () => {
+    const meantHere = offered[active >= 0 ? active : sure()];
+    if (!list.hidden && meantHere && input.value !== last) choose(meantHere);
     close();
     input.value = last;
   });
@@ -118,7 +157,12 @@ export function combobox(input, choices, chosen) {
       if (offered.length) mark((active + step + offered.length + (active < 0 && step < 0 ? 1 : 0)) % offered.length);
     } else if (event.key === "Enter" && !list.hidden && offered.length) {
       event.preventDefault();
-      choose(offered[Math.max(active, 0)]);
+      const place = active >= 0 ? active : sure();
+      if (place >= 0) choose(offered[place]);
+      else {
+        mark(0); // several fit: which one is meant is for the reader to say
+        announce(`${number(offered.length)} areas fit. Choose one with the arrow keys, then press Enter.`);
+      }
     } else if (event.key === "Escape") close();
   });
 }

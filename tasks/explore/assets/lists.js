@@ -6,13 +6,13 @@ import { actions, hasMap, trips } from "./state.js";
 
 /** Return what a level is called: the levels of both ends. */
 function pairTitle(level) {
-  const names = level.at.map((depth, end) => data.axes[end].levels[depth - 1].name);
+  const names = level.at.map((depth, end) => data.axes[end].levels[depth - 1].called);
   return `${names[FROM]} to ${names[TO]}`;
 }
 
 /** Return what a level is called by its other end. */
 function otherTitle(level, direction) {
-  return data.axes[1 - direction].levels[level.at[1 - direction] - 1].name;
+  return data.axes[1 - direction].levels[level.at[1 - direction] - 1].called;
 }
 
 /** Return a button that chooses an area. */
@@ -27,7 +27,13 @@ function headings(level) {
 
 function numbersOf(level, row) {
   const ends = level.low ? [level.low[row] ?? "–", level.high[row] ?? "–"] : [];
-  return [level.count[row], ...ends, !level.signal || level.signal[row] ? "yes" : "may be noise"];
+  return [level.count[row], ...ends, standsOut(level, row)];
+}
+
+/** Return whether a row stands out from the noise, in words. */
+function standsOut(level, row) {
+  if (level.signal && !level.signal[row]) return "may be noise";
+  return level.low && level.low[row] !== null && level.low[row] <= 0 && !level.exact ? "yes, but may be 0" : "yes";
 }
 
 /** Return what the intervals of a list promise. */
@@ -114,7 +120,7 @@ export function noiseSentence(level) {
   const of = share(Math.min(1, noise.at_most));
   if (!level.signal || !others) return `At most ${of} of all rows of this level are noise alone: their true number is 0.`;
   const text = `${number(marked)} of the ${number(level.count.length)} rows of this level stand out from the noise; of these, at most ${share(release.signal_rate)} are expected to be noise alone, which means that their true number is 0. `;
-  return text + (others === 1 ? "The other one may be." : `Of the other ${number(others)}, up to ${share(Math.min(1, most / others))} are.`);
+  return text + (others === 1 ? "The other one may be." : `Of the other ${number(others)}, up to ${share(Math.min(1, most / others))} are noise alone.`);
 }
 
 /** Return how many of the rows that do not stand out may be noise alone, in words; empty where nothing is known. */
@@ -151,12 +157,14 @@ export function largestFlows() {
   ];
 }
 
-/** Return the list of the other ends of trips from here, or to here. */
-export function listOf(here) {
-  const directions = [FROM, TO].filter((direction) => here.at[direction] !== null && levelsFor(here, direction).length);
+/** Return the list of the other ends of trips from the chosen areas, or to them. */
+export function listOfEnds() {
+  const ends = [trips.here ?? trips.other, trips.other ?? trips.here];
+  const directions = [FROM, TO].filter((direction) => ends[direction].at[direction] !== null && levelsFor(ends[direction], direction).length);
   if (!directions.length) return [make("p", {}, "This page holds no pairs of areas like this one. The finer tables may.")];
   if (!directions.includes(trips.direction)) [trips.direction] = directions;
   const direction = trips.direction;
+  const here = ends[direction];
   const levels = levelsFor(here, direction);
   if (!levels.includes(trips.level)) {
     trips.level = levels.find((level) => level.at[FROM] === level.at[TO]) ?? levels[0];
@@ -169,8 +177,9 @@ export function listOf(here) {
     return [link(other, pair), ...numbersOf(level, row)];
   });
   const caption = direction === FROM ? `Where trips from ${here.title} end` : `Where trips to ${here.title} begin`;
+  const words = ends[FROM] === ends[TO] ? ["from here", "to here"] : [`from ${ends[FROM].title}`, `to ${ends[TO].title}`];
   return [
-    switches(directions, ["from here", "to here"], levels, (one) => otherTitle(one, direction)),
+    switches(directions, words, levels, (one) => otherTitle(one, direction)),
     rows.length
       ? tableOf(caption, [otherTitle(level, direction), ...headings(level)], rows, promiseOf(level))
       : make("p", {}, `${caption}: the release has no count above 0 in another area.`),

@@ -1,15 +1,16 @@
 // The map of trips, and the matrix that stands in its place where areas have no shapes.
 
-import { MOST_IN_MATRIX, called, counted, data, fill, make, number } from "./base.js";
+import { MOST_IN_MATRIX, called, counted, data, fill, interval, make, number } from "./base.js";
 import { draw, mapOf, matrixOf, shadesNow, widthOf } from "./charts.js";
 import { FROM, TO, areaAt, isWithin, levelsOfPairs, rowsFrom } from "./areas.js";
-import { actions, hasMap, trips } from "./state.js";
+import { actions, hasMap, middle, trips } from "./state.js";
 
 const ARCS = 12;
 
 /** Draw the map: around the chosen area, or of totals where none is chosen. */
 export function showMap() {
-  const { here, direction, level } = trips;
+  const { direction, level } = trips;
+  const here = middle();
   const end = here ? 1 - direction : direction;
   const depth = here ? level?.at[end] : shapedDepth(end, level);
   const of = depth ? data.axes[end].levels[depth - 1] : null;
@@ -23,27 +24,29 @@ export function showMap() {
   const said = here
     ? `${direction === FROM ? "Where trips from" : "Where trips to"} ${here.title} ${direction === FROM ? "end" : "begin"}`
     : `Where trips ${direction === FROM ? "begin" : "end"}`;
-  document.getElementById("map-title").textContent = `${said}, by ${of.name}`;
+  document.getElementById("map-title").textContent = `${said}, by ${of.called}`;
+  const far = here === trips.here ? trips.other : trips.here;
+  if (far && here !== far && far.depth === depth && far.at[end] !== null) places[far.at[end]].isOther = true;
   showKeys(places, shapes.d.filter((path) => path === null).length);
   const view = { width: widthOf("map"), zoom: trips.zoom, ...middleOf(shapes, here, end) };
   draw("map", mapOf(shapes, places, arcs, view), `Map. ${said}. The list has the same numbers.`, (place) =>
-    actions.choose(areaAt(end, depth, place.at)),
+    actions.point(areaAt(end, depth, place.at)),
   );
 }
 
 /** Say what shades mean. */
 function showKeys(places, lacking) {
   const clear = places.filter((place) => place.kind === "signal").map((place) => place.count);
-  document.getElementById("noise-key").textContent = trips.here
-    ? " may be noise: it does not stand out from the noise of its level"
-    : " may be noise: the interval of the total reaches 0";
-  document.getElementById("here-key").hidden = !trips.here;
-  document.getElementById("no-shape").textContent = lacking ? `${number(lacking)} ${lacking === 1 ? "area has" : "areas have"} no shape: find them in the list` : "";
+  const here = middle();
+  document.getElementById("here-key").hidden = !here;
+  fill("arcs-key", trips.direction === FROM ? "arcs lead to the most" : "arcs come from the most");
+  fill("no-shape", lacking ? (lacking === 1 ? "1 area has no shape: find it in the list" : `${number(lacking)} areas have no shape: find them in the list`) : "");
+  fill("click-key", here ? "click another area to see the pair, or this one to leave it" : "click an area to choose it");
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   bar.style.background = `linear-gradient(90deg, ${shadesNow().join(", ")})`;
   fill(
     "shades",
-    ...(clear.length ? [bar, ` none to ${counted(Math.max(...clear))}`] : ["no count stands out from the noise"]),
+    ...(clear.length ? [bar, ` up to ${counted(Math.max(...clear))}`] : ["no count stands out from the noise"]),
   );
 }
 
@@ -57,7 +60,8 @@ function around(here, places, end) {
     const clear = !level.signal || level.signal[row];
     places[at].count = level.count[row];
     places[at].kind = clear ? "signal" : "noise";
-    places[at].label += `: ${counted(level.count[row])}${clear ? "" : ", which may be noise"}`;
+    const range = interval(level.low?.[row], level.high?.[row]);
+    places[at].label += `: ${counted(level.count[row])}${range && ` (${range})`}${clear ? "" : ", may be noise"}`;
   }
   const own = here.at[end];
   if (level.at[FROM] !== level.at[TO] || own === null) return [];

@@ -1,10 +1,10 @@
 // Trips: choose an area, and see how many records go from it and to it.
 
-import { address, announce, card, counted, data, fill, make, release } from "./base.js";
+import { address, announce, card, data, fill, make, release, spoken } from "./base.js";
 import { combobox } from "./combobox.js";
 import { FROM, TO, addressOf, areaNamed, areas, answerOf, totalOf } from "./areas.js";
-import { actions, hasMap, trips } from "./state.js";
-import { largestFlows, listOf, unmarkedShare } from "./lists.js";
+import { actions, hasMap, middle, trips } from "./state.js";
+import { largestFlows, listOfEnds, unmarkedShare } from "./lists.js";
 import { redrawTrips, showMap } from "./maps.js";
 import { showViews } from "./views.js";
 
@@ -32,44 +32,58 @@ function showEverything() {
 
 /** Show what goes from the chosen area and to it. */
 function showArea(here) {
-  const out = totalOf(here, FROM);
-  const into = totalOf(here, TO);
   const stays = here.at.includes(null) ? null : answerOf(here, here);
+  const note = stays ? "Those that stay within it are among them." : "";
+  const [out, into] = [FROM, TO].map((direction) => totalOf(here, direction)).map((found) => found && { ...found, note });
   const cards = [
-    out && card(`From ${here.title}`, `from ${here.title} to anywhere`, out),
-    into && card(`To ${here.title}`, `to ${here.title} from anywhere`, into),
-    stays && cardOf(`Within ${here.title}`, `from ${here.title} to ${here.title} itself`, stays),
+    out && card(`From ${here.title}`, `from ${here.title} to all areas together`, out),
+    into && card(`To ${here.title}`, `to ${here.title} from all areas together`, into),
+    stays && cardOf(`Within ${here.title}`, `that stay within ${here.title}`, stays),
   ];
-  fill("answer", ...cards);
-  announce(`${here.title}: ${[out && `${counted(out.count)} from here`, into && `${counted(into.count)} to here`].filter(Boolean).join(", ")}.`);
-  fill("list", ...listOf(here));
+  fill("answer", ...(trips.direction === FROM ? cards : [cards[1], cards[0], cards[2]]));
+  announce(`${here.title}: ${[out && `${spoken(out)} from here`, into && `${spoken(into)} to here`].filter(Boolean).join(", ")}.`);
+  fill("list", ...listOfEnds());
 }
 
 /** Show how many go from one area to another, and back. */
 function showPair(from, to) {
   const pairs = from === to ? [[from, to]] : [[from, to], [to, from]]; // prettier-ignore
-  fill("answer", ...pairs.map(([one, two]) => cardOf(`From ${one.title} to ${two.title}`, `from ${one.title} to ${two.title}`, answerOf(one, two, trips.picked))));
-  const found = answerOf(from, to);
-  announce(found ? `From ${from.title} to ${to.title}: ${counted(found.count)}.` : "This page holds no such pair.");
-  fill("list", ...listOf(from));
+  const found = pairs.map(([one, two], place) => answerOf(one, two, trips.picked && place === 0));
+  fill("answer", ...pairs.map(([one, two], place) => cardOf(`From ${one.title} to ${two.title}`, `from ${one.title} to ${two.title}`, found[place])));
+  announce(found[0] ? `From ${from.title} to ${to.title}: ${spoken(found[0])}.` : "This page holds no such pair.");
+  fill("list", ...listOfEnds());
 }
 
-/** Choose an area; null for everything. */
-function choose(area) {
-  Object.assign(trips, { here: area, other: null, picked: false, shown: FIRST_ROWS });
-  show();
-}
-
-/** Choose where trips begin and where they end; `picked` says whether their count was seen before. */
+/** Choose where trips begin and where they end, each null for anywhere; `picked` says whether their count was seen before. */
 function choosePair(from, to, picked = false) {
   Object.assign(trips, { here: from, other: to, picked, shown: FIRST_ROWS });
   show();
 }
 
-/** Choose where trips end; where they begin may come later. */
-function chooseOther(area) {
-  if (trips.here) choosePair(trips.here, area);
-  else trips.other = area;
+/** Choose one end, and keep the other. */
+function chooseEnd(end, area) {
+  const ends = end === FROM ? [area, trips.other] : [trips.here, area];
+  if (!ends[FROM] !== !ends[TO]) trips.direction = ends[FROM] ? FROM : TO;
+  choosePair(...ends);
+}
+
+/** Choose what a pointer shows on the map: the first area, or the other end of trips from it or to it; the same one again leaves it. */
+function point(area) {
+  const map = document.getElementById("map");
+  const before = map.getBoundingClientRect().top;
+  const here = middle();
+  if (!here) chooseEnd(trips.direction, area);
+  else if (area.key === here.key) choosePair(null, null);
+  else if (trips.direction === FROM) choosePair(here, area, true);
+  else choosePair(area, here, true);
+  scrollBy({ top: map.getBoundingClientRect().top - before, behavior: "instant" }); // what was pointed at stays where it is
+}
+
+/** Forget everything that was chosen. */
+function startAgain() {
+  Object.assign(trips, { direction: FROM, level: null, within: false, zoom: 1 });
+  choosePair(null, null);
+  document.getElementById("here").focus();
 }
 
 /** Show the page of the areas that are chosen. */
@@ -78,19 +92,20 @@ function show() {
   const hadFocus = document.activeElement !== document.body;
   document.getElementById("here").value = here ? here.title : "";
   document.getElementById("other").value = other ? other.title : "";
-  if (!here) showEverything();
-  else if (other) showPair(here, other);
-  else showArea(here);
-  document.getElementById("clear").hidden = !here;
+  if (here && other) showPair(here, other);
+  else if (here || other) showArea(here ?? other);
+  else showEverything();
+  document.getElementById("clear").hidden = !here && !other;
   address.write({
     area: here && addressOf(here),
     to: other && addressOf(other),
     picked: trips.picked ? 1 : null,
     by: trips.direction || null,
     level: trips.level?.level,
+    within: trips.within ? 1 : null,
   });
   redrawTrips();
-  showViews(here ? here.code : null);
+  showViews(middle()?.code ?? null);
   if (hadFocus && document.activeElement === document.body) document.getElementById("answer").focus();
 }
 
@@ -99,22 +114,21 @@ function fromAddress() {
   const asked = address.read();
   trips.direction = asked.by === "1" ? TO : FROM;
   trips.level = data.levels.find((level) => String(level.level) === asked.level) ?? null;
+  trips.within = asked.within === "1";
   const [here, other] = [areaNamed(asked.area), areaNamed(asked.to)];
-  if (here && other) choosePair(here, other, asked.picked === "1");
-  else choose(here);
+  if (other && !here) trips.direction = TO;
+  choosePair(here, other, asked.picked === "1");
 }
 
 /** Begin a page of trips. */
 export function beginTrips() {
-  Object.assign(actions, { choose, choosePair, show });
+  Object.assign(actions, { choosePair, point, show });
   document.getElementById("choose-trips").hidden = false;
   const choices = areas.map((area) => ({ label: area.title, detail: `${area.levelName} ${area.label === area.code ? "" : area.code}`, value: area }));
-  combobox(document.getElementById("here"), choices, (area) => (area && trips.other ? choosePair(area, trips.other) : choose(area)));
-  combobox(document.getElementById("other"), choices, chooseOther);
-  document.getElementById("clear").addEventListener("click", () => {
-    choose(null);
-    document.getElementById("here").focus();
-  });
+  for (const [end, id] of ["here", "other"].entries()) {
+    combobox(document.getElementById(id), choices, (area) => chooseEnd(end, area));
+  }
+  document.getElementById("clear").addEventListener("click", startAgain);
   for (const [id, factor] of [
     ["nearer", 1.6],
     ["farther", 1 / 1.6],
