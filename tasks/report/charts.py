@@ -22,12 +22,13 @@ _WHOLE_PAGE = 9.9
 _MOST_CODES = 9  # below a line along an axis
 
 _FEW_AXES = 4  # axes that have a line each
+_MOST_IN_FULL = 1_000_000  # smaller counts have room for all their digits
 _MOST_WRITTEN = 12  # areas per side of a matrix that has its counts in its cells
-_LONGEST_CODE = 18  # characters
+_LONGEST_CODE = 24  # characters
 _TALLEST = 1e-4  # share of the noise; the picture cuts off smaller values
 _LARGEST = 1e300  # larger numbers cannot be drawn as floats
 
-_NOISY = {"facecolor": "#f3f3f3", "hatch": "///", "edgecolor": "#cfcfcf", "linewidth": 0, "zorder": 0}
+_NOISY: dict[str, Any] = {"facecolor": "#f3f3f3", "hatch": "///", "edgecolor": "#cfcfcf", "linewidth": 0, "zorder": 0}
 
 
 def noise_picture(levels: Sequence[LevelEntry], facts: Facts, counted: str = "records") -> str:
@@ -187,9 +188,12 @@ def is_written(matrix: Matrix) -> bool:
 
 
 def _heat(panel: Any, matrix: Matrix) -> Any:
-    """Draw the counts above zero, darker for more; a count below zero gets a minus, and a missing one nothing."""
+    """Draw the counts above zero, darker for more, and hatched those that may be zero; a count below zero gets a minus, and a missing
+    one nothing.
+    """
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap, LogNorm
+    from matplotlib.patches import Rectangle
 
     rows, columns = matrix.counts.shape
     panel.set_xlim(-0.5, columns - 0.5)
@@ -197,7 +201,10 @@ def _heat(panel: Any, matrix: Matrix) -> Any:
     below = np.argwhere(matrix.is_released & (matrix.counts < 0))
     if len(below) and max(rows, columns) > _MOST_WRITTEN:
         panel.plot(below[:, 1], below[:, 0], linestyle="none", marker="_", color="#444444", markersize=4)
-    above = np.ma.masked_less_equal(matrix.counts.astype(float), 0)
+    for row, column in np.argwhere(matrix.may_be_zero):
+        panel.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **_NOISY))
+    clear = (matrix.counts > 0) & ~matrix.may_be_zero
+    above = np.ma.masked_where(~clear, matrix.counts.astype(float))
     if not above.count():
         return None
     shades = ListedColormap(colormaps["Blues"](np.linspace(0.06, 0.92, 128)))
@@ -210,9 +217,10 @@ def _heat(panel: Any, matrix: Matrix) -> Any:
 def _write_counts(panel: Any, matrix: Matrix, image: Any) -> None:
     for row, column in np.argwhere(matrix.is_released):
         count = int(matrix.counts[row, column])
-        is_dark = image is not None and count > 0 and image.norm(count) > 0.68
+        is_noise = bool(matrix.may_be_zero[row, column])
+        is_dark = image is not None and count > 0 and not is_noise and image.norm(count) > 0.68
         colour = "white" if is_dark else "#1a1a1a"
-        text = format_short(count).replace("-", "−")
+        text = (f"{count:,}" if abs(count) < _MOST_IN_FULL else format_short(count)).replace("-", "−")
         panel.text(column, row, text, ha="center", va="center", color=colour, fontsize=8.5)
 
 

@@ -96,6 +96,7 @@ class Matrix:
         left: per axis, how many areas have a row, shown or not.
         counts: int64, shape (rows, columns), records; 0 where the cell was not released. One row for a single axis.
         is_released: bool, the same shape.
+        may_be_zero: whether an interval reaches 0, bool, the same shape; False where none is stated.
     """
 
     level: int
@@ -104,6 +105,7 @@ class Matrix:
     left: tuple[int, ...]
     counts: IntArray
     is_released: NDArray[np.bool_]
+    may_be_zero: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -438,7 +440,8 @@ def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
             left[part.areas[number]] = True
     shown = [_most(of_axis, left) for of_axis, left in zip(sums, is_left, strict=True)]
     shape = tuple(len(areas) for areas in shown)
-    counts, released = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
+    counts = np.zeros(shape, dtype=np.int64)
+    released, may_be_zero = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
     places = [_places(areas, sizes[number]) for number, areas in zip(refined, shown, strict=True)]
     for part in _parts(rows):
         place = tuple(of_axis[part.areas[number]] for number, of_axis in zip(refined, places, strict=True))
@@ -446,6 +449,9 @@ def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
         there = tuple(of_axis[is_shown] for of_axis in place)
         counts[there] = part.counts[is_shown]
         released[there] = True
+        if part.bounds:
+            low, high = (ends[is_shown] for ends in part.bounds[:2])
+            may_be_zero[there] = (low <= 0) & (high > 0)  # what is exact has no width
     return Matrix(
         level,
         tuple(tree.axes[number].name for number in refined),
@@ -455,6 +461,7 @@ def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
         tuple(int(np.count_nonzero(left)) for left in is_left),
         np.atleast_2d(counts),
         np.atleast_2d(released),
+        np.atleast_2d(may_be_zero),
     )
 
 

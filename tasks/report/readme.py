@@ -316,7 +316,7 @@ def _intervals(manifest: Manifest) -> str:
     has_all = (
         not manifest.statistic or manifest.noisy_counts
     )  # otherwise it follows from noisy counts that are not there
-    also = f"\n  A missing {missing} has an interval too: `trellis query` shows it." if has_all else ""
+    also = f"\n  A missing {missing} has an interval too: the explorer and `trellis query` show it." if has_all else ""
     alone = (
         ""
         if manifest.noisy_counts or manifest.levels[-1].threshold
@@ -332,8 +332,8 @@ def _intervals(manifest: Manifest) -> str:
 def _promise_of_rows(manifest: Manifest, confidence: str) -> str:
     """Return what `low` and `high` promise, in two sentences or three, without the end of the line."""
     question = (
-        f"  A question that you fix before you see the counts has an interval of its own, from `trellis query`: it covers the\n"
-        f"  true count with a probability of at least {confidence}, over all noise."
+        f"  A question that you fix before you see the counts has an interval of its own, in the explorer and from\n"
+        f"  `trellis query`: it covers the true count with a probability of at least {confidence}, over all noise."
     )
     if manifest.levels[-1].threshold:
         return (

@@ -86,6 +86,8 @@ td.line { text-align: left; background: #faf3ee; border-top: 2px dashed #8a3b12;
 .largest :is(td, th):not(:nth-last-child(-n+3)) { text-align: left }
 .tables td:nth-child(-n+3), .tables th:nth-child(-n+3), .noise td:nth-child(2), .noise th:nth-child(2) { text-align: left }
 .tables td:nth-child(3) { white-space: normal; min-width: 13rem }
+.noise { font-size: .8125rem }
+.noise :is(td, th) { padding: .2rem .45rem; white-space: normal }
 .bare td:not(:last-child), .bare th:not(:last-child) { text-align: left }
 .largest { font-size: .8125rem }
 .largest :is(td, th):not(:nth-last-child(-n+3)) { white-space: normal }
@@ -315,7 +317,7 @@ def _noise_line(manifest: Manifest, facts: Facts) -> str:
         return f'<p class="above"><b>A count of the mean size is published.</b> At the finest level, {typical}.</p>'
     rule = "a true count of more than twice the noise (σ), by an estimate from the noisy counts"
     if finest == last.level:
-        return f'<p class="above"><b>At no level are most counts small beside their noise.</b> At every level, half of the rows or more have {rule}.</p>'
+        return f'<p class="above"><b>At every level, most counts are large beside their noise.</b> Half of the rows or more have {rule}.</p>'
     if finest is None:
         return (
             '<p class="drowned"><b>Below the total, most counts are small beside their noise.</b> There, fewer than half of the rows have'
@@ -462,11 +464,14 @@ def _matrix(facts: Facts, counted: str) -> str:
         if left > len(codes)
     ]
     shown = f" Shown: {' and '.join(cut)}." if cut else ""
-    white = "white cells were not released" + (", or are below zero" if (matrix.counts < 0).any() else "")
+    white = "a white cell has no row, which stands for a count of 0" + (
+        ", or is below zero" if (matrix.counts < 0).any() else ""
+    )
+    noise = " Hatched counts may be noise: their intervals reach 0." if matrix.may_be_zero.any() else ""
     return (
         f'<figure class="matrix"><h3>By {axes} (level {matrix.level})</h3>'
         f'<div class="scroll">{matrix_picture(matrix, facts.names, counted)}</div><figcaption>Released counts, in {counted}. Darker means more,'
-        f" on a logarithmic scale; {white}.{shown}</figcaption>{of_matrix(matrix, facts.names)}</figure>"
+        f" on a logarithmic scale; {white}.{noise}{shown}</figcaption>{of_matrix(matrix, facts.names)}</figure>"
     )
 
 

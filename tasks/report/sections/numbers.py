@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+import numpy as np
+
 from storage.counts.columns import REGION
 from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
@@ -95,17 +97,17 @@ def of_histograms(histograms: Histograms, names: Names) -> str:
 
 
 def of_matrix(matrix: Matrix, names: Names) -> str:
-    """Return the counts of two axes against each other; a cell that was not released has a dash."""
+    """Return the counts of two axes against each other; a cell without a row has a dash, and one that may be noise says so."""
     called = [
         [escape(names.called(axis, path)) for path in paths]
         for axis, paths in zip(matrix.axes, matrix.codes, strict=True)
     ]
     heads = called[-1]
     of_rows = called[0] if len(called) > 1 else ["count"]
-    rows = [
-        [name, *(f"{count:,}" if there else NOTHING for count, there in zip(counts, released, strict=True))]
-        for name, counts, released in zip(of_rows, matrix.counts.tolist(), matrix.is_released.tolist(), strict=True)
-    ]
+    noise = np.where(matrix.may_be_zero, ", may be noise", "")
+    cells = [[f"{count:,}" for count in counts] for counts in matrix.counts.tolist()]
+    shown = np.where(matrix.is_released, np.char.add(np.array(cells, dtype=str), noise), NOTHING)
+    rows = [[name, *of_row] for name, of_row in zip(of_rows, shown.tolist(), strict=True)]
     return behind([" by ".join(escape(axis) for axis in matrix.axes), *heads], rows)
 
 

@@ -153,6 +153,9 @@ def _check_matrix(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts) 
         for row in range(len(rows))
     }
     assert not matrix.counts[~matrix.is_released].any()
+    may_be_zero = (rows.bounds[0] <= 0) & (rows.bounds[1] > 0) if rows.bounds else np.zeros(len(rows), dtype=bool)
+    assert matrix.may_be_zero.sum() == may_be_zero.sum()
+    assert (matrix.counts[matrix.may_be_zero] <= rows.counts[may_be_zero].max(initial=0)).all()
 
 
 def _check_largest(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts) -> None:
@@ -272,7 +275,7 @@ def test_features_are_reported_however_many(features: int, axis_of: Callable[...
     assert ("the 59 columns of the level above, and f59" in seen.text) == (features == 60)
     if features == 60:
         assert f"of {2.0**60:.3e} possible" in seen.text
-    assert "At no level are most counts small beside their noise." in seen.text
+    assert "At every level, most counts are large beside their noise." in seen.text
 
 
 def test_the_line_below_which_counts_are_noise(axis_of: Callable[..., Axis]) -> None:
@@ -280,7 +283,7 @@ def test_the_line_below_which_counts_are_noise(axis_of: Callable[..., Axis]) -> 
     tree = tree_of_features(axis_of, 6)
     leaves = dict.fromkeys(product((0, 1), repeat=6), 3)
     for sigma, told, lines in [
-        (1.0, "At no level are most counts small beside their noise.", 0),
+        (1.0, "At every level, most counts are large beside their noise.", 0),
         (
             5.0,
             "Below level 4 (f00 level_1, f01 level_1, f02 level_1, f03 level_1), most counts are small beside their noise.",
@@ -307,7 +310,7 @@ def test_sums_of_noisy_leaves_are_reported(axis_of: Callable[..., Axis]) -> None
     assert "-6 records" in seen.text
     assert "the sum of noisy counts" in seen.text
     assert "−9" in seen.text
-    assert "or are below zero" in seen.text
+    assert "or is below zero" in seen.text
     assert "<td>summed</td>" in text
     assert facts.finest_above_noise is None
 
