@@ -8,6 +8,7 @@ from functools import cached_property
 import polars as pl
 
 NAME = "name"  # after the codes
+STEP = " › "  # from an area to one in it
 _NAME = "_name"  # at the end of the name of a column of codes
 
 
@@ -44,12 +45,18 @@ class Names:
         """Return the name of an area by the codes of its path, coarse to fine; None if it has none."""
         return self._by_path.get((axis, tuple(path)))
 
-    def called(self, axis: str, path: Sequence[str]) -> str:
-        """Return what to call an area where people read it: its name with its code, or the code alone."""
+    def called(self, axis: str, path: Sequence[str], told: int = 1) -> str:
+        """Return what to call an area where people read it: its name with its code, or the code alone.
+
+        Args:
+            axis: the axis.
+            path: the codes of the areas that contain it, coarse to fine, and its own.
+            told: how many of these codes identify it: all of them where areas of its level share a code.
+        """
         if not path:
             return ""
-        name = self.name_of(axis, path)
-        return path[-1] if name is None or name == path[-1] else f"{name} ({path[-1]})"
+        name, code = self.name_of(axis, path), STEP.join(path[-told:])
+        return code if name is None or name == code else f"{name} ({code})"
 
     def paths(self, axis: str, name: str) -> list[tuple[str, ...]]:
         """Return the areas of an axis that have a name, upper and lower case alike: the codes of their paths, coarser levels first."""

@@ -24,8 +24,8 @@ _SCRIPTS = (  # each imports from those before it
     "attributes",
     "begin",
 )
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./\w+\.js";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?function |const )", re.MULTILINE)
+_IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:(?:async )?function|const) (\w+))", re.MULTILINE)
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
@@ -56,9 +56,14 @@ def explorer_page(title: str, data: str) -> str:
 
 
 def _script() -> str:
-    """Return the scripts of this package as one: each is a module where it is written, and they share one scope here."""
-    modules = (_asset(f"{name}.js") for name in _SCRIPTS)
-    return "\n".join(_EXPORT.sub("", _IMPORT.sub("", module)) for module in modules)
+    """Return the scripts of this package as one: each is a function in it, which returns what its module exports."""
+    return "\n".join(_as_function(name, _asset(f"{name}.js")) for name in _SCRIPTS)
+
+
+def _as_function(name: str, module: str) -> str:
+    exported = ", ".join(_EXPORT.findall(module))
+    text = _EXPORT.sub("", _IMPORT.sub(r"const \1 = $\2;\n", module))
+    return f"const ${name} = (() => {{\n{text}return {{ {exported} }};\n}})();"
 
 
 def _asset(name: str) -> str:

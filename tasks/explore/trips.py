@@ -12,8 +12,9 @@ from storage.counts.tables import level_csv
 from tasks.explore.exactness import is_exact
 from tasks.explore.views import views_shown
 from tasks.format.manifest import LevelEntry, Manifest
-from tasks.query.largest import level_shown
+from tasks.report.sections.largest import flows_within
 from tasks.tabulate.answers import absent_high, answers
+from tasks.tabulate.largest import level_shown
 from tasks.tabulate.tables import Boxes, Tables
 
 _ENDS = ("from", "to")
@@ -119,11 +120,21 @@ def _level(tables: Tables, entry: LevelEntry) -> dict[str, Any]:
         **asked,
         SIGNAL: table[SIGNAL].cast(int).to_list() if SIGNAL in table.columns else None,
         "exact": is_exact(tables.folder, rows.levels),
+        "within": _within(tables, entry.level),
         "promise": entry.intervals.promise if entry.intervals else None,
         "noise_rows": shares.model_dump() if shares else None,
         "absent": _absent(tables, entry.level),
         "absent_high": absent_high(tables, entry.level, _ONE_BY_ONE),
     }
+
+
+def _within(tables: Tables, level: int) -> list[int]:
+    """Return the rows of a level that are of trips within one area."""
+    rows = tables.rows(level)
+    if not all(rows.levels):
+        return []
+    found: list[int] = np.flatnonzero(flows_within(tables.tree, level)(rows.areas)).tolist()
+    return found
 
 
 def _totals(tables: Tables, axis: int, level: int) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def views_shown(
 
 
 def _columns(folder: PublishedFolder, view: ViewEntry, rows: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the columns of codes of a view, each with the names of its areas, None where there are none."""
+    """Return the columns of codes of a view, each with the names of its areas, None where there are none, and its axis and level."""
     of_axis = {
         column: (axis, axis_columns(folder.manifest, axis)[: level + 1])
         for axis in folder.axes
@@ -51,5 +51,6 @@ def _columns(folder: PublishedFolder, view: ViewEntry, rows: pl.DataFrame) -> li
     for column in view_columns(folder.manifest, view):
         axis, path = of_axis.get(column, ("", []))
         names = names_of(folder, axis, list(rows.select(path).iter_rows())) if path else None
-        found.append({"title": column, "values": rows[column].to_list(), "names": names})
+        place = {"axis": list(folder.axes).index(axis), "level": len(path)} if path else {"axis": None, "level": None}
+        found.append({"title": column, "values": rows[column].to_list(), "names": names} | place)
     return found

@@ -40,6 +40,13 @@ def axes_of(manifest: Manifest) -> dict[str, tuple[str, ...]]:
     }
 
 
+def axes_by_path(manifest: Manifest) -> frozenset[str]:
+    """Return the axes whose areas may share a code within a level, because a column per level identifies them: by their paths."""
+    columns = manifest.spec.get("input")
+    given = columns if isinstance(columns, dict) else {}
+    return frozenset(axis for axis in axes_of(manifest) if isinstance(of := given.get(axis), list) and len(of) > 1)
+
+
 def steps_of(manifest: Manifest) -> tuple[int, ...]:
     """Return the order in which the axes are refined, as in `Tree`."""
     reached = [list(entry.axes.values()) for entry in manifest.levels]

@@ -306,7 +306,7 @@ class Collector:
         within = flows_within(self._tree, level)
         across, inside, self._within_records = list[Rows](), list[Rows](), 0
         for part in _parts(rows):
-            is_within = within(part)
+            is_within = within(part.areas)
             across.append(largest_rows(part[np.flatnonzero(~is_within)]))
             inside.append(largest_rows(of_one_area := part[np.flatnonzero(is_within)]))
             self._within_records += int(of_one_area.counts.sum())

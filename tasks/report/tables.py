@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from storage.counts.columns import COUNT, column_name, flat_features
+from tasks.atlas.names import STEP
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
@@ -92,9 +93,9 @@ def _called(facts: Facts, large: LargeCount) -> list[str]:
     """Return what the areas of a large count are called, as HTML: their names with their codes, or what identifies them."""
     names = facts.names
     return [
-        f"{escape(name)} <small>{escape(path[-1])}</small>"
+        f"{escape(name)} <small>{escape(STEP.join(codes))}</small>"
         if (name := names.name_of(axis, path))
-        else escape(" › ".join(codes))
+        else escape(STEP.join(codes))
         for axis, path, codes in zip(facts.largest_axes, large.paths or large.codes, large.codes, strict=True)
     ]
 

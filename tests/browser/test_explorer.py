@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
+import yaml
 
+from flows.api import release
 from tasks.explore.page import EXPLORER, explorer_page
 from tasks.explore.payload import payload_text
 from tasks.query.folder import open_folder
+from tasks.tabulate.largest import largest_counts
 from tests.support.ages import people_released
-from tests.support.explored import DRAWN, NAMES, TOWNS, Reader, asked, card_of, land_released
+from tests.support.explored import DRAWN, NAMES, SPEC, TOWNS, Reader, asked, card_of, land_released
 from tests.support.households import homes_released
 from tests.support.user import REPOSITORY
 
@@ -362,6 +365,71 @@ def test_attributes_show_what_a_query_answers(folders: Mapping[str, Path], reade
     assert cells[:4] == ["s", f"{answer.count:,}", f"{answer.low:,}", f"{answer.high:,}"]
     row.locator("button").click()
     assert reader.cards()["Zone s and age 4"][:2] == card_of(answer)
+
+
+def test_areas_that_share_a_code_are_told_apart(
+    tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a code is in several regions, titles name the region, the matrix has a cell for each pair, and a flow within one area is none
+    between two; where each end calls the levels of one codebook otherwise, too.
+    """
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    areas = [(region, town) for region in "NS" for town in ("01", "02")]
+    rows = [(*home, *work) for home in areas for work in areas for _ in range(50)]
+    pl.DataFrame(areas, ["region", "town"], orient="row").write_csv(tmp_path / "areas.csv")
+    pl.DataFrame(areas, ["area", "place"], orient="row").write_csv(tmp_path / "places.csv")
+    pl.DataFrame(rows, ["hr", "ht", "wr", "wt"], orient="row").write_csv(tmp_path / "trips.csv")
+    ends = {"origin": ["hr", "ht"], "destination": ["wr", "wt"]}
+    for name, hierarchy, finest in (
+        ("one", {"table": "areas.csv", "levels": ["region", "town"]}, "town"),
+        (
+            "two",
+            {
+                "origin": {"table": "areas.csv", "levels": ["region", "town"]},
+                "destination": {"table": "places.csv", "levels": ["area", "place"]},
+            },
+            {"origin": "town", "destination": "place"},
+        ),
+    ):
+        spec = SPEC | {"name": name, "dataset": name, "input": {"table": "trips.csv", **ends}, "hierarchy": hierarchy}
+        spec |= {"release": {"tree": "destination", "finest": finest}, "privacy": SPEC["privacy"] | {"epsilon": 50.0}}
+        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+        folder = release(tmp_path / "spec.yaml", different_people=True).folder
+        reader.opens(folder / EXPLORER, "#level=4")
+        reader.page.wait_for_selector("#matrix svg g.mark-rect path >> nth=15")
+        places = reader.page.evaluate(
+            "[...document.querySelectorAll('#matrix svg g.mark-rect path')].map(cell => { const box = cell.getBoundingClientRect(); return `${box.x} ${box.y}`; })"
+        )
+        assert len(set(places)) == 16
+        rows_shown = reader.page.locator("#list tbody tr")
+        assert rows_shown.count() == 12
+        titles = {text for row in rows_shown.all() for text in row.locator("button").all_inner_texts()}
+        assert len(titles) == (4 if name == "one" else 8)
+        assert ("01 (town, in S)" if name == "one" else "01 (place, in S (area))") in titles
+    largest = largest_counts(open_folder(folder), 15)
+    assert largest is not None
+    assert largest.without_within
+    assert "N › 01" in {called for ends_called, _ in largest.rows for called in ends_called}
+
+
+def test_a_table_of_many_cells_is_shown_a_part_at_a_time(
+    tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two attributes of 400 values are a table of 160,000 cells, of which the page shows the first, and more when asked."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    pl.DataFrame({"a": range(400), "b": range(400)}).write_csv(tmp_path / "rows.csv")
+    spec = {key: value for key, value in SPEC.items() if key not in {"input", "hierarchy", "release"}}
+    spec |= {
+        "input": {"table": "rows.csv", "features": ["a", "b"]},
+        "hierarchy": {"a": {"values": 400}, "b": {"values": 400}},
+    }
+    spec |= {"release": {"order": ["a", "b"], "csv": False}, "mechanism": "gaussian"}
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    reader.opens(release(tmp_path / "spec.yaml").folder / EXPLORER, "#first=a&second=b")
+    rows = reader.page.locator("#list tbody tr")
+    assert rows.count() == 60
+    reader.page.locator("#list button.more").click()
+    assert rows.count() == 240
 
 
 def test_households_are_counted_by_size(folders: Mapping[str, Path], reader: Reader) -> None:

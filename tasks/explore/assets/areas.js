@@ -1,37 +1,53 @@
 // The areas of trips, and what the page says of them: the answers about pairs and totals, as `trellis query` gives them.
 
-import { data, nameOf } from "./base.js";
+import { NO_NAME, data, nameOf } from "./base.js";
 
 export const FROM = 0;
 export const TO = 1;
 
-/** Return all areas, coarse to fine, each once: `at` has its number on each axis, or null where the axis has no such area; no two have one title. */
+/** Return all areas, coarse to fine, each once: `at` has its number on each axis, or null where the axis has no such area. */
 function areasOfBothEnds() {
   const found = new Map();
   data.axes.forEach((axis, end) => {
-    let paths = [];
-    axis.levels.forEach((of, above) => {
-      paths = of.codes.map((code, at) => (above ? `${paths[of.parent[at]]}\u0000${code}` : code));
-      paths.forEach((path, at) => {
-        const code = of.codes[at];
+    let above = [];
+    axis.levels.forEach((of, place) => {
+      const own = of.codes.map((code, at) => {
+        const parent = place ? above[of.parent[at]] : null;
+        const path = parent ? [...parent.path, code] : [code];
         const label = nameOf(of, at) ?? code;
-        const key = `${of.name}\u0000${path}`;
+        const key = [of.name, ...path].join("\u0000");
         const same = `${key}\u0000${label}`; // ends with codebooks of their own may use a code for two areas
         if (!found.has(same)) {
-          found.set(same, { key, at: [null, null], depth: above + 1, levelName: of.called, label, code });
+          found.set(same, { key, path, parent, at: [null, null], depth: place + 1, levelName: of.called, label, code });
         }
-        found.get(same).at[end] = at;
+        const area = found.get(same);
+        area.at[end] = at;
+        return area;
       });
+      above = own;
     });
   });
   const every = [...found.values()].toSorted((one, other) => one.depth - other.depth);
-  const named = Map.groupBy(every, (area) => area.label);
-  for (const area of every) {
-    const code = area.label === area.code ? "" : ` ${area.code}`;
-    const isOnly = named.get(area.label).length === 1 && area.label !== "no name";
-    area.title = isOnly ? area.label : `${area.label} (${area.levelName}${code})`;
-  }
+  entitle(every);
   return every;
+}
+
+/** Give every area a title, no two the same: its label, or with it its level and code, where it is, and at which end of trips. */
+function entitle(every) {
+  const code = (area) => (area.label === area.code ? "" : ` ${area.code}`);
+  const end = (area) => (area.at[TO] === null ? ", where trips begin" : area.at[FROM] === null ? ", where trips end" : "");
+  const ways = [
+    (area) => area.label,
+    (area) => `${area.label} (${area.levelName}${code(area)})`,
+    (area) => `${area.label} (${area.levelName}${code(area)}${area.parent ? `, in ${area.parent.title}` : ""})`,
+    (area) => `${area.label} (${area.levelName}${code(area)}${area.parent ? `, in ${area.parent.title}` : ""}${end(area)})`,
+  ];
+  let left = every;
+  for (const way of ways) {
+    for (const area of left) area.title = way(area); // parents before their children
+    const named = Map.groupBy(left, (area) => area.title);
+    left = left.filter((area) => named.get(area.title).length > 1 || area.title === NO_NAME);
+  }
 }
 
 export const areas = data.kind === "trips" ? areasOfBothEnds() : [];
@@ -142,9 +158,6 @@ export function totalOf(area, direction) {
 
 /** Return whether the trips of a row stay within the coarser one of its areas. */
 export function isWithin(level, row) {
-  const [from, to] = [areaAt(FROM, level.at[FROM], level.from[row]), areaAt(TO, level.at[TO], level.to[row])];
-  if (from.depth === to.depth) return from === to;
-  const [fine, coarse] = from.depth > to.depth ? [from, to] : [to, from];
-  const path = coarse.key.split("\u0000").slice(1).join("\u0000");
-  return fine.key.split("\u0000").slice(1).join("\u0000").startsWith(`${path}\u0000`);
+  level.rowsWithin ??= new Set(level.within);
+  return level.rowsWithin.has(row);
 }

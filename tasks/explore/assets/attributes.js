@@ -1,11 +1,12 @@
 // Features, ordered axes and group sizes: choose one or two attributes, and see a chart and the table behind it.
 
-import { MOST_IN_MATRIX, address, announce, called, capital, card, counted, data, fill, interval, make, number, percent, release, spoken, tableOf } from "./base.js";
+import { MOST_IN_MATRIX, address, announce, called, capital, card, counted, data, fill, interval, make, number, peak, percent, release, spoken, tableOf } from "./base.js";
 import { showViews } from "./views.js";
 import { barsOf, draw, lineOf, matrixOf, widthOf } from "./charts.js";
 
-const chosen = { first: 0, second: null, only: null };
+const FIRST_ROWS = 60; // of a table before more are asked for
 const LONGEST_BARS = 60;
+const chosen = { first: 0, second: null, only: null, shown: FIRST_ROWS };
 
 /** Return what a table is about: its attributes with their levels. */
 function attributesOf(table) {
@@ -60,7 +61,7 @@ function rowsOf({ table, places }, attributes) {
       sd: table.sd ? table.sd[row] : null,
       signal: table.signal ? table.signal[row] : null,
     }))
-    .map((row) => ({ ...row, kind: row.signal === 0 || (row.low !== null && row.low <= 0 && row.high > 0) ? "noise" : "signal" }))
+    .map((row) => ({ ...row, kind: !table.exact && (row.signal === 0 || (row.low !== null && row.low <= 0)) ? "noise" : "signal" }))
     .toSorted((one, two) => one.at - two.at || one.other - two.other);
 }
 
@@ -105,17 +106,22 @@ export function showAttributes() {
       { type: "button", class: "link", onclick: () => showRow(row, first, second, where) },
       labelOf(first, row.at),
     );
-  const cells = rows.map((row) => [
+  const cells = rows.slice(0, chosen.shown).map((row) => [
     pick(row),
     ...(isMatrix ? [labelOf(second, row.other)] : []),
     row.count,
     ...(bounds.length ? [row.low ?? "–", row.high ?? "–"] : []),
     ...(deviations.length ? [row.sd === null ? "–" : +row.sd.toPrecision(3)] : []),
-    row.kind === "noise" ? "may be noise" : "yes",
+    row.kind === "noise" ? "may be noise" : row.low === null && row.signal === null && !found.table.exact ? "unknown" : "yes",
   ]);
+  const more = () => {
+    chosen.shown *= 4;
+    showAttributes();
+  };
   fill(
     "list",
-    tableOf(title, [...heads, ...bounds, ...deviations, "stands out"], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
+    tableOf(title, [...heads, ...bounds, ...deviations, found.table.signal ? "stands out" : "above 0"], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
+    rows.length > chosen.shown ? make("button", { type: "button", class: "more", onclick: more }, "Show more rows") : null,
     make("p", { class: "note" }, `Numbers from: ${found.table.source}. Choose a row to read and quote it.`),
   );
   fill("answer", card("Everything", "in all", release.total));
@@ -149,7 +155,7 @@ function drawAttributes(rows, first, second, title, isMatrix) {
       const numbers = [...new Set(rows.map((row) => (place ? row.other : row.at)))].toSorted((one, two) => one - two);
       return numbers.map((at) => labelOf(attribute, at));
     });
-    if (Math.max(...labels.map((of) => of.length)) > MOST_IN_MATRIX * 2) {
+    if (peak(labels.map((of) => of.length), 0) > MOST_IN_MATRIX * 2) {
       part.hidden = true;
       return;
     }
@@ -181,7 +187,7 @@ export function beginAttributes() {
   first.replaceChildren(...titles.map((text) => make("option", {}, text)));
   const others = () => {
     const fit = attributes.map((one, place) => (place !== chosen.first && tableFor(attributes[chosen.first], one) ? place : null)).filter((place) => place !== null);
-    if (!fit.includes(chosen.second)) Object.assign(chosen, { second: null, only: null });
+    if (!fit.includes(chosen.second)) Object.assign(chosen, { second: null, only: null, shown: FIRST_ROWS });
     second.replaceChildren(
       make("option", { value: "", selected: chosen.second === null }, "none"),
       ...fit.map((place) => make("option", { value: place, selected: place === chosen.second }, titles[place])),
@@ -200,12 +206,12 @@ export function beginAttributes() {
   chosen.only = asked.only && chosen.second !== null ? Number(asked.only) : null;
   first.selectedIndex = chosen.first;
   first.addEventListener("change", () => {
-    Object.assign(chosen, { first: first.selectedIndex, only: null });
+    Object.assign(chosen, { first: first.selectedIndex, only: null, shown: FIRST_ROWS });
     others();
     showAttributes();
   });
   second.addEventListener("change", () => {
-    Object.assign(chosen, { second: second.value === "" ? null : Number(second.value), only: null });
+    Object.assign(chosen, { second: second.value === "" ? null : Number(second.value), only: null, shown: FIRST_ROWS });
     showAttributes();
   });
   only.addEventListener("change", () => {

@@ -4,6 +4,7 @@ export const data = JSON.parse(document.getElementById("data").textContent);
 export const release = data.release;
 export const percent = `${+(100 * release.confidence).toFixed(2)}%`;
 
+export const NO_NAME = "no name"; // of an area of a level whose other areas have names
 const SHOWN = 4_000; // milliseconds that "Copied." stands
 export const MOST_IN_MATRIX = 60; // areas on a side
 
@@ -16,6 +17,11 @@ export function number(value) {
 export function share(value) {
   const percents = 100 * value;
   return `${percents > 1 ? Math.ceil(percents) : +percents.toPrecision(2)}%`;
+}
+
+/** Return the largest of some values and a further one; there may be too many for `Math.max` to take. */
+export function peak(values, least) {
+  return values.reduce((largest, value) => Math.max(largest, value), least);
 }
 
 /** Return a number of records in words, such as "1,240 jobs". */
@@ -41,7 +47,7 @@ export function fill(id, ...children) {
 
 /** Return the name of an area of a level; null where the level has no names. */
 export function nameOf(of, area) {
-  return of.names ? (of.names[area] ?? "no name") : null;
+  return of.names ? (of.names[area] ?? NO_NAME) : null;
 }
 
 /** Return what an area of a level of an axis is called: its name with its code, or its code alone. */
@@ -87,7 +93,7 @@ function judged({ count, low, high, exact, signal, ofRows }) {
 }
 
 /** Return a sentence that quotes a count correctly. */
-function quoted(kind, { count, low, high, ofRows }, what) {
+function quoted(kind, { count, low, high, signal, ofRows }, what) {
   const sure = sureOf(ofRows);
   const from = release.source ? `${release.source}; ` : "";
   const noise = kind === "sure" && low === null ? "" : " Noise was added to protect individuals";
@@ -96,7 +102,8 @@ function quoted(kind, { count, low, high, ofRows }, what) {
   const said = {
     sure: () => (low === null ? `${counted(count)} ${what}` : `About ${counted(count)} ${what} (${range}, ${sure})`),
     unknown: () => `${counted(count)} ${what}, a number with noise of unknown size`,
-    noise: () => `The number of ${release.many} ${what} is too small to be told from noise; it is at most ${number(high)}, ${ifSure(ofRows)}`,
+    noise: () =>
+      `The number of ${release.many} ${what} ${signal ? "may be 0" : "is too small to be told from noise"}; it is at most ${number(high)}, ${ifSure(ofRows)}`,
     rough: () => `Roughly ${counted(count)} ${what} (${range}, ${sure})`,
     vague: () => `${range} ${release.many} ${what}, ${sure}`,
   };

@@ -1,6 +1,6 @@
 // The specifications of maps and charts for Vega, which draws them as SVG.
 
-import { release } from "./base.js";
+import { peak, release } from "./base.js";
 
 export const dark = matchMedia("screen and (prefers-color-scheme: dark)");
 
@@ -61,8 +61,8 @@ export function mapOf(shapes, areas, arcs, view) {
   const zoomed = scale * view.zoom;
   const left = view.width / 2 - view.x * zoomed;
   const top = height / 2 - view.y * zoomed;
-  const most = Math.max(1, ...areas.filter((area) => area.kind === "signal").map((area) => area.count));
-  const largest = Math.max(1, ...arcs.map((arc) => arc.count));
+  const darkest = peak(areas.filter((area) => area.kind === "signal").map((area) => area.count), 1);
+  const largest = peak(arcs.map((arc) => arc.count), 1);
   const there = areas.filter((area) => shapes.d[area.at] !== null).map((area) => ({ ...area, d: shapes.d[area.at] }));
   const bends = arcs
     .filter((arc) => shapes.x[arc.from] !== null && shapes.x[arc.to] !== null)
@@ -80,7 +80,7 @@ export function mapOf(shapes, areas, arcs, view) {
       { name: "areas", values: there },
       { name: "arcs", values: bends },
     ],
-    scales: [{ name: "shade", type: "sqrt", domain: [0, most], range: shades, interpolate: "lab" }],
+    scales: [{ name: "shade", type: "sqrt", domain: [0, darkest], range: shades, interpolate: "lab" }],
     marks: [
       {
         type: "group",
@@ -139,7 +139,7 @@ export function mapOf(shapes, areas, arcs, view) {
 /** Return a matrix of counts: rows and columns of areas, darker for more; `cells` have at, row, column, count, kind and label. */
 export function matrixOf(cells, rows, columns, titles, width) {
   const { faint, none, shades } = colours();
-  const most = Math.max(1, ...cells.filter((cell) => cell.kind === "signal").map((cell) => cell.count));
+  const darkest = peak(cells.filter((cell) => cell.kind === "signal").map((cell) => cell.count), 1);
   return {
     width,
     height: Math.max(120, Math.min(640, 26 * rows.length + 90)),
@@ -147,7 +147,7 @@ export function matrixOf(cells, rows, columns, titles, width) {
     scales: [
       { name: "x", type: "band", domain: columns, range: "width" },
       { name: "y", type: "band", domain: rows, range: "height" },
-      { name: "shade", type: "sqrt", domain: [0, most], range: shades, interpolate: "lab" },
+      { name: "shade", type: "sqrt", domain: [0, darkest], range: shades, interpolate: "lab" },
     ],
     axes: [
       { orient: "bottom", scale: "x", title: titles[1], labelAngle: -60, labelAlign: "right", labelLimit: 90, labelOverlap: "greedy" },
@@ -179,12 +179,16 @@ export function matrixOf(cells, rows, columns, titles, width) {
   };
 }
 
+/** Return from where to where the intervals of rows reach, with 0 and 1 in between. */
+function extentOf(rows) {
+  return [-peak(rows.map((row) => -(row.low ?? row.count)), 0), peak(rows.map((row) => row.high ?? row.count), 1)];
+}
+
 /** Return bars with their intervals, in the order of the rows: each has label, count, low and high. */
 export function barsOf(rows, title, width) {
   const { ink, line } = colours();
   const height = 26 * rows.length + 40;
-  const most = Math.max(1, ...rows.map((row) => row.high ?? row.count));
-  const least = Math.min(0, ...rows.map((row) => row.low ?? row.count));
+  const [least, largest] = extentOf(rows);
   const has = rows.filter((row) => row.low !== null && row.low !== undefined);
   return {
     width,
@@ -194,7 +198,7 @@ export function barsOf(rows, title, width) {
       { name: "ends", values: has },
     ],
     scales: [
-      { name: "x", type: "linear", domain: [least, most], range: "width", nice: true },
+      { name: "x", type: "linear", domain: [least, largest], range: "width", nice: true },
       { name: "y", type: "band", domain: rows.map((row) => row.label), range: "height", padding: 0.25 },
     ],
     axes: [
@@ -250,7 +254,7 @@ export function lineOf(rows, title, width) {
       {
         name: "y",
         type: "linear",
-        domain: [Math.min(0, ...rows.map((row) => row.low ?? row.count)), Math.max(1, ...rows.map((row) => row.high ?? row.count))],
+        domain: extentOf(rows),
         range: "height",
         nice: true,
       },

@@ -15,10 +15,10 @@ function otherTitle(level, direction) {
   return data.axes[1 - direction].levels[level.at[1 - direction] - 1].called;
 }
 
-/** Return a button that chooses an area. */
+/** Return a button that chooses an area, with its title, and its code where the title does not have it. */
 function link(area, chosen) {
-  const code = area.label === area.code ? null : make("small", {}, ` ${area.code}`);
-  return make("button", { type: "button", class: "link", onclick: () => chosen(area) }, area.label, code);
+  const code = area.title === area.label && area.label !== area.code ? make("small", {}, ` ${area.code}`) : null;
+  return make("button", { type: "button", class: "link", onclick: () => chosen(area) }, area.title, code);
 }
 
 function headings(level) {
@@ -33,12 +33,13 @@ function numbersOf(level, row) {
 /** Return whether a row stands out from the noise, in words. */
 function standsOut(level, row) {
   if (level.signal && !level.signal[row]) return "may be noise";
+  if (!level.signal && !level.exact) return "unknown";
   return level.low && level.low[row] !== null && level.low[row] <= 0 && !level.exact ? "yes, but may be 0" : "yes";
 }
 
 /** Return what the intervals of a list promise. */
 function promiseOf(level) {
-  if (!level.low) return "The release states no intervals of these rows.";
+  if (!level.low?.some((end) => end !== null)) return "The release states no intervals of these rows.";
   return level.promise === "rows"
     ? `On average over the noise, low to high holds the true number of at least ${percent} of all rows of this level. For the interval of one question that you have beforehand, type its areas above.`
     : `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.`;

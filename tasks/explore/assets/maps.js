@@ -1,6 +1,6 @@
 // The map of trips, and the matrix that stands in its place where areas have no shapes.
 
-import { MOST_IN_MATRIX, called, counted, data, fill, interval, make, number } from "./base.js";
+import { MOST_IN_MATRIX, counted, data, fill, interval, make, number, peak } from "./base.js";
 import { draw, mapOf, matrixOf, shadesNow, widthOf } from "./charts.js";
 import { FROM, TO, areaAt, isWithin, levelsOfPairs, rowsFrom } from "./areas.js";
 import { actions, hasMap, middle, trips } from "./state.js";
@@ -18,7 +18,7 @@ export function showMap() {
   box.hidden = !of?.shape;
   if (box.hidden) return;
   const shapes = data.shapes[of.shape];
-  const places = of.codes.map((_, at) => ({ at, count: 0, kind: "none", label: called(data.axes[end], depth, at) }));
+  const places = of.codes.map((_, at) => ({ at, count: 0, kind: "none", label: areaAt(end, depth, at).title }));
   const arcs = here ? around(here, places, end) : [];
   if (!here) totalsOn(places, end, depth);
   const said = here
@@ -29,7 +29,7 @@ export function showMap() {
   if (far && here !== far && far.depth === depth && far.at[end] !== null) places[far.at[end]].isOther = true;
   showKeys(places, shapes.d.filter((path) => path === null).length);
   const view = { width: widthOf("map"), zoom: trips.zoom, ...middleOf(shapes, here, end) };
-  draw("map", mapOf(shapes, places, arcs, view), `Map. ${said}. The list has the same numbers.`, (place) =>
+  draw("map", mapOf(shapes, places, arcs, view), `Map. ${said}. The list has these numbers${trips.within ? "" : ", but for trips within one area"}.`, (place) =>
     actions.point(areaAt(end, depth, place.at)),
   );
 }
@@ -46,7 +46,7 @@ function showKeys(places, lacking) {
   bar.style.background = `linear-gradient(90deg, ${shadesNow().join(", ")})`;
   fill(
     "shades",
-    ...(clear.length ? [bar, ` up to ${counted(Math.max(...clear))}`] : ["no count stands out from the noise"]),
+    ...(clear.length ? [bar, ` up to ${counted(peak(clear, 0))}`] : ["no count stands out from the noise"]),
   );
 }
 
@@ -109,7 +109,7 @@ export function showMatrix() {
   const box = document.getElementById("matrix-part");
   box.hidden = hasMap || !level;
   if (box.hidden) return;
-  const names = level.at.map((depth, end) => data.axes[end].levels[depth - 1].codes.map((_, at) => called(data.axes[end], depth, at)));
+  const names = level.at.map((depth, end) => data.axes[end].levels[depth - 1].codes.map((_, at) => areaAt(end, depth, at).title));
   const cells = level.count.map((count, row) => ({
     at: row,
     row: names[FROM][level.from[row]],

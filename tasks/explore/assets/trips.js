@@ -47,7 +47,7 @@ function showArea(here) {
 
 /** Show how many go from one area to another, and back. */
 function showPair(from, to) {
-  const pairs = from === to ? [[from, to]] : [[from, to], [to, from]]; // prettier-ignore
+  const pairs = from === to ? [[from, to]] : [[from, to], [to, from]];
   const found = pairs.map(([one, two], place) => answerOf(one, two, trips.picked && place === 0));
   fill("answer", ...pairs.map(([one, two], place) => cardOf(`From ${one.title} to ${two.title}`, `from ${one.title} to ${two.title}`, found[place])));
   announce(found[0] ? `From ${from.title} to ${to.title}: ${spoken(found[0])}.` : "This page holds no such pair.");
@@ -105,7 +105,7 @@ function show() {
     within: trips.within ? 1 : null,
   });
   redrawTrips();
-  showViews(middle()?.code ?? null);
+  showViews(middle());
   if (hadFocus && document.activeElement === document.body) document.getElementById("answer").focus();
 }
 

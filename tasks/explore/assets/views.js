@@ -5,17 +5,25 @@ import { data, fill, make, number, percent, release, tableOf } from "./base.js";
 const MOST_SHOWN = 200; // rows of a view
 const MOST_OPEN = 12; // rows of a view that are open from the start
 
-/** Show the views that have a code, or all of them where it is null. */
-export function showViews(code = null) {
+/** Show the rows of views that are about an area, or all of them where it is null. */
+export function showViews(area = null) {
   const box = document.getElementById("views-part");
-  const tables = (data.views ?? []).map((view) => tableOfView(view, code)).filter(Boolean);
+  const tables = (data.views ?? []).map((view) => tableOfView(view, area)).filter(Boolean);
   box.hidden = !tables.length;
   fill("views", ...tables);
 }
 
-function tableOfView(view, code) {
+/** Return what tells whether a row of a view is about an area: on some axis, it has all codes of the area's path. */
+function isAbout(view, area) {
+  const columnsOf = (axis) => area.path.map((_, above) => view.columns.find((column) => column.axis === axis && column.level === above + 1));
+  const ends = area.at.flatMap((at, axis) => (at === null ? [] : [columnsOf(axis)]));
+  const there = ends.filter((columns) => columns.every(Boolean));
+  return (row) => there.some((columns) => columns.every((column, place) => column.values[row] === area.path[place]));
+}
+
+function tableOfView(view, area) {
   const every = view.count.map((_, row) => row);
-  const rows = code === null ? every : every.filter((row) => view.columns.some((column) => column.values[row] === code));
+  const rows = area === null ? every : every.filter(isAbout(view, area));
   if (!rows.length) return null;
   const cells = rows.slice(0, MOST_SHOWN).map((row) => [
     ...view.columns.map((column) => (column.names?.[row] ? `${column.names[row]} (${column.values[row]})` : column.values[row])),

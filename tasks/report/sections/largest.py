@@ -38,19 +38,22 @@ class LargeCount:
     paths: tuple[Path, ...] = ()
 
 
-def flows_within(tree: Tree, level: int) -> Callable[[Rows], BoolArray]:
-    """Return what tells which rows of a level are of trips that begin and end in one area, or in an area and one that contains it."""
+def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], BoolArray]:
+    """Return what tells which cells of a level are of trips that begin and end in one area, or in an area and one that contains it.
+
+    It takes the areas of cells per axis, as `Rows` has them.
+    """
     reached = tree.axis_levels(level)
     origin, destination = tree.axes
     common = min(reached)
-    if not (common and _are_the_same(origin, destination, common)):
-        return lambda rows: np.zeros(len(rows), dtype=bool)
+    if not (common and are_the_same(origin, destination, common)):
+        return lambda areas: np.zeros(len(areas[0]), dtype=bool)
     at_the_other_end = _number_at_the_other_end(origin, destination, common)
 
-    def within(rows: Rows) -> BoolArray:
+    def within(areas: Sequence[AreaArray]) -> BoolArray:
         ends = [
-            axis.ancestors(areas.astype(np.int64), own, common)
-            for axis, areas, own in zip(tree.axes, rows.areas, reached, strict=True)
+            axis.ancestors(of_axis.astype(np.int64), own, common)
+            for axis, of_axis, own in zip(tree.axes, areas, reached, strict=True)
         ]
         found: BoolArray = at_the_other_end[ends[0]] == ends[1]
         return found
@@ -58,7 +61,7 @@ def flows_within(tree: Tree, level: int) -> Callable[[Rows], BoolArray]:
     return within
 
 
-def _are_the_same(origin: Axis, destination: Axis, level: int) -> bool:
+def are_the_same(origin: Axis, destination: Axis, level: int) -> bool:
     """Return whether two ends have the same areas down to a level, by the names of their levels or by all their codes."""
     if origin.level_names[:level] == destination.level_names[:level]:
         return True

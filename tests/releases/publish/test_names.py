@@ -20,7 +20,7 @@ from storage.errors import InputError, SpecError, UsageError
 from tasks.explore.payload import payload
 from tasks.ingest.task import names_of, read_ends
 from tasks.query.folder import open_folder
-from tasks.query.largest import largest_counts
+from tasks.tabulate.largest import largest_counts
 from tasks.verify.folder import verify
 from tests.support.folders import published, with_sums
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 import polars as pl
 
 from storage.counts.columns import COUNT
+from tasks.format.published_tree import axes_by_path
 from tasks.query.folder import PublishedFolder
+from tasks.report.sections.largest import are_the_same
+from tasks.tabulate.tables import Tables
 from tasks.tree.order import are_flows, finest_clear, levels_of_flows
 
 _MOST_ROWS = 0.5  # of a level, that stand above the noise
@@ -41,7 +44,7 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
     level = level_shown(folder)
     if level is None:
         return None
-    names = list(folder.axes)
+    names, by_path = list(folder.axes), axes_by_path(folder.manifest)
     refined = [(number, own) for number, own in enumerate(folder.reached(level)) if own]
     paths = [folder.columns(names[number], own) for number, own in refined]
     rows, within = folder.table(level), _is_within(folder, level, paths)
@@ -59,7 +62,9 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
         [
             (
                 [
-                    folder.names.called(names[of[0]], [row[c] for c in path])
+                    folder.names.called(
+                        names[of[0]], [row[c] for c in path], told=len(path) if names[of[0]] in by_path else 1
+                    )
                     for of, path in zip(refined, paths, strict=True)
                 ],
                 row[COUNT],
@@ -103,7 +108,9 @@ def _is_within(folder: PublishedFolder, level: int, paths: Sequence[Sequence[str
     common = min(folder.reached(level))
     origin, destination = folder.axes.values()
     if origin[:common] != destination[:common]:
-        return None
+        begin, end = Tables(folder).tree.axes
+        if not are_the_same(begin, end, common):
+            return None
     return pl.all_horizontal(
         pl.col(one) == pl.col(other) for one, other in zip(paths[0][:common], paths[1][:common], strict=True)
     )
