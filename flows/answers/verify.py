@@ -24,6 +24,7 @@ from tasks.tree.ordered import ordered_axes
 from tasks.tree.views import AddUp
 from tasks.unbiased.task import Unbiased
 from tasks.verify.folder import verify
+from tasks.verify.pages import page_failures, unread_pages
 
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
 
@@ -50,10 +51,12 @@ def verify_answer(folder: Path, workers: int | None = None) -> Verification:
         folder: the folder.
         workers: how many files are read at once; one per core if left out.
     """
-    # the explorer last: it shows what all other files say
-    failures = verify(folder, workers) or _guarantee_failures(folder) or explorer_failures(folder)
+    # the pages last: they show what all other files say
+    failures = (
+        verify(folder, workers) or _guarantee_failures(folder) or page_failures(folder) or explorer_failures(folder)
+    )
     manifest = published_manifest(folder)
-    unread = unread_files(manifest) if manifest else []
+    unread = [*(unread_files(manifest) if manifest else []), *unread_pages(folder)]
     if is_explorer_unread(folder):
         unread.append(
             "explorer.html: only the checksum was compared, because another version of Trellis wrote its data."

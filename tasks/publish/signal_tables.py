@@ -5,11 +5,9 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tasks.format.csv import names_in, write_csv
 from tasks.format.manifest import Manifest, SignalTable
-from tasks.format.metadata import CsvFile, csv_file
 from tasks.format.tables import ROW_GROUP, write_parquet
 from tasks.validate.size import CsvKind
 from tasks.verify.signal_tables import FOLDER, signal_path, signal_tables
@@ -32,17 +30,6 @@ def write_signal_tables(folder: Path, manifest: Manifest, *, csv: CsvKind) -> li
             write_csv(path.with_suffix(".csv"), _row_groups(rows), names_in(folder))
         stated.append(of_level)
     return stated
-
-
-def csv_files_of_signal(folder: Path, manifest: Manifest) -> list[CsvFile]:
-    """Return the CSV files of these tables that exist."""
-    paths = {of.level: signal_path(folder, of.level) for of in manifest.signal_tables}
-    names = names_in(folder)
-    return [
-        csv_file(f"{FOLDER}/level_{level}.csv", level, pq.read_schema(path), of_signal=True, names=names)
-        for level, path in paths.items()
-        if path.with_suffix(".csv").exists()
-    ]
 
 
 def _row_groups(rows: pl.DataFrame) -> Iterator[pa.Table]:

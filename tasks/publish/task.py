@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
 from storage.counts import tables
 from storage.counts.columns import SIGNAL, flat_features, interval_columns
 from storage.counts.published import partial_folder, store_table
@@ -24,9 +22,11 @@ from storage.releases.register import REPORT, Release, list_checks
 from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.capacity import cores, memory_of
 from tasks.explore.page import EXPLORER, explorer
+from tasks.export.described import metadata_of
 from tasks.export.formats import write_formats
 from tasks.export.tables import Tables
-from tasks.format.csv import csv_header, names_in, write_csv
+from tasks.export.written_by import code_of_pages
+from tasks.format.csv import names_in, write_csv
 from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
     AboveNoise,
@@ -37,12 +37,13 @@ from tasks.format.manifest import (
     LevelIntervals,
     Manifest,
     NoiseRows,
+    Pages,
     Privacy,
     Rounding,
     SealEntry,
     ViewEntry,
 )
-from tasks.format.metadata import METADATA, CsvFile, csv_file, metadata_text
+from tasks.format.metadata import METADATA
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import SlicedRows, slices
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
@@ -51,10 +52,10 @@ from tasks.publish.boundaries import write_boundaries
 from tasks.publish.names import write_names
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
-from tasks.publish.signal_tables import csv_files_of_signal, write_signal_tables
+from tasks.publish.signal_tables import write_signal_tables
 from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
-from tasks.publish.views import csv_files_of_views, derived_entries, poor_margins, write_views
+from tasks.publish.views import derived_entries, poor_margins, write_views
 from tasks.query.folder import PublishedFolder
 from tasks.report.facts import Collector
 from tasks.report.readme import readme
@@ -120,16 +121,18 @@ def publish(release_id: str) -> bool:
                 for level, of_level in zip(levels, written.known, strict=True)
             ]
             in_csv = threads.submit(written.write_csv)
-            manifest = _write_manifest(beside, record, entries, written, ledger, atlas, csv=csv, noisy=noisy)
+            pages = Pages(code=code_of_pages(), how_counted=release.terms.how_counted, checks=passed_checks(checks))
+            manifest = _write_manifest(beside, record, entries, written, ledger, atlas, pages, csv=csv, noisy=noisy)
             exploring = threads.submit(explorer, PublishedFolder(beside, manifest))
             how_counted = release.terms.how_counted
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
             drawing.result()
-            page = report(manifest, collector.facts(), passed_checks(checks), how_counted, formulas)
+            page = report(manifest, collector.facts(), pages.checks, how_counted, formulas)
             (beside / REPORT).write_text(page, encoding="utf-8")
             (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")
             in_csv.result()
-        _write_metadata(beside, manifest)
+        if (described := metadata_of(beside, manifest)) is not None:
+            (beside / METADATA).write_text(described, encoding="utf-8")
         files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
         sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
         (beside / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
@@ -306,6 +309,7 @@ def _write_manifest(
     written: _Written,
     ledger: Head,
     atlas: _Atlas,
+    pages: Pages,
     *,
     csv: CsvKind,
     noisy: bool,
@@ -337,6 +341,7 @@ def _write_manifest(
         rounding=written.rounding,
         names=atlas.names,
         boundaries=atlas.boundaries,
+        pages=pages,
     )
     if terms.rows == SIGNAL:
         of_signal = write_signal_tables(folder, manifest, csv=csv)
@@ -347,31 +352,6 @@ def _write_manifest(
         manifest = manifest.model_copy(update={"left_out": left_out})
     (folder / "manifest.json").write_text(manifest.text())
     return manifest
-
-
-def _write_metadata(folder: Path, manifest: Manifest) -> None:
-    """Describe the CSV files of a folder, if it has any, for machines."""
-    files = [
-        *_csv_files(folder, len(manifest.levels) - 1),
-        *csv_files_of_signal(folder, manifest),
-        *csv_files_of_views(folder, manifest.views),
-    ]
-    if files:
-        (folder / METADATA).write_text(metadata_text(manifest, files), encoding="utf-8")
-
-
-def _csv_files(folder: Path, finest: int) -> list[CsvFile]:
-    """Return the CSV files that exist, those of counts first."""
-    schemas = {level: pq.read_schema(tables.files_there(folder, level)[0]) for level in range(finest + 1)}
-    of_counts = {tables.level_csv(level): level for level in schemas} | {"counts.csv": finest}
-    names = names_in(folder)
-    files = [
-        csv_file(url, level, schemas[level], names=names) for url, level in of_counts.items() if (folder / url).exists()
-    ]
-    records = records_path(folder, "csv")
-    if records.exists():
-        files.append(CsvFile(records.name, finest, tuple(csv_header(records))))
-    return files
 
 
 def _make_durable_and_readable(folder: Path) -> None:

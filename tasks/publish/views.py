@@ -1,6 +1,5 @@
 """The views of a published folder: a table for each, and one for each derived column."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +10,9 @@ from storage.counts.columns import COUNT, INTERVAL, column_name, flat_features
 from storage.record import ReleasedLevel
 from storage.releases.register import Release
 from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
+from tasks.export.described import VIEWS
 from tasks.format.csv import names_in, write_csv
 from tasks.format.manifest import DerivedEntry, Deviations, Difference, LevelIntervals, PoorMargin, ViewEntry
-from tasks.format.metadata import CsvFile, csv_file
 from tasks.format.published_tree import DERIVED, derived_path
 from tasks.format.rows import Rows
 from tasks.laws.named import noise_of
@@ -25,8 +24,6 @@ from tasks.tree.job import Job
 from tasks.tree.views import Partition, have_same_cells, margin, sums_of_leaves, unnumbered
 from tasks.uncertainty.sources import expected_error
 from tasks.validate.size import CsvKind
-
-VIEWS = "views"  # the folder
 
 
 def write_views(
@@ -99,17 +96,6 @@ def derived_entries(release: Release) -> dict[str, DerivedEntry]:
             name = [own for own in names[terms.axes[axis]] if own][level - 1]
             of.append(column_name(terms.axes[axis], name, flat))
         found[column.name] = DerivedEntry(of=of, sha256=column.sha256)
-    return found
-
-
-def csv_files_of_views(folder: Path, views: Sequence[ViewEntry]) -> list[CsvFile]:
-    """Return the CSV files of views that exist."""
-    found = []
-    for view in views:
-        url = f"{VIEWS}/{view.name}.csv"
-        if (folder / url).exists():
-            schema = pq.read_schema(folder / VIEWS / f"{view.name}.parquet")
-            found.append(csv_file(url, view.level, schema, view.name, names=names_in(folder)))
     return found
 
 

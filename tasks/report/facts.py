@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.counts.columns import REGION
-from storage.releases.terms import LevelTerms
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
 from tasks.format.rows import Rows, SlicedRows, slices
@@ -21,7 +20,7 @@ from tasks.report.sections.largest import (
     largest_rows,
     paths_of,
 )
-from tasks.report.sections.totals import AreaTotals, shown_on_maps, totals_at
+from tasks.report.sections.totals import AreaTotals, TermsOfLevel, shown_on_maps, totals_at
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree, are_flows, finest_clear, levels_of_flows
 from tasks.uncertainty.bounds import finest_above_noise
@@ -223,7 +222,7 @@ class Collector:
     def __init__(
         self,
         tree: Tree,
-        levels: Sequence[LevelTerms],
+        levels: Sequence[TermsOfLevel],
         ordered: Collection[str] = (),
         *,
         of_sizes: bool = False,

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from storage.releases.terms import LevelTerms
 from tasks.atlas.shapes import Shapes
 from tasks.format.rows import SlicedRows, slices
 from tasks.report.sections.largest import CHUNK, Path, paths_of
@@ -14,6 +14,23 @@ from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.order import Tree
 
 _STANDING_OUT = 0.5  # of the areas with a shape; where fewer stand out, a map shows a coarser level
+
+
+class TermsOfLevel(Protocol):
+    """What a report needs to know of how a level was measured.
+
+    Attributes:
+        sigma: the standard deviation of its noise, records.
+        possible_cells: the cells if every node survived; None where no codebook lists them.
+        threshold: the least count that a leaf is kept with, records; 0 where every leaf is.
+    """
+
+    @property
+    def sigma(self) -> float: ...  # noqa: D102
+    @property
+    def possible_cells(self) -> int | None: ...  # noqa: D102
+    @property
+    def threshold(self) -> int: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +62,7 @@ class AreaTotals:
         return found
 
 
-def totals_at(tree: Tree, terms: Sequence[LevelTerms], level: int, rows: SlicedRows) -> Iterator[AreaTotals]:
+def totals_at(tree: Tree, terms: Sequence[TermsOfLevel], level: int, rows: SlicedRows) -> Iterator[AreaTotals]:
     """Yield the totals of the areas of each axis that a tree level refines and no tree level above it refines as far."""
     reached, above = tree.axis_levels(level), tree.axis_levels(level - 1)
     sizes = tree.sizes(level)
