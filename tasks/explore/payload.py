@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from storage.counts.columns import COUNT
+from storage.releases.terms import COUNTS_POSITIVE
 from tasks.explore.areas import axes_shown
 from tasks.explore.attributes import attributes
 from tasks.explore.exactness import is_exact
@@ -91,4 +92,5 @@ def _release(tables: Tables) -> dict[str, Any]:
             "exact": is_exact(tables.folder, everywhere),
         },
         "supersedes": manifest.supersedes,
+        "may_be_negative": COUNTS_POSITIVE in manifest.waived,
     }

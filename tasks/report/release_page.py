@@ -86,8 +86,10 @@ td.line { text-align: left; background: #faf3ee; border-top: 2px dashed #8a3b12;
 .largest :is(td, th):not(:nth-last-child(-n+3)) { text-align: left }
 .tables td:nth-child(-n+3), .tables th:nth-child(-n+3), .noise td:nth-child(2), .noise th:nth-child(2) { text-align: left }
 .tables td:nth-child(3) { white-space: normal; min-width: 13rem }
-.noise { font-size: .8125rem }
-.noise :is(td, th) { padding: .2rem .45rem; white-space: normal }
+@media screen {
+  .noise { font-size: .8125rem }
+  .noise :is(td, th) { padding: .2rem .45rem; white-space: normal }
+}
 .bare td:not(:last-child), .bare th:not(:last-child) { text-align: left }
 .largest { font-size: .8125rem }
 .largest :is(td, th):not(:nth-last-child(-n+3)) { white-space: normal }
@@ -103,6 +105,22 @@ td.line { text-align: left; background: #faf3ee; border-top: 2px dashed #8a3b12;
   .beside p, .beside h3 { width: 0; min-width: 100% }
 }
 footer { margin-top: 3rem; color: #444; font-size: .875rem; border-top: 1px solid #ddd }
+@media screen and (prefers-color-scheme: dark) {
+  :root { color-scheme: dark }
+  body { background: #14171b; color: #e8e8e8 }
+  h2, .kind { color: #9ccbe6; border-color: #4f87a6 }
+  a { color: #8ab4f8 }
+  .id, .cards dt, .cards dd, .numbers summary, .largest small, figcaption, footer { color: #b4bac4 }
+  .cards > div { border-color: #4a4f57; border-top-color: #4f87a6 }
+  .cards dd:first-of-type { color: #fff }
+  .notice, .above { background: #1b2730; border-color: #4f87a6 }
+  .drowned { background: #2c221a; border-color: #d98a5b }
+  td.line { background: #2c221a; border-top-color: #d98a5b }
+  th, td { border-color: #3a3f46 }
+  footer { border-color: #3a3f46 }
+  .scroll { background: none }
+  figure svg { background: #fff; border-radius: 4px }  /* pictures keep their colours, on white */
+}
 @page { margin: 14mm }
 @media print {
   body { font-size: 10.5pt; padding: 0 }

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from storage.releases.register import REPORT
 from tasks.report.release_page import report
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tests.support.contrast import CONTRASTS
 from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.spec import SPEC
 from tests.support.universe import axis_of
@@ -148,6 +149,22 @@ def test_a_report_fits_the_screen(name: str, place: str, looks: dict[tuple[str, 
     assert look.width <= VIEWPORTS[place][0]
     assert min(look.pictures) > 250
     assert look.small > 8
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_texts_stand_out(
+    scheme: Literal["light", "dark"], name: str, pages: Mapping[str, Path], browser: "Browser"
+) -> None:
+    """Every text outside of pictures stands out by 4.5 to 1 in the scheme that the reader prefers; pictures keep their own colours, on white."""
+    page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)
+    page.goto(pages[name].as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
+    page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}.png", full_page=True)
+    page.evaluate("document.querySelectorAll('svg').forEach(picture => picture.remove())")
+    worst, *_ = page.evaluate(CONTRASTS)
+    page.close()
+    assert worst[0] >= 4.5, worst
 
 
 def test_the_largest_flows_fit_a_phone(browser: "Browser", tmp_path: Path) -> None:

@@ -6,6 +6,12 @@ import { redrawTrips } from "./maps.js";
 import { beginTrips } from "./trips.js";
 import { beginAttributes, showAttributes } from "./attributes.js";
 
+/** Return how far the axes of a level are refined, in words. */
+function placeOf(level) {
+  const words = level.at.map((depth, end) => (depth ? `${data.axes[end].name} ${data.axes[end].levels[depth - 1].called}` : null));
+  return words.filter(Boolean).join(" and ");
+}
+
 /** Say what numbers mean, in words that fit the release. */
 function showMeaning() {
   const exact = release.unprotected.length ? `Published exactly, without noise: ${release.unprotected.join("; ")}.` : "Every number has noise.";
@@ -19,12 +25,13 @@ function showMeaning() {
     ),
     make("p", {}, "“May be noise” marks a count that is too small to be told from noise. Do not quote such a count; quote a coarser area, or a sum that the page shows."),
     make("p", {}, exact),
+    release.may_be_negative ? make("p", {}, "A number may be below 0: its noise is not corrected, so that sums of numbers stay right on average.") : null,
     make("p", {}, `Random noise was added to every count that is not listed as exact. It limits what the numbers can tell about ${release.unit}. ${release.meaning.join(" ")}`),
     make("p", {}, `The guarantee in full: ${release.statement}`),
     release.supersedes ? make("p", {}, `This release replaces ${release.supersedes}.`) : null,
   );
   const left = [
-    ...(data.left_out ?? []).map((level) => `Level ${level.level} (${number(level.rows)} rows) is not in this page; it is in ${level.file}.`),
+    ...(data.left_out ?? []).map((level) => `Counts by ${placeOf(level)} (${number(level.rows)} rows) are not in this page; they are in ${level.file}.`),
     ...(data.tables_left_out ?? []),
     ...(data.views_left_out ?? []).map((view) => `The view ${view.name} (${number(view.rows)} rows) is not in this page; it is in ${view.file}.`),
   ];
