@@ -16,8 +16,7 @@ import pyarrow as pa
 from tasks.export.tables import Table, Tables, day_of
 from tasks.format.csv import of_rows
 from tasks.format.manifest import Manifest
-from tasks.report.readme import protection, reading, revision
-from tasks.words.numbers import format_sigma
+from tasks.report.readme import facts_of_levels, protection, reading, revision
 from tasks.words.readers import about as stated
 from tasks.words.readers import title_of
 
@@ -93,7 +92,7 @@ def _write_words(book: Any, tables: Tables, sheets: dict[str, Table], how_counte
     title = book.add_format({"bold": True, "font_size": 14})
     head, words = book.add_format({"bold": True}), book.add_format({"text_wrap": True, "valign": "top"})
     sheet.set_column(0, 0, _WORDS_WIDTH, words)
-    sheet.set_column(1, 3, 24)
+    sheet.set_column(1, 9, 24)
     sheet.hide_gridlines(2)
     rows = count()
     sheet.write_string(next(rows), 0, tables.manifest.id)
@@ -107,16 +106,17 @@ def _write_words(book: Any, tables: Tables, sheets: dict[str, Table], how_counte
             sheet.write_string(row, 0, paragraph, words)
     next(rows)
     row = next(rows)
-    for column, text in enumerate(("Counts by", "Sheet", "Rows", "Noise (sigma)")):
+    of_levels = facts_of_levels(tables.manifest)
+    stated_of_levels = [heading for heading in of_levels[0] if heading != "rows"]
+    for column, text in enumerate(["counts by", "sheet", "rows", *stated_of_levels]):
         sheet.write_string(row, column, text, head)
-    noise = {of.level: format_sigma(of.sigma, summed=of.summed, digits=2) for of in tables.manifest.levels}
     for name, table in sheets.items():
         row = next(rows)
         sheet.write_string(row, 0, table.counts_by, words)
         sheet.write_string(row, 1, name)
         sheet.write_number(row, 2, tables.rows(table))
-        if table.level is not None:
-            sheet.write_string(row, 3, noise[table.level])
+        for column, heading in enumerate(stated_of_levels if table.level is not None else [], 3):
+            sheet.write_string(row, column, of_levels[table.level or 0][heading])
 
 
 def _words(tables: Tables, included: Sequence[Table], how_counted: str) -> Iterator[tuple[str, list[str]]]:

@@ -52,10 +52,10 @@ def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: str = "") 
     unprotected = "\n".join(f"- {statement}" for statement in manifest.unprotected) or "- nothing"
     columns = level_columns([level.axes for level in manifest.levels])
     places = zip(*columns.values(), strict=True)
-    of_levels = [_row(level) for level in manifest.levels]
-    heads = [head for head in of_levels[0] if head in _ALWAYS or any(row[head] != NOTHING for row in of_levels)]
+    of_levels = facts_of_levels(manifest)
+    heads = list(of_levels[0])
     levels = "\n".join(
-        f"| {level.level} | {' | '.join(place)} | {' | '.join(row[head] for head in heads)} |"
+        f"| {level.level} | {' | '.join(place)} | {' | '.join(row.values())} |"
         for level, place, row in zip(manifest.levels, places, of_levels, strict=True)
     )
     metadata = _METADATA if manifest.csv or manifest.records == "csv" else ""
@@ -594,6 +594,13 @@ def _promise(manifest: Manifest) -> str:
         f"{format_right_guess(privacy.epsilon, privacy.delta)} with these tables, and 50 of 100 times without (neighbours by"
         f" {privacy.neighbours})."
     )
+
+
+def facts_of_levels(manifest: Manifest) -> list[dict[str, str]]:
+    """Return, per level, what tables of levels say of it, by heading; no column that would be empty."""
+    rows = [_row(level) for level in manifest.levels]
+    heads = [head for head in rows[0] if head in _ALWAYS or any(row[head] != NOTHING for row in rows)]
+    return [{head: row[head] for head in heads} for row in rows]
 
 
 def _row(level: LevelEntry) -> dict[str, str]:

@@ -78,7 +78,8 @@ def _written_again(folder: PublishedFolder) -> list[str]:
 
 
 def _text(file: Path) -> str | None:
-    return file.read_text(encoding="utf-8") if file.is_file() else None
+    """Return what a page says, with its ends of lines as they are; None where it is missing."""
+    return file.read_bytes().decode() if file.is_file() else None
 
 
 def _again(name: str, folder: PublishedFolder) -> str | None:
