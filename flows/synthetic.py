@@ -12,6 +12,7 @@ from tasks.synthesize.areas import Country, write_country
 from tasks.synthesize.city import ZONES, draw_city
 from tasks.synthesize.country import draw_country
 from tasks.synthesize.households import draw_households
+from tasks.synthesize.land import NAMES, SHAPES, write_land
 from tasks.synthesize.paper_sets import Density, Kind, draw_paper_set
 from tasks.synthesize.shuttle import Day, draw_trips, periods_of, write_shuttle
 from tasks.synthesize.survey import draw_survey
@@ -20,6 +21,9 @@ from tasks.synthesize.taxis import draw_taxis
 SPEC = """\
 # SYNTHETIC: a country that does not exist, see data/README.md.
 name: {name}
+title: Trips in a country that does not exist
+description: Synthetic data. No person is in these tables, and they say nothing about any place.
+source: drawn at random by Trellis
 dataset: {dataset}
 public_data: true
 input:
@@ -30,7 +34,7 @@ input:
 hierarchy:
   table: data/codebook.csv
   levels: [{levels}]
-release:
+{land}release:
   tree: destination
   finest: {finest}
 mechanism: inftda
@@ -142,11 +146,17 @@ VIEWS = (  # in the paper's order: its O3 has the first two, O4 one more, O5 all
 def write_ready(
     country: Country, folder: Path, name: str, dataset: str, epsilon: float, unit: str = "one commuter"
 ) -> Path:
-    """Write a country's tables into `data/`, and a spec that releases them into `folder`; return the path of the spec."""
+    """Write a country's tables into `data/`, and a spec that releases them into `folder`; return the path of the spec.
+
+    Areas of a country that lie somewhere get names and shapes.
+    """
     write_country(country, folder / "data")
-    levels = country.codebook.columns
+    levels, land = country.codebook.columns, ""
+    if country.places is not None:
+        write_land(folder / "data", country.codebook, country.places)
+        land = f"  labels: data/{NAMES}\n  boundaries: data/{SHAPES}\n"
     text = SPEC.format(
-        name=name, dataset=dataset, levels=", ".join(levels), finest=levels[-1], epsilon=epsilon, unit=unit
+        name=name, dataset=dataset, levels=", ".join(levels), land=land, finest=levels[-1], epsilon=epsilon, unit=unit
     )
     spec = folder / "spec.yaml"
     spec.write_text(text, encoding="utf-8")

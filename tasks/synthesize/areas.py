@@ -7,8 +7,11 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from tasks.tree.axis import IntArray
+
+FloatArray = NDArray[np.float64]
 
 TITLE = "# A synthetic country"
 README = """\
@@ -27,10 +30,12 @@ class Country:
         codebook: a row per finest area; a text column per level, coarse to fine, sorted by all columns.
         trips: a row per pair with people; text columns home and work (codes of finest areas) and people, int64, >= 1;
             sorted by home and work.
+        places: of the finest areas, shape (areas, 2), float64, km east and north; None where they lie nowhere.
     """
 
     codebook: pl.DataFrame
     trips: pl.DataFrame
+    places: FloatArray | None = None
 
 
 def write_country(country: Country, folder: Path, kind: Literal["csv", "parquet"] = "csv") -> None:

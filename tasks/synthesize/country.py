@@ -88,7 +88,7 @@ def draw_clusters(shape: Clusters, people: int, generator: np.random.Generator) 
     pairs = np.flatnonzero(flows)
     home, work = np.divmod(pairs, len(places))
     trips = {"home": path[-1].gather(home), "work": path[-1].gather(work), "people": flows[pairs].astype(np.int64)}
-    return Country(pl.DataFrame(path[1:]), pl.DataFrame(trips))
+    return Country(pl.DataFrame(path[1:]), pl.DataFrame(trips), places)
 
 
 def _gravity(sizes: FloatArray, places: FloatArray, staying: float) -> FloatArray:

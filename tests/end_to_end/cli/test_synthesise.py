@@ -31,6 +31,24 @@ def test_a_drawn_set_is_ready_to_release(newcomer: "User"):
     assert len(rehearsed.json()["levels"]) == 9
 
 
+def test_a_drawn_country_has_names_and_shapes(newcomer: "User"):
+    """Each area has a name and a shape, the spec takes them, and the README says that they are made up too."""
+    said = newcomer.run("synthesise", "country", "--out", "set")
+    assert said.code == 0, said.stderr
+    data = newcomer.folder / "set" / "data"
+    assert {path.name for path in data.iterdir()} == {
+        "trips.csv",
+        "codebook.csv",
+        "README.md",
+        "names.csv",
+        "areas.geojson",
+    }
+    assert "`names.csv` and `areas.geojson`" in (data / "README.md").read_text()
+    checked = newcomer.run("check", "set/spec.yaml")
+    assert checked.code == 0, checked.stderr
+    assert "origin municipality 200 of 200" in checked.stdout
+
+
 def test_a_made_up_city_comes_with_three_specs(newcomer: "User"):
     """The command writes trips, public tables and the specs of O3, O4 and O5, and says how many trips of how many types."""
     said = newcomer.run("synthesise", "shuttle", "--out", "city", "--seed", "1", "--json")
