@@ -111,7 +111,8 @@ _PAGE = """<!doctype html>
 <button type="button" id="whole">Whole map</button></div>
 <div id="map"></div>
 <ul class="keys"><li><svg aria-hidden="true"><rect width="100%" height="100%" fill="url(#noise)"/></svg> may be noise</li>
-<li id="shades"></li><li><span class="none"></span> none</li><li id="here-key" hidden><span class="here"></span> the chosen area; <span id="arcs-key"></span></li>
+<li id="shades"></li><li><span class="none"></span> none</li><li id="here-key" hidden><span class="here"></span> the chosen area</li>
+<li id="arcs-key"></li>
 <li id="no-shape"></li><li id="click-key"></li></ul>
 </section>
 <section id="matrix-part" aria-labelledby="matrix-title" hidden>

@@ -140,6 +140,9 @@ def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reade
         wanted = "([field, name]) => document.getElementById(field).value === name"
         reader.page.wait_for_function(wanted, arg=[field, name])
 
+    reader.page.wait_for_selector("#map svg path")
+    assert reader.page.locator("#arcs-key").inner_text() == "arcs: the largest flows"
+    assert reader.page.locator("#map svg path[stroke-linecap=round]").count() > 5
     click("0203")
     becomes("here", NAMES["0203"])
     assert reader.cards()[f"From {NAMES['0203']}"][:2] == card_of(asked(folder, {"origin": "town=0203"}))

@@ -19,7 +19,7 @@ export function showMap() {
   if (box.hidden) return;
   const shapes = data.shapes[of.shape];
   const places = of.codes.map((_, at) => ({ at, count: 0, kind: "none", label: areaAt(end, depth, at).title }));
-  const arcs = here ? around(here, places, end) : [];
+  const arcs = here ? around(here, places, end) : largestArcs(level, end, depth);
   if (!here) totalsOn(places, end, depth);
   const said = here
     ? `${direction === FROM ? "Where trips from" : "Where trips to"} ${here.title} ${direction === FROM ? "end" : "begin"}`
@@ -27,7 +27,7 @@ export function showMap() {
   document.getElementById("map-title").textContent = `${said}, by ${of.called}`;
   const far = here === trips.here ? trips.other : trips.here;
   if (far && here !== far && far.depth === depth && far.at[end] !== null) places[far.at[end]].isOther = true;
-  showKeys(places, shapes.d.filter((path) => path === null).length);
+  showKeys(places, arcs, shapes.d.filter((path) => path === null).length);
   const view = { width: widthOf("map"), zoom: trips.zoom, ...middleOf(shapes, here, end) };
   draw("map", mapOf(shapes, places, arcs, view), `Map. ${said}. The list has these numbers${trips.within ? "" : ", but for trips within one area"}.`, (place) =>
     actions.point(areaAt(end, depth, place.at)),
@@ -35,11 +35,12 @@ export function showMap() {
 }
 
 /** Say what shades mean. */
-function showKeys(places, lacking) {
+function showKeys(places, arcs, lacking) {
   const clear = places.filter((place) => place.kind === "signal").map((place) => place.count);
   const here = middle();
   document.getElementById("here-key").hidden = !here;
-  fill("arcs-key", trips.direction === FROM ? "arcs lead to the most" : "arcs come from the most");
+  const from = trips.direction === FROM ? "arcs lead to the most from here" : "arcs come from the most to here";
+  fill("arcs-key", arcs.length ? (here ? from : "arcs: the largest flows") : "");
   fill("no-shape", lacking ? (lacking === 1 ? "1 area has no shape: find it in the list" : `${number(lacking)} areas have no shape: find them in the list`) : "");
   fill("click-key", here ? "click another area to see the pair, or this one to leave it" : "click an area to choose it");
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
@@ -71,6 +72,18 @@ function around(here, places, end) {
     const at = ends[row];
     return { from: direction === FROM ? own : at, to: direction === FROM ? at : own, count: level.count[row] };
   });
+}
+
+/** Return arcs for the largest flows of all between areas of the map; none where the list is of other areas. */
+function largestArcs(level, end, depth) {
+  if (!level?.from || !level.to || level.at.some((own) => own !== depth)) return [];
+  const place = (side, at) => areaAt(side, depth, at).at[end];
+  const clear = level.count.map((_, row) => row).filter((row) => !isWithin(level, row) && (!level.signal || level.signal[row]));
+  const arcs = clear
+    .toSorted((one, two) => level.count[two] - level.count[one])
+    .slice(0, ARCS)
+    .map((row) => ({ from: place(FROM, level.from[row]), to: place(TO, level.to[row]), count: level.count[row] }));
+  return arcs.filter((arc) => arc.from !== null && arc.to !== null);
 }
 
 /** Mark the totals of areas. */
