@@ -143,7 +143,8 @@ class Ordered(Keys):
             2026-12-31, step: day}. The levels are `<feature>_1`, `<feature>_2`, … and, for single codes, the feature's name.
         branching: Into how many parts an area is cut at the next level.
         calendar: For days, the levels above those, of year, quarter and month.
-        labels: The names of single codes: a table with the columns code and name.
+        labels: The names of single codes: a table with the columns code and name. With a column level it names areas of the other
+            levels too.
     """
 
     ordered: Annotated[int | tuple[str, ...] | Run, BeforeValidator(_in_order)]
