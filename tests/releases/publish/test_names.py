@@ -209,6 +209,19 @@ def test_a_name_that_is_not_one_areas_is_refused(folder: Path, asked: str, told:
     assert refusal.value.hint.startswith(hint)
 
 
+def test_several_areas_of_a_level_and_a_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that two areas of the level have is refused as a name, with what to write in its place; codes settle it."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    named_alike = AREAS.with_columns(pl.Series("town called", ["Springfield", "Mill", "Springfield", "Hill"]))
+    made = published(write(tmp_path, SPEC, named_alike))
+    with pytest.raises(UsageError, match=r"^origin: 2 areas are called Springfield\.(\n|$)") as refusal:
+        query_answer(made, "town=Springfield", None, [], simultaneous=False)
+    assert refusal.value.hint == "Write county=01,town=0101 or county=02,town=0201."
+    told = query_answer(made, "county=02,town=Springfield", None, [], simultaneous=False)
+    assert told.where["origin"] is not None
+    assert told.where["origin"].path == ["02", "0201"]
+
+
 def test_the_largest_counts_are_called_by_their_names(folder: Path) -> None:
     """The largest counts are of the finest level that refines both ends alike, without trips that stay within one area."""
     found = largest_counts(open_folder(folder), 5)
