@@ -55,7 +55,7 @@ def read_features(table: FileTable, code: str) -> list[Feature]:
             field=table.field,
             hint="Simplify its shapes, for example with mapshaper: maps need no more than a few megabytes.",
         )
-    read = {".geojson": _geojson, ".parquet": _geoparquet, ".gpkg": _geopackage}[table.path.suffix.lower()]
+    read = {".geojson": _geojson, ".parquet": _geoparquet, ".gpkg": _geopackage}[table.ending]
     found = [feature for feature in read(table, code) if feature.code]
     if not found:
         raise InputError(
@@ -69,7 +69,7 @@ def read_features(table: FileTable, code: str) -> list[Feature]:
 
 def _properties(table: FileTable) -> list[str]:
     """Return the names of the properties in a file that was read before, in its order; of GeoJSON those of its first feature."""
-    kind = table.path.suffix.lower()
+    kind = table.ending
     if kind == ".geojson":
         features = json.loads(table.path.read_bytes())["features"]
         properties = features[0].get("properties") if features else None

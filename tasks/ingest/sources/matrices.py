@@ -90,7 +90,7 @@ class Matrix(FileTable):
         return InputError(f"{self.field}: the first {first} of {self.name} must list each zone once.", field=self.field)
 
     def _of_csv(self, destinations: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        opening = gzip.open if self.path.suffix == ".gz" else open
+        opening = gzip.open if self.ending == ".gz" else open
         with opening(self.path, "rt", encoding="utf-8-sig", newline="") as lines:
             rows = csv.reader(lines)
             next(rows, [])
