@@ -129,6 +129,14 @@ def test_every_page_says_what_is_counted_and_by_whom(folder: Path) -> None:
     assert metadata["tables"][2]["dc:title"] == "Level 2: origin shire, destination shire"
 
 
+def test_a_name_that_begins_like_a_formula_is_warned_of(folder: Path) -> None:
+    """README and report say that a spreadsheet computes it, since the CSV files have it as the codebook does."""
+    for page in ("README.md", "report.html"):
+        text = (folder / page).read_text(encoding="utf-8")
+        assert "takes codes and names that begin with" in text
+        assert re.search("compute[^.]*=Mill", text)
+
+
 def test_tables_of_names_join_by_their_codes(folder: Path) -> None:
     """The tables of names have the columns of codes of the counts, so that a natural join adds the names."""
     names = pl.read_parquet(folder / "names/origin_town.parquet")
