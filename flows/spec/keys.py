@@ -661,6 +661,10 @@ def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
     if "input.matrix" in given:
         yield from _faults_of_matrix(given)
         return
+    table = keys["input"].get("table")
+    if isinstance(table, str) and table.partition("::")[0].lower().endswith(".omx"):
+        yield "input.table must not be a matrix: in its place, name an OMX file by input.matrix, as file.omx::matrix."
+        return
     if "input.table" not in given:
         yield "input.table must be given."
     if "input.zones" in given:

@@ -217,6 +217,15 @@ def test_a_matrix_is_no_table(tmp_path: Path) -> None:
         assert "input.matrix" in refused.value.hint
 
 
+@pytest.mark.parametrize("table", ["od.omx", "od.OMX::trips"])
+def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(table: str) -> None:
+    """It needs no origin and no destination, so that is what the spec is told first, and alone."""
+    text = f"input: {{table: '{table}'}}\nrelease: {{tree: origin, finest: zone}}"
+    faults = [fault for fault in faults_of(text) if fault.field.startswith(("input", "release"))]
+    assert [fault.field for fault in faults] == ["input.table"]
+    assert "by input.matrix, as file.omx::matrix" in str(faults[0])
+
+
 @pytest.mark.parametrize("location", ["postgresql://me:pw-918@host/d::a.b", "dbname=d password=pw-918"])
 @pytest.mark.parametrize(
     "text",
