@@ -48,6 +48,13 @@ def _one_or_per_level(value: object) -> str:
     return _PER_LEVEL if isinstance(value, dict) else _ONE_PLACE
 
 
+def _text_or_keys(value: object) -> object:
+    """Return a text, or what a key holds for each level."""
+    if isinstance(value, str | dict | None):
+        return value
+    raise ValueError(f"must be text or {{level: text}}, got {'a list' if isinstance(value, list) else value}.")
+
+
 _OneOrPerLevel = Annotated[
     Annotated[str, Tag(_ONE_PLACE)] | Annotated[dict[str, str], Tag(_PER_LEVEL)], Discriminator(_one_or_per_level)
 ]
@@ -74,8 +81,8 @@ class Hierarchy(Keys):
     levels: Annotated[list[str], Field(min_length=1), AfterValidator(differ)]
     called: dict[str, Name] = Field(default_factory=dict)
     blank: Literal["refuse", "own_area"] = "refuse"
-    labels: _OneOrPerLevel | None = None
-    boundaries: _OneOrPerLevel | None = None
+    labels: Annotated[_OneOrPerLevel | None, BeforeValidator(_text_or_keys)] = None
+    boundaries: Annotated[_OneOrPerLevel | None, BeforeValidator(_text_or_keys)] = None
     code: str | None = None
 
     @model_validator(mode="after")

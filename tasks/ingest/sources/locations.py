@@ -28,7 +28,6 @@ _CONVERT = {
     **dict.fromkeys((".xls", ".ods", ".xlsb"), _SHEET),
     **dict.fromkeys((".geojson", ".json", ".shp", ".gpkg", ".dbf", ".kml"), _SHAPES),
     ".duckdb": "Name the table inside of it: file.duckdb::table.",
-    ".omx": "A matrix is named by input.matrix: file.omx::matrix, in place of input.table.",
     ".tsv": "Convert tabs to commas, and put values that contain a comma in quotes.",
     ".txt": "If it is CSV, give it a name that ends in .csv.",
     ".zip": "Unpack it.",
@@ -77,6 +76,10 @@ def table_at(field: str, location: str, base: Path) -> Table:
     _refuse_url(field, location, _OF_TABLE)
     file, _, inner = location.partition("::")
     path = _path(field, file, location, base, _OF_TABLE)
+    if fault := fault_of_matrix(location):
+        raise InputError(
+            f"{field} {fault}", field=field, hint="With a matrix, leave out origin, destination, count and unit."
+        )
     of_inner = (".duckdb", ".xlsx")
     if not _ends_in(path, of_inner if inner else _TABLES):
         raise InputError(
@@ -133,6 +136,13 @@ def shapes_at(field: str, location: str, base: Path) -> FileTable:
         )
     _check_readable(field, path)
     return FileTable(field, path)
+
+
+def fault_of_matrix(location: str) -> str:
+    """Return which rule a location of a table breaks, in words that follow its key, if it is an OMX file; empty if none."""
+    if not location.partition("::")[0].lower().endswith(".omx"):
+        return ""
+    return "must be a table, and an OMX file holds matrices: name one by input.matrix (file.omx::matrix) in place of input.table."
 
 
 def sha256_at(location: str) -> str | None:

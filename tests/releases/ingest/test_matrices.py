@@ -254,6 +254,14 @@ def test_a_table_or_a_matrix_is_given(folder: Path) -> None:
         load_spec(spec_over(folder, **columns, table="trips.csv", zones="taz"))
 
 
+def test_a_matrix_in_place_of_a_table_is_told_once(folder: Path) -> None:
+    """`check` says that input.matrix names it, and asks for no origin and destination, which a matrix does not have."""
+    answer = check_answer(spec_over(folder, matrix=None, table="od.omx"))
+    (problem,) = answer.problems
+    assert problem.field == "input.table"
+    assert "name one by input.matrix (file.omx::matrix) in place of input.table" in problem.error
+
+
 def test_a_charged_matrix_is_recognised(folder: Path) -> None:
     """The ledger knows it by its place, and a copy by its bytes."""
     release(spec_over(folder, name="first"))
