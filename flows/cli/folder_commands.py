@@ -55,7 +55,8 @@ def query(
 ) -> None:
     """Count the records in any areas, from a published folder alone. Shows the count, its interval, and how both came about.
 
-    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. An area of an ordered axis may be a range: `--age 18..24`.
+    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. An area of an ordered axis may be a range: `--age 18..24`. A name
+    may stand for a code.
     """
     from flows.answers.query import query_answer
     from flows.console.query_view import show_query

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from flows.spec.keys import TAGS
 from flows.spec.rules import Faults
 from storage.errors import SpecError
-from tasks.ingest.sources.locations import is_url
+from tasks.ingest.sources.locations import may_hold_credentials
 from tasks.words.nearest import did_you_mean
 
 _NO_DEFAULT = (
@@ -98,6 +98,6 @@ def _as_yaml(value: object) -> str:
         )
     if isinstance(value, dict | list):
         return "keys with values" if isinstance(value, dict) else "a list"
-    if isinstance(value, str) and is_url(value):  # which may hold a password
+    if isinstance(value, str) and may_hold_credentials(value):
         return "a location"
     return "nothing" if value is None else f"“{value}”" if isinstance(value, str) else str(value)

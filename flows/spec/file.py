@@ -129,7 +129,8 @@ class SpecFile:
             return None
         field = f"{key}.labels"
         if isinstance(hierarchy.labels, str):
-            return Labels(field, {}, self.table(field, hierarchy.labels))
+            codes_of = axis if isinstance(hierarchy, Ordered) else ""
+            return Labels(field, {}, self.table(field, hierarchy.labels), codes_of)
         return Labels(field, hierarchy.labels)
 
     def _boundaries(self, axis: str) -> Boundaries | None:

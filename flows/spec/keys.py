@@ -48,6 +48,7 @@ from storage.machine.files import is_file_name
 from storage.releases.terms import SIGNAL_RATE, Format, PublishedRows
 from tasks.atlas.names import name_column
 from tasks.atlas.shapes import GEOMETRY
+from tasks.ingest.sources.locations import fault_of_matrix
 from tasks.uncertainty.intervals import CONFIDENCE
 from tasks.words.refinements import faults_of_order, refinement
 
@@ -660,6 +661,10 @@ def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
     given = {f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None}
     if "input.matrix" in given:
         yield from _faults_of_matrix(given)
+        return
+    table = keys["input"].get("table")
+    if isinstance(table, str) and (fault := fault_of_matrix(table)):
+        yield f"input.table {fault}"
         return
     if "input.table" not in given:
         yield "input.table must be given."

@@ -24,6 +24,7 @@ from flows.spec.keys import MOST_FEATURES, Spec
 from flows.spec.schema import SCHEMA
 from flows.spec.sections.hierarchy import Hierarchy, Values
 from storage.errors import InputError, UsageError
+from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import Table, opened, text_columns
@@ -314,7 +315,7 @@ def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
 
 def _given(table: Table, folder: Path, columns: Columns, codebook: _Codebook | None = None) -> dict[str, str]:
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
-    name = _slug(table.name.split(".")[0])
+    name = _slug(table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0])
     decide = f" # {FILL_IN}"
     given = {"name": name, "dataset": name + decide, "input.table": _yaml(_place(table, folder))}
     for end in ("origin", "destination") if columns.origin else ():

@@ -1,7 +1,7 @@
 """The names of areas, from columns of a public codebook or from a public table of codes and names."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
 import polars as pl
@@ -23,11 +23,14 @@ class Labels:
         columns: by level, the column of the codebook that holds its names.
         table: a table with the columns `code` and `name`, and `level` where the axis has several levels; None where the codebook
             has the names.
+        codes_of: the level whose codes a table without a column `level` names; empty for the only level, and where several levels
+            need that column.
     """
 
     field: str
     columns: Mapping[str, str]
     table: Table | None = None
+    codes_of: str = ""
 
 
 def read_names(
@@ -45,7 +48,7 @@ def read_names(
     """
     levels = codebook.columns
     if labels.table is not None:
-        given = _of_table(labels.table, codebook)
+        given = _of_table(labels, labels.table, levels)
     elif table is not None:
         given = _of_codebook(labels, table, levels, own_area=own_area)
     else:
@@ -55,8 +58,10 @@ def read_names(
         path = levels[:level]
         areas = codebook.select(path).unique().join(names, on=names.columns[:-1], how="inner").unique()
         if areas.select(path).is_duplicated().any():
+            area = areas.filter(areas.select(path).is_duplicated()).select(path).sort(path).row(0)
+            written = ",".join(f"{name}={code}" for name, code in zip(path, area, strict=True))
             raise InputError(
-                f"{labels.field}: an area of level {levels[level - 1]} has two names.",
+                f"{labels.field}: the area {written} has two names.",
                 field=labels.field,
                 hint="Give every area one name, spelled alike in every row.",
             )
@@ -75,7 +80,7 @@ def _of_codebook(labels: Labels, table: Table, levels: Sequence[str], *, own_are
     """Return the names in columns of the codebook, of released levels: the codes of each path, and the name."""
     wanted = {level: labels.columns[level] for level in levels if level in labels.columns}
     with duckdb.connect() as con, opened(con, table) as rows:
-        check_columns(table, rows, list(labels.columns.values()), levels)
+        check_columns(replace(table, field=labels.field), rows, list(labels.columns.values()), levels)
         columns = [
             f"{identifier(column)}::VARCHAR AS {identifier(f'{number}')}"
             for number, column in enumerate([*levels, *wanted.values()])
@@ -103,21 +108,29 @@ def _with_own(codes: pl.DataFrame, names: dict[str, pl.Series]) -> tuple[pl.Data
     return codes, names
 
 
-def _of_table(table: Table, codebook: pl.DataFrame) -> dict[int, pl.DataFrame]:
+def _of_table(labels: Labels, table: Table, levels: Sequence[str]) -> dict[int, pl.DataFrame]:
     """Return the names in a table of codes and names, by axis level: the code, and the name."""
-    levels = codebook.columns
+    only = labels.codes_of or (levels[0] if len(levels) == 1 else "")
     with duckdb.connect() as con, opened(con, table) as rows:
-        has_levels = len(levels) > 1 or _LEVEL in rows.names
+        has_levels = not only or _LEVEL in rows.names
         wanted = [*([_LEVEL] if has_levels else []), _CODE, NAME]
         check_columns(table, rows, wanted)
         read: pl.DataFrame = con.sql(f"SELECT {text_columns(wanted)} FROM {rows.scan(wanted)}").pl()
     if not has_levels:
-        read = read.select(pl.lit(levels[0]).alias(_LEVEL), _CODE, NAME)
-    return {
+        read = read.select(pl.lit(only).alias(_LEVEL), _CODE, NAME)
+    found = {
         number: _named(of_level.select(pl.col(_CODE).alias(level)), of_level[NAME])
         for number, level in enumerate(levels, 1)
         if not (of_level := read.filter(pl.col(_LEVEL) == level)).is_empty()
     }
+    if not found and not read.is_empty():
+        said = f"column {_LEVEL} of {table.name}" if has_levels else f"{table.name} names areas of level {only}, and so"
+        raise InputError(
+            f"{labels.field}: {said} names none of the released levels.",
+            field=labels.field,
+            hint=f"These are {', '.join(levels)}. A column {_LEVEL} says of which of them a row's code is.",
+        )
+    return found
 
 
 def _named(codes: pl.DataFrame, names: pl.Series) -> pl.DataFrame:

@@ -21,6 +21,8 @@ _MOST_BYTES = 256 * 10**6  # of a file
 _DEGREES = ("OGC:CRS84", "EPSG:4326", "EPSG:4269")  # the last, NAD 83, lies within two metres of the others
 _MOST_NAMED = 8  # properties in a message
 _BEYOND = 1e-6  # degrees by which a coordinate may lie outside the world, which is rounding
+_ALL_ROUND = 360  # degrees; what lies farther is in another unit
+_IN_DEGREES = "Export it in longitude and latitude (WGS 84, EPSG:4326)."
 _EXTRA = "Install it with `pip install 'trellis[maps]'`, or convert the file to GeoJSON in degrees (WGS 84)."
 
 
@@ -55,7 +57,7 @@ def read_features(table: FileTable, code: str) -> list[Feature]:
             field=table.field,
             hint="Simplify its shapes, for example with mapshaper: maps need no more than a few megabytes.",
         )
-    read = {".geojson": _geojson, ".parquet": _geoparquet, ".gpkg": _geopackage}[table.path.suffix.lower()]
+    read = {".geojson": _geojson, ".parquet": _geoparquet, ".gpkg": _geopackage}[table.ending]
     found = [feature for feature in read(table, code) if feature.code]
     if not found:
         raise InputError(
@@ -69,7 +71,7 @@ def read_features(table: FileTable, code: str) -> list[Feature]:
 
 def _properties(table: FileTable) -> list[str]:
     """Return the names of the properties in a file that was read before, in its order; of GeoJSON those of its first feature."""
-    kind = table.path.suffix.lower()
+    kind = table.ending
     if kind == ".geojson":
         features = json.loads(table.path.read_bytes())["features"]
         properties = features[0].get("properties") if features else None
@@ -113,9 +115,21 @@ def polygons(table: FileTable, features: Sequence[Feature]) -> list[Any]:
             f"{table.field}: feature {features[outside[0]].number} of {table.path.name} must lie between -180 and 180 degrees of"
             " longitude and -90 and 90 of latitude.",
             field=table.field,
-            hint="The usual cause is a file in metres. Export it in longitude and latitude (WGS 84, EPSG:4326).",
+            hint=_why_outside(*(float(edge[outside[0]]) for edge in (west, south, east, north))),
         )
     return [None if empty else polygon(shape) for shape, empty in zip(shapes, is_empty, strict=True)]
+
+
+def _why_outside(west: float, south: float, east: float, north: float) -> str:
+    """Return the usual cause of a shape that lies outside of the world, and what to do about it."""
+    if max(-west, east, -south, north) > _ALL_ROUND:
+        return f"The usual cause is a file in metres. {_IN_DEGREES}"
+    if south < -90 - _BEYOND or north > 90 + _BEYOND:
+        return "The usual cause is a latitude before a longitude: longitude comes first."
+    return (
+        "Longitudes do not go on past 180: 181 is -179. Cut a shape that crosses that line into two, for example with"
+        " `ogr2ogr -wrapdateline -t_srs EPSG:4326`."
+    )
 
 
 def polygon(shape: Any) -> Any:
@@ -254,9 +268,6 @@ def _package(table: FileTable, name: str) -> Any:
         field=table.field,
         hint=_EXTRA,
     )
-
-
-_IN_DEGREES = "Export it in longitude and latitude (WGS 84, EPSG:4326)."
 
 
 def _unreadable(table: FileTable, kind: str, hint: str = "") -> InputError:

@@ -106,7 +106,7 @@ def publish(release_id: str) -> bool:
                 names=names,
                 shapes=shapes,
             ),
-            formulas_in(tree),
+            formulas_in(tree, names),
         )
         with ThreadPoolExecutor(2) as threads, ThreadPoolExecutor(1) as storing:
             stored = list[Future[None]]()

@@ -148,13 +148,18 @@ def _called(folder: PublishedFolder, catalogue: Catalogue, axis: str, names: Seq
     if not paths:
         raise _unknown(folder, catalogue, axis, names, f"{axis}: no level has an area {asked}.", asked)
     if len(paths) > 1:
-        written = [_written(names, path) for path in paths[:_SHOWN]]
-        raise UsageError(
-            f"{axis}: {len(paths)} areas are called {asked}.",
-            field=axis,
-            hint=f"Write {' or '.join(written)}{', or another' if paths[_SHOWN:] else ''}.",
-        )
+        raise called_alike(axis, asked, [_written(names, path) for path in paths])
     return _on_path(catalogue, axis, paths[0])
+
+
+def called_alike(axis: str, asked: str, written: Sequence[str]) -> UsageError:
+    """Return the refusal of a name that several areas have, given how to write each of them."""
+    more = ", or another" if written[_SHOWN:] else ""
+    return UsageError(
+        f"{axis}: {len(written)} areas are called {asked}.",
+        field=axis,
+        hint=f"Write {' or '.join(written[:_SHOWN])}{more}.",
+    )
 
 
 def _on_path(catalogue: Catalogue, axis: str, path: Sequence[str]) -> Area:
@@ -183,7 +188,10 @@ def _at_levels(
         return Area(0, ())
     areas = catalogue.areas(axis, max(by_number), by_number)
     if not areas:
-        areas = [_on_path(catalogue, axis, path) for path in _named_so(folder, axis, by_number)]
+        paths = _named_so(folder, axis, by_number)
+        if len(paths) > 1:
+            raise called_alike(axis, by_number[max(by_number)], [_written(names, path) for path in paths])
+        areas = [_on_path(catalogue, axis, path) for path in paths]
     if not areas:
         written = ",".join(f"{name}={code}" for name, code in codes.items())
         finest = by_number[max(by_number)]

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from storage.errors import UsageError
-from tasks.query.areas import Area, Catalogue, area_of, find_area
+from tasks.atlas.names import Names
+from tasks.query.areas import Area, Catalogue, area_of, called_alike, find_area
 from tasks.query.folder import PublishedFolder
 from tasks.tree.axis import Axis
 from tasks.tree.ordered import RANGE
@@ -32,6 +33,8 @@ class AreaRange:
 def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: object) -> Area | AreaRange:
     """Return the area or the range that a query names: `FIRST..LAST`, two codes of one level of an ordered axis, of which one may be left out, or one as `find_area`.
 
+    A name may stand for a code that is not found.
+
     Raises:
         UsageError: there is no such area; or the ends of a range are of different levels, reversed, or of an axis without order.
     """
@@ -39,7 +42,7 @@ def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: 
         return find_area(folder, catalogue, axis, asked)
     of = folder.ordered.get(axis)
     if of is not None:
-        return _range(of, asked)
+        return _range(of, folder.names, asked)
     try:
         return find_area(folder, catalogue, axis, asked)
     except UsageError as fault:
@@ -50,16 +53,18 @@ def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: 
         ) from None
 
 
-def _range(axis: Axis, asked: str) -> AreaRange:
+def _range(axis: Axis, names: Names, asked: str) -> AreaRange:
     """Return a range of an ordered axis, or the area of a made level that has this name."""
     first, _, last = asked.partition(RANGE)
     if not (first.strip() and last.strip()):
-        return _open_range(axis, first.strip(), last.strip(), asked)
-    (level, begin), (other, end) = (_end(axis, code.strip(), asked, place) for place, code in enumerate((first, last)))
+        return _open_range(axis, names, first.strip(), last.strip(), asked)
+    (level, begin), (other, end) = (
+        _end(axis, names, code.strip(), asked, place) for place, code in enumerate((first, last))
+    )
     if level != other:
-        names = [axis.level_names[own - 1] for own in (level, other)]
+        one, two = (axis.level_names[own - 1] for own in (level, other))
         raise UsageError(
-            f"{axis.name}: the ends of {asked} must be of one level, got {first} of level {names[0]} and {last} of level {names[1]}.",
+            f"{axis.name}: the ends of {asked} must be of one level, got {first} of level {one} and {last} of level {two}.",
             field=axis.name,
             hint=f"For example {axis.codes[level - 1][begin]}{RANGE}{axis.codes[level - 1][axis.areas(level) - 1]}.",
         )
@@ -72,18 +77,19 @@ def _range(axis: Axis, asked: str) -> AreaRange:
     return AreaRange(level, begin, end + 1)
 
 
-def _open_range(axis: Axis, first: str, last: str, asked: str) -> AreaRange:
+def _open_range(axis: Axis, names: Names, first: str, last: str, asked: str) -> AreaRange:
     """Return the range from a code to the last one of its level, or to a code from the first one of its level."""
     if not (first or last):
         raise UsageError(f"{axis.name}: {asked} must name a first code, a last code, or both.", field=axis.name)
-    level, end = _end(axis, first or last, asked, 0 if first else 1)
+    level, end = _end(axis, names, first or last, asked, 0 if first else 1)
     return AreaRange(level, end, axis.areas(level)) if first else AreaRange(level, 0, end + 1)
 
 
-def _end(axis: Axis, code: str, asked: str, place: int) -> tuple[int, int]:
+def _end(axis: Axis, names: Names, code: str, asked: str, place: int) -> tuple[int, int]:
     """Return the level of the first end of a range, or of the last one, and the number of its area there.
 
-    The ends of areas of made levels are codes too, for releases that go down to such a level.
+    The ends of areas of made levels are codes too, for releases that go down to such a level. A name may stand for a code that is
+    not found.
     """
     for level in reversed(range(1, axis.depth + 1)):
         own = axis.codes[level - 1]
@@ -91,13 +97,19 @@ def _end(axis: Axis, code: str, asked: str, place: int) -> tuple[int, int]:
         found = np.flatnonzero((of_ends == code).to_numpy())
         if len(found):
             return level, int(found[0])
+    paths = names.paths(axis.name, code)
+    if len(paths) > 1:
+        raise called_alike(axis.name, code, [path[-1] for path in paths])
+    if paths:
+        level = len(paths[0])
+        return level, int(np.flatnonzero((axis.codes[level - 1] == paths[0][-1]).to_numpy())[0])
     levels = [
         f"{name} (such as {', '.join(codes.head(_SHOWN))})"
         for name, codes in zip(axis.level_names, axis.codes, strict=True)
         if not codes.str.contains(RANGE, literal=True).any()
     ]
     raise UsageError(
-        f"{axis.name}: {code} in {asked} is no code of {axis.name}.",
+        f"{axis.name}: {code} in {asked} is no code{' and no name' if names.levels(axis.name) else ''} of {axis.name}.",
         field=axis.name,
         hint=f"Its codes are those of {'; '.join(levels)}."
         if levels

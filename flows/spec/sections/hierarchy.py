@@ -12,7 +12,8 @@ from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, orde
 
 # pydantic adds these names to the path of an error
 _BY_TABLE, _BY_LIST, _BY_ORDER = "<by table>", "<by list>", "<by order>"
-DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER}
+_ONE_PLACE, _PER_LEVEL = "<one place>", "<per level>"
+DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER, _ONE_PLACE, _PER_LEVEL}
 
 
 def _kind_of_domain(value: object) -> str:
@@ -42,6 +43,23 @@ def _as_values(value: object) -> object:
     return value
 
 
+def _one_or_per_level(value: object) -> str:
+    """Return whether a key names one place, or something for each level."""
+    return _PER_LEVEL if isinstance(value, dict) else _ONE_PLACE
+
+
+def _text_or_keys(value: object) -> object:
+    """Return a text, or what a key holds for each level."""
+    if isinstance(value, str | dict | None):
+        return value
+    raise ValueError(f"must be text or {{level: text}}, got {'a list' if isinstance(value, list) else value}.")
+
+
+_OneOrPerLevel = Annotated[
+    Annotated[str, Tag(_ONE_PLACE)] | Annotated[dict[str, str], Tag(_PER_LEVEL)], Discriminator(_one_or_per_level)
+]
+
+
 class Hierarchy(Keys):
     """A public codebook and its columns, coarse to fine.
 
@@ -63,8 +81,8 @@ class Hierarchy(Keys):
     levels: Annotated[list[str], Field(min_length=1), AfterValidator(differ)]
     called: dict[str, Name] = Field(default_factory=dict)
     blank: Literal["refuse", "own_area"] = "refuse"
-    labels: str | dict[str, str] | None = None
-    boundaries: str | dict[str, str] | None = None
+    labels: Annotated[_OneOrPerLevel | None, BeforeValidator(_text_or_keys)] = None
+    boundaries: Annotated[_OneOrPerLevel | None, BeforeValidator(_text_or_keys)] = None
     code: str | None = None
 
     @model_validator(mode="after")
@@ -143,7 +161,8 @@ class Ordered(Keys):
             2026-12-31, step: day}. The levels are `<feature>_1`, `<feature>_2`, … and, for single codes, the feature's name.
         branching: Into how many parts an area is cut at the next level.
         calendar: For days, the levels above those, of year, quarter and month.
-        labels: The names of single codes: a table with the columns code and name.
+        labels: The names of single codes: a table with the columns code and name. With a column level it names areas of the other
+            levels too.
     """
 
     ordered: Annotated[int | tuple[str, ...] | Run, BeforeValidator(_in_order)]

@@ -46,7 +46,12 @@ class FileTable(Table):
         """DuckDB, Parquet or CSV."""
         if self.inner:
             return "a DuckDB file with that table"
-        return "Parquet" if self.path.suffix == ".parquet" else "CSV in UTF-8"
+        return "Parquet" if self.ending == ".parquet" else "CSV in UTF-8"
+
+    @property
+    def ending(self) -> str:
+        """The last ending of its name, in lower case: .csv, .gz, .parquet."""
+        return self.path.suffix.lower()
 
     @property
     def recognised_inner(self) -> str | None:
@@ -103,14 +108,15 @@ class FileTable(Table):
 def _reader(table: FileTable) -> str:
     """Return the SQL that reads one file. DuckDB guesses nothing, skips no line and reads no other file."""
     name = file_literal(table.path)
-    if table.path.suffix == ".parquet":
+    if table.ending == ".parquet":
         return f"read_parquet({name}, hive_partitioning = false)"
     header = header_of(table)
     if not header:
         raise InputError(f"{table.field}: {table.name} has no line of column names.", field=table.field)
     columns = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
+    packed = "gzip" if table.ending == ".gz" else "none"
     return (
-        f"read_csv({name}, columns = {{{columns}}}, auto_detect = false, header = true, delim = ',', quote = '\"',"
+        f"read_csv({name}, columns = {{{columns}}}, compression = '{packed}', auto_detect = false, header = true, delim = ',', quote = '\"',"
         " escape = '\"', comment = '', skip = 0, strict_mode = true, null_padding = false, hive_partitioning = false)"
     )
 
@@ -139,7 +145,7 @@ def header_of(table: FileTable) -> list[str]:
 
 def _first_line(table: FileTable) -> tuple[list[str] | None, str]:
     """Return the fields of the first line of a CSV file; on failure, None and a hint that does not quote the line."""
-    is_gzip = table.path.suffix == ".gz"
+    is_gzip = table.ending == ".gz"
     opening = gzip.open if is_gzip else open
     try:
         with opening(table.path, "rt", encoding="utf-8-sig", newline="") as lines:

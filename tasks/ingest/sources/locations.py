@@ -2,6 +2,7 @@
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import InputError
@@ -14,6 +15,9 @@ from tasks.ingest.tables import Table
 
 _ANY_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 
+# What a user or a password looks like. A file may have such a name, so only what is no file is refused for it.
+_SECRET = re.compile(r"(?:pass|pwd|user|uid|secret|token)\w*\s*=|@.*::|:.*@|.://", re.IGNORECASE | re.DOTALL)
+
 _INNER = re.compile(r"(?P<place>(?:\w+://(?:\[[^\]]*\])?)?.*?)::(?P<inner>.*)", re.DOTALL)
 _TABLES = (".csv", ".csv.gz", ".parquet", ".xlsx")
 _SHAPE_FILES = (".geojson", ".parquet", ".gpkg")
@@ -24,11 +28,38 @@ _CONVERT = {
     **dict.fromkeys((".xls", ".ods", ".xlsb"), _SHEET),
     **dict.fromkeys((".geojson", ".json", ".shp", ".gpkg", ".dbf", ".kml"), _SHAPES),
     ".duckdb": "Name the table inside of it: file.duckdb::table.",
-    ".omx": "A matrix is named by input.matrix: file.omx::matrix, in place of input.table.",
     ".tsv": "Convert tabs to commas, and put values that contain a comma in quotes.",
     ".txt": "If it is CSV, give it a name that ends in .csv.",
     ".zip": "Unpack it.",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where something may be.
+
+    Attributes:
+        takes: in words that follow "must be".
+        hint: what to do with a database.
+    """
+
+    takes: str
+    hint: str
+
+
+_OF_TABLE = _Place(
+    "a file, or a table at postgresql://",
+    "Name a database as postgresql://HOST:PORT/DATABASE::SCHEMA.TABLE. User and password come from PGUSER and PGPASSWORD, or"
+    " PGPASSFILE or PGSERVICE, in the environment.",
+)
+_OF_MATRIX = _Place(
+    f"a file that ends in {', '.join(_MATRICES)} or .omx::<matrix>",
+    "Matrices come from files only. A table of a database with a row per pair of zones is named by input.table.",
+)
+_OF_SHAPES = _Place(
+    f"a file that ends in {', '.join(_SHAPE_FILES[:-1])} or {_SHAPE_FILES[-1]}",
+    "Boundaries come from files only. Export them, for example with `ogr2ogr -t_srs EPSG:4326 areas.geojson`.",
+)
 
 
 def table_at(field: str, location: str, base: Path) -> Table:
@@ -42,18 +73,22 @@ def table_at(field: str, location: str, base: Path) -> Table:
     """
     if URL.match(location):
         return relation_at(field, location)
-    _refuse_other_url(field, location)
+    _refuse_url(field, location, _OF_TABLE)
     file, _, inner = location.partition("::")
-    path = _path(field, file, base)
+    path = _path(field, file, location, base, _OF_TABLE)
+    if fault := fault_of_matrix(location):
+        raise InputError(
+            f"{field} {fault}", field=field, hint="With a matrix, leave out origin, destination, count and unit."
+        )
     of_inner = (".duckdb", ".xlsx")
-    if not path.name.endswith(of_inner if inner else _TABLES):
+    if not _ends_in(path, of_inner if inner else _TABLES):
         raise InputError(
             f"{field} must end in {', '.join(_TABLES)} or .duckdb::<table>, or begin with postgresql://, got {path.name}.",
             field=field,
             hint=_CONVERT.get(path.suffix.lower(), ""),
         )
     _check_readable(field, path)
-    return (Sheet if path.suffix == ".xlsx" else FileTable)(field, path, inner or None)
+    return (Sheet if _ends_in(path, ".xlsx") else FileTable)(field, path, inner or None)
 
 
 def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -> Matrix:
@@ -67,14 +102,14 @@ def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -
     Raises:
         InputError: the file does not exist, cannot be read, or has another ending; or zones are named for CSV.
     """
-    _refuse_other_url(field, location)
+    _refuse_url(field, location, _OF_MATRIX)
     file, _, inner = location.partition("::")
-    path = _path(field, file, base)
-    if not path.name.endswith(".omx" if inner else _MATRICES):
+    path = _path(field, file, location, base, _OF_MATRIX)
+    if not _ends_in(path, ".omx" if inner else _MATRICES):
         raise InputError(
             f"{field} must end in {', '.join(_MATRICES)} or .omx::<matrix>, got {path.name}.",
             field=field,
-            hint="Name the matrix inside of it: file.omx::matrix." if path.suffix == ".omx" else "",
+            hint="Name the matrix inside of it: file.omx::matrix." if _ends_in(path, ".omx") else "",
         )
     if zones and not inner:
         raise InputError(
@@ -91,9 +126,9 @@ def shapes_at(field: str, location: str, base: Path) -> FileTable:
     Raises:
         InputError: the file does not exist, cannot be read, or has another ending.
     """
-    _refuse_other_url(field, location)
-    path = _path(field, location, base)
-    if not path.name.endswith(_SHAPE_FILES):
+    _refuse_url(field, location, _OF_SHAPES)
+    path = _path(field, location, location, base, _OF_SHAPES)
+    if not _ends_in(path, _SHAPE_FILES):
         raise InputError(
             f"{field} must end in {', '.join(_SHAPE_FILES[:-1])} or {_SHAPE_FILES[-1]}, got {path.name}.",
             field=field,
@@ -101,6 +136,13 @@ def shapes_at(field: str, location: str, base: Path) -> FileTable:
         )
     _check_readable(field, path)
     return FileTable(field, path)
+
+
+def fault_of_matrix(location: str) -> str:
+    """Return which rule a location of a table breaks, in words that follow its key, if it is an OMX file; empty if none."""
+    if not location.partition("::")[0].lower().endswith(".omx"):
+        return ""
+    return "must be a table, and an OMX file holds matrices: name one by input.matrix (file.omx::matrix) in place of input.table."
 
 
 def sha256_at(location: str) -> str | None:
@@ -128,20 +170,41 @@ def is_url(text: str) -> bool:
     return _ANY_URL.match(text) is not None
 
 
-def _refuse_other_url(field: str, location: str) -> None:
+def may_hold_credentials(text: str) -> bool:
+    """Return whether a text may hold a user or a password, so that no message may repeat it."""
+    return is_url(text) or _SECRET.search(text) is not None
+
+
+def _refuse_url(field: str, location: str, place: _Place) -> None:
     if found := _ANY_URL.match(location):
         raise InputError(
-            f"{field} must be a file, or a table at postgresql://, got a location that begins with {found[1]}:.",
+            f"{field} must be {place.takes}, got a location that begins with {found[1]}:.",
             field=field,
+            hint=place.hint if URL.match(location) else "",
         )
 
 
-def _path(field: str, file: str, base: Path) -> Path:
+def _ends_in(path: Path, endings: str | tuple[str, ...]) -> bool:
+    """Return whether the name of a file has an ending, in upper or lower case."""
+    return path.name.lower().endswith(endings)
+
+
+def _path(field: str, file: str, location: str, base: Path, place: _Place) -> Path:
+    """Return the path of a file; refuse what is none and may hold credentials, without repeating it."""
     path = (base / Path(file).expanduser()).absolute()
+    is_file, failure = False, None
     try:
-        path.is_file()
+        is_file = path.is_file()
     except OSError as fault:
-        raise InputError(f"{field}: cannot access {path} ({fault.strerror}).", field=field) from None
+        failure = fault.strerror or "no reason given"
+    if not is_file and may_hold_credentials(location):
+        raise InputError(
+            f"{field} must be {place.takes}, got a location that seems to hold a user or a password.",
+            field=field,
+            hint=place.hint,
+        )
+    if failure:
+        raise InputError(f"{field}: cannot access {path} ({failure}).", field=field)
     return path
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ ORIGIN, DESTINATION, COUNT = COLUMNS = ("origin", "destination", "count")
 _SCHEMA = pa.schema([(name, pa.string()) for name in COLUMNS])
 _CELLS = 2**21  # that are looked at at once
 _RAGGED = "a row of the matrix is longer or shorter than its first line"
+_TWICE = "a row of the matrix is of an origin that has one"
 _INSTALL = "Install Trellis with its extra for matrices: pip install 'trellis[matrices]'."
 _ZERO = {"0", "0.0"}
 
@@ -50,14 +52,8 @@ class Matrix(FileTable):
     def rows(self, con: Connection) -> Iterator[Rows]:
         """Open it; its cells pass by a block of rows at a time."""
         if self.inner is None:
-            if not header_of(self):
-                raise InputError(
-                    f"{self.field}: {self.name} has no line of destinations.",
-                    field=self.field,
-                    hint="The first line must hold the codes of the destinations, behind one cell that is not read.",
-                )
-            with registered(con) as register:
-                yield Rows(COLUMNS, lambda columns: register(_reader(self._of_csv(), columns)))
+            with self._rows_of_csv(con) as rows:
+                yield rows
             return
         with self._omx() as file, registered(con) as register:
             cells, zones = self._cells(file), self._zones(file)
@@ -68,15 +64,44 @@ class Matrix(FileTable):
                 )
             yield Rows(COLUMNS, lambda columns: register(_reader(_of_blocks(cells, zones), columns)))
 
-    def _of_csv(self) -> Iterator[pa.RecordBatch]:
-        opening = gzip.open if self.path.suffix == ".gz" else open
+    @contextmanager
+    def _rows_of_csv(self, con: Connection) -> Iterator[Rows]:
+        _, *destinations = header_of(self) or [""]
+        if not destinations:
+            raise InputError(
+                f"{self.field}: {self.name} has no line of destinations.",
+                field=self.field,
+                hint="The first line must hold the codes of the destinations, behind one cell that is not read.",
+            )
+        if _repeated(destinations):
+            raise self._zone_twice("line")
+        is_repeated = False
+        try:
+            with registered(con) as register:
+                yield Rows(COLUMNS, lambda columns: register(_reader(self._of_csv(destinations), columns)))
+        except duckdb.Error as fault:
+            if _TWICE not in str(fault):
+                raise
+            is_repeated = True
+        if is_repeated:
+            raise self._zone_twice("column")
+
+    def _zone_twice(self, first: str) -> InputError:
+        return InputError(f"{self.field}: the first {first} of {self.name} must list each zone once.", field=self.field)
+
+    def _of_csv(self, destinations: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        opening = gzip.open if self.ending == ".gz" else open
         with opening(self.path, "rt", encoding="utf-8-sig", newline="") as lines:
             rows = csv.reader(lines)
-            _, *destinations = next(rows, [""])
+            next(rows, [])
+            seen = set[str]()
             origins, ends, counts = list[str](), list[str](), list[str]()
             for origin, *cells in filter(None, rows):
                 if len(cells) != len(destinations):
                     raise ValueError(_RAGGED)
+                if origin.strip() and origin in seen:
+                    raise ValueError(_TWICE)
+                seen.add(origin)
                 positive = [(end, cell) for end, cell in zip(destinations, cells, strict=True) if cell not in _ZERO]
                 origins += [origin] * len(positive)
                 ends += [end for end, _ in positive]
@@ -131,6 +156,12 @@ class Matrix(FileTable):
         if len(set(codes)) < len(codes):
             raise InputError(f"input.zones: the lookup {name} must list each zone once.", field="input.zones")
         return pa.array(codes, pa.string())
+
+
+def _repeated(zones: Sequence[str]) -> bool:
+    """Return whether a zone stands there twice; blank ones are refused where they have trips."""
+    given = [zone for zone in zones if zone.strip()]
+    return len(set(given)) < len(given)
 
 
 def _code(entry: Any) -> str:

@@ -189,6 +189,21 @@ def test_ends_of_different_levels_are_refused(tmp_path: Path, monkeypatch: pytes
     assert asked(found, age="2024-02..2024-04")["count"] == inside
 
 
+def test_names_stand_for_codes_at_the_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range goes from a name to a code or a name; a name of several areas is refused with their codes, and one of none as such."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "called.csv").write_text("code,name\n0,Newborn\n2,Small child\n7,Big\n8,Big\n")
+    hierarchy = {"zone": {"values": ["n", "s"]}, "age": {"ordered": 10, "labels": "called.csv"}}
+    found = people_released(tmp_path, hierarchy=hierarchy)
+    for named, coded in (("small child..6", "2..6"), ("Newborn..Small child", "0..2"), ("..Small  child", "..2")):
+        assert asked(found, age=named) == asked(found, age=coded) | {"age": named}
+    with pytest.raises(UsageError, match="2 areas are called Big") as refused:
+        found.query(age="2..Big")
+    assert refused.value.hint == "Write 7 or 8."
+    with pytest.raises(UsageError, match=r"Tiny in Tiny\.\.6 is no code and no name of age"):
+        found.query(age="Tiny..6")
+
+
 def test_the_command_line_takes_axes_as_options(
     releases: dict[str, PublishedRelease], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

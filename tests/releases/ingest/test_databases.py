@@ -410,8 +410,9 @@ def find_text(release_id: str) -> str:
         ("no schema", "no such"),
         ("no right", "GRANT SELECT"),
         ("no column", "a column that does not exist"),
-        ("no SELECT", "one SELECT"),
-        ("a query that writes", ""),
+        ("no SELECT", "one SELECT that only reads"),
+        ("a query that writes", "only read"),
+        ("a query that deletes", "one SELECT that only reads, also in its WITH"),
         ("a row that is no number", ""),
     ],
 )
@@ -448,6 +449,8 @@ def test_faults_of_the_server_are_told_by_their_cause(
             table = desk.at("SELECT FROM WHERE")
         case "a query that writes":
             table = desk.at(f"SELECT {desk.schema}.fill() AS home, '0101' AS work, 1 AS people")
+        case "a query that deletes":
+            table = desk.at(f"WITH gone AS (DELETE FROM {desk.schema}.trips RETURNING *) SELECT * FROM gone")
         case "a row that is no number":
             table = desk.at(f"SELECT home::int AS home, work, people FROM {desk.schema}.texts")
     (desk.folder / "areas.csv").write_text("region,area\n" + "".join(f"{region},{area}\n" for region, area in AREAS))
@@ -480,6 +483,9 @@ def test_a_spec_is_begun_and_checked(desk: Desk) -> None:
     desk.run("INSERT INTO {s}.areas SELECT '02', '020' || n FROM generate_series(2, 5) AS n")
     begun = starter(desk.at("trips"), desk.folder, desk.at("areas"))
     keys = yaml.safe_load(begun.text)
+    assert keys["name"] == "trips"
+    of_query = starter(desk.at(f"SELECT * FROM {desk.schema}.trips"), desk.folder)
+    assert yaml.safe_load(of_query.text)["name"] == "the-query"
     assert keys["input"]["table"] == f'{desk.server.url}::"{desk.schema}"."trips"'
     assert (keys["input"]["origin"], keys["input"]["destination"]) == ("home", "work")
     assert keys["hierarchy"]["levels"] == ["region", "area"]

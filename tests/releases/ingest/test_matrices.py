@@ -184,6 +184,29 @@ def test_spoilt_csv_is_refused(folder: Path, spoil: Callable[[str], str], rule: 
 
 
 @pytest.mark.parametrize(
+    ("cells", "where"),
+    [
+        ("zone,101,102,102\n101,0,918273,1\n", "line"),
+        ("zone,101,102,102\n101,0,0,0\n", "line"),
+        ("zone,101,102\n101,0,5\n102,0,6\n101,918273,0\n", "column"),
+        ("zone,101,102\n101,0,5\n102,0,6\n101,0,0\n", "column"),
+    ],
+)
+@pytest.mark.parametrize("cells_at_once", [1, 2**21])
+def test_a_zone_stands_once_in_csv(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, cells: str, where: str, cells_at_once: int
+) -> None:
+    """A zone that is twice a destination, or twice an origin, is refused as in OMX, whatever its cells hold; none is shown."""
+    monkeypatch.setattr(matrices, "_CELLS", cells_at_once)
+    (folder / "od.csv").write_text(cells)
+    with pytest.raises(InputError) as refused:
+        records(spec_over(folder, "od.csv"))
+    assert str(refused.value) == f"input.matrix: the first {where} of od.csv must list each zone once."
+    assert refused.value.field == "input.matrix"
+    assert "918273" not in f"{refused.value!r} {vars(refused.value)} {refused.value.__context__}"
+
+
+@pytest.mark.parametrize(
     ("matrix", "zones", "rule", "hint"),
     [
         ("od.omx::trip", None, "input.matrix: od.omx has no matrix trip.", "Did you mean trips?"),
@@ -229,6 +252,14 @@ def test_a_table_or_a_matrix_is_given(folder: Path) -> None:
         load_spec(spec_over(folder, **columns))
     with pytest.raises(SpecError, match=r"^input\.zones must be left out without input\.matrix"):
         load_spec(spec_over(folder, **columns, table="trips.csv", zones="taz"))
+
+
+def test_a_matrix_in_place_of_a_table_is_told_once(folder: Path) -> None:
+    """`check` says that input.matrix names it, and asks for no origin and destination, which a matrix does not have."""
+    answer = check_answer(spec_over(folder, matrix=None, table="od.omx"))
+    (problem,) = answer.problems
+    assert problem.field == "input.table"
+    assert "name one by input.matrix (file.omx::matrix) in place of input.table" in problem.error
 
 
 def test_a_charged_matrix_is_recognised(folder: Path) -> None:

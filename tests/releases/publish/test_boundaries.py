@@ -329,6 +329,25 @@ def test_files_that_break_a_rule_are_refused(tmp_path: Path, kind: str) -> None:
     assert str(refusal(spec)) == told
 
 
+@pytest.mark.parametrize(
+    ("shape", "cause"),
+    [
+        (box(179.5, 50, 180.5, 51), "Longitudes do not go on past 180"),
+        (box(181, 50, 182, 51), "Longitudes do not go on past 180"),
+        (box(-180.5, -17, -179.5, -16), "Longitudes do not go on past 180"),
+        (box(50, 100, 51, 101), "longitude comes first"),
+        (box(400_000, 50, 400_001, 51), "a file in metres"),
+    ],
+)
+def test_a_shape_outside_of_the_world_is_told_why(tmp_path: Path, shape: shapely.Polygon, cause: str) -> None:
+    """Metres, latitudes before longitudes, and longitudes past 180 have hints of their own; up to 180 all is well."""
+    spec = write(tmp_path)
+    (tmp_path / "towns.geojson").write_text(json.dumps(collection([("0101", shape)])))
+    assert cause in refusal(spec).hint
+    (tmp_path / "towns.geojson").write_text(json.dumps(collection([("0101", box(179.5, 50, 180, 51))])))
+    shapes_of(load_spec(spec).source(), read_ends(load_spec(spec).source()))
+
+
 @pytest.mark.parametrize("name", ["towns.geojson", "towns.parquet", "towns.gpkg"])
 def test_a_wrong_property_is_answered_with_those_that_there_are(tmp_path: Path, name: str) -> None:
     """Where no feature has a code, the hint names the properties of the file, and no value of one."""

@@ -129,6 +129,14 @@ def test_every_page_says_what_is_counted_and_by_whom(folder: Path) -> None:
     assert metadata["tables"][2]["dc:title"] == "Level 2: origin shire, destination shire"
 
 
+def test_a_name_that_begins_like_a_formula_is_warned_of(folder: Path) -> None:
+    """README and report say that a spreadsheet computes it, since the CSV files have it as the codebook does."""
+    for page in ("README.md", "report.html"):
+        text = (folder / page).read_text(encoding="utf-8")
+        assert "takes codes and names that begin with" in text
+        assert re.search("compute[^.]*=Mill", text)
+
+
 def test_tables_of_names_join_by_their_codes(folder: Path) -> None:
     """The tables of names have the columns of codes of the counts, so that a natural join adds the names."""
     names = pl.read_parquet(folder / "names/origin_town.parquet")
@@ -207,6 +215,19 @@ def test_a_name_that_is_not_one_areas_is_refused(folder: Path, asked: str, told:
         query_answer(folder, asked, None, [], simultaneous=False)
     assert str(refusal.value) == told
     assert refusal.value.hint.startswith(hint)
+
+
+def test_several_areas_of_a_level_and_a_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that two areas of the level have is refused as a name, with what to write in its place; codes settle it."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    named_alike = AREAS.with_columns(pl.Series("town called", ["Springfield", "Mill", "Springfield", "Hill"]))
+    made = published(write(tmp_path, SPEC, named_alike))
+    with pytest.raises(UsageError, match=r"^origin: 2 areas are called Springfield\.(\n|$)") as refusal:
+        query_answer(made, "town=Springfield", None, [], simultaneous=False)
+    assert refusal.value.hint == "Write county=01,town=0101 or county=02,town=0201."
+    told = query_answer(made, "county=02,town=Springfield", None, [], simultaneous=False)
+    assert told.where["origin"] is not None
+    assert told.where["origin"].path == ["02", "0201"]
 
 
 def test_the_largest_counts_are_called_by_their_names(folder: Path) -> None:
@@ -300,6 +321,54 @@ def test_a_feature_takes_a_table_of_codes_and_names(tmp_path: Path) -> None:
     assert named(spec, tmp_path) == {("sex", 1): [("f", "women"), ("m", "men")]}
 
 
+def of_ages(folder: Path, labels: dict[str, list[str]], **release: Any) -> dict[tuple[str, int], list[Any]]:
+    """Return the names that ingest would keep of an ordered feature, given the table of its names."""
+    pl.DataFrame(labels).write_csv(folder / "called.csv")
+    pl.DataFrame({"age": ["0", "5"]}).write_csv(folder / "people.csv")
+    spec = SPEC | {
+        "input": {"table": "people.csv", "features": ["age"]},
+        "hierarchy": {"age": {"ordered": 8, "labels": "called.csv"}},
+        "release": {"order": ["age"]} | release,
+    }
+    return named(spec, folder)
+
+
+def test_single_codes_of_an_ordered_feature_take_a_table_of_codes_and_names(tmp_path: Path) -> None:
+    """Without a column of levels a table names single codes, which are the finest level; with one, areas of any level."""
+    assert of_ages(tmp_path, {"code": ["0", "7"], "name": ["Newborn", "Seven"]}) == {
+        ("age", 3): [("0..3", "0..1", "0", "Newborn"), ("4..7", "6..7", "7", "Seven")]
+    }
+    every = {"level": ["age", "age_1"], "code": ["7", "0..3"], "name": ["Seven", "Small"]}
+    assert of_ages(tmp_path, every) == {("age", 1): [("0..3", "Small")], ("age", 3): [("4..7", "6..7", "7", "Seven")]}
+
+
+@pytest.mark.parametrize(
+    ("labels", "release", "told"),
+    [
+        (
+            {"code": ["7"], "name": ["Seven"]},
+            {"finest": {"age": "age_2"}},
+            "hierarchy.age.labels: called.csv names areas of level age, and so names none of the released levels.",
+        ),
+        (
+            {"level": ["aeg"], "code": ["7"], "name": ["Seven"]},
+            {},
+            "hierarchy.age.labels: column level of called.csv names none of the released levels.",
+        ),
+    ],
+)
+def test_names_of_other_levels_are_refused(
+    tmp_path: Path, labels: dict[str, list[str]], release: dict[str, Any], told: str
+) -> None:
+    """A table that names areas of no released level is refused by its levels, which the hint lists, and not by its codes."""
+    with pytest.raises(InputError) as refusal:
+        of_ages(tmp_path, labels, **release)
+    assert str(refusal.value) == told
+    assert refusal.value.field == "hierarchy.age.labels"
+    assert refusal.value.hint.startswith("These are age_1, age_2")
+    assert "zeros" not in refusal.value.hint
+
+
 def test_an_area_that_stands_alone_keeps_its_name_at_the_level_above(tmp_path: Path) -> None:
     """With blank: own_area, an area without a county is its own county, and is called there as it is at its own level."""
     areas = AREAS.with_columns(
@@ -313,11 +382,11 @@ def test_an_area_that_stands_alone_keeps_its_name_at_the_level_above(tmp_path: P
 @pytest.mark.parametrize(
     ("spec", "areas", "told"),
     [
-        (with_labels({"county": "called"}), AREAS, "hierarchy.table: areas.csv has no column called."),
+        (with_labels({"county": "called"}), AREAS, "hierarchy.labels: areas.csv has no column called."),
         (
             with_labels({"county": "town called"}),
             AREAS,
-            "hierarchy.labels: an area of level county has two names.",
+            "hierarchy.labels: the area county=01 has two names.",
         ),
         (
             with_labels({"town": "town called"}),
@@ -338,6 +407,7 @@ def test_names_that_break_a_rule_are_refused(
     with pytest.raises(InputError) as refusal:
         named(spec, tmp_path, areas)
     assert str(refusal.value) == told.replace("in them", "in it")
+    assert refusal.value.field == "hierarchy.labels"
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,22 @@
 """Where a table is: how a location is understood, recognised and published, without a server."""
 
+import gzip
+import json
+from collections.abc import Callable
 from pathlib import Path
 
+import duckdb
+import polars as pl
 import pytest
+from openpyxl import Workbook
 
 from flows.spec.file import expand_variables, faults_of
 from flows.spec.starter import starter
 from storage.errors import InputError
+from tasks.ingest.shape_files import read_features
 from tasks.ingest.sources.databases import Relation, fault_of_url, relation_at
-from tasks.ingest.sources.locations import published_location, table_at
+from tasks.ingest.sources.locations import matrix_at, published_location, shapes_at, table_at
+from tasks.ingest.tables import opened
 
 _OF_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
 
@@ -121,6 +129,79 @@ def test_other_servers_are_refused(location: str, tmp_path: Path) -> None:
     assert "pw" not in str(refused.value)
 
 
+SECRETS = (
+    "host=localhost password=pw-918 dbname=x::s.t",
+    "host=localhost user = pw-918 dbname=x",
+    "dbname=x sslpassword=pw-918",
+    "Server=host;Uid=pw-918;Pwd=pw-918;Database=x::s.t",
+    "me:pw-918@host/d::a.b",
+    "pw-918@host/d::a.b",
+    " postgresql://me:pw-918@host/d::a.b",
+    "jdbc:postgresql://host/d?token=pw-918",
+    "oracle:me/pw-918@//host:1521/d",
+    f"{'x' * 300} password=pw-918",  # too long for a file name
+)
+
+
+@pytest.mark.parametrize("location", SECRETS)
+def test_what_may_hold_a_password_is_not_repeated(location: str, tmp_path: Path) -> None:
+    """What is no file and looks as if it held a user or a password is refused by what the key takes, wherever a place is named."""
+    takes = {
+        table_at: r"a file, or a table at postgresql://",
+        matrix_at: r"a file that ends in \.csv, \.csv\.gz or \.omx::<matrix>",
+        shapes_at: r"a file that ends in \.geojson, \.parquet or \.gpkg",
+    }
+    for at, words in takes.items():
+        with pytest.raises(InputError, match=rf"^a\.key must be {words}, got a location that seems to hold") as refused:
+            at("a.key", location, tmp_path)
+        assert refused.value.hint
+        assert "pw-918" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
+    with pytest.raises(InputError, match=r"^TABLE must be a file"):
+        starter(location, tmp_path)
+
+
+def test_a_file_may_have_such_a_name(tmp_path: Path) -> None:
+    """Folders such as user=5 are common, and an @ is a letter like others; a file that is not there is named as before."""
+    (tmp_path / "user=5").mkdir()
+    for name in ("user=5/me@work.csv", "a:b@c.csv"):
+        (tmp_path / name).write_text("a\n")
+        assert table_at("input.table", name, tmp_path).name == Path(name).name
+    with pytest.raises(InputError, match=r"there is no file .*me@work\.csv"):
+        table_at("input.table", "me@work.csv", tmp_path)
+
+
+@pytest.mark.parametrize(("at", "what"), [(matrix_at, "Matrices"), (shapes_at, "Boundaries")])
+def test_matrices_and_boundaries_come_from_files_only(at: Callable[..., object], what: str, tmp_path: Path) -> None:
+    """A database is no place for them, and the message does not name it as one."""
+    with pytest.raises(InputError, match=r"^a\.key must be a file that ends in .*begins with postgresql:") as refused:
+        at("a.key", "postgresql://host/d::a.b", tmp_path)
+    assert refused.value.hint.startswith(f"{what} come from files only.")
+    assert "or a table" not in str(refused.value)
+
+
+def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
+    """Some programs write .CSV and .XLSX; what is in such a file is read as in others."""
+    areas = pl.DataFrame({"area": ["01", "02"]})
+    areas.write_csv(tmp_path / "A.CSV")
+    (tmp_path / "A.CSV.GZ").write_bytes(gzip.compress((tmp_path / "A.CSV").read_bytes()))
+    areas.write_parquet(tmp_path / "A.PARQUET")
+    workbook = Workbook()
+    for row in (["area"], ["01"], ["02"]):
+        workbook.active.append(row)
+    workbook.save(tmp_path / "A.XLSX")
+    for name in ("A.CSV", "A.CSV.GZ", "A.PARQUET", "A.XLSX"):
+        with duckdb.connect() as con, opened(con, table_at("hierarchy.table", name, tmp_path)) as rows:
+            assert con.sql(f"SELECT area FROM {rows.scan(['area'])}").fetchall() == [("01",), ("02",)], name
+    (tmp_path / "OD.CSV.GZ").write_bytes(gzip.compress(b"z,1\n1,5\n"))
+    with duckdb.connect() as con, opened(con, matrix_at("input.matrix", "OD.CSV.GZ", tmp_path)) as rows:
+        assert con.sql(f"SELECT count FROM {rows.scan(['count'])}").fetchall() == [("5",)]
+    square = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
+    feature = {"type": "Feature", "properties": {"code": "01"}, "geometry": square}
+    (tmp_path / "A.GEOJSON").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
+    shapes = shapes_at("hierarchy.boundaries", "A.GEOJSON", tmp_path)
+    assert [of.code for of in read_features(shapes, "code")] == ["01"]
+
+
 def test_a_variable_may_hold_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no path, which would be made absolute."""
     monkeypatch.setenv("SERVER", "postgresql://host/people")
@@ -128,14 +209,25 @@ def test_a_variable_may_hold_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_matrix_is_no_table(tmp_path: Path) -> None:
-    """Where a table is asked for, an OMX file is refused, and the hint names the key for it."""
+    """Where a table is asked for, an OMX file is refused, and the error names the key for it."""
     (tmp_path / "od.omx").touch()
     for location in ("od.omx", "od.omx::trips"):
-        with pytest.raises(InputError, match=r"must end in \.csv") as refused:
+        with pytest.raises(
+            InputError, match=r"^TABLE must be a table, and an OMX file holds matrices: name one by input\.matrix"
+        ):
             starter(str(tmp_path / location), tmp_path)
-        assert "input.matrix" in refused.value.hint
 
 
+@pytest.mark.parametrize("table", ["od.omx", "od.OMX::trips"])
+def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(table: str) -> None:
+    """It needs no origin and no destination, so that is what the spec is told first, and alone."""
+    text = f"input: {{table: '{table}'}}\nrelease: {{tree: origin, finest: zone}}"
+    faults = [fault for fault in faults_of(text) if fault.field.startswith(("input", "release"))]
+    assert [fault.field for fault in faults] == ["input.table"]
+    assert "name one by input.matrix (file.omx::matrix)" in str(faults[0])
+
+
+@pytest.mark.parametrize("location", ["postgresql://me:pw-918@host/d::a.b", "dbname=d password=pw-918"])
 @pytest.mark.parametrize(
     "text",
     [
@@ -145,8 +237,8 @@ def test_a_matrix_is_no_table(tmp_path: Path) -> None:
         "privacy: {{epsilon: '{}'}}",
     ],
 )
-def test_a_location_in_the_wrong_place_is_not_repeated(text: str) -> None:
+def test_a_location_in_the_wrong_place_is_not_repeated(text: str, location: str) -> None:
     """Where keys, a list or a number are wanted, a location is refused as such."""
-    faults = faults_of(text.format("postgresql://me:pw-918@host/d::a.b"))
+    faults = faults_of(text.format(location))
     assert faults
     assert "pw-918" not in "".join(f"{fault} {fault.hint}" for fault in faults)

@@ -379,6 +379,9 @@ def test_values_of_another_kind_are_refused(load, key, value):
         ("hierarchy.levels", "cty", "hierarchy.levels must be a list, got “cty”."),
         ("keep_vault", "maybe", "keep_vault must be true or false, got “maybe”."),
         ("run", {"max_memory": "much"}, "run.max_memory must be bytes, such as 4GB, got “much”."),
+        ("hierarchy.labels", ["name"], "hierarchy.labels must be text or {level: text}, got a list."),
+        ("hierarchy.labels", {"cty": ["name"]}, "hierarchy.labels.cty must be text, got a list."),
+        ("hierarchy.boundaries", ["a.geojson"], "hierarchy.boundaries must be text or {level: text}, got a list."),
         ("output", None, "output must be text, got nothing."),
     ],
 )
