@@ -4,14 +4,13 @@ from html import escape
 from pathlib import Path
 
 from flows.forecast.answer import plan_answer
-from flows.forecast.page_sections import (
-    PageFacts,
-    budget_section,
-    epsilon_section,
-    protection_section,
-    published_section,
-    worth_section,
-)
+from flows.forecast.sections.approval import approve_section, planned_section
+from flows.forecast.sections.budget import budget_section
+from flows.forecast.sections.facts import PageFacts
+from flows.forecast.sections.protection import epsilon_section, protection_section
+from flows.forecast.sections.published import published_section
+from flows.forecast.sections.summary import cards, inside_notice, sentence, warnings
+from flows.forecast.sections.worth import worth_section
 from flows.forecast.values import Forecast
 from flows.forecast.worth import further_releases, left_around, worth_at_three
 from flows.planning.budget import agreed_terms
@@ -21,10 +20,7 @@ from storage.errors import UsageError, disk_fault
 from storage.ledger.events import read_books
 from storage.machine.files import beside, short_hash
 from storage.releases.approvals import ELEMENT, approval_json
-from tasks.report.frame import page, table
-from tasks.words.epsilon import format_right_guess
-from tasks.words.levels import in_short, place
-from tasks.words.numbers import format_cells, rounded_down, rounded_up
+from tasks.report.frame import page
 
 _STYLE = """:root { --ink: #1a1a1a; --soft: #444; --line: #b8c4cc; --accent: #1b4965; --ground: #fff; --note: #eef3f6; --warn: #faf3ee; --edge: #8a3b12 }
 body { color: var(--ink); background: var(--ground) }
@@ -139,17 +135,17 @@ def plan_page(plan: Plan, forecast: Forecast | None = None) -> str:
         made=escape(approval.made),
         version=escape(approval.trellis),
         short=short_hash(approval.fingerprint),
-        inside=_inside(forecast),
-        sentence=_sentence(facts),
-        cards=_cards(facts),
-        warnings=_warnings(facts),
+        inside=inside_notice(forecast),
+        sentence=sentence(facts),
+        cards=cards(facts),
+        warnings=warnings(facts),
         published=published_section(facts),
         worth=worth_section(facts),
         epsilon=epsilon_section(facts),
         protection=protection_section(facts),
         budget=budget_section(facts),
-        approve=_approve(facts),
-        planned=_planned(facts),
+        approve=approve_section(facts),
+        planned=planned_section(facts),
         element=ELEMENT,
         approval=approval_json(approval),
     )
@@ -186,159 +182,3 @@ def _facts(plan: Plan, forecast: Forecast) -> PageFacts:
         further=further_releases(plan.guarantee.spending, before, terms.cap),
         left=left_around(plan.guarantee.spending, before, terms.cap),
     )
-
-
-def _inside(forecast: Forecast) -> str:
-    guess = (
-        " It shows a guess of the number of records, which a release does not publish."
-        if forecast.typical and forecast.typical.from_ == "expected_total"
-        else ""
-    )
-    return f'<div class="notice"><p><b>For use inside the office.</b> This page is not part of what is published.{guess}</p></div>'
-
-
-def _sentence(facts: PageFacts) -> str:
-    """Return what would be published of which table, who is protected, and what that costs, in a few sentences."""
-    forecast, spec = facts.forecast, facts.plan.file.spec
-    finest, levels = forecast.levels[-1], len(forecast.levels)
-    axes = (
-        " and ".join(forecast.levels[0].axes)
-        if len(forecast.levels[0].axes) == 2
-        else in_short([*forecast.levels[0].axes])
-    )
-    many = len(forecast.views)
-    views = f", and {many} grouping{'' if many == 1 else 's'} beside them" if many else ""
-    counted = "Groups counted by size" if facts.plan.scheme.sizes else "Records counted"
-    cap, after = forecast.budget.cap, facts.planned.after
-    cost = (
-        f"It would be refused: with it, ε = {rounded_up(after, 4)} would be spent, and the cap is {cap.epsilon:g}."
-        if not facts.planned.fits
-        else f"Of a budget of ε = {cap.epsilon:g}, ε = {rounded_up(forecast.budget.before.epsilon, 4)} is spent before it and"
-        f" ε = {rounded_up(after, 4)} with it."
-    )
-    return (
-        f"{counted} from the table <b>{escape(facts.table)}</b> (dataset {escape(forecast.dataset)}), by {escape(axes)}, would be"
-        f" published in {levels} tables from the total down to the finest level ({escape(place(finest.axes)) or 'everything'}){views}."
-        f" Each count gets noise on purpose, to limit what the tables reveal about <b>{escape(spec.privacy.unit)}</b>, however"
-        f" much somebody knows already{_guess(facts)}. {cost}"
-    )
-
-
-def _guess(facts: PageFacts) -> str:
-    """Return how often somebody guesses right at most; nothing where levels are exact, which limits the claim."""
-    if facts.plan.exact_by_choice:
-        return ""
-    of_100 = format_right_guess(facts.forecast.epsilon, facts.forecast.delta)
-    return f": between two equally likely possibilities they guess right at most {of_100}, instead of 50"
-
-
-def _cards(facts: PageFacts) -> str:
-    forecast, cap = facts.forecast, facts.forecast.budget.cap
-    finest = facts.planned.levels[-1 - len(forecast.views)] if facts.planned.levels else None
-    leaf = forecast.levels[-1]
-    cards = [
-        ("Privacy", f"ε = {rounded_up(forecast.epsilon, 4)}", f"and δ = {forecast.delta:g}, for {escape(facts.unit)}"),
-        (
-            "Budget with it",
-            f"{rounded_up(facts.planned.after, 3)} of {cap.epsilon:g}" if facts.planned.fits else "refused",
-            f"ε at δ = {cap.delta:g}; {rounded_up(forecast.budget.before.epsilon, 3)} is spent before it",
-        ),
-        (
-            f"Possible counts at level {leaf.level}",
-            format_cells(leaf.possible_cells),
-            escape(place(leaf.axes)) or "everything",
-        ),
-    ]
-    if leaf.threshold:
-        cards.append(("Smallest count kept", f"{leaf.threshold:,}", "smaller ones are missing, from sums too"))
-    elif finest and finest.within is not None:
-        error = f"± {finest.within:,}" if finest.within else "exact"
-        cards.append((f"Noise at level {leaf.level}", error, f"{facts.counted}, of 19 of 20 counts"))
-    inside = "".join(f"<div><dt>{head}</dt><dd>{value}</dd><dd>{more}</dd></div>" for head, value, more in cards)
-    return f'<dl class="cards">{inside}</dl>'
-
-
-def _warnings(facts: PageFacts) -> str:
-    forecast, told = facts.forecast, []
-    if not facts.planned.fits:
-        told.append(
-            "<b>Over the cap.</b> This release would be refused, because it exceeds the budget of these people."
-        )
-    elif forecast.budget.after.epsilon > forecast.budget.cap.epsilon:
-        told.append(
-            "<b>Over the cap.</b> The series as a whole would be refused, because it exceeds the budget of these people."
-        )
-    told += [f"<b>To settle first.</b> {escape(warning)}" for warning in forecast.warnings]
-    told += [f"<b>Note.</b> {escape(forecast.caution)}"] if forecast.caution else []
-    if forecast.supersedes:
-        told.append(
-            f"This release would replace {escape(forecast.supersedes)}. A revision is a new measurement and is charged like any release;"
-            " the charge for the earlier release stays."
-        )
-    return "\n".join(f'<div class="warning"><p>{text}</p></div>' for text in told)
-
-
-def _approve(facts: PageFacts) -> str:
-    forecast, plan = facts.forecast, facts.plan
-    approval = forecast.approval
-    spec = escape(plan.file.path.name)
-    schedule = plan.file.spec.schedule
-    if schedule and schedule.until:
-        kept = (
-            "<p>This plan is of a series, which <code>trellis up</code> reserves as a whole on its first day. Sign it by hand:"
-            " <code>--approved-plan</code> is for single releases.</p>"
-        )
-    else:
-        kept = (
-            "<p>If you agree, sign below, or let the file of this page be kept beside the ledger:</p>"
-            f"<pre>trellis release {spec} --approved-plan plan.html</pre>"
-            "<p>That release is refused, and nothing is spent, if the spec, a codebook or the budget differs from what this page states:"
-            " if a key was edited, a public table was changed, anything was charged to these people in the meantime, or their cap"
-            " was changed. So an approval is good for one release. The store keeps this file, and <code>trellis show</code> says"
-            " which plan a release was made under.</p>"
-        )
-    return f"""{kept}
-<p>What is approved does not cover the confidential table itself: nobody knows beforehand what it holds. The spec names its place,
-<code>{escape(facts.table)}</code>, and the release reads what is there on that day. The folder in which it is published is not covered
-either.</p>
-<section class="sign" aria-labelledby="sign"><h3 id="sign">Decision about {escape(forecast.name)}</h3>
-<p><span class="box"></span><span>approved</span><span class="box"></span><span>not approved</span></p>
-<dl>
-<dt>Fingerprint</dt><dd class="is">{short_hash(approval.fingerprint)}</dd>
-<dt>Name</dt><dd></dd>
-<dt>Date</dt><dd></dd>
-<dt>Signature</dt><dd></dd>
-</dl></section>"""
-
-
-def _planned(facts: PageFacts) -> str:
-    """Return the table of hashes that say what was planned."""
-    approval, budget = facts.forecast.approval, facts.forecast.approval.budget
-    charged = f"{in_short([*budget.releases])}" if budget.releases else "none"
-    rows = [
-        ["fingerprint", f"<code>{approval.fingerprint}</code>"],
-        ["spec, sha256", f"<code>{approval.spec}</code>"],
-        *(
-            [f"codebook of {escape(axis)}, sha256", f"<code>{escape(of)}</code>"]
-            for axis, of in approval.codebooks.items()
-        ),
-        *([f"{escape(key)}, sha256", f"<code>{escape(of)}</code>"] for key, of in approval.tables.items()),
-        ["mechanism", f"<code>{escape(approval.mechanism)}</code>"],
-        ["ε, δ, ρ", f"{rounded_up(approval.epsilon)}, {approval.delta:g}, {rounded_up(approval.rho)}"],
-        ["charged to", f"dataset {escape(budget.dataset)}"],
-        ["cap", f"ε = {budget.cap['epsilon']:g} at δ = {budget.cap['delta']:g}"],
-        ["releases charged before", escape(charged)],
-        ["their charges, sha256", f"<code>{budget.charged}</code>"],
-        ["left before, after", _left(facts)],
-        ["made", f"{escape(approval.made)}, by Trellis {escape(approval.trellis)}"],
-    ]
-    about = (
-        "<p>The fingerprint is a hash over what this table states, but for the last row. The page and the JSON of the same plan have the same"
-        " one.</p>"
-    )
-    return about + table(["what", "value"], rows, caption="The approved plan, as a machine compares it", kind="hashes")
-
-
-def _left(facts: PageFacts) -> str:
-    before, after = map(rounded_down, facts.left)
-    return f"ε = {before}, {after}"

@@ -1,0 +1,78 @@
+"""What the page of a plan is made from, and the words that several of its sections use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from flows.forecast.values import Forecast, PlannedLevel
+from flows.forecast.worth import LevelWorth, Worth
+from flows.planning.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class PageFacts:
+    """What a page is made from.
+
+    Attributes:
+        plan: the plan.
+        forecast: of it.
+        worth: at three ε, the planned one in the middle.
+        further: how many releases like this one would fit the cap after it.
+        left: the ε of one more release that would still fit, before this one and after it, as the ledger says it.
+    """
+
+    plan: Plan
+    forecast: Forecast
+    worth: Sequence[Worth]
+    further: int
+    left: tuple[float, float]
+
+    @property
+    def planned(self) -> Worth:
+        """What the release would be worth as it is planned."""
+        return next(worth for worth in self.worth if worth.is_planned)
+
+    @property
+    def unit(self) -> str:
+        """Who or what is protected, in words."""
+        return self.plan.file.spec.privacy.unit
+
+    @property
+    def counted(self) -> str:
+        """What a count is of, in a word."""
+        return "groups" if self.plan.scheme.sizes else "records"
+
+    @property
+    def table(self) -> str:
+        """The name of the confidential table or of its file, without its place."""
+        return self.plan.source.table.name
+
+    @property
+    def parts(self) -> list[PlannedLevel]:
+        """The levels, then the views that have no level of their own."""
+        return [*self.forecast.levels, *self.forecast.views]
+
+
+def of_level(worth: Worth, number: int) -> LevelWorth | None:
+    """Return what the counts of a level or view would be worth; None where no noise in range gives the ε."""
+    return worth.levels[number] if worth.levels else None
+
+
+def within(worth: LevelWorth | None) -> str:
+    """Return within how much of the truth 19 of 20 counts are measured, as text."""
+    if worth is None or worth.within is None:
+        return "–"
+    return f"± {worth.within:,}" if worth.within else "exact"
+
+
+def named(facts: PageFacts, part: PlannedLevel) -> str:
+    """Return the number of a level, with the name of the view that it is; of a view without a level its name."""
+    named = f"view {escape(part.view)}" if part.view else ""
+    if part.level >= len(facts.forecast.levels):
+        return named
+    return f"{part.level} ({named})" if named else str(part.level)
+
+
+def bullets(items: Sequence[str]) -> str:
+    """Return a list of HTML."""
+    return f"<ul>{''.join(f'<li>{item}</li>' for item in items)}</ul>"

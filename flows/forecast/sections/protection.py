@@ -1,0 +1,65 @@
+"""The sections that say what ε means, who is protected, and what is not."""
+
+from html import escape
+
+from flows.forecast.sections.facts import PageFacts, bullets
+from tasks.words.epsilon import epsilon_in_words, format_right_guess
+from tasks.words.numbers import format_probability, rounded_up
+
+
+def epsilon_section(facts: PageFacts) -> str:
+    """Return what ε and δ mean to one unit, in words."""
+    forecast = facts.forecast
+    told = epsilon_in_words(forecast.epsilon, forecast.delta, facts.unit, forecast.neighbours)
+    name = f"ε = {rounded_up(forecast.epsilon, 4)}, δ = {forecast.delta:g} ({format_probability(forecast.delta)})"
+    where = (
+        "<p>All of this holds only between tables that agree on every count that is published exactly.</p>"
+        if facts.plan.exact_by_choice
+        else ""
+    )
+    at_cap = format_right_guess(forecast.budget.cap.epsilon, forecast.budget.cap.delta)
+    return (
+        f"<p>ε says how much a release may reveal about {escape(facts.unit)}; smaller is stronger. This release has <b>{name}</b>.</p>"
+        f"<p>{escape(' '.join(told))}</p>{where}"
+        f"<p>All releases about these people together may reveal more: their cap is ε = {forecast.budget.cap.epsilon:g} at"
+        f" δ = {forecast.budget.cap.delta:g}. Once it is spent, a reader of all of them guesses right at most {at_cap}.</p>"
+    )
+
+
+def protection_section(facts: PageFacts) -> str:
+    """Return who is protected, by what, and what is not protected."""
+    plan, forecast = facts.plan, facts.forecast
+    keys, unit = plan.file.spec.privacy, escape(facts.unit)
+    many = keys.max_records_per_unit
+    has = "exactly" if keys.total_is_public else "at most"
+    change = (
+        f"replacing the records of {unit} by other records"
+        if keys.neighbours == "substitution"
+        else f"adding or removing all records of {unit}"
+    )
+    protected = [
+        f"<b>Who</b>: {unit}, which has {has} {many:,} record{'' if many == 1 else 's'} in the table."
+        + (f" All {many:,} together are protected, not each by itself." if many > 1 else ""),
+        f"<b>What must not show</b>: {change}.",
+        f"<b>How</b>: {escape(forecast.statement)}",
+        "<b>Who makes sure of the number of records</b>: Trellis, which drops the records of a unit beyond the limit when it reads the table."
+        if plan.contributions.bounded_by == "ingest"
+        else "<b>Who makes sure of the number of records</b>: you do. The data owner promises it, Trellis does not check it, and the manifest"
+        " says so. If a unit has more records, it is protected less.",
+    ]
+    if keys.distinct:
+        protected.append(
+            f"<b>A further promise</b>: the records of a unit lie in different cells of level {escape(keys.distinct)}."
+        )
+    exact = [escape(what) for what in forecast.unprotected]
+    not_protected = [
+        *exact,
+        f"What would be known without the records of any one {_bare(unit)}: facts about everybody together.",
+        "What the codebooks and the spec say: they are public.",
+        "The confidential table itself, and the true counts that Trellis holds until the release is published. They stay in the office.",
+    ]
+    return f"<h3>Protected</h3>{bullets(protected)}<h3>Not protected</h3>{bullets(not_protected)}"
+
+
+def _bare(unit: str) -> str:
+    return unit.removeprefix("one ").removeprefix("a ").removeprefix("an ")
