@@ -19,7 +19,7 @@ from storage.database.connections import store
 from storage.errors import UsageError, disk_fault
 from storage.ledger.events import read_books
 from storage.machine.files import beside, short_hash
-from storage.releases.approvals import ELEMENT, approval_json
+from storage.releases.plan_file import approval_element, bound_page
 from tasks.report.frame import page
 
 _STYLE = """:root { --ink: #1a1a1a; --soft: #444; --line: #b8c4cc; --accent: #1b4965; --ground: #fff; --note: #eef3f6; --warn: #faf3ee; --edge: #8a3b12 }
@@ -116,7 +116,7 @@ _BODY = """<header>
 </main>
 <footer><p>Nothing was measured, reserved or spent for this page, and Trellis did not read the confidential table. The page needs no
 network.</p></footer>
-<script type="application/json" id="{element}">{approval}</script>"""
+{approval}"""
 
 
 def plan_page(plan: Plan, forecast: Forecast | None = None) -> str:
@@ -146,10 +146,9 @@ def plan_page(plan: Plan, forecast: Forecast | None = None) -> str:
         budget=budget_section(facts),
         approve=approve_section(facts),
         planned=planned_section(facts),
-        element=ELEMENT,
-        approval=approval_json(approval),
+        approval=approval_element(approval),
     )
-    return page(f"{forecast.name}: plan", body, _STYLE, closed=True)
+    return bound_page(page(f"{forecast.name}: plan", body, _STYLE, closed=True))
 
 
 def write_plan_page(path: Path, plan: Plan, forecast: Forecast) -> None:

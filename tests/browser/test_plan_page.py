@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from flows.api import plan_page
-from storage.releases.approvals import read_approved_plan
+from storage.releases.plan_file import read_approved_plan
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.office import ROWS, Office

@@ -66,7 +66,8 @@ def planned_section(facts: PageFacts) -> str:
     ]
     about = (
         "<p>The fingerprint is a hash over what this table states, but for the last row. The page and the JSON of the same plan have the same"
-        " one.</p>"
+        " one. The file of this page also holds a hash over all of the page, so that <code>--approved-plan</code> refuses a page whose words or"
+        " numbers were edited.</p>"
     )
     return about + table(["what", "value"], rows, caption="The approved plan, as a machine compares it", kind="hashes")
 
