@@ -21,6 +21,7 @@ from storage.ledger.events import read_books
 from storage.machine.files import beside, short_hash
 from storage.releases.plan_file import approval_element, bound_page
 from tasks.report.frame import page
+from tasks.words.readers import about
 
 _STYLE = """:root { --ink: #1a1a1a; --soft: #444; --line: #b8c4cc; --accent: #1b4965; --ground: #fff; --note: #eef3f6; --warn: #faf3ee; --edge: #8a3b12 }
 body { color: var(--ink); background: var(--ground) }
@@ -91,8 +92,9 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .875rem; border-top: 1
 
 _BODY = """<header>
 <p class="kind">Plan of a release, for the person who decides</p>
-<h1>{name}</h1>
-<p class="id">Dataset {dataset}. Made {made} by Trellis {version}. Fingerprint {short}.</p>
+<h1>{title}</h1>
+<p class="id">{identity}</p>
+{about}
 </header>
 <main>
 {inside}
@@ -128,13 +130,10 @@ def plan_page(plan: Plan, forecast: Forecast | None = None) -> str:
     """
     forecast = forecast or plan_answer(plan)
     facts = _facts(plan, forecast)
-    approval = forecast.approval
     body = _BODY.format(
-        name=escape(forecast.name),
-        dataset=escape(forecast.dataset),
-        made=escape(approval.made),
-        version=escape(approval.trellis),
-        short=short_hash(approval.fingerprint),
+        title=escape(facts.title),
+        identity=_identity(facts),
+        about=_about(facts),
         inside=inside_notice(forecast),
         sentence=sentence(facts),
         cards=cards(facts),
@@ -146,9 +145,9 @@ def plan_page(plan: Plan, forecast: Forecast | None = None) -> str:
         budget=budget_section(facts),
         approve=approve_section(facts),
         planned=planned_section(facts),
-        approval=approval_element(approval),
+        approval=approval_element(forecast.approval),
     )
-    return bound_page(page(f"{forecast.name}: plan", body, _STYLE, closed=True))
+    return bound_page(page(f"{facts.title}: plan", body, _STYLE, closed=True))
 
 
 def write_plan_page(path: Path, plan: Plan, forecast: Forecast) -> None:
@@ -167,6 +166,23 @@ def write_plan_page(path: Path, plan: Plan, forecast: Forecast) -> None:
         ) from None
 
 
+def _identity(facts: PageFacts) -> str:
+    """Return which plan it is: of which spec and dataset, when it was made, and its fingerprint."""
+    forecast, approval = facts.forecast, facts.forecast.approval
+    made = approval.made.replace("T", " ").removesuffix("Z")
+    spec = "" if facts.title == forecast.name else f"Spec {escape(forecast.name)}. "
+    return (
+        f"{spec}Dataset {escape(forecast.dataset)}. Made on {escape(made)} UTC by Trellis {escape(approval.trellis)}."
+        f" Fingerprint {short_hash(approval.fingerprint)}."
+    )
+
+
+def _about(facts: PageFacts) -> str:
+    """Return what the spec tells readers of the counts and of who collected the records; empty where it does not."""
+    told = about(facts.spec)
+    return f'<p class="about">{escape(told)}</p>' if told else ""
+
+
 def _facts(plan: Plan, forecast: Forecast) -> PageFacts:
     with store() as con:
         books = read_books(con)
@@ -177,6 +193,7 @@ def _facts(plan: Plan, forecast: Forecast) -> PageFacts:
     return PageFacts(
         plan=plan,
         forecast=forecast,
+        spec=plan.file.published(),
         worth=worth_at_three(plan, before, terms.cap, typical.total if typical else None),
         further=further_releases(plan.guarantee.spending, before, terms.cap),
         left=left_around(plan.guarantee.spending, before, terms.cap),

@@ -33,7 +33,7 @@ def approve_section(facts: PageFacts) -> str:
 <p>What is approved does not cover the confidential table itself: nobody knows beforehand what it holds. The spec names its place,
 <code>{escape(facts.table)}</code>, and the release reads what is there on that day. The folder in which it is published is not covered
 either.</p>
-<section class="sign" aria-labelledby="sign"><h3 id="sign">Decision about {escape(forecast.name)}</h3>
+<section class="sign" aria-labelledby="sign"><h3 id="sign">Decision about {escape(facts.title)}</h3>
 <p><span class="box"></span><span>approved</span><span class="box"></span><span>not approved</span></p>
 <dl>
 <dt>Fingerprint</dt><dd class="is">{short_hash(approval.fingerprint)}</dd>

@@ -7,6 +7,8 @@ from html import escape
 from flows.forecast.values import Forecast, PlannedLevel
 from flows.forecast.worth import LevelWorth, Worth
 from flows.planning.plan import Plan
+from tasks.words.levels import Axes, place
+from tasks.words.readers import Spec, axes_called, title_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,7 @@ class PageFacts:
     Attributes:
         plan: the plan.
         forecast: of it.
+        spec: as the manifest will publish it, with the words for readers.
         worth: at three ε, the planned one in the middle.
         further: how many releases like this one would fit the cap after it.
         left: the ε of one more release that would still fit, before this one and after it, as the ledger says it.
@@ -23,6 +26,7 @@ class PageFacts:
 
     plan: Plan
     forecast: Forecast
+    spec: Spec
     worth: Sequence[Worth]
     further: int
     left: tuple[float, float]
@@ -31,6 +35,11 @@ class PageFacts:
     def planned(self) -> Worth:
         """What the release would be worth as it is planned."""
         return next(worth for worth in self.worth if worth.is_planned)
+
+    @property
+    def title(self) -> str:
+        """What heads the page: the title for readers, or the name of the spec."""
+        return title_of(self.spec, self.forecast.name) if self.spec.get("title") else self.forecast.name
 
     @property
     def unit(self) -> str:
@@ -51,6 +60,10 @@ class PageFacts:
     def parts(self) -> list[PlannedLevel]:
         """The levels, then the views that have no level of their own."""
         return [*self.forecast.levels, *self.forecast.views]
+
+    def place(self, axes: Axes) -> str:
+        """Return how far a level is refined, in the words of readers, as HTML."""
+        return escape(place(axes_called(self.spec, axes))) or "everything"
 
 
 def of_level(worth: Worth, number: int) -> LevelWorth | None:

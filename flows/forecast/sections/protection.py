@@ -3,8 +3,10 @@
 from html import escape
 
 from flows.forecast.sections.facts import PageFacts, bullets
+from flows.planning.plan import exact_in_words
 from tasks.words.epsilon import epsilon_in_words, format_right_guess
 from tasks.words.numbers import format_probability, rounded_up
+from tasks.words.readers import axes_called, level_called
 
 
 def epsilon_section(facts: PageFacts) -> str:
@@ -49,16 +51,28 @@ def protection_section(facts: PageFacts) -> str:
     ]
     if keys.distinct:
         protected.append(
-            f"<b>A further promise</b>: the records of a unit lie in different cells of level {escape(keys.distinct)}."
+            f"<b>A further promise</b>: the records of a unit lie in different cells of level {escape(_called(facts, keys.distinct))}."
         )
-    exact = [escape(what) for what in forecast.unprotected]
     not_protected = [
-        *exact,
+        *map(escape, _exact(facts)),
         f"What would be known without the records of any one {_bare(unit)}: facts about everybody together.",
         "What the codebooks and the spec say: they are public.",
         "The confidential table itself, and the true counts that Trellis holds until the release is published. They stay in the office.",
     ]
     return f"<h3>Protected</h3>{bullets(protected)}<h3>Not protected</h3>{bullets(not_protected)}"
+
+
+def _exact(facts: PageFacts) -> list[str]:
+    """Return all counts that are published exactly, with levels in the words of readers."""
+    plan = facts.plan
+    chosen = [exact_in_words(level.level, axes_called(facts.spec, level.axes)) for level in plan.exact_levels]
+    return [*(what for what in plan.unprotected if what not in plan.exact_by_choice), *chosen]
+
+
+def _called(facts: PageFacts, level: str) -> str:
+    """Return what readers call a level that the spec names without its axis."""
+    words = (level_called(facts.spec, axis, level) for axis in facts.forecast.levels[0].axes)
+    return next((word for word in words if word != level), level)
 
 
 def _bare(unit: str) -> str:

@@ -8,7 +8,7 @@ from flows.forecast.values import PlannedLevel
 from flows.forecast.worth import LevelWorth
 from storage.counts.columns import SIGNAL
 from tasks.report.frame import table
-from tasks.words.levels import in_short, place
+from tasks.words.levels import in_short
 from tasks.words.numbers import format_cells, format_percent
 
 
@@ -17,7 +17,7 @@ def published_section(facts: PageFacts) -> str:
     rows = [
         [
             named(facts, part),
-            escape(place(part.axes)) or "everything",
+            facts.place(part.axes),
             format_cells(part.possible_cells),
             _how(facts, part, worth),
         ]

@@ -5,7 +5,7 @@ from html import escape
 from flows.forecast.sections.facts import PageFacts
 from flows.forecast.values import Forecast
 from tasks.words.epsilon import format_right_guess
-from tasks.words.levels import in_short, place
+from tasks.words.levels import in_short
 from tasks.words.numbers import format_cells, rounded_up
 
 
@@ -40,7 +40,7 @@ def sentence(facts: PageFacts) -> str:
     )
     return (
         f"{counted} from the table <b>{escape(facts.table)}</b> (dataset {escape(forecast.dataset)}), by {escape(axes)}, would be"
-        f" published in {levels} tables from the total down to the finest level ({escape(place(finest.axes)) or 'everything'}){views}."
+        f" published in {levels} tables from the total down to the finest level ({facts.place(finest.axes)}){views}."
         f" Each count gets noise on purpose, to limit what the tables reveal about <b>{escape(spec.privacy.unit)}</b>, however"
         f" much somebody knows already{_guess(facts)}. {cost}"
     )
@@ -69,7 +69,7 @@ def cards(facts: PageFacts) -> str:
         (
             f"Possible counts at level {leaf.level}",
             format_cells(leaf.possible_cells),
-            escape(place(leaf.axes)) or "everything",
+            facts.place(leaf.axes),
         ),
     ]
     if leaf.threshold:

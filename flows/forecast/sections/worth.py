@@ -7,7 +7,7 @@ from flows.forecast.values import PlannedLevel
 from flows.forecast.worth import LevelWorth, Worth
 from tasks.report.frame import table
 from tasks.words.epsilon import format_right_guess
-from tasks.words.levels import in_short, place
+from tasks.words.levels import in_short
 from tasks.words.numbers import format_percent, format_rounded, rounded_up
 
 _EXAMPLES = (10, 100, 1_000)  # records
@@ -92,7 +92,7 @@ def _stands(facts: PageFacts) -> str:
         return "<b>the mean count is at least twice the noise at every level</b>."
     if finest is None:
         return "<b>the mean count is less than twice the noise at every level</b> below the total: only large counts say something."
-    named = escape(place(facts.forecast.levels[finest].axes))
+    named = facts.place(facts.forecast.levels[finest].axes)
     return (
         f"<b>the mean count is at least twice the noise down to level {finest}</b> ({named}). Below it, only large counts say something:"
         " most small ones are mostly noise."
@@ -110,9 +110,7 @@ def _example_table(facts: PageFacts) -> str:
         mean = [format_rounded(part.typical_count) if part.typical_count is not None else "–"] if totals else []
         examples = [_example(count, part, worth) for count in _EXAMPLES]
         more = "–" if worth.more_than_noise is None or not worth.within else f"{worth.more_than_noise:,}"
-        rows.append(
-            [named(facts, part), escape(place(part.axes)) or "everything", *mean, within(worth), *examples, more]
-        )
+        rows.append([named(facts, part), facts.place(part.axes), *mean, within(worth), *examples, more])
     heads = ["level", "counted by", *(["mean count"] if totals else []), "19 of 20 are within"]
     heads += [*(f"a count of {count:,}" for count in _EXAMPLES), "more than noise above"]
     caption = f"As planned, at ε = {rounded_up(facts.forecast.epsilon, 4)}: noise in {facts.counted}, and what counts of some sizes are measured as"
@@ -139,7 +137,7 @@ def _three_tables(facts: PageFacts) -> str:
     rows = [
         [
             named(facts, part),
-            escape(place(part.axes)) or "everything",
+            facts.place(part.axes),
             *(_marked(worth, within(of_level(worth, number))) for worth in facts.worth),
         ]
         for number, part in enumerate(facts.parts)
