@@ -1,12 +1,17 @@
 """The sections in which a plan is approved: how, by whose signature, and what exactly was planned."""
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from html import escape
+from typing import Any
 
 from flows.forecast.sections.facts import PageFacts
 from storage.machine.files import short_hash
+from storage.releases.approvals import BESIDE, canonical
 from tasks.report.frame import table
-from tasks.words.levels import in_short
-from tasks.words.numbers import rounded_down, rounded_up
+
+_LONGEST = 1_000  # characters of a value
 
 
 def approve_section(facts: PageFacts) -> str:
@@ -44,34 +49,45 @@ either.</p>
 
 
 def planned_section(facts: PageFacts) -> str:
-    """Return the table of hashes that say what was planned."""
-    approval, budget = facts.forecast.approval, facts.forecast.approval.budget
-    charged = f"{in_short([*budget.releases])}" if budget.releases else "none"
-    rows = [
-        ["fingerprint", f"<code>{approval.fingerprint}</code>"],
-        ["spec, sha256", f"<code>{approval.spec}</code>"],
-        *(
-            [f"codebook of {escape(axis)}, sha256", f"<code>{escape(of)}</code>"]
-            for axis, of in approval.codebooks.items()
-        ),
-        *([f"{escape(key)}, sha256", f"<code>{escape(of)}</code>"] for key, of in approval.tables.items()),
-        ["mechanism", f"<code>{escape(approval.mechanism)}</code>"],
-        ["ε, δ, ρ", f"{rounded_up(approval.epsilon)}, {approval.delta:g}, {rounded_up(approval.rho)}"],
-        ["charged to", f"dataset {escape(budget.dataset)}"],
-        ["cap", f"ε = {budget.cap['epsilon']:g} at δ = {budget.cap['delta']:g}"],
-        ["releases charged before", escape(charged)],
-        ["their charges, sha256", f"<code>{budget.charged}</code>"],
-        ["left before, after", _left(facts)],
-        ["made", f"{escape(approval.made)}, by Trellis {escape(approval.trellis)}"],
-    ]
+    """Return everything that the fingerprint covers, and what it does not."""
+    approval = facts.forecast.approval
+    stated = {key: value for key, value in asdict(approval).items() if key not in BESIDE}
+    rows = [[escape(path), f"<code>{escape(_cut(text))}</code>"] for path, text in _leaves(stated)]
     about = (
-        "<p>The fingerprint is a hash over what this table states, but for the last row. The page and the JSON of the same plan have the same"
-        " one. The file of this page also holds a hash over all of the page, so that <code>--approved-plan</code> refuses a page whose words or"
-        " numbers were edited.</p>"
+        f"<p>Fingerprint <code>{approval.fingerprint}</code>, of a plan that was made at {escape(approval.made)} by Trellis"
+        f" {escape(approval.trellis)}.</p>"
+        "<p>The fingerprint is a hash over what the table below states, and over nothing else. So it is the same for the page and for the JSON of"
+        " a plan, whenever they are made. <code>keys</code> is the spec, with file names in place of paths, and <code>spec</code> the sha256 of"
+        " it as it is written. <code>places</code> has the sha256 of each path, <code>codebooks</code> and <code>tables</code> of each public"
+        " table, and <code>budget.charged</code> of all charges.</p>"
+        f"<p>The other numbers of this page are computed from these{_guess(facts)}. The file of this page also holds a hash over all of the page, so"
+        " that <code>--approved-plan</code> refuses a page whose words or numbers were edited.</p>"
     )
-    return about + table(["what", "value"], rows, caption="The approved plan, as a machine compares it", kind="hashes")
+    return about + table(["what", "value"], rows, caption="What the fingerprint covers, in full", kind="hashes")
 
 
-def _left(facts: PageFacts) -> str:
-    before, after = map(rounded_down, facts.left)
-    return f"ε = {before}, {after}"
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every value that is in a value of JSON, as text, with the keys that lead to it."""
+    if isinstance(value, Mapping) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, Mapping | Sequence) and not value:
+        yield path, "none"
+    else:
+        yield path, (value if isinstance(value, str) else json.dumps(canonical(value), ensure_ascii=False))
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]} … and {len(text) - _LONGEST:,} more characters, which the data in this file have"
+
+
+def _guess(facts: PageFacts) -> str:
+    """Return where the guess of the total is from that the page uses besides; empty where it uses none."""
+    typical = facts.forecast.typical
+    if typical is None:
+        return ""
+    if typical.from_ == "expected_total":
+        return ", and from <code>expected_total</code>"
+    return f", and from the total that {escape(typical.from_)} published"

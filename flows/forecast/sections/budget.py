@@ -17,11 +17,11 @@ def budget_section(facts: PageFacts) -> str:
     earlier = escape(in_short([*approval.releases])) if approval.releases else "no release yet"
     rows = [
         ["cap", f"{cap.epsilon:g}", f"of all releases about these people, at δ = {cap.delta:g}"],
-        ["spent before", rounded_up(forecast.budget.before.epsilon, 4), earlier],
-        ["this release alone", rounded_up(forecast.epsilon, 4), f"at δ = {forecast.delta:g}"],
+        ["spent before", rounded_up(forecast.budget.before.epsilon), earlier],
+        ["this release alone", rounded_up(forecast.epsilon), f"at δ = {forecast.delta:g}"],
         [
             "spent with it",
-            rounded_up(after, 4),
+            rounded_up(after),
             "all of them together" if planned.fits else "more than the cap: it is refused",
         ],
         ["left before", left_before, "what one more release may cost"],
@@ -64,5 +64,5 @@ def _scheduled(facts: PageFacts) -> str:
     )
     return (
         f"<p><b>A series</b> at {when}: {len(schedule.releases)} releases, {first} to {last}, which are reserved together. With all of them,"
-        f" ε = {rounded_up(budget.after.epsilon, 4)} of {budget.cap.epsilon:g} is spent.{over} The table above is of one release.</p>"
+        f" ε = {rounded_up(budget.after.epsilon)} of {budget.cap.epsilon:g} is spent.{over} The table above is of one release.</p>"
     )

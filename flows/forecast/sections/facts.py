@@ -52,6 +52,22 @@ class PageFacts:
         return "groups" if self.plan.scheme.sizes else "records"
 
     @property
+    def exact(self) -> list[PlannedLevel]:
+        """The levels that have no noise."""
+        return [
+            level for level, worth in zip(self.forecast.levels, self.planned.levels, strict=False) if worth.is_exact
+        ]
+
+    @property
+    def with_hardly_any_noise(self) -> list[PlannedLevel]:
+        """The levels of which 19 of 20 counts are measured without any error, although they have noise."""
+        return [
+            level
+            for level, worth in zip(self.forecast.levels, self.planned.levels, strict=False)
+            if worth.within == 0 and not worth.is_exact
+        ]
+
+    @property
     def table(self) -> str:
         """The name of the confidential table or of its file, without its place."""
         return self.plan.source.table.name
@@ -75,7 +91,7 @@ def within(worth: LevelWorth | None) -> str:
     """Return within how much of the truth 19 of 20 counts are measured, as text."""
     if worth is None or worth.within is None:
         return "–"
-    return f"± {worth.within:,}" if worth.within else "exact"
+    return "exact" if worth.is_exact else f"± {worth.within:,}"
 
 
 def named(facts: PageFacts, part: PlannedLevel) -> str:
@@ -84,6 +100,16 @@ def named(facts: PageFacts, part: PlannedLevel) -> str:
     if part.level >= len(facts.forecast.levels):
         return named
     return f"{part.level} ({named})" if named else str(part.level)
+
+
+def numbers_of(levels: Sequence[PlannedLevel]) -> str:
+    """Return the numbers of some levels in words, such as `levels 0 to 2`."""
+    numbers = [level.level for level in levels]
+    if len(numbers) == 1:
+        return f"level {numbers[0]}"
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"levels {numbers[0]} to {numbers[-1]}"
+    return f"levels {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
 
 
 def bullets(items: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from html import escape
 
 from flows.forecast.sections.facts import PageFacts, bullets
 from flows.planning.plan import exact_in_words
-from tasks.words.epsilon import epsilon_in_words, format_right_guess
+from tasks.words.epsilon import epsilon_in_words, format_right_guess, limits_guesses
 from tasks.words.numbers import format_probability, rounded_up
 from tasks.words.readers import axes_called, level_called
 
@@ -13,18 +13,22 @@ def epsilon_section(facts: PageFacts) -> str:
     """Return what ε and δ mean to one unit, in words."""
     forecast = facts.forecast
     told = epsilon_in_words(forecast.epsilon, forecast.delta, facts.unit, forecast.neighbours)
-    name = f"ε = {rounded_up(forecast.epsilon, 4)}, δ = {forecast.delta:g} ({format_probability(forecast.delta)})"
+    name = f"ε = {rounded_up(forecast.epsilon)}, δ = {forecast.delta:g} ({format_probability(forecast.delta)})"
     where = (
         "<p>All of this holds only between tables that agree on every count that is published exactly.</p>"
         if facts.plan.exact_by_choice
         else ""
     )
-    at_cap = format_right_guess(forecast.budget.cap.epsilon, forecast.budget.cap.delta)
+    cap = forecast.budget.cap
+    if limits_guesses(cap.epsilon, cap.delta):
+        at_cap = f"a reader of all of them guesses right at most {format_right_guess(cap.epsilon, cap.delta)}"
+    else:
+        at_cap = "a reader of all of them may guess right every time"
     return (
         f"<p>ε says how much a release may reveal about {escape(facts.unit)}; smaller is stronger. This release has <b>{name}</b>.</p>"
         f"<p>{escape(' '.join(told))}</p>{where}"
-        f"<p>All releases about these people together may reveal more: their cap is ε = {forecast.budget.cap.epsilon:g} at"
-        f" δ = {forecast.budget.cap.delta:g}. Once it is spent, a reader of all of them guesses right at most {at_cap}.</p>"
+        f"<p>All releases about these people together may reveal more: their cap is ε = {cap.epsilon:g} at"
+        f" δ = {cap.delta:g}. Once it is spent, {at_cap}.</p>"
     )
 
 

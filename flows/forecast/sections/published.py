@@ -42,13 +42,13 @@ def _how(facts: PageFacts, part: PlannedLevel, worth: LevelWorth | None) -> str:
     """Return how the counts of a level come about, in few words."""
     if part.same_as is not None:
         return f"same as level {part.same_as}"
-    if worth and worth.within == 0 and not part.sigma:
+    if worth and worth.is_exact:
         return "exact, not protected"
     if part.threshold:
         return f"with noise; counts below {part.threshold:,} are left out"
     if part.summed:
-        return "from the other levels" if facts.plan.scheme.is_unbiased else "sums"
-    return "measured with noise"
+        return "from what is measured" if facts.plan.scheme.is_unbiased else "sums"
+    return "measured with hardly any noise" if worth and worth.within == 0 else "measured with noise"
 
 
 def _files(facts: PageFacts) -> list[str]:
@@ -71,7 +71,10 @@ def _files(facts: PageFacts) -> list[str]:
     if facts.forecast.rows == SIGNAL:
         files.append("tables of the rows that stand out from the noise, by themselves")
     if terms.records:
-        files.append("the finest level as synthetic records, one row per record; nobody's real record is among them")
+        files.append(
+            "the finest level as synthetic records, one row per record, made from the published counts: no row is copied from a record of"
+            " the table, but a row may be equal to one by chance"
+        )
     if terms.noisy_counts is not False:
         files.append(
             "the noisy counts as they were measured" + ("" if terms.noisy_counts else ", unless there are very many")

@@ -2,7 +2,7 @@
 
 from html import escape
 
-from flows.forecast.sections.facts import PageFacts, named, of_level, within
+from flows.forecast.sections.facts import PageFacts, named, numbers_of, of_level, within
 from flows.forecast.values import PlannedLevel
 from flows.forecast.worth import LevelWorth, Worth
 from tasks.report.frame import table
@@ -26,7 +26,7 @@ def _adjusted(facts: PageFacts) -> str:
     scheme, leaf = facts.plan.scheme, facts.forecast.levels[-1]
     if scheme.is_unbiased:
         return (
-            "<p>Every level is measured, and all measurements together give each count, so that counts add up. They are not adjusted"
+            f"<p>{_measured(facts)}, and all measurements together give each count, so that counts add up. They are not adjusted"
             " further: a small count may be below zero.</p>"
         )
     if scheme.is_summed:
@@ -42,6 +42,16 @@ def _adjusted(facts: PageFacts) -> str:
     )
 
 
+def _measured(facts: PageFacts) -> str:
+    """Return which levels and groupings are measured, where all measurements together give each count."""
+    if not any(part.summed for part in facts.parts):
+        return f"Every level but {numbers_of(facts.exact)} is measured" if facts.exact else "Every level is measured"
+    of_tree = [level for level in facts.forecast.levels if not level.summed and level not in facts.exact]
+    beside = [f"view {escape(str(view.view))}" for view in facts.forecast.views if not view.summed]
+    named = " and ".join([*([numbers_of(of_tree)] if of_tree else []), *([in_short(beside)] if beside else [])])
+    return f"Only {named} {'is' if len(of_tree) + len(beside) == 1 else 'are'} measured"
+
+
 def _in_words(facts: PageFacts) -> str:
     forecast, typical = facts.forecast, facts.forecast.typical
     leaf, worth = forecast.levels[-1], of_level(facts.planned, len(forecast.levels) - 1)
@@ -49,6 +59,10 @@ def _in_words(facts: PageFacts) -> str:
     if leaf.threshold:
         told.append(
             f"At the finest level, only counts of at least <b>{leaf.threshold:,}</b> are published; sums lack the others."
+        )
+    elif worth and worth.within == 0 and not worth.is_exact:
+        told.append(
+            "At the finest level, 19 of 20 counts are measured <b>without any error</b>: there is hardly any noise."
         )
     elif worth and worth.within:
         told.append(
@@ -62,16 +76,16 @@ def _in_words(facts: PageFacts) -> str:
     if typical is None:
         if not forecast.unlisted:
             told.append(
-                "The spec gives no guess of the number of records (<code>expected_total</code>), so this page cannot say down to which"
+                f"The spec gives no guess of the number of {facts.counted} (<code>expected_total</code>), so this page cannot say down to which"
                 " level most counts stand above the noise."
             )
     else:
         whose = "a guess from the spec" if typical.from_ == "expected_total" else f"from {escape(typical.from_)}"
-        told.append(f"With {typical.total:,} records ({whose}), {_stands(facts)}")
+        told.append(f"With {typical.total:,} {facts.counted} ({whose}), {_stands(facts)}")
         if typical.records_above:
             rarely, often = (format_percent(round(share, 2)) for share in typical.records_above[-1])
             told.append(
-                f"Real tables are uneven: of the finest level's records, typically {rarely} to {often} are in counts of more than twice"
+                f"Real tables are uneven: of the finest level's {facts.counted}, typically {rarely} to {often} are in counts of more than twice"
                 " the noise."
             )
         if typical.views_below_noise:
@@ -113,7 +127,7 @@ def _example_table(facts: PageFacts) -> str:
         rows.append([named(facts, part), facts.place(part.axes), *mean, within(worth), *examples, more])
     heads = ["level", "counted by", *(["mean count"] if totals else []), "19 of 20 are within"]
     heads += [*(f"a count of {count:,}" for count in _EXAMPLES), "more than noise above"]
-    caption = f"As planned, at ε = {rounded_up(facts.forecast.epsilon, 4)}: noise in {facts.counted}, and what counts of some sizes are measured as"
+    caption = f"As planned, at ε = {rounded_up(facts.forecast.epsilon)}: noise in {facts.counted}, and what counts of some sizes are measured as"
     legend = (
         "<p>“A count of 100” is measured between the two numbers 19 of 20 times. “More than noise above”: of all possible counts that"
         " are truly zero, fewer than one is expected to be measured above this number.</p>"
@@ -133,7 +147,7 @@ def _example(count: int, part: PlannedLevel, worth: LevelWorth) -> str:
 
 def _three_tables(facts: PageFacts) -> str:
     """Return the noise of every level at three ε, and what each ε would cost and how well it protects."""
-    at = [f"{'planned: ' if worth.is_planned else ''}ε = {rounded_up(worth.epsilon, 4)}" for worth in facts.worth]
+    at = [f"{'planned: ' if worth.is_planned else ''}ε = {rounded_up(worth.epsilon)}" for worth in facts.worth]
     rows = [
         [
             named(facts, part),
@@ -169,7 +183,7 @@ def _costs_and_protection(facts: PageFacts) -> list[list[str]]:
 def _cost(worth: Worth) -> str:
     if not worth.levels:
         return "not possible"
-    return rounded_up(worth.after, 4) if worth.fits else f"{rounded_up(worth.after, 4)}: <b>refused</b>"
+    return rounded_up(worth.after) if worth.fits else f"{rounded_up(worth.after)}: <b>refused</b>"
 
 
 def _down_to(facts: PageFacts, worth: Worth) -> str:
