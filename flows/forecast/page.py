@@ -23,12 +23,13 @@ from storage.releases.plan_file import approval_element, bound_page
 from tasks.report.frame import page
 from tasks.words.readers import about
 
-_STYLE = """:root { --ink: #1a1a1a; --soft: #444; --line: #b8c4cc; --accent: #1b4965; --ground: #fff; --note: #eef3f6; --warn: #faf3ee; --edge: #8a3b12 }
+_STYLE = """:root { --ink: #1a1a1a; --soft: #444; --line: #b8c4cc; --accent: #1b4965; --ground: #fff; --note: #eef3f6; --warn: #faf3ee; --edge: #8a3b12; --shade: #0004 }
 body { color: var(--ink); background: var(--ground) }
 h1 { margin: .2rem 0 }
 h2 { margin: 2.5rem 0 .5rem; border-bottom: 2px solid var(--accent); color: var(--accent); padding-bottom: .2rem }
 h3 { margin: 1.2rem 0 .2rem; font-size: 1.05rem }
 code { font-size: .9em; overflow-wrap: anywhere }
+.word { white-space: nowrap }
 pre { background: var(--note); padding: .7rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere }
 .kind { margin: 0; color: var(--accent); font-weight: 600; letter-spacing: .02em }
 .id { margin: 0 0 1rem; color: var(--soft); overflow-wrap: anywhere }
@@ -36,7 +37,7 @@ pre { background: var(--note); padding: .7rem 1rem; white-space: pre-wrap; overf
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .7rem; margin: 1.5rem 0; padding: 0 }
 .cards > div { border: 1px solid var(--line); border-top: 4px solid var(--accent); border-radius: 4px; padding: .6rem .8rem }
 .cards dt, .cards dd { margin: 0; font-size: .85rem; color: var(--soft) }
-.cards dd:first-of-type { font-size: 1.5rem; font-weight: 650; line-height: 1.3; color: var(--ink) }
+.cards dd:first-of-type { font-size: 1.5rem; font-weight: 650; line-height: 1.3; color: var(--ink); overflow-wrap: anywhere }
 .notice, .warning { border-left: 6px solid var(--accent); background: var(--note); padding: .7rem 1rem; margin: 1rem 0 }
 .warning { border-left: 6px double var(--edge); background: var(--warn) }
 .notice > p, .warning > p { margin: .2rem 0 }
@@ -44,23 +45,19 @@ li { margin-bottom: .4rem }
 table { margin: .5rem 0 1rem }
 .scroll { background: linear-gradient(90deg, var(--ground) 30%, transparent) 0 0 / 3rem 100% no-repeat local,
     linear-gradient(270deg, var(--ground) 30%, transparent) 100% 0 / 3rem 100% no-repeat local,
-    linear-gradient(90deg, #0006, #0000) 0 0 / .9rem 100% no-repeat scroll,
-    linear-gradient(270deg, #0006, #0000) 100% 0 / .9rem 100% no-repeat scroll }
-caption { white-space: normal }
+    linear-gradient(90deg, var(--shade), transparent) 0 0 / .7rem 100% no-repeat scroll,
+    linear-gradient(270deg, var(--shade), transparent) 100% 0 / .7rem 100% no-repeat scroll }
+caption { white-space: normal; position: sticky; left: 0 }
+caption > span { display: block; max-width: calc(100vw - 2rem) }
 th { vertical-align: bottom; white-space: normal }
 th, td { border-color: var(--line) }
-th[scope=row] { font-weight: 400; text-align: left; vertical-align: top }
+th[scope=row] { font-weight: 400; text-align: left }
+th[scope=row], td { vertical-align: top }
 .levels th:nth-child(2), .levels td:nth-child(2), .hashes td, .hashes th, .money th:last-child, .money td:last-child,
 .words th:last-child, .words td:last-child { text-align: left; white-space: normal }
 .money td:last-child { white-space: normal }
-@media screen and (max-width: 40rem) {
-  table { font-size: .8125rem }
-  .levels td:nth-child(2) { min-width: 5rem }
-  .three td:nth-child(2) { min-width: 4rem }
-  table:not(.levels) td { white-space: normal }
-}
 .levels td:nth-child(2) { white-space: normal; min-width: 9rem }
-.hashes td { white-space: normal; overflow-wrap: anywhere }
+.hashes td, .hashes th { white-space: normal; overflow-wrap: anywhere }
 .hashes code { font-size: .8rem }
 .planned { font-weight: 650 }
 .sign { border: 2px solid var(--ink); border-radius: 4px; padding: .6rem 1rem 1.2rem; margin: 1.5rem 0; break-inside: avoid }
@@ -71,9 +68,22 @@ th[scope=row] { font-weight: 400; text-align: left; vertical-align: top }
 .full { font-size: .8rem }
 .box { display: inline-block; width: .9em; height: .9em; border: 1.5px solid currentColor; margin: 0 .3em 0 0; vertical-align: -.1em }
 .box + span { margin-right: 1.5rem }
+@media screen and (min-width: 64rem) { .levels td:nth-child(2) { min-width: 15rem } }
+@media screen and (max-width: 40rem) {
+  table { font-size: .8125rem }
+  .levels td:nth-child(2) { min-width: 5rem }
+  .three td:nth-child(2) { min-width: 4rem }
+  .three th, .three td { padding-left: .2rem; padding-right: .2rem }
+  table:not(.levels) td { white-space: normal }
+  .hashes { table-layout: fixed; width: 100% }
+  .hashes th:first-child { width: 42% }
+  .cards { gap: .5rem }
+  .cards > div { padding: .5rem .6rem }
+  .cards dd:first-of-type { font-size: 1.35rem }
+}
 footer { margin-top: 3rem; color: var(--soft); font-size: .875rem; border-top: 1px solid var(--line) }
 @media screen and (prefers-color-scheme: dark) {
-  :root { --ink: #e8e6e3; --soft: #b9bdc1; --line: #48545c; --accent: #8fc1e3; --ground: #14181b; --note: #1e272d; --warn: #2e221b; --edge: #e0915f;
+  :root { --ink: #e8e6e3; --soft: #b9bdc1; --line: #48545c; --accent: #8fc1e3; --ground: #14181b; --note: #1e272d; --warn: #2e221b; --edge: #e0915f; --shade: #fff5;
     color-scheme: dark }
 }
 @page { margin: 14mm }

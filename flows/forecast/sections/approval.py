@@ -12,6 +12,7 @@ from storage.releases.approvals import BESIDE, canonical
 from tasks.report.frame import table
 
 _LONGEST = 1_000  # characters of a value
+_OPTION = '<code class="word">--approved-plan</code>'
 
 
 def approve_section(facts: PageFacts) -> str:
@@ -23,12 +24,12 @@ def approve_section(facts: PageFacts) -> str:
     if schedule and schedule.until:
         kept = (
             "<p>This plan is of a series, which <code>trellis up</code> reserves as a whole on its first day. Sign it by hand:"
-            " <code>--approved-plan</code> is for single releases.</p>"
+            f" {_OPTION} is for single releases.</p>"
         )
     else:
         kept = (
             "<p>If you agree, sign below, or let the file of this page be kept beside the ledger:</p>"
-            f"<pre>trellis release {spec} --approved-plan plan.html</pre>"
+            f'<pre>trellis release {spec} <span class="word">--approved-plan plan.html</span></pre>'
             "<p>That release is refused, and nothing is spent, if the spec, a codebook or the budget differs from what this page states:"
             " if a key was edited, a public table was changed, anything was charged to these people in the meantime, or their cap"
             " was changed. So an approval is good for one release. The store keeps this file, and <code>trellis show</code> says"
@@ -52,7 +53,9 @@ def planned_section(facts: PageFacts) -> str:
     """Return everything that the fingerprint covers, and what it does not."""
     approval = facts.forecast.approval
     stated = {key: value for key, value in asdict(approval).items() if key not in BESIDE}
-    rows = [[escape(path), f"<code>{escape(_cut(text))}</code>"] for path, text in _leaves(stated)]
+    rows = [
+        [escape(path).replace(".", ".<wbr>"), f"<code>{escape(_cut(text))}</code>"] for path, text in _leaves(stated)
+    ]
     about = (
         f"<p>Fingerprint <code>{approval.fingerprint}</code>, of a plan that was made at {escape(approval.made)} by Trellis"
         f" {escape(approval.trellis)}.</p>"
@@ -61,7 +64,7 @@ def planned_section(facts: PageFacts) -> str:
         " it as it is written. <code>places</code> has the sha256 of each path, <code>codebooks</code> and <code>tables</code> of each public"
         " table, and <code>budget.charged</code> of all charges.</p>"
         f"<p>The other numbers of this page are computed from these{_guess(facts)}. The file of this page also holds a hash over all of the page, so"
-        " that <code>--approved-plan</code> refuses a page whose words or numbers were edited.</p>"
+        f" that {_OPTION} refuses a page whose words or numbers were edited.</p>"
     )
     return about + table(["what", "value"], rows, caption="What the fingerprint covers, in full", kind="hashes")
 

@@ -69,8 +69,8 @@ def cards(facts: PageFacts) -> str:
     cards = [
         ("Privacy", f"ε = {rounded_up(forecast.epsilon)}", f"and δ = {forecast.delta:g}, for {escape(facts.unit)}"),
         (
-            "Spent with it",
-            f"ε = {rounded_up(facts.planned.after)}" if facts.planned.fits else "refused",
+            "ε spent with it",
+            rounded_up(facts.planned.after) if facts.planned.fits else "refused",
             f"of {cap.epsilon:g} at δ = {cap.delta:g}; {rounded_up(forecast.budget.before.epsilon)} is spent before it",
         ),
         (

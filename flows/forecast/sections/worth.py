@@ -132,7 +132,7 @@ def _example_table(facts: PageFacts) -> str:
         "<p>“A count of 100” is measured between the two numbers 19 of 20 times. “More than noise above”: of all possible counts that"
         " are truly zero, fewer than one is expected to be measured above this number.</p>"
     )
-    return table(heads, rows, caption=caption, kind="levels") + legend
+    return table(heads, rows, caption=f"<span>{caption}</span>", kind="levels") + legend
 
 
 def _example(count: int, part: PlannedLevel, worth: LevelWorth) -> str:
@@ -147,7 +147,7 @@ def _example(count: int, part: PlannedLevel, worth: LevelWorth) -> str:
 
 def _three_tables(facts: PageFacts) -> str:
     """Return the noise of every level at three ε, and what each ε would cost and how well it protects."""
-    at = [f"{'planned: ' if worth.is_planned else ''}ε = {rounded_up(worth.epsilon)}" for worth in facts.worth]
+    at = [f"{'planned: ' if worth.is_planned else ''}ε&nbsp;= {rounded_up(worth.epsilon)}" for worth in facts.worth]
     rows = [
         [
             named(facts, part),
@@ -157,7 +157,7 @@ def _three_tables(facts: PageFacts) -> str:
         for number, part in enumerate(facts.parts)
     ]
     caption = f"19 of 20 counts are measured within so many {facts.counted} of the truth"
-    noise = table(["level", "counted by", *at], rows, caption=caption, kind="levels three")
+    noise = table(["level", "counted by", *at], rows, caption=f"<span>{caption}</span>", kind="levels three")
     return noise + table(
         ["at", *at],
         _costs_and_protection(facts),
