@@ -47,6 +47,7 @@ from flows.spec.starter import example, starter_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.catalogue import catalogue
 from storage.mailbox.keys import KEYS
+from storage.releases.plan_file import bound_json
 from tasks.format.manifest import Manifest
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
@@ -179,7 +180,7 @@ def answers(folder: Path) -> dict[str, Any]:
         before_release: dict[str, Any] = {
             "new": starter_answer(str(folder / "data" / "trips.csv"), None),
             "check": replace(check_answer(spec), problems=check_answer(folder / "none.yaml").problems),
-            "plan": plan_answer(planned),
+            "plan": bound_json(json_object(plan_answer(planned))),
         }
         release = new_release(planned)
         with ThreadPoolExecutor(1) as executor:

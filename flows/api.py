@@ -267,7 +267,7 @@ def _made(
     from flows.planning.plan import make_plan
     from flows.walks.runner import report_nothing
     from storage.machine.claims import give_up_claim
-    from storage.releases.approvals import read_approved_plan
+    from storage.releases.plan_file import read_approved_plan
 
     if parent_process() is not None:
         raise UsageError(

@@ -18,7 +18,8 @@ from storage.errors import StoreError, UsageError
 from storage.ledger.books import MALFORMED, Account, Books, Standing, as_charged
 from storage.ledger.events import hash_of
 from storage.machine.files import sha256_of
-from storage.releases.approvals import approval_in, kept_plan
+from storage.releases.approvals import kept_plan
+from storage.releases.plan_file import approval_in
 from storage.releases.register import Release, find_release, list_releases
 from storage.releases.seals import Place, Seal, list_seals
 from storage.releases.turns import CLOSED, Turn, count_given_up, list_turns

@@ -198,7 +198,7 @@ def _planned(spec: Path, records: bool, approved_plan: Path | None) -> "Plan":
     """Return the plan of a spec, with synthetic records where the command asks for them, held to an approved plan if there is one."""
     from dataclasses import replace
 
-    from storage.releases.approvals import read_approved_plan
+    from storage.releases.plan_file import read_approved_plan
 
     approved = read_approved_plan(approved_plan) if approved_plan else None
     return replace(_unapproved_plan(spec, records=records), approved=approved)

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
+from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer, print_json
+from flows.cli.json_object import json_object
 from flows.console import terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_plan, show_starter
@@ -73,6 +74,7 @@ def plan(
     from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec, parse_target
+    from storage.releases.plan_file import bound_json
 
     target = parse_target(wanted) if wanted is not None else None
     planned = make_plan(load_spec(spec))
@@ -82,7 +84,10 @@ def plan(
 
         terminal.doing(f"writing {html}")
         write_plan_page(html, planned, answer)
-    print_answer(answer, as_json, show_plan)
+    if as_json:
+        print_json(bound_json(json_object(answer)))
+    else:
+        show_plan(answer)
     if html:
         terminal.say(f"page: {html}")
 

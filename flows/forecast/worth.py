@@ -24,13 +24,18 @@ class LevelWorth:
     """How exact the counts of a level or view are, before they are adjusted to add up.
 
     Attributes:
-        within: of 20 counts, 19 are measured within this many records of the true count; 0 where they are exact, None where the
-            error is not noise alone.
+        within: of 20 counts, 19 are measured within this many records of the true count; 0 where they are exact, or have hardly any
+            noise. None where the error is not noise alone.
         more_than_noise: a count above this is more than noise: of all possible cells, fewer than one is expected to have so much.
+        is_exact: whether they have no noise at all.
     """
 
     within: int | None
     more_than_noise: int | None
+    is_exact: bool = False
+
+
+_EXACT = LevelWorth(0, 0, is_exact=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +128,7 @@ def _levels(plan: Plan) -> list[LevelWorth]:
 def _measured(plan: Plan, terms: LevelTerms, noise: LevelNoise) -> LevelWorth:
     """Return the worth of counts that are measured, or sums; sums that miss what a threshold left out have none that is known."""
     if not noise:
-        return LevelWorth(None, None) if terms.is_summed else LevelWorth(0, 0)
+        return LevelWorth(None, None) if terms.is_summed else _EXACT
     sizes = plan.scheme.sizes
     draws = 2 if sizes and sizes.of.statistic.name != "sizes" else 1  # a count of a size is a difference of two
     within = noise.quantile(math.log((1 - CONFIDENCE) / 2), draws)
@@ -138,7 +143,7 @@ def _unbiased(plan: Plan) -> list[LevelWorth]:
         levels = plan.scheme.view(terms.level).axis_levels
         _, most = released.deviations(levels)
         if not most:
-            found.append(LevelWorth(0, 0))
+            found.append(_EXACT)
             continue
         found.append(LevelWorth(released.widest_margin(levels), math.ceil(most * math.sqrt(-2 * _log_tail(terms)))))
     return found

@@ -44,7 +44,7 @@ from tasks.laws.law import LevelNoise
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level
 from tasks.uncertainty.bounds import CONFIDENCE
-from tasks.words.levels import place
+from tasks.words.levels import Axes, place
 from tasks.words.numbers import rounded_up
 
 _LIST = "input.groups: the list of groups is public, and with it how many groups each region has, those without a record too"
@@ -124,15 +124,19 @@ class Plan:
         return self.source.table.as_read()
 
     @property
-    def exact_by_choice(self) -> list[str]:
-        """The counts that are published exactly although one unit could change them, in words."""
-        if not self.file.spec.privacy.invariants:
+    def exact_levels(self) -> list[LevelTerms]:
+        """The levels whose counts are published exactly although one unit could change them."""
+        keys = self.file.spec.privacy
+        if not keys.invariants:
             return []
         return [
-            f"level {level.level}{_where(level)}: every count, published exactly: a unit's place there is not protected"
-            for level in self.levels
-            if level.is_invariant and not (level.level == 0 and self.file.spec.privacy.total_is_public)
+            level for level in self.levels if level.is_invariant and not (level.level == 0 and keys.total_is_public)
         ]
+
+    @property
+    def exact_by_choice(self) -> list[str]:
+        """The counts of these levels, in words."""
+        return [exact_in_words(level.level, level.axes) for level in self.exact_levels]
 
     @property
     def unprotected(self) -> list[str]:
@@ -291,6 +295,12 @@ class Plan:
             f"{statement} This holds only between tables that agree on every count of the levels 0 to {last}, which are"
             f" published exactly; the release does not protect at all which of their cells a unit is in."
         )
+
+
+def exact_in_words(level: int, axes: Axes) -> str:
+    """Return that the counts of a level are published exactly, and what that means."""
+    where = f" ({place(axes)})" if level else ""
+    return f"level {level}{where}: every count, published exactly: a unit's place there is not protected"
 
 
 def make_plan(file: SpecFile) -> Plan:
@@ -502,7 +512,3 @@ def _charged(term: LevelTerms, scheme: Scheme, guarantee: Guarantee) -> LevelTer
         threshold=level.threshold,
         tau=level.tau,
     )
-
-
-def _where(level: LevelTerms) -> str:
-    return f" ({place(level.axes)})" if level.level else ""

@@ -2,28 +2,21 @@
 
 An approval is in the file that `trellis plan` writes, a page or JSON. It states the spec, the codebooks and the budget as they were
 then. Its fingerprint is a hash over these; when the plan was made, and by which Trellis, is beside it, so that the page and the JSON of
-one plan have the same fingerprint.
+one plan have the same fingerprint. The rest of the file follows from these, or is words: `plan_file` holds it to a hash of its own.
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from storage.database.connections import Connection
-from storage.errors import UsageError
 from storage.machine.clock import utc_now
-from storage.machine.files import short_hash
 
 OPTION = "--approved-plan"  # the field of errors about the file
 
-ELEMENT = "approval"  # the id of the page's element that holds the approval
-
-_MOST_BYTES = 50_000_000  # of a file that is read as a plan; pages have some ten thousand
-_BESIDE = ("fingerprint", "made", "trellis")  # what the fingerprint does not cover
+BESIDE = ("fingerprint", "made", "trellis")  # what the fingerprint does not cover
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +105,7 @@ class KeptApproval:
 
 def fingerprint_of(stated: Mapping[str, Any]) -> str:
     """Return the fingerprint of what an approval states; what the fingerprint does not cover may be there or not."""
-    return sha256_of_value({key: value for key, value in stated.items() if key not in _BESIDE})
+    return sha256_of_value({key: value for key, value in stated.items() if key not in BESIDE})
 
 
 def sha256_of_value(value: Any) -> str:
@@ -130,95 +123,6 @@ def canonical(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
-
-
-def read_approved_plan(path: Path) -> ApprovedPlan:
-    """Return the approved plan in a file that `trellis plan` wrote: its page, or its JSON.
-
-    Raises:
-        UsageError: the file cannot be read, is no plan, or was altered.
-    """
-    try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise _no_plan(str(path))
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise UsageError(f"{OPTION}: {path} must be a file of text that can be read.", field=OPTION) from None
-    return ApprovedPlan(approval_in(text, str(path)), text)
-
-
-def approval_in(text: str, path: str) -> Approval:
-    """Return the approval in the text of a plan.
-
-    Args:
-        text: of the page, or of the JSON.
-        path: of its file, for errors.
-    Raises:
-        UsageError: it is no plan, or was altered.
-    """
-    try:
-        stated = json.loads(_json_in(text))
-        stated = stated.get("approval", stated)
-        found = _approval(stated)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _no_plan(path) from None
-    if fingerprint_of(stated) != found.fingerprint:
-        raise UsageError(
-            f"{OPTION}: {path} was altered after it was made: what it states has not the fingerprint"
-            f" {short_hash(found.fingerprint)}.",
-            field=OPTION,
-            hint="Use the file that was approved, or have a new plan approved.",
-        )
-    return found
-
-
-def _json_in(text: str) -> str:
-    """Return the JSON of a plan, or that in its page.
-
-    Raises:
-        ValueError: there is none, or several.
-    """
-    if text.lstrip().startswith("{"):
-        return text
-    (found,) = re.findall(rf'<script type="application/json" id="{ELEMENT}">(.*?)</script>', text, re.DOTALL)
-    return str(found)
-
-
-def _approval(stated: Any) -> Approval:
-    """Return the approval that is stated, if it has all fields, and each is of its kind.
-
-    Raises:
-        ValueError, TypeError, KeyError or AttributeError: it has not.
-    """
-    if stated.keys() != {field.name for field in fields(Approval)}:
-        raise ValueError("it has other fields.")
-    budget = stated["budget"]
-    cap = {"epsilon": float(budget["cap"]["epsilon"]), "delta": float(budget["cap"]["delta"])}
-    texts = (*_BESIDE, "name", "dataset", "spec", "mechanism")
-    if not all(isinstance(stated[name], str) for name in texts):
-        raise ValueError("a text is none.")
-    if not all(isinstance(stated[name], dict) for name in ("keys", "places", "codebooks", "tables")):
-        raise ValueError("a mapping is none.")
-    numbers = {name: float(stated[name]) for name in ("epsilon", "delta", "rho")}
-    return Approval(
-        **stated
-        | numbers
-        | {"budget": ApprovedBudget(**budget | {"cap": cap, "releases": tuple(map(str, budget["releases"]))})}
-    )
-
-
-def _no_plan(path: str) -> UsageError:
-    return UsageError(
-        f"{OPTION}: {path} is no plan of this Trellis.",
-        field=OPTION,
-        hint="`trellis plan SPEC --html plan.html` writes one, and so does `trellis plan SPEC --json > plan.json`.",
-    )
-
-
-def approval_json(approval: Approval) -> str:
-    """Return an approval as JSON that may stand in a page: it holds no angle bracket, so nothing in it is markup."""
-    text = json.dumps(asdict(approval), ensure_ascii=False, indent=1)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def keep_approved_plan(con: Connection, release_id: str, plan: ApprovedPlan) -> None:

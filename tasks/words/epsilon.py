@@ -13,6 +13,7 @@ SUBSTITUTION = "substitution"
 
 _ODDS = 2.0  # by which a belief may pass e^ε where there is a δ
 _MOST_EXPONENT = 700.0  # beyond it the exponential of a float is infinite
+_NO_LIMIT = 1e-9  # a guess that is wrong less often is as good as certain
 
 
 def right_guess(epsilon: float, delta: float = 0.0) -> float:
@@ -56,15 +57,20 @@ def strongest_belief(epsilon: float, delta: float = 0.0, prior: float = 0.5) -> 
     return 1 / (1 + doubt), min(1.0, 2 * delta)
 
 
+def limits_guesses(epsilon: float, delta: float = 0.0) -> bool:
+    """Return whether a guarantee keeps a reader from being as good as certain."""
+    return wrong_guess(epsilon, delta) >= _NO_LIMIT
+
+
 def format_right_guess(epsilon: float, delta: float = 0.0) -> str:
-    """Return how often a reader guesses right at most, such as `73.2 of 100 times`, or `all but 1 of 3,000 times`; rounded up."""
+    """Return how often a reader guesses right at most, such as `73.2 of 100 times` or `2,999 of 3,000 times`; rounded up."""
     wrong = wrong_guess(epsilon, delta)
     if wrong >= 0.005:
         return f"{rounded_up(100 * (1 - wrong), 3)} of 100 times"
-    if wrong < 1e-9:
-        return "nearly always"
+    if not limits_guesses(epsilon, delta):
+        return "100 of 100 times"
     times = int(Context(prec=2, rounding=ROUND_CEILING).create_decimal(repr(1 / wrong)))
-    return f"all but 1 of {times:,} times"
+    return f"{times - 1:,} of {times:,} times"
 
 
 def epsilon_in_words(epsilon: float, delta: float, unit: str, neighbours: str) -> list[str]:
@@ -86,6 +92,12 @@ def epsilon_in_words(epsilon: float, delta: float, unit: str, neighbours: str) -
             f"Suppose that somebody knows the whole table, but not whether the records of {unit} are in it, and holds both equally"
             " likely."
         )
+    if not limits_guesses(epsilon, delta):
+        no_limit = (
+            "Without the release they guess right 50 of 100 times. With it they may guess right every time: an ε as large as this limits"
+            " nothing that matters."
+        )
+        return [suppose, no_limit]
     guess = (
         f"Without the release they guess right 50 of 100 times. With it they guess right at most {format_right_guess(epsilon, delta)},"
         " whatever they compute."

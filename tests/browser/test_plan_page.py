@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from flows.api import plan_page
-from storage.releases.approvals import read_approved_plan
+from storage.releases.plan_file import read_approved_plan
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.office import ROWS, Office
@@ -29,7 +29,7 @@ SCREENSHOTS = REPOSITORY / "build" / "plan"
 VIEWPORTS = {"desk": (1200, 900), "phone": (390, 844)}
 SCHEMES = ("light", "dark")
 A4 = 690  # pixels between the margins
-PAGES = ["trips", "features", "ages", "sizes", "series", "refused", "hostile"]
+PAGES = ["trips", "titled", "features", "ages", "sizes", "series", "refused", "hostile"]
 SECTIONS = [
     "What will be published",
     "What the numbers will be worth",
@@ -52,6 +52,12 @@ FACTS = """() => ({
     ids: [...document.querySelectorAll('[id]')].map(of => of.id),
     labelled: [...document.querySelectorAll('[aria-labelledby]')].every(of => document.getElementById(of.getAttribute('aria-labelledby'))),
     width: document.documentElement.scrollWidth,
+    wide: [...document.querySelectorAll('.scroll')].filter(of => of.scrollWidth > of.clientWidth).map(of => of.getAttribute('aria-label')),
+    cut: [...document.querySelectorAll('caption')].map(caption => {
+        const text = document.createRange();
+        text.selectNodeContents(caption);
+        return text.getBoundingClientRect().right - caption.closest('.scroll').getBoundingClientRect().right;
+    }),
     approval: JSON.parse(document.getElementById('approval').textContent),
 })"""
 
@@ -116,8 +122,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     }
     series = {"schedule": {"cron": "0 3 1 * *", "timezone": "Europe/Rome", "until": "3 releases"}, "privacy": small}
     hostile = {"privacy": SPEC["privacy"] | {"unit": 'one </script><script>alert(1)</script><b title="x"> job'}}
+    titled = {
+        "title": "Commuters of a country, from home to work",
+        "description": "Counted are all <who> commute & work.",
+        "source": 'The "office"',
+        "hierarchy": SPEC["hierarchy"] | {"called": {"municipality": "town"}},
+    }
     specs = {
         "trips": trips,
+        "titled": trips | titled,
         "ages": SPEC | ages,
         "sizes": SPEC | sizes,
         "series": trips | series,
@@ -186,6 +199,14 @@ def test_a_plan_fits_every_screen(name: str, looks: dict[tuple[str, str, str], L
             assert look.facts["width"] <= width
             assert look.contrast >= 4.5, (place, scheme)
         assert looks[name, place, "dark"].ground != looks[name, place, "light"].ground
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_captions_are_whole_on_a_phone(name: str, looks: dict[tuple[str, str, str], Look]) -> None:
+    """A table that is wider than a phone scrolls below a caption that is not cut off, and only the one with many columns is so wide."""
+    facts = looks[name, "phone", "light"].facts
+    assert max(facts["cut"]) <= 1
+    assert all(label.startswith("As planned") for label in facts["wide"])
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -66,6 +66,13 @@ def test_json_of_a_plan_is_an_approval_and_other_differences_end_with_2(user: Us
     damaged = json.loads((user.folder / "plan.json").read_text())
     damaged["approval"]["budget"]["cap"]["epsilon"] = 100.0
     (user.folder / "damaged.json").write_text(json.dumps(damaged))
+    user.run("plan", "spec.yaml", "--html", "plan.html")
+    page = (user.folder / "plan.html").read_text()
+    (user.folder / "edited.html").write_text(page.replace("98.3 of 100 times", "50.1 of 100 times"))
+    assert (user.folder / "edited.html").read_text() != page
+    said = user.run("release", "spec.yaml", "--approved-plan", "edited.html", "--no-server", "--json")
+    assert (said.code, said.json()["field"]) == (2, "--approved-plan")
+    assert "was altered after it was made" in said.json()["error"]
     for wrong in ("damaged.json", "spec.yaml", "none.html"):
         said = user.run("release", "spec.yaml", "--approved-plan", wrong, "--no-server", "--json")
         assert (said.code, said.json()["field"]) == (2, "--approved-plan"), wrong

@@ -12,6 +12,7 @@ from flows.api import plan
 from flows.cli.json_object import json_object
 from storage.database.connections import store
 from storage.ledger.events import read_books
+from storage.releases.plan_file import bound_json
 from tests.support.office import ROWS, Office
 
 # Passes the first look at the approval, and reserves once it is told to; says how that went.
@@ -23,7 +24,7 @@ from flows.execution.reservation import new_release, reserve_release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from storage.errors import BudgetNotAsApproved
-from storage.releases.approvals import read_approved_plan
+from storage.releases.plan_file import read_approved_plan
 
 plans = [
     replace(make_plan(load_spec(Path(spec))), approved=read_approved_plan(Path(spec).with_suffix(".json")))
@@ -48,7 +49,7 @@ def test_two_processes_do_not_both_pass_on_one_approval(tmp_path: Path, monkeypa
     for number in range(5):
         (tmp_path / f"people{number}.csv").write_text("home,work\n" + ROWS + f"a0,b{number % 3}\n" * number)
         spec = office.spec(f"people{number}", f"people{number}.csv", budget={"epsilon": 5.0, "delta": 1e-6})
-        spec.with_suffix(".json").write_text(json.dumps(json_object(plan(spec))))
+        spec.with_suffix(".json").write_text(json.dumps(bound_json(json_object(plan(spec)))))
         specs.append(str(spec))
     children = [
         subprocess.Popen(

@@ -13,6 +13,7 @@ from tasks.words.epsilon import (
     epsilon_in_words,
     format_belief,
     format_right_guess,
+    limits_guesses,
     right_guess,
     strongest_belief,
     wrong_guess,
@@ -97,12 +98,24 @@ def test_the_odds_may_pass_e_to_epsilon_more_often_than_delta() -> None:
 
 
 def test_numbers_are_rounded_against_the_release() -> None:
-    """No guess is said to be rarer than it is, no belief weaker, and neither is rounded to certainty."""
+    """No guess is said to be rarer than it is, no belief weaker, and neither is rounded to certainty, but where nothing limits it."""
     assert format_right_guess(1.0) == "73.2 of 100 times"  # 73.106
-    assert format_right_guess(8.0) == "all but 1 of 3,000 times"  # 2,981.96
-    assert format_right_guess(1000.0) == "nearly always"
+    assert format_right_guess(8.0) == "2,999 of 3,000 times"  # all but 1 of 2,981.96
+    assert format_right_guess(1000.0) == "100 of 100 times"
     assert format_belief(0.731058) == "73.2%"
     assert format_belief(0.99996) == "99.996%"
+
+
+@pytest.mark.parametrize("epsilon", [25.0, 900.0])
+def test_an_epsilon_that_limits_nothing_is_called_that(epsilon: float) -> None:
+    """No bound is stated where there is none that matters, and no belief that a reader may pass."""
+    assert not limits_guesses(epsilon, 1e-8)
+    assert limits_guesses(15.0, 1e-8)
+    told = " ".join(epsilon_in_words(epsilon, 1e-8, "one job", "substitution"))
+    assert "may guess right every time" in told
+    assert "limits nothing that matters" in told
+    assert "at most" not in told
+    assert "believe" not in told
 
 
 def test_the_words_say_which_tables_are_told_apart() -> None:
