@@ -91,7 +91,7 @@ def _again(name: str, folder: PublishedFolder) -> str | None:
         return explorer(folder)
     if name == METADATA:
         return metadata_of(folder.path, manifest)
-    formulas, how_counted = formulas_in(folder.tree), manifest.pages.how_counted
+    formulas, how_counted = formulas_in(folder.tree, folder.names), manifest.pages.how_counted
     if name == README:
         return readme(manifest, how_counted, formulas)
     return report(manifest, _facts(folder), manifest.pages.checks, how_counted, formulas)
