@@ -406,7 +406,7 @@ def test_verification_knows_sources_without_noisy_counts(published: Path, tmp_pa
     shutil.copytree(published, folder)
     shutil.rmtree(folder / "noisy_counts")
     (folder / "explorer.html").unlink()  # whose intervals follow from them
-    rewrite(folder, lambda manifest: manifest.update(noisy_counts=False))
+    rewrite(folder, lambda manifest: manifest.update(noisy_counts=False, pages=None))
     with_sums(folder)
     assert verify_answer(folder).failures == []
     for lie in (
