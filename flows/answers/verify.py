@@ -13,7 +13,6 @@ from storage.releases.terms import GRID, SURVIVORS
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
-from tasks.explore.check import explorer_failures, is_explorer_unread
 from tasks.export.formats import unread_files
 from tasks.format.manifest import LevelEntry, Manifest, published_manifest
 from tasks.groups.task import Sizes
@@ -52,15 +51,9 @@ def verify_answer(folder: Path, workers: int | None = None) -> Verification:
         workers: how many files are read at once; one per core if left out.
     """
     # the pages last: they show what all other files say
-    failures = (
-        verify(folder, workers) or _guarantee_failures(folder) or page_failures(folder) or explorer_failures(folder)
-    )
+    failures = verify(folder, workers) or _guarantee_failures(folder) or page_failures(folder)
     manifest = published_manifest(folder)
     unread = [*(unread_files(manifest) if manifest else []), *unread_pages(folder)]
-    if is_explorer_unread(folder):
-        unread.append(
-            "explorer.html: only the checksum was compared, because another version of Trellis wrote its data."
-        )
     return Verification(not failures, failures, unread or None)
 
 

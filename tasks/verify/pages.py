@@ -9,6 +9,7 @@ import pyarrow as pa
 from storage.counts.columns import COUNT
 from storage.errors import TrellisError
 from storage.releases.register import REPORT
+from tasks.explore.check import explorer_failures, is_explorer_unread
 from tasks.explore.page import EXPLORER, explorer
 from tasks.export.described import metadata_of
 from tasks.export.written_by import code_of_pages
@@ -33,11 +34,12 @@ _FAULTS = (OSError, ValueError, LookupError, TrellisError, pa.ArrowException, pl
 def page_failures(folder: Path) -> list[str]:
     """Return which pages of a folder whose tables are sound differ from what this code writes from them.
 
-    Pages that other code wrote, or that do not follow from the folder, are left to `unread_pages`.
+    Of pages that other code wrote, only the data in the explorer is compared. `unread_pages` says so, and which pages do not follow from
+    the folder.
     """
     manifest = published_manifest(folder)
     if manifest is None or not _are_of_this_code(manifest):
-        return []
+        return explorer_failures(folder)
     published, failures = open_folder(folder), []
     for name in _written_again(published):
         try:
@@ -52,14 +54,25 @@ def page_failures(folder: Path) -> list[str]:
 def unread_pages(folder: Path) -> list[str]:
     """Return of which pages only the checksums are compared, each with the reason."""
     manifest = published_manifest(folder)
-    if manifest is None or manifest.pages is None:
-        return []
-    if not _are_of_this_code(manifest):
-        names = f"{README}, {REPORT}, {EXPLORER}, {METADATA}"
-        return [f"{names}: what they say in words was not compared, because other code of Trellis wrote them."]
+    if manifest is None or not _are_of_this_code(manifest):
+        return [*_unread_words(manifest), *_unread_data(folder)]
     left = {README, REPORT} - {*_written_again(PublishedFolder(folder, manifest))}
     many = "it has many rows" if _rows(manifest) > MOST_ROWS else "the folder does not list all codes"
     return [f"{name}: only the checksum was compared, because {many}." for name in sorted(left)]
+
+
+def _unread_words(manifest: Manifest | None) -> list[str]:
+    """Return that words were not compared; nothing of the folders of versions that did not say who wrote them."""
+    if manifest is None or manifest.pages is None:
+        return []
+    names = f"{README}, {REPORT}, {EXPLORER}, {METADATA}"
+    return [f"{names}: what they say in words was not compared, because other code of Trellis wrote them."]
+
+
+def _unread_data(folder: Path) -> list[str]:
+    if not is_explorer_unread(folder):
+        return []
+    return [f"{EXPLORER}: only the checksum was compared, because another version of Trellis wrote its data."]
 
 
 def _are_of_this_code(manifest: Manifest) -> bool:
