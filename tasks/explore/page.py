@@ -109,9 +109,10 @@ _PAGE = """<!doctype html>
 <div class="map-tools"><button type="button" id="nearer" aria-label="Enlarge the map">+</button>
 <button type="button" id="farther" aria-label="Reduce the map">−</button>
 <button type="button" id="whole">Whole map</button></div>
+<p id="map-said"></p>
 <div id="map"></div>
 <ul class="keys"><li><svg aria-hidden="true"><rect width="100%" height="100%" fill="url(#noise)"/></svg> may be noise</li>
-<li id="shades"></li><li><span class="none"></span> none</li><li id="here-key" hidden><span class="here"></span> the chosen area</li>
+<li id="shades"></li><li><span class="none"></span> no count above 0</li><li id="here-key" hidden><span class="here"></span> the chosen area</li>
 <li id="arcs-key"></li>
 <li id="no-shape"></li><li id="click-key"></li></ul>
 </section>

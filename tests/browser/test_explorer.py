@@ -108,14 +108,15 @@ def test_every_pair_shows_what_a_query_answers(folders: Mapping[str, Path], read
             reader.opens(folder / EXPLORER, f"#area={address[0]}&to={address[1]}")
             names = [reader.page.input_value(f"#{field}") for field in ("here", "other")]
             answer = asked(folder, {"origin": "=".join(here), "destination": "=".join(there)})
-            assert reader.cards()[f"From {names[0]} to {names[1]}"][:2] == card_of(answer), (here, there)
+            title = f"Within {names[0]}" if here == there else f"From {names[0]} to {names[1]}"
+            assert reader.cards()[title][:2] == card_of(answer), (here, there)
             kinds.add((here[0], there[0], answer.count == 0))
     assert {kind[:2] for kind in kinds} == {(one, other) for one in ("county", "town") for other in ("county", "town")}
     assert {kind[2] for kind in kinds} == {False, True}
 
 
 def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reader) -> None:
-    """A click on a town chooses it, one on another town shows how many go there, and one on the first town again leaves it."""
+    """A click on a town chooses it, one on another town shows how many go there, and one on a town that is chosen leaves it."""
     folder = folders["drawn"]
     reader.opens(folder / EXPLORER, "#level=4")
 
@@ -152,7 +153,11 @@ def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reade
     assert reader.cards()[f"From {NAMES['0203']} to {NAMES['0105']}"][0] == card_of(answer)[0]
     click("0203")
     becomes("here", "")
-    assert "Everything" in reader.cards()
+    assert next(iter(reader.cards())) == f"To {NAMES['0105']}"
+    assert NAMES["0105"] in reader.page.locator("#map-said").inner_text()
+    click("0105")
+    becomes("other", "")
+    assert list(reader.cards()) == ["Everything"]
 
 
 def test_enter_chooses_only_what_is_clear(folders: Mapping[str, Path], reader: Reader) -> None:
@@ -165,7 +170,13 @@ def test_enter_chooses_only_what_is_clear(folders: Mapping[str, Path], reader: R
     assert mills[0] in reader.page.locator("#here-list [aria-selected=true]").inner_text()
     assert reader.page.locator("#here-list [role=option]").count() == len(mills) > 1
     assert list(reader.cards()) == ["Everything"]
-    assert "areas fit" in reader.page.locator("#announced").inner_text()
+    assert "areas fit" in reader.page.locator("#here-hint").inner_text()
+    reader.page.keyboard.press("Tab")
+    assert reader.page.input_value("#here") == "mill"
+    assert "Nothing is chosen" in reader.page.locator("#here-hint").inner_text()
+    assert list(reader.cards()) == ["Everything"]
+    reader.page.focus("#here")
+    reader.page.keyboard.press("ArrowDown")
     reader.page.keyboard.press("Enter")
     assert f"From {mills[0]}" in reader.cards()
     reader.page.click("#clear")
@@ -260,13 +271,13 @@ def test_a_number_that_is_noise_says_so(folders: Mapping[str, Path], reader: Rea
         _, _, quote = reader.cards()[f"From {NAMES[one]} to {NAMES[other]}"]
         card = reader.page.locator(".card").first
         if is_clear:
-            assert re.match(f"(About|Roughly) {answer.count:,} made-up commuters", quote)
+            assert re.match(f"There are (about|roughly) {answer.count:,} made-up commuters", quote)
             assert f"between {answer.low:,} and {answer.high:,}, with 90% probability" in quote
             card.locator("button.copy").click()
             assert card.locator(".copied").inner_text() == "Copied."
         else:
             assert f"too small to be told from noise; it is at most {answer.high:,}" in quote
-            assert "About" not in quote
+            assert "There are" not in quote
             assert "of the rows like this one are noise alone" in card.inner_text()
 
 

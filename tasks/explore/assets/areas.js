@@ -121,7 +121,7 @@ export function answerOf(from, to, picked = false) {
     ofRows: !asked && level.promise === "rows" && !level.exact,
     low: asked ? level.asked_low[row] : (level.low?.[row] ?? null),
     high: asked ? level.asked_high[row] : (level.high?.[row] ?? null),
-    signal: level.signal ? Boolean(level.signal[row]) : true,
+    signal: level.signal ? Boolean(level.signal[row]) : null,
     level,
     note: asked || !level.low || level.exact ? "" : ROWS_ONLY,
   };

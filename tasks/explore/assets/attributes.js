@@ -136,7 +136,7 @@ function showRow(row, first, second, where) {
   const both = second && row.other !== null ? ` and ${is(second, row.other)}` : where;
   const what = `with ${is(first, row.at)}${second ? both : ""}`;
   const note = row.sd === null ? "" : `Standard deviation: ${+row.sd.toPrecision(3)}.`;
-  const found = { ...row, signal: row.signal === null || Boolean(row.signal), note };
+  const found = { ...row, signal: row.signal === null ? null : Boolean(row.signal), note };
   fill("answer", card(capital(what.slice(5)), what, found));
   document.getElementById("answer").scrollIntoView({ block: "nearest" });
   announce(`${what}: ${spoken(found)}.`);

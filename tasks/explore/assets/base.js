@@ -80,10 +80,10 @@ function judged({ count, low, high, exact, signal, ofRows }) {
   if (exact) return ["sure", counted(count), "This number is published exactly. It has no noise."];
   if (low === null || low === undefined) return ["unknown", counted(count), "No interval can be stated for this number."];
   if (low <= 0) {
-    const told = signal ? "stands out among the rows of its level, but its own range reaches 0" : "is too small to be told from noise";
+    const told = signal === true ? "stands out among the rows of its level, but its own range reaches 0" : "is too small to be told from noise";
     return ["noise", "Too small to say", `This number ${told}: the true number may be 0, and is at most ${number(high)}, ${sure}.`];
   }
-  if (!signal) return ["noise", "Too small to say", "This number does not stand out from the noise among the rows of its level. Do not quote it as it is."];
+  if (signal === false) return ["noise", "Too small to say", "This number does not stand out from the noise among the rows of its level. Do not quote it as it is."];
   const wide = Math.max(high - count, count - low) / Math.max(count, 1);
   const within = `The true number is within ${wide < 0.01 ? "1%" : `about ${share(wide)}`} of it, ${sure}.`;
   if (wide <= 0.05) return ["sure", counted(count), `This number is reliable. ${within}`];
@@ -99,16 +99,17 @@ function quoted(kind, { count, low, high, signal, ofRows }, what) {
   const noise = kind === "sure" && low === null ? "" : " Noise was added to protect individuals";
   const source = `Source: ${from}${release.title} (${release.id}).${noise}${noise ? ` (differential privacy, ε = ${+release.epsilon.toPrecision(4)}).` : ""}`;
   const range = `between ${number(low)} and ${number(high)}`;
+  const there = Math.abs(count) === 1 ? "There is" : "There are";
   const said = {
-    sure: () => (low === null ? `${counted(count)} ${what}` : `About ${counted(count)} ${what} (${range}, ${sure})`),
-    unknown: () => `${counted(count)} ${what}, a number with noise of unknown size`,
+    sure: () => (low === null ? `${there} ${counted(count)} ${what}` : `${there} about ${counted(count)} ${what} (${range}, ${sure})`),
+    unknown: () => `${there} ${counted(count)} ${what}, a number with noise of unknown size`,
     noise: () =>
-      `The number of ${release.many} ${what} ${signal ? "may be 0" : "is too small to be told from noise"}; it is at most ${number(high)}, ${ifSure(ofRows)}`,
-    rough: () => `Roughly ${counted(count)} ${what} (${range}, ${sure})`,
-    vague: () => `${range} ${release.many} ${what}, ${sure}`,
+      `The number of ${release.many} ${what} ${signal === true ? "may be 0" : "is too small to be told from noise"}; it is at most ${number(high)}, ${ifSure(ofRows)}`,
+    rough: () => `${there} roughly ${counted(count)} ${what} (${range}, ${sure})`,
+    vague: () => `There are ${range} ${release.many} ${what}, ${sure}`,
   };
   said.fair = said.sure;
-  return `${capital(said[kind]())}. ${source}`;
+  return `${said[kind]()}. ${source}`;
 }
 
 export function capital(text) {
@@ -117,19 +118,20 @@ export function capital(text) {
 
 /** Return what is said of a count to readers who do not see its card. */
 export function spoken(found) {
-  const [kind, largest] = judged({ exact: false, signal: true, ofRows: false, ...found });
+  const [kind, largest] = judged({ exact: false, signal: null, ofRows: false, ...found });
   return kind === "noise" ? `too small to say, at most ${counted(found.high)}` : largest;
 }
 
 function copyButton(quote) {
   const said = make("span", { role: "status", class: "copied" });
-  const copy = () => {
+  const copy = (event) => {
     const text = make("textarea", { class: "away", "aria-hidden": "true" });
     text.value = quote;
     document.body.append(text);
     text.select();
     said.textContent = document.execCommand("copy") ? "Copied." : "Select the sentence and copy it.";
     text.remove();
+    event.target.focus();
     setTimeout(() => {
       said.textContent = "";
     }, SHOWN);
@@ -142,10 +144,10 @@ function copyButton(quote) {
  *
  * @param {string} title of the card
  * @param {string} what is counted, after the unit
- * @param {object} found the count with its interval; `ofRows`: whether that is the interval of a row; `note`: a further sentence
+ * @param {object} found the count with its interval; `signal`: whether it stands out among rows, null where it is none; `ofRows`: whether that is the interval of a row; `note`: a further sentence
  */
 export function card(title, what, found) {
-  const all = { exact: false, signal: true, ofRows: false, note: "", ...found, ...(found.exact ? { low: null, high: null } : {}) };
+  const all = { exact: false, signal: null, ofRows: false, note: "", ...found, ...(found.exact ? { low: null, high: null } : {}) };
   const { count, low, high, ofRows, note } = all;
   const [kind, largest, sentence] = judged(all);
   const isCount = largest === counted(count);

@@ -32,12 +32,14 @@ function distance(one, other) {
  */
 export function combobox(input, choices, chosen) {
   const list = make("ul", { id: `${input.id}-list`, role: "listbox", hidden: true, "aria-label": "What fits" });
-  input.after(list);
+  const hint = make("p", { class: "hint", id: `${input.id}-hint` });
+  input.after(list, hint);
   for (const [name, value] of Object.entries({
     role: "combobox",
     "aria-autocomplete": "list",
     "aria-expanded": "false",
     "aria-controls": list.id,
+    "aria-describedby": hint.id,
     autocomplete: "off",
     spellcheck: "false",
   })) {
@@ -70,6 +72,7 @@ export function combobox(input, choices, chosen) {
   }
 
   function choose(choice) {
+    hint.textContent = "";
     last = choice.label;
     input.value = last;
     close();
@@ -132,6 +135,7 @@ export function combobox(input, choices, chosen) {
   }
 
   input.addEventListener("input", () => {
+    hint.textContent = "";
     if (input.value) open();
     else {
       last = "";
@@ -140,14 +144,14 @@ export function combobox(input, choices, chosen) {
     }
   });
   input.addEventListener("focus", () => {
-    last = input.value;
+    if (!hint.textContent) last = input.value;
     input.select();
   });
   input.addEventListener("blur", () => {
-    const meantHere = offered[active >= 0 ? active : sure()];
+    const meantHere = offered[sure()];
     if (!list.hidden && meantHere && input.value !== last) choose(meantHere);
     close();
-    input.value = last;
+    if (input.value !== last) hint.textContent = `Nothing is chosen by this. ${last ? `The page still shows ${last}.` : "Choose an area from the list."}`;
   });
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -161,7 +165,8 @@ export function combobox(input, choices, chosen) {
       if (place >= 0) choose(offered[place]);
       else {
         mark(0); // several fit: which one is meant is for the reader to say
-        announce(`${number(offered.length)} areas fit. Choose one with the arrow keys, then press Enter.`);
+        hint.textContent = `${number(offered.length)} areas fit. Choose one with the arrow keys, then press Enter.`;
+        announce(hint.textContent);
       }
     } else if (event.key === "Escape") close();
   });

@@ -6,6 +6,7 @@ import { FROM, TO, areaAt, isWithin, levelsOfPairs, rowsFrom } from "./areas.js"
 import { actions, hasMap, middle, trips } from "./state.js";
 
 const ARCS = 12;
+const MOST_NAMED = 3; // areas without a shape
 
 /** Draw the map: around the chosen area, or of totals where none is chosen. */
 export function showMap() {
@@ -27,11 +28,19 @@ export function showMap() {
   document.getElementById("map-title").textContent = `${said}, by ${of.called}`;
   const far = here === trips.here ? trips.other : trips.here;
   if (far && here !== far && far.depth === depth && far.at[end] !== null) places[far.at[end]].isOther = true;
-  showKeys(places, arcs, shapes.d.filter((path) => path === null).length);
+  const lacking = shapes.d.flatMap((path, at) => (path === null ? [areaAt(end, depth, at).title] : []));
+  showKeys(places, arcs, lacking);
   const view = { width: widthOf("map"), zoom: trips.zoom, ...middleOf(shapes, here, end) };
   draw("map", mapOf(shapes, places, arcs, view), `Map. ${said}. The list has these numbers${trips.within ? "" : ", but for trips within one area"}.`, (place) =>
     actions.point(areaAt(end, depth, place.at)),
   );
+}
+
+/** Return which areas are not on the map, in words: few by their titles. */
+function withoutShape(titles) {
+  if (!titles.length) return "";
+  if (titles.length > MOST_NAMED) return `${number(titles.length)} areas have no shape: find them in the list`;
+  return `without a shape, so only in the list: ${titles.join("; ")}`;
 }
 
 /** Say what shades mean. */
@@ -41,8 +50,8 @@ function showKeys(places, arcs, lacking) {
   document.getElementById("here-key").hidden = !here;
   const from = trips.direction === FROM ? "arcs lead to the most from here" : "arcs come from the most to here";
   fill("arcs-key", arcs.length ? (here ? from : "arcs: the largest flows") : "");
-  fill("no-shape", lacking ? (lacking === 1 ? "1 area has no shape: find it in the list" : `${number(lacking)} areas have no shape: find them in the list`) : "");
-  fill("click-key", here ? "click another area to see the pair, or this one to leave it" : "click an area to choose it");
+  fill("no-shape", withoutShape(lacking));
+  fill("click-key", here ? "click another area to see the pair, or a chosen one to leave it" : "click an area to choose it");
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   bar.style.background = `linear-gradient(90deg, ${shadesNow().join(", ")})`;
   fill(

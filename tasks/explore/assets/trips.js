@@ -27,6 +27,7 @@ function showEverything() {
     card("Everything", "in all", release.total),
     make("p", {}, `Choose an area by its name or code${hasMap ? ", in the map" : ""} or in a list, to see what goes from there and to there.`),
   );
+  announce(`Everything: ${spoken(release.total)}.`);
   fill("list", ...largestFlows());
 }
 
@@ -47,10 +48,12 @@ function showArea(here) {
 
 /** Show how many go from one area to another, and back. */
 function showPair(from, to) {
+  const title = (one, two) => (one === two ? `Within ${one.title}` : `From ${one.title} to ${two.title}`);
+  const what = (one, two) => (one === two ? `that stay within ${one.title}` : `from ${one.title} to ${two.title}`);
   const pairs = from === to ? [[from, to]] : [[from, to], [to, from]];
   const found = pairs.map(([one, two], place) => answerOf(one, two, trips.picked && place === 0));
-  fill("answer", ...pairs.map(([one, two], place) => cardOf(`From ${one.title} to ${two.title}`, `from ${one.title} to ${two.title}`, found[place])));
-  announce(found[0] ? `From ${from.title} to ${to.title}: ${spoken(found[0])}.` : "This page holds no such pair.");
+  fill("answer", ...pairs.map(([one, two], place) => cardOf(title(one, two), what(one, two), found[place])));
+  announce(found[0] ? `${title(from, to)}: ${spoken(found[0])}.` : "This page holds no such pair.");
   fill("list", ...listOfEnds());
 }
 
@@ -67,13 +70,14 @@ function chooseEnd(end, area) {
   choosePair(...ends);
 }
 
-/** Choose what a pointer shows on the map: the first area, or the other end of trips from it or to it; the same one again leaves it. */
+/** Choose what a pointer shows on the map: the first area, or the other end of trips from it or to it; one that is chosen is left. */
 function point(area) {
   const map = document.getElementById("map");
   const before = map.getBoundingClientRect().top;
   const here = middle();
   if (!here) chooseEnd(trips.direction, area);
-  else if (area.key === here.key) choosePair(null, null);
+  else if (area.key === trips.here?.key) chooseEnd(FROM, null);
+  else if (area.key === trips.other?.key) chooseEnd(TO, null);
   else if (trips.direction === FROM) choosePair(here, area, true);
   else choosePair(area, here, true);
   scrollBy({ top: map.getBoundingClientRect().top - before, behavior: "instant" }); // what was pointed at stays where it is
@@ -90,6 +94,7 @@ function startAgain() {
 function show() {
   const { here, other } = trips;
   const hadFocus = document.activeElement !== document.body;
+  for (const hint of document.querySelectorAll(".hint")) hint.textContent = "";
   document.getElementById("here").value = here ? here.title : "";
   document.getElementById("other").value = other ? other.title : "";
   if (here && other) showPair(here, other);
@@ -104,6 +109,7 @@ function show() {
     level: trips.level?.level,
     within: trips.within ? 1 : null,
   });
+  document.getElementById("map-said").textContent = here || other ? document.getElementById("announced").textContent : "";
   redrawTrips();
   showViews(middle());
   if (hadFocus && document.activeElement === document.body) document.getElementById("answer").focus();
