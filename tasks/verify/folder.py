@@ -32,9 +32,9 @@ from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
 from tasks.verify.atlas import atlas_failures
 from tasks.verify.levels import check_level
-from tasks.verify.noisy_counts import noisy_counts_failures
+from tasks.verify.measured.noisy_counts import noisy_counts_failures
+from tasks.verify.measured.unbiased import unbiased_failures
 from tasks.verify.signal_tables import signal_failures
-from tasks.verify.unbiased import unbiased_failures
 from tasks.verify.views import view_failures
 from tasks.words.levels import in_short
 

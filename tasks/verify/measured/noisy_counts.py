@@ -13,10 +13,10 @@ from tasks.format.batches import UNREADABLE
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.noisy_counts import CODEBOOK, CODEBOOK_SCHEMA, FOLDER, noisy_counts_path, noisy_schema
 from tasks.laws.named import noise_of
-from tasks.verify.released_rows import ReleasedRows
-from tasks.verify.settled import settled_failures
-from tasks.verify.sizes import size_failures
-from tasks.verify.unbiased import unbiased_failures
+from tasks.verify.measured.released_rows import ReleasedRows
+from tasks.verify.measured.settled import settled_failures
+from tasks.verify.measured.sizes import size_failures
+from tasks.verify.measured.unbiased import unbiased_failures
 
 _BATCH_ROWS = 500_000  # rows read at once
 
