@@ -203,7 +203,7 @@ def test_manifest_says_what_was_done(made):
     manifest = Folder(made).manifest()
     assert list(manifest) == [
         *("id", "spec", "privacy", "unprotected", "levels", "mechanism", "codebooks", "seals", "ledger", "versions"),
-        *("intervals", "noisy_counts", "poor_margins"),
+        *("intervals", "noisy_counts", "poor_margins", "pages"),
     ]
     assert manifest["intervals"] == {"confidence": 0.9, "simultaneous": False, "rounded": False, "signal_rate": 0.1}
     assert manifest["noisy_counts"] is True
@@ -562,10 +562,11 @@ def test_a_folder_may_be_renamed(folder):
     assert verify(folder.path.rename(folder.path.with_name("handed [on] by * the office"))) == []
 
 
-def test_what_is_compared_by_checksum_alone_is_what_the_page_says(folder):
-    """Somebody who writes new checksums can change texts, pictures, the explorer's program and descriptions, but not its data."""
+def test_what_other_code_wrote_is_compared_by_checksum_alone_as_the_page_says(folder):
+    """Where other code made a folder, new checksums hide changed texts and pictures, but neither other data in the explorer nor other columns."""
     page = (REPOSITORY / "docs" / "how-to" / "publish.md").read_text()
-    assert "its program, its style and its texts by checksum alone" in page
+    assert "compared only the data in the explorer and the files and columns in `metadata.json`" in page
+    folder.put_manifest(folder.manifest() | {"pages": folder.manifest()["pages"] | {"code": "0" * 64}})
     for name in ("README.md", "report.html"):
         assert f"`{name}`" in page
         (folder.path / name).write_text("All is exact.")
