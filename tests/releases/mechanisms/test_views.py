@@ -28,6 +28,7 @@ from storage.releases.seals import list_seals
 from tasks.laws.law import Sampling
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
+from tasks.words.numbers import format_noise_rows
 from tests.support.folders import changed, rewrite, with_sums
 from tests.support.laws import drawn_by
 from tests.support.town import DISTRICT, NAMES, TRIPS, VIEWS, Town, added_up, level, mode_of, view
@@ -607,8 +608,8 @@ def test_no_share_of_noise_is_estimated_from_sums_of_another_measurement(tmp_pat
     assert [of["noise_rows"]["estimate"] is None for of in levels] == of_sums
     assert all(0 <= of["noise_rows"]["at_most"] <= 1 for of in levels)
     readme, page = ((folder / name).read_text() for name in ("README.md", "report.html"))
-    at_most = 100 * levels[1]["noise_rows"]["at_most"]
-    most = f"at most {at_most:g}%" if at_most else "0%"  # now and then no row can be noise
+    most = format_noise_rows(None, levels[1]["noise_rows"]["at_most"])
+    assert most.startswith("at most ") or most == "0%"  # now and then no row can be noise
     assert most in readme
     assert most in page
     assert "no share is estimated" in readme
