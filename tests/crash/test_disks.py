@@ -142,11 +142,11 @@ def run_commands(folder: Path, *commands: str) -> list[tuple[int, dict[str, Any]
 
 
 SEALED_BEFORE = {  # how many levels are sealed when the disk is full from this moment on
-    "before measure_branch 2": 2,
-    "after measure_branch 2": 2,
-    "before optimise_branch 2": 3,
-    "before publish": 7,
-    "after publish": 7,
+    "before measure_branch 2": {2},
+    "after measure_branch 2": {2, 3},  # the seal of what is drawn may have room in the last block of the store's log
+    "before optimise_branch 2": {3},
+    "before publish": {7},
+    "after publish": {7},
 }
 
 
@@ -166,7 +166,7 @@ def test_a_release_on_a_full_disk_is_finished_once_there_is_room(moment: str, di
     disk.free()
     with store() as con:
         before, state = list_seals(con, release.id), state_of(con, release.id)
-    assert len({level for level, _ in before}) == SEALED_BEFORE[moment]
+    assert len({level for level, _ in before}) in SEALED_BEFORE[moment]
     assert state in {"failed", "running"}  # the disk may have had no room for the word
     with ThreadPoolExecutor(2) as executor:
         finish_release(release.id, submit_to(executor), report_nothing)
