@@ -177,7 +177,7 @@ def write_plan_page(path: Path, plan: Plan, forecast: Forecast) -> None:
 
 
 def _identity(facts: PageFacts) -> str:
-    """Return which plan it is: of which spec and dataset, when it was made, and its fingerprint."""
+    """Return a line that identifies the plan: its spec and dataset, when it was made, and its fingerprint."""
     forecast, approval = facts.forecast, facts.forecast.approval
     made = approval.made.replace("T", " ").removesuffix("Z")
     spec = "" if facts.title == forecast.name else f"Spec {escape(forecast.name)}. "

@@ -36,10 +36,14 @@ def _keep(script: str) -> None:
     folder = _folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:  # others may make it too; mode 600
-        file.write(script.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    Path(file.name).replace(folder / _name(script))
+        partial = Path(file.name)
+        try:
+            file.write(script.encode())
+            file.flush()
+            os.fsync(file.fileno())
+            partial.replace(folder / _name(script))
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def _name(script: str) -> str:

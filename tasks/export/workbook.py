@@ -115,8 +115,9 @@ def _write_words(book: Any, tables: Tables, sheets: dict[str, Table], how_counte
         sheet.write_string(row, 0, table.counts_by, words)
         sheet.write_string(row, 1, name)
         sheet.write_number(row, 2, tables.rows(table))
-        for column, heading in enumerate(stated_of_levels if table.level is not None else [], 3):
-            sheet.write_string(row, column, of_levels[table.level or 0][heading])
+        if table.level is not None:
+            for column, heading in enumerate(stated_of_levels, 3):
+                sheet.write_string(row, column, of_levels[table.level][heading])
 
 
 def _words(tables: Tables, included: Sequence[Table], how_counted: str) -> Iterator[tuple[str, list[str]]]:

@@ -52,7 +52,7 @@ def page_failures(folder: Path) -> list[str]:
 
 
 def unread_pages(folder: Path) -> list[str]:
-    """Return of which pages only the checksums are compared, each with the reason."""
+    """Return the pages of which only the checksums are compared, each with the reason."""
     manifest = published_manifest(folder)
     if manifest is None or not _are_of_this_code(manifest):
         return [*_unread_words(manifest), *_unread_data(folder)]
@@ -62,7 +62,7 @@ def unread_pages(folder: Path) -> list[str]:
 
 
 def _unread_words(manifest: Manifest | None) -> list[str]:
-    """Return that words were not compared; nothing of the folders of versions that did not say who wrote them."""
+    """Return a sentence that words were not compared; none for a folder that does not say who wrote its pages."""
     if manifest is None or manifest.pages is None:
         return []
     names = f"{README}, {REPORT}, {EXPLORER}, {METADATA}"

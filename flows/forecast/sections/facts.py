@@ -60,7 +60,7 @@ class PageFacts:
 
     @property
     def with_hardly_any_noise(self) -> list[PlannedLevel]:
-        """The levels of which 19 of 20 counts are measured without any error, although they have noise."""
+        """The levels with so little noise that 19 of 20 counts are measured without any error."""
         return [
             level
             for level, worth in zip(self.forecast.levels, self.planned.levels, strict=False)

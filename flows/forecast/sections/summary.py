@@ -20,7 +20,7 @@ def inside_notice(facts: PageFacts) -> str:
 
 
 def sentence(facts: PageFacts) -> str:
-    """Return what would be published of which table, who is protected, and what that costs, in a few sentences."""
+    """Return a few sentences: what the release publishes, from which table, whom it protects, and what it costs."""
     forecast = facts.forecast
     finest, levels = forecast.levels[-1], len(forecast.levels)
     axes = (

@@ -69,7 +69,7 @@ function sureOf(ofRows) {
   return ofRows ? `a range from a list of which at least ${percent} hold the true number` : `with ${percent} probability`;
 }
 
-/** Return the same in words that follow what the interval tells of a count. */
+/** Return on what a statement about the true number depends: words that end such a sentence. */
 function ifSure(ofRows) {
   return ofRows ? `if its range is among the ${percent} or more of its list that hold` : sureOf(false);
 }

@@ -151,7 +151,7 @@ export function combobox(input, choices, chosen) {
     const meantHere = offered[sure()];
     if (!list.hidden && meantHere && input.value !== last) choose(meantHere);
     close();
-    if (input.value !== last) hint.textContent = `Nothing is chosen by this. ${last ? `The page still shows ${last}.` : "Choose an area from the list."}`;
+    if (input.value !== last) hint.textContent = last ? `This is not chosen: the page still shows ${last}.` : "Nothing is chosen yet. Choose an area from the list.";
   });
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {

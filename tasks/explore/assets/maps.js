@@ -51,7 +51,7 @@ function showKeys(places, arcs, lacking) {
   const from = trips.direction === FROM ? "arcs lead to the most from here" : "arcs come from the most to here";
   fill("arcs-key", arcs.length ? (here ? from : "arcs: the largest flows") : "");
   fill("no-shape", withoutShape(lacking));
-  fill("click-key", here ? "click another area to see the pair, or a chosen one to leave it" : "click an area to choose it");
+  fill("click-key", here ? "click another area to see the pair, or a chosen one to deselect it" : "click an area to choose it");
   const bar = make("span", { class: "bar", "aria-hidden": "true" });
   bar.style.background = `linear-gradient(90deg, ${shadesNow().join(", ")})`;
   fill(

@@ -39,7 +39,7 @@ class LargeCount:
 
 
 def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], BoolArray]:
-    """Return what tells which cells of a level are of trips that begin and end in one area, or in an area and one that contains it.
+    """Return a function that tells which cells of a level count trips within one area, or between an area and one that contains it.
 
     It takes the areas of cells per axis, as `Rows` has them.
     """

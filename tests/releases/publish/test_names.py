@@ -414,6 +414,7 @@ def test_names_that_break_a_rule_are_refused(
     ("keys", "told"),
     [
         ({"labels": {"block": "x"}}, "hierarchy.labels must name levels (county, town), got block."),
+        ({"called": {"block": "block"}}, "hierarchy.called must name levels (county, town), got block."),
         ({"code": "GEOID"}, "hierarchy.code must be left out without boundaries, whose property it names."),
         ({"boundaries": {"block": "x.geojson"}}, "hierarchy.boundaries must name levels (county, town), got block."),
     ],
