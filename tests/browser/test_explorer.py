@@ -21,6 +21,7 @@ from tests.support.ages import people_released
 from tests.support.contrast import CONTRASTS
 from tests.support.explored import DRAWN, NAMES, SPEC, TOWNS, Reader, asked, card_of, land_released
 from tests.support.households import homes_released
+from tests.support.pictures import keep_picture
 from tests.support.user import REPOSITORY
 
 if TYPE_CHECKING:
@@ -287,14 +288,13 @@ def test_pages_fit_every_screen_and_have_contrast(
     name: str, scheme: str, folders: Mapping[str, Path], browser: "Browser"
 ) -> None:
     """At a desk and on a phone nothing is wider than the screen, and every text stands out by 4.5 to 1, in charts too."""
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     for place, (width, height) in {"desk": DESK, "phone": PHONE}.items():
         context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
         reader = Reader(context.new_page())
         for number, state in enumerate(STATES[name]):
             reader.opens(folders[name] / EXPLORER, state)
             reader.page.wait_for_selector("main svg g")
-            reader.page.screenshot(path=SCREENSHOTS / f"{name}-{number}-{place}-{scheme}.png", full_page=True)
+            keep_picture(reader.page, SCREENSHOTS / f"{name}-{number}-{place}-{scheme}.png")
             assert reader.page.evaluate("document.documentElement.scrollWidth") <= width
             worst, *_ = reader.page.evaluate(CONTRASTS)
             assert worst[0] >= 4.5, worst
@@ -309,8 +309,7 @@ def test_pages_print(name: str, folders: Mapping[str, Path], reader: Reader) -> 
     reader.page.set_viewport_size({"width": A4[0], "height": A4[1]})
     reader.opens(folders[name] / EXPLORER, STATES[name][-1])
     reader.page.wait_for_selector("main svg g")
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-    reader.page.screenshot(path=SCREENSHOTS / f"{name}-paper.png", full_page=True)
+    keep_picture(reader.page, SCREENSHOTS / f"{name}-paper.png")
     assert reader.page.evaluate("document.documentElement.scrollWidth") <= A4[0]
     assert not reader.page.locator(".choose:visible, .copy:visible").count()
     assert reader.page.locator(".card").count()

@@ -24,6 +24,7 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.contrast import CONTRASTS
 from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
+from tests.support.pictures import keep_picture
 from tests.support.spec import SPEC
 from tests.support.universe import axis_of
 from tests.support.user import REPOSITORY
@@ -89,7 +90,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 @pytest.fixture(scope="module")
 def looks(browser: "Browser", pages: Mapping[str, Path]) -> dict[tuple[str, str], Look]:
     """Look at every page at every viewport, and keep what it looked like."""
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     found = {}
     for place, (width, height) in VIEWPORTS.items():
         context = browser.new_context(viewport={"width": width, "height": height})
@@ -99,7 +99,7 @@ def looks(browser: "Browser", pages: Mapping[str, Path]) -> dict[tuple[str, str]
             page.on("console", lambda message, said=said: said.append(message.text))
             page.on("pageerror", lambda error, said=said: said.append(str(error)))
             page.goto(path.as_uri())
-            page.screenshot(path=SCREENSHOTS / f"{name}-{place}.png", full_page=True)
+            keep_picture(page, SCREENSHOTS / f"{name}-{place}.png")
             page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
             seen = (
                 page.evaluate("document.documentElement.scrollWidth"),
@@ -122,7 +122,7 @@ def _printed(page: "Page", name: str) -> tuple[bytes, int]:
     page.emulate_media(media="print")
     page.set_viewport_size({"width": A4, "height": 1000})
     width = page.evaluate("document.documentElement.scrollWidth")
-    page.screenshot(path=SCREENSHOTS / f"{name}-paper.png", full_page=True)
+    keep_picture(page, SCREENSHOTS / f"{name}-paper.png")
     return page.pdf(format="A4"), width
 
 
@@ -160,7 +160,7 @@ def test_texts_stand_out(
     page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme=scheme)
     page.goto(pages[name].as_uri())
     page.evaluate("document.querySelectorAll('details').forEach(part => part.open = true)")
-    page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}.png", full_page=True)
+    keep_picture(page, SCREENSHOTS / f"{name}-{scheme}.png")
     page.evaluate("document.querySelectorAll('svg').forEach(picture => picture.remove())")
     worst, *_ = page.evaluate(CONTRASTS)
     page.close()
@@ -174,10 +174,9 @@ def test_the_largest_flows_fit_a_phone(browser: "Browser", tmp_path: Path) -> No
     terms = terms_of(tree, sigma=0.1)
     facts = facts_of(tree, {(area, 19 - area): 1_000 * (area + 3) for area in range(20)}, terms)
     (tmp_path / "flows.html").write_text(report(manifest_of(terms, facts), facts, {}))
-    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     page = browser.new_page(viewport={"width": VIEWPORTS["phone"][0], "height": VIEWPORTS["phone"][1]})
     page.goto((tmp_path / "flows.html").as_uri())
-    page.screenshot(path=SCREENSHOTS / "flows-phone.png", full_page=True)
+    keep_picture(page, SCREENSHOTS / "flows-phone.png")
     largest, tables = (page.locator(f".scroll:has(.{kind})") for kind in ("largest", "tables"))
     hidden = "frame => frame.scrollWidth - frame.clientWidth"
     assert "44007000019" in largest.inner_text()

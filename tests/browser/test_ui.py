@@ -19,6 +19,7 @@ import pytest
 
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tests.support.pictures import keep_picture
 from tests.support.server import Prefect
 from tests.support.spec import SPEC
 from tests.support.up import SCHEDULE, Up, below, bring_up, end, until
@@ -60,7 +61,7 @@ class Visitor:
         self.page.wait_for_load_state("networkidle")
         self.page.wait_for_timeout(300)  # animations
         self.seen[step] = self.page.inner_text("body")
-        self.page.screenshot(path=SCREENSHOTS / f"{len(self.seen):02d}-{step}.png", full_page=True)
+        keep_picture(self.page, SCREENSHOTS / f"{len(self.seen):02d}-{step}.png")
         return self.seen[step]
 
     def follow(self, name: str) -> None:
@@ -122,7 +123,6 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def visitor(browser: "Browser", up: Up) -> Iterator[Visitor]:
     """Return somebody who is about to open the UI for the first time."""
     shutil.rmtree(SCREENSHOTS, ignore_errors=True)
-    SCREENSHOTS.mkdir(parents=True)
     context = browser.new_context(viewport={"width": 1400, "height": 1000}, locale="en-GB", timezone_id="UTC")
     context.set_default_timeout(20_000)
     visitor = Visitor(context.new_page())
