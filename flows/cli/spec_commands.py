@@ -16,7 +16,10 @@ from flows.console.plan_view import show_check, show_plan, show_starter
 def new(
     table: Annotated[
         str,
-        typer.Argument(metavar="TABLE", help="The confidential table: .csv, .csv.gz, .parquet or file.duckdb::table."),
+        typer.Argument(
+            metavar="TABLE",
+            help="The confidential table: anything that input.table takes, such as trips.csv or file.duckdb::table.",
+        ),
     ],
     out: Annotated[
         Path | None,

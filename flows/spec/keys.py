@@ -150,7 +150,7 @@ class Input(Keys):
     """The confidential table and its columns: the two ends of trips, or features, or groups such as households.
 
     Attributes:
-        table: A .csv, .csv.gz, .parquet or .xlsx file, file.xlsx::sheet, file.duckdb::table, or
+        table: A .csv, .csv.gz, .parquet or .xlsx file, file.xlsx::sheet, file.duckdb::table, file.sqlite::table, or
             postgresql://host:port/database::schema.table, or a query in place of schema.table. A path is relative to the spec;
             ${NAME} comes from the environment, and so do the user and the password of a database, as PGUSER and PGPASSWORD or
             PGPASSFILE. Must be given without matrix.

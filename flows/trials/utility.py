@@ -14,15 +14,13 @@ from flows.spec.sections.hierarchy import Values
 from flows.spec.sections.utility import UtilityKeys
 from flows.trials.coverage import spread_of
 from storage.errors import InputError, SpecError, UsageError
-from tasks.ingest.sources.locations import table_at
+from tasks.ingest.sources.locations import names_a_table, table_at
 from tasks.ingest.tables import opened, text_columns
 from tasks.report.trial_results import Spread
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.validate.utility import UTILITIES, Terms, Utility
 from tasks.words.nearest import did_you_mean
-
-_TABLES = (".csv", ".csv.gz", ".parquet")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,7 +124,7 @@ def _terms(file: SpecFile, name: str) -> Terms:
         )
     else:
         keys = dict(section or {})
-        tables = [key for key, value in keys.items() if isinstance(value, str) and _names_a_table(value)]
+        tables = [key for key, value in keys.items() if isinstance(value, str) and names_a_table(value)]
     return Terms(
         {key: value for key, value in keys.items() if key not in tables},
         {key: _read(file, f"utility.{name}.{key}", keys[key]) for key in tables},
@@ -142,10 +140,6 @@ def _listed(spec: Spec) -> dict[str, tuple[str, ...]]:
         for axis, domain in domains.items()
         if isinstance(domain, Values) and isinstance(domain.values, tuple)
     }
-
-
-def _names_a_table(value: str) -> bool:
-    return value.endswith(_TABLES) or ".duckdb::" in value
 
 
 def _read(file: SpecFile, field: str, location: str) -> pl.DataFrame:

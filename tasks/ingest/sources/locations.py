@@ -11,6 +11,7 @@ from tasks.ingest.sources.databases import URL, is_query, relation_at
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.matrices import Matrix
 from tasks.ingest.sources.sheets import Sheet
+from tasks.ingest.sources.sqlite import SQLITE_ENDINGS, SqliteTable
 from tasks.ingest.tables import Table
 
 _ANY_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
@@ -20,14 +21,15 @@ _SECRET = re.compile(r"(?:pass|pwd|user|uid|secret|token)\w*\s*=|@.*::|:.*@|.://
 
 _INNER = re.compile(r"(?P<place>(?:\w+://(?:\[[^\]]*\])?)?.*?)::(?P<inner>.*)", re.DOTALL)
 _TABLES = (".csv", ".csv.gz", ".parquet", ".xlsx")
+_OF_INNER = (".duckdb", ".xlsx", *SQLITE_ENDINGS)
 _SHAPE_FILES = (".geojson", ".parquet", ".gpkg")
 _MATRICES = (".csv", ".csv.gz")
 _SHEET = "Save it as .xlsx, or the sheet as CSV (UTF-8), with codes as text: a spreadsheet drops their leading zeros."
 _SHAPES = "Export its table of attributes as CSV: only the codes of the areas are read, not their shapes."
 _CONVERT = {
     **dict.fromkeys((".xls", ".ods", ".xlsb"), _SHEET),
-    **dict.fromkeys((".geojson", ".json", ".shp", ".gpkg", ".dbf", ".kml"), _SHAPES),
-    ".duckdb": "Name the table inside of it: file.duckdb::table.",
+    **dict.fromkeys((".geojson", ".json", ".shp", ".dbf", ".kml"), _SHAPES),
+    **{ending: f"Name the table inside of it: file{ending}::table." for ending in (".duckdb", *SQLITE_ENDINGS)},
     ".tsv": "Convert tabs to commas, and put values that contain a comma in quotes.",
     ".txt": "If it is CSV, give it a name that ends in .csv.",
     ".zip": "Unpack it.",
@@ -65,7 +67,8 @@ _OF_SHAPES = _Place(
 def table_at(field: str, location: str, base: Path) -> Table:
     """Return the table at a location: a file relative to `base`, or a table or a query of a database.
 
-    Files are `file.csv`, `file.csv.gz`, `file.parquet`, `file.duckdb::table`, and `file.xlsx` or `file.xlsx::sheet`.
+    Files are `file.csv`, `file.csv.gz`, `file.parquet`, `file.duckdb::table`, `file.sqlite::table` (also .sqlite3, .db and
+    .gpkg), and `file.xlsx` or `file.xlsx::sheet`.
 
     Raises:
         InputError: the file does not exist, cannot be read, or has another ending; or the URL is of another kind, or holds
@@ -80,15 +83,16 @@ def table_at(field: str, location: str, base: Path) -> Table:
         raise InputError(
             f"{field} {fault}", field=field, hint="With a matrix, leave out origin, destination, count and unit."
         )
-    of_inner = (".duckdb", ".xlsx")
-    if not _ends_in(path, of_inner if inner else _TABLES):
+    if not _ends_in(path, _OF_INNER if inner else _TABLES):
         raise InputError(
-            f"{field} must end in {', '.join(_TABLES)} or .duckdb::<table>, or begin with postgresql://, got {path.name}.",
+            f"{field} must end in {', '.join(_TABLES)}, .duckdb::<table> or .sqlite::<table>, or begin with postgresql://, got"
+            f" {path.name}.",
             field=field,
             hint=_CONVERT.get(path.suffix.lower(), ""),
         )
     _check_readable(field, path)
-    return (Sheet if _ends_in(path, ".xlsx") else FileTable)(field, path, inner or None)
+    kind = Sheet if _ends_in(path, ".xlsx") else SqliteTable if _ends_in(path, SQLITE_ENDINGS) else FileTable
+    return kind(field, path, inner or None)
 
 
 def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -> Matrix:
@@ -136,6 +140,12 @@ def shapes_at(field: str, location: str, base: Path) -> FileTable:
         )
     _check_readable(field, path)
     return FileTable(field, path)
+
+
+def names_a_table(text: str) -> bool:
+    """Return whether a text names a file that may be a table, by its ending alone."""
+    file, _, inner = text.partition("::")
+    return file.lower().endswith(_OF_INNER if inner else _TABLES)
 
 
 def fault_of_matrix(location: str) -> str:

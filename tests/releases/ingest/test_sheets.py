@@ -12,16 +12,11 @@ import yaml
 from openpyxl import Workbook
 
 from flows.api import release
-from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
 from flows.spec.starter import starter
-from storage.counts.vault import vault
 from storage.errors import InputError, UsageError
-from tasks.ingest.codebook import read_codebook
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import opened, same_content, same_table
-from tasks.ingest.task import ingest
-from tests.support.spec import SPEC
+from tests.support.tables import codes_in, records, spec_over
 
 Rows = Sequence[Sequence[Any]]
 
@@ -41,29 +36,6 @@ def write(path: Path, **sheets: Rows) -> Path:
     return path
 
 
-def spec_over(folder: Path, table: str, codebook: str, name: str = "trips") -> Path:
-    """Write a spec over two tables."""
-    keys = SPEC | {
-        "name": name,
-        "dataset": name,
-        "input": {"table": table, "origin": "home", "destination": "work", "count": "people"},
-        "hierarchy": {"table": codebook, "levels": ["region", "area"]},
-        "release": {"tree": "destination", "finest": "area"},
-    }
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(keys))
-    return path
-
-
-def records(spec: Path) -> list[tuple[int, int, int]]:
-    """Ingest a table and return the records in the vault."""
-    plan = make_plan(load_spec(spec))
-    ingest.fn("a-release", plan.source, plan.units, plan.promised, 2**30)
-    with vault("a-release") as con:
-        found: list[tuple[int, int, int]] = con.execute("SELECT * FROM records ORDER BY ALL").fetchall()
-    return found
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Give a folder with a store and two workbooks, one of which has two sheets."""
@@ -71,12 +43,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(tmp_path / "codes.xlsx", Codes=AREAS, Trips=TRIPS)
     write(tmp_path / "trips.xlsx", Trips=TRIPS)
     return tmp_path
-
-
-def codes_in(path: str, folder: Path, levels: Sequence[str] = ("region", "area")) -> list[tuple[str, ...]]:
-    """Return the areas of a codebook."""
-    table = table_at("hierarchy.table", path, folder)
-    return read_codebook(table, levels, by_path=False, not_all_of=None).rows()
 
 
 def test_sheets_are_ingested_as_csv_is(folder: Path) -> None:

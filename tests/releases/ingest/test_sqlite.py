@@ -1,0 +1,163 @@
+"""SQLite databases and GeoPackages: their tables and views are read as CSV is, and what is no code is refused."""
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+
+from flows.api import release
+from flows.spec.starter import starter
+from storage.errors import InputError, UsageError
+from tasks.ingest.sources.locations import table_at
+from tasks.ingest.tables import opened, same_content, same_table, text_columns
+from tests.support.tables import codes_in, records, spec_over
+
+QUOTED = "QUOTED-1234"
+
+
+def write(path: Path, tables: dict[str, Sequence[Sequence[Any]]], *more: str) -> Path:
+    """Write a database: of each table the names of the columns, and its rows; then run more statements."""
+    with closing(sqlite3.connect(path)) as base, base:
+        for name, (columns, *rows) in tables.items():
+            base.execute(f'CREATE TABLE "{name}" ({", ".join(columns)})')
+            base.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(columns))})', rows)
+        for statement in more:
+            base.execute(statement)
+    return path
+
+
+AREAS = [("region TEXT", "area TEXT", "geom BLOB"), ("N", "01", b"x"), ("N", "02", b"y"), ("S", "03", b"z")]
+TRIPS = [("home", "work", "people"), ("01", "02", 5), ("02", "03", 7.0), ("01", "02", "2")]
+GEOPACKAGE = (
+    "CREATE TABLE gpkg_geometry_columns (table_name TEXT, column_name TEXT)",
+    "INSERT INTO gpkg_geometry_columns VALUES ('Areas', 'geom')",
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a folder with a store, a GeoPackage and a database, which has a view of its table."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    write(tmp_path / "areas.gpkg", {"areas": AREAS}, *GEOPACKAGE)
+    write(tmp_path / "city.sqlite", {"trips": TRIPS}, "CREATE VIEW ways AS SELECT home, work, people FROM trips")
+    return tmp_path
+
+
+def test_tables_and_views_are_ingested_as_csv_is(folder: Path) -> None:
+    """Names of tables may be in any case; whole numbers are counts, as integers, with a fraction of 0 or as text."""
+    for name, rows in {"areas": [("region", "area"), *(row[:2] for row in AREAS[1:])], "trips": TRIPS}.items():
+        (folder / f"{name}.csv").write_text("".join(",".join(map(str, row)) + "\n" for row in rows))
+    expected = records(spec_over(folder, "trips.csv", "areas.csv"))
+    assert expected == [(0, 1, 7), (1, 2, 7)]
+    for table in ("city.sqlite::trips", "city.sqlite::TRIPS", "city.sqlite::ways"):
+        assert records(spec_over(folder, table, "areas.gpkg::areas")) == expected
+    assert release(spec_over(folder, "city.sqlite::trips", "areas.gpkg::areas")).folder.is_dir()
+
+
+def test_rows_arrive_in_batches_and_can_be_read_again(folder: Path) -> None:
+    """A table of several batches is whole, in order, each time that it is read; a column is asked for once."""
+    rows = [(f"{number:07}", number) for number in range(200_000)]
+    write(folder / "many.db", {"many": [("code", "number"), *rows]})
+    with duckdb.connect() as con, opened(con, table_at("input.table", "many.db::many", folder)) as found:
+        for _ in range(2):
+            read = con.sql(
+                f"SELECT {text_columns(found.names)} FROM {found.scan(['code', 'number', 'code'])}"
+            ).fetchall()
+            assert read == [(code, str(number)) for code, number in rows]
+
+
+def test_codes_keep_what_they_are(folder: Path) -> None:
+    """Texts keep their zeros, integers are their digits, and a blank code is refused, as in other tables."""
+    write(folder / "n.db", {"n": [("area", "region"), (10, 1.0), ("007", "1"), (2**60, 1)]})
+    assert sorted(codes_in("n.db::n", folder)) == [("1", "007"), ("1", "10"), ("1", str(2**60))]
+    write(folder / "gap.db", {"gap": [("area", "region"), (10, 1), (None, 1)]})
+    with pytest.raises(InputError, match="column area has a blank code in 1 row: 2"):
+        codes_in("gap.db::gap", folder)
+
+
+@pytest.mark.parametrize("value", [1.5, float("inf"), 2.0**60, QUOTED.encode()], ids=str)
+def test_what_is_no_code_is_refused_by_its_column(folder: Path, value: object) -> None:
+    """A fraction, a number that has lost digits and binary values are refused, without the value."""
+    write(folder / "n.db", {"n": [("area", "region"), ("1", "1"), (value, "1")]})
+    with pytest.raises(InputError) as refused:
+        codes_in("n.db::n", folder)
+    assert str(refused.value) == (
+        "hierarchy.table: column area of n.db must hold text or whole numbers, not fractions or binary values."
+    )
+
+
+def test_text_in_another_encoding_is_refused(folder: Path) -> None:
+    """The driver's error quotes the text, which is left out."""
+    spoilt = f"INSERT INTO n VALUES (CAST(x'{QUOTED.encode().hex()}ff' AS TEXT), '1')"
+    write(folder / "n.db", {"n": [("area", "region")]}, spoilt)
+    with pytest.raises(InputError, match=r"^hierarchy\.table: n\.db cannot be read as an SQLite database") as refused:
+        codes_in("n.db::n", folder)
+    assert QUOTED not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "hint"),
+    [
+        ("areas.gpkg::area", "areas.gpkg has no table area", "Did you mean areas?"),
+        ("areas.gpkg", "got areas.gpkg", "Name the table inside of it: file.gpkg::table."),
+        ("noise.db::areas", "noise.db cannot be read as an SQLite database with that table", ""),
+        ("areas.gpkg::gpkg_geometry_columns", "has no column region", None),
+    ],
+)
+def test_what_is_no_table_is_refused(folder: Path, name: str, rule: str, hint: str | None) -> None:
+    """A table that is not there, a database without the name of one, and a file that is no database are refused."""
+    (folder / "noise.db").write_bytes(QUOTED.encode() * 1000)
+    with pytest.raises(InputError, match=rule) as refused:
+        codes_in(name, folder)
+    assert hint is None or refused.value.hint == hint
+    assert QUOTED not in str(refused.value)
+
+
+def test_a_database_that_is_open_elsewhere_is_refused(folder: Path) -> None:
+    """Rows in the log of a writer are no part of the file by whose bytes the ledger knows it; once it is closed, they are."""
+    path = folder / "city.sqlite"
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("INSERT INTO trips VALUES ('03', '03', 1)")
+        writer.commit()
+        with pytest.raises(InputError, match=r"must hold all its rows itself, and city\.sqlite-wal has changes to it"):
+            records(spec_over(folder, "city.sqlite::trips", "areas.gpkg::areas"))
+    assert records(spec_over(folder, "city.sqlite::trips", "areas.gpkg::areas"))[-1] == (2, 2, 1)
+    assert sorted(file.name for file in folder.glob("city.*")) == ["city.sqlite"]
+
+
+def test_tables_of_one_database_are_told_apart(folder: Path) -> None:
+    """A table may be the codebook of another; a copy of the file has the same tables."""
+    (folder / "copy.db").write_bytes((folder / "city.sqlite").read_bytes())
+    trips, again, ways, copy = (
+        table_at("input.table", name, folder)
+        for name in ("city.sqlite::trips", "city.sqlite::Trips", "city.sqlite::ways", "copy.db::trips")
+    )
+    assert same_table(trips, again)
+    assert not same_table(trips, ways)
+    assert same_content(trips, copy)
+    assert not same_content(ways, copy)
+
+
+@pytest.mark.parametrize("table", ["city.sqlite::ways", "copy.db::trips"])
+def test_the_ledger_asks_about_any_table_of_a_charged_database(folder: Path, table: str) -> None:
+    """A view may show the people of another table, so it asks of all of them, and of a copy."""
+    (folder / "copy.db").write_bytes((folder / "city.sqlite").read_bytes())
+    release(spec_over(folder, "city.sqlite::trips", "areas.gpkg::areas", "first"))
+    with pytest.raises(UsageError, match="was used by dataset first"):
+        release(spec_over(folder, table, "areas.gpkg::areas", "second"))
+
+
+def test_a_spec_is_begun_from_a_database(folder: Path) -> None:
+    """`trellis new` reads the names of the columns, and of a codebook every column but the shapes."""
+    more = [*AREAS, ("S", "04", b""), ("S", "05", b""), ("N", "06", b"")]
+    write(folder / "more.gpkg", {"areas": more}, *GEOPACKAGE)
+    begun = starter(str(folder / "city.sqlite::trips"), folder, str(folder / "more.gpkg::areas"))
+    keys = yaml.safe_load(begun.text)
+    assert (keys["input"]["table"], keys["input"]["origin"]) == ("city.sqlite::trips", "home")
+    assert keys["hierarchy"] == {"table": "more.gpkg::areas", "levels": ["region", "area"]}
