@@ -51,7 +51,9 @@ class Rows:
 
     def column(self, name: str) -> IntArray:
         """Return a column of whole numbers, int64, shape (rows,); 0 where it is empty."""
-        found: IntArray = self.table[name].fill_null(0).to_numpy().astype(np.int64)
+        values = self.table[name]
+        whole = values.fill_null(0) if values.null_count() else values
+        found: IntArray = whole.to_numpy().astype(np.int64)
         return found
 
 
