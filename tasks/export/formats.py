@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from storage.errors import SpecError
 from storage.releases.terms import Format
 from tasks.export import maps, matrices, sdmx, workbook
-from tasks.export.tables import Table, Tables
+from tasks.export.tables import PublishedTable, PublishedTables
 from tasks.format.manifest import Manifest
 from tasks.format.metadata import SDMX
 from tasks.tree.order import Tree
@@ -32,11 +32,11 @@ class Kind:
 
     files: str
     packages: tuple[str, ...]
-    tables: Callable[[Tables], list[Table]]
+    tables: Callable[[PublishedTables], list[PublishedTable]]
     most_rows: int | None
-    write: Callable[[Tables, Tree, Sequence[Table], str], None]
-    paths: Callable[[Sequence[Table]], list[str]]
-    failures: Callable[[Tables, Sequence[Table]], list[str]]
+    write: Callable[[PublishedTables, Tree, Sequence[PublishedTable], str], None]
+    paths: Callable[[Sequence[PublishedTable]], list[str]]
+    failures: Callable[[PublishedTables, Sequence[PublishedTable]], list[str]]
 
     @property
     def lacking(self) -> list[str]:
@@ -128,7 +128,9 @@ def _zones_of(tree: Tree, level: int) -> int:
     return tree.sizes(level)[0]
 
 
-def write_formats(tables: Tables, formats: Sequence[Format], tree: Tree, how_counted: str) -> dict[Format, list[str]]:
+def write_formats(
+    tables: PublishedTables, formats: Sequence[Format], tree: Tree, how_counted: str
+) -> dict[Format, list[str]]:
     """Write the counts of a folder in more kinds of files.
 
     Args:
@@ -154,15 +156,15 @@ def write_formats(tables: Tables, formats: Sequence[Format], tree: Tree, how_cou
     return left_out
 
 
-def _has_too_many_rows(kind: Kind, tables: Tables, table: Table) -> bool:
+def _has_too_many_rows(kind: Kind, tables: PublishedTables, table: PublishedTable) -> bool:
     return kind.most_rows is not None and tables.rows(table) > kind.most_rows
 
 
-def _included(kind: Kind, tables: Tables, left_out: Sequence[str]) -> list[Table]:
+def _included(kind: Kind, tables: PublishedTables, left_out: Sequence[str]) -> list[PublishedTable]:
     return [table for table in kind.tables(tables) if table.path not in left_out]
 
 
-def format_failures(tables: Tables) -> list[str]:
+def format_failures(tables: PublishedTables) -> list[str]:
     """Return where the files of more kinds are not those that the manifest lists, or differ from the tables.
 
     Files whose packages are not installed are only looked for: see `unread_files`.

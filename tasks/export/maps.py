@@ -17,7 +17,7 @@ import shapely
 
 from tasks.atlas.names import code_columns
 from tasks.atlas.shapes import GEOMETRY
-from tasks.export.tables import Table, Tables
+from tasks.export.tables import PublishedTable, PublishedTables
 from tasks.format.batches import UNREADABLE
 from tasks.format.csv import of_rows
 from tasks.format.manifest import Manifest
@@ -44,17 +44,17 @@ def shaped_axes(manifest: Manifest, axes: Any) -> list[str]:
     return shaped[:_LINES]
 
 
-def map_path(table: Table) -> str:
+def map_path(table: PublishedTable) -> str:
     """Return the path of the table with shapes of a level in a published folder."""
     return f"{FOLDER}/{Path(table.path).stem}.parquet"
 
 
-def shaped_tables(tables: Tables) -> list[Table]:
+def shaped_tables(tables: PublishedTables) -> list[PublishedTable]:
     """Return the tables of levels whose rows have shapes."""
     return [table for table in tables.levels if shaped_axes(tables.manifest, table.axes)]
 
 
-def write_maps(tables: Tables, levels: Sequence[Table]) -> None:
+def write_maps(tables: PublishedTables, levels: Sequence[PublishedTable]) -> None:
     """Write the tables with shapes of some levels of a folder."""
     (tables.folder / FOLDER).mkdir()
     for table in levels:
@@ -71,7 +71,7 @@ def write_maps(tables: Tables, levels: Sequence[Table]) -> None:
 class _Geometries:
     """The geometries of the rows of a level, and what the file says about them."""
 
-    def __init__(self, tables: Tables, table: Table) -> None:
+    def __init__(self, tables: PublishedTables, table: PublishedTable) -> None:
         """Read the shapes of the areas of a level, and find a point inside each where lines connect them."""
         self._axes = shaped_axes(tables.manifest, table.axes)
         self._bounds = np.full(4, np.nan)
@@ -160,7 +160,7 @@ def _lines(origins: Any, destinations: Any) -> Any:
     return lines
 
 
-def map_failures(tables: Tables, levels: Sequence[Table]) -> list[str]:
+def map_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> list[str]:
     """Return where the tables with shapes differ from the tables of their levels, one sentence per file."""
     failures = []
     for table in levels:
@@ -173,7 +173,7 @@ def map_failures(tables: Tables, levels: Sequence[Table]) -> list[str]:
     return failures
 
 
-def _is_same(tables: Tables, table: Table) -> bool:
+def _is_same(tables: PublishedTables, table: PublishedTable) -> bool:
     path, geometries = tables.folder / map_path(table), _Geometries(tables, table)
     if pq.read_schema(path).names != [*tables.schema(table).names, GEOMETRY]:
         return False

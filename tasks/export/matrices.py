@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from storage.counts.columns import COUNT
 from tasks.atlas.names import NAME, code_columns
-from tasks.export.tables import Table, Tables, areas_of
+from tasks.export.tables import PublishedTable, PublishedTables, areas_of
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import axes_of, published_names, tree_of_codebook
@@ -47,17 +47,17 @@ def is_square(axes: Mapping[str, str | None]) -> bool:
     return list(axes) == list(ENDS) and origin is not None and origin == destination
 
 
-def matrix_path(table: Table) -> str:
+def matrix_path(table: PublishedTable) -> str:
     """Return the path of the matrices of a level in a published folder."""
     return f"{FOLDER}/{Path(table.path).stem}.omx"
 
 
-def square_tables(tables: Tables) -> list[Table]:
+def square_tables(tables: PublishedTables) -> list[PublishedTable]:
     """Return the tables of levels that have the same zones at both ends."""
     return [table for table in tables.levels if is_square(table.axes)]
 
 
-def write_matrices(tables: Tables, tree: Tree, levels: Sequence[Table]) -> None:
+def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
     """Write the matrices of some levels of a folder.
 
     Args:
@@ -76,7 +76,7 @@ def write_matrices(tables: Tables, tree: Tree, levels: Sequence[Table]) -> None:
         _write(tables, table, zones)
 
 
-def _write(tables: Tables, table: Table, zones: pl.DataFrame) -> None:
+def _write(tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame) -> None:
     import openmatrix
     from tables import Float64Atom
 
@@ -106,7 +106,7 @@ def _write(tables: Tables, table: Table, zones: pl.DataFrame) -> None:
             file.create_array(lookup, name, obj=entries, track_times=False)
 
 
-def _numbers(tables: Tables, table: Table) -> list[str]:
+def _numbers(tables: PublishedTables, table: PublishedTable) -> list[str]:
     return [field.name for field in tables.schema(table) if pa.types.is_integer(field.type)]
 
 
@@ -115,7 +115,7 @@ def _empty(name: str) -> float:
     return 0.0 if name == COUNT else np.nan
 
 
-def _about(manifest: Manifest, table: Table) -> tuple[str, ...]:
+def _about(manifest: Manifest, table: PublishedTable) -> tuple[str, ...]:
     return manifest.id, table.counts_by, manifest.privacy.statement, _OF_CELLS
 
 
@@ -134,7 +134,9 @@ def _bytes(texts: pl.Series) -> NDArray[Any]:
     return np.array([text.encode() for text in texts.to_list()])
 
 
-def _blocks(tables: Tables, table: Table, zones: pl.DataFrame) -> Iterator[tuple[int, dict[str, NDArray[np.float64]]]]:
+def _blocks(
+    tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame
+) -> Iterator[tuple[int, dict[str, NDArray[np.float64]]]]:
     """Yield the matrices in blocks of whole rows, in their order: the first row, and by name a block of every matrix.
 
     Raises:
@@ -164,7 +166,9 @@ def _blocks(tables: Tables, table: Table, zones: pl.DataFrame) -> Iterator[tuple
         yield first, blocks
 
 
-def _placed(tables: Tables, table: Table, zones: pl.DataFrame, numbers: Sequence[str]) -> Iterator[pl.DataFrame]:
+def _placed(
+    tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame, numbers: Sequence[str]
+) -> Iterator[pl.DataFrame]:
     """Yield the rows of a table with the numbers of their zones, from 0 on, as `row` and `column`; all columns are Float64."""
     codes = [column for column in zones.columns if column != NAME]
     numbered = zones.select(codes).with_row_index("number")
@@ -181,7 +185,7 @@ def _placed(tables: Tables, table: Table, zones: pl.DataFrame, numbers: Sequence
         yield pl.concat([found, rows.select(numbers)], how="horizontal").cast(pl.Float64)
 
 
-def matrix_failures(tables: Tables, levels: Sequence[Table]) -> list[str]:
+def matrix_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> list[str]:
     """Return where the matrices of some levels differ from their tables, one sentence per file."""
     failures = []
     for table in levels:
@@ -193,7 +197,7 @@ def matrix_failures(tables: Tables, levels: Sequence[Table]) -> list[str]:
     return failures
 
 
-def _failures(tables: Tables, table: Table) -> list[str]:
+def _failures(tables: PublishedTables, table: PublishedTable) -> list[str]:
     import openmatrix
 
     with openmatrix.open_file(str(tables.folder / matrix_path(table))) as file:
@@ -220,7 +224,7 @@ def _failures(tables: Tables, table: Table) -> list[str]:
     return []
 
 
-def _zones_in(file: Any, tables: Tables, table: Table) -> pl.DataFrame | None:
+def _zones_in(file: Any, tables: PublishedTables, table: PublishedTable) -> pl.DataFrame | None:
     """Return the zones of a file of matrices; None where they are not those of the release."""
     level = len(tables.codes_of(table, ENDS[0]))
     there = {name: file.get_node(file.root.lookup, name)[:] for name in file.list_mappings()}
@@ -244,7 +248,7 @@ def _texts(entries: NDArray[Any]) -> list[str]:
     return [bytes(entry).decode() for entry in entries]
 
 
-def _are_of_codebook(zones: pl.DataFrame, tables: Tables, level: int) -> bool:
+def _are_of_codebook(zones: pl.DataFrame, tables: PublishedTables, level: int) -> bool:
     """Return whether zones are the areas of the codebook, where it is published beside noisy counts; otherwise True."""
     codebook = tables.folder / CODEBOOK
     if not codebook.exists():

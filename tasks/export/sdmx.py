@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from storage.counts.columns import COUNT
 from tasks.atlas.names import NAME, code_columns
-from tasks.export.tables import Table, Tables, areas_of, day_of
+from tasks.export.tables import PublishedTable, PublishedTables, areas_of, day_of
 from tasks.format.batches import UNREADABLE
 from tasks.format.csv import of_rows, open_csv
 from tasks.format.manifest import Manifest
@@ -47,17 +47,17 @@ def identifier(text: str, *, begins_with_letter: bool = False) -> str:
     return found
 
 
-def sdmx_path(table: Table) -> str:
+def sdmx_path(table: PublishedTable) -> str:
     """Return the path of the SDMX-CSV file of a level in a published folder."""
     return f"{SDMX}/level_{table.level}.csv"
 
 
-def reported_tables(tables: Tables) -> list[Table]:
+def reported_tables(tables: PublishedTables) -> list[PublishedTable]:
     """Return the tables of levels that have a dimension, so all but level 0."""
     return [table for table in tables.levels if any(table.axes.values())]
 
 
-def write_sdmx(tables: Tables, tree: Tree, levels: Sequence[Table]) -> None:
+def write_sdmx(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
     """Write the SDMX-CSV files of some levels of a folder, and their structure.
 
     Args:
@@ -73,11 +73,11 @@ def write_sdmx(tables: Tables, tree: Tree, levels: Sequence[Table]) -> None:
                 pl.DataFrame(part).write_csv(file, include_header=number == 0)
 
 
-def _flow(manifest: Manifest, table: Table) -> str:
+def _flow(manifest: Manifest, table: PublishedTable) -> str:
     return identifier(f"{manifest.id}_level_{table.level}", begins_with_letter=True)
 
 
-def _dimensions(tables: Tables, table: Table) -> dict[str, tuple[str, list[str]]]:
+def _dimensions(tables: PublishedTables, table: PublishedTable) -> dict[str, tuple[str, list[str]]]:
     """Return the dimensions of a level: by identifier, the axis, and the columns of its codes that make up a code."""
     found = {}
     for axis in table.axes:
@@ -90,13 +90,13 @@ def _dimensions(tables: Tables, table: Table) -> dict[str, tuple[str, list[str]]
     return found
 
 
-def _numbers(tables: Tables, table: Table) -> dict[str, tuple[str, pa.DataType]]:
+def _numbers(tables: PublishedTables, table: PublishedTable) -> dict[str, tuple[str, pa.DataType]]:
     """Return the measure and the attributes of a level: by identifier, their columns and kinds."""
     fields = [field for field in tables.schema(table) if field.type in {pa.int64(), pa.bool_()}]
     return {_VALUE if of.name == COUNT else of.name.upper(): (of.name, of.type) for of in fields}
 
 
-def _observations(tables: Tables, table: Table) -> Iterator[pa.Table]:
+def _observations(tables: PublishedTables, table: PublishedTable) -> Iterator[pa.Table]:
     """Yield the rows of a level as SDMX-CSV has them."""
     dimensions, numbers = _dimensions(tables, table), _numbers(tables, table)
     flow = f"{_AGENCY}:{_flow(tables.manifest, table)}({_VERSION})"
@@ -124,7 +124,7 @@ def _of_path(path: Sequence[str]) -> str:
     return _BETWEEN.join(map(identifier, path))
 
 
-def _structure(tables: Tables, tree: Tree, levels: Sequence[Table]) -> str:
+def _structure(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> str:
     """Return the structure of some levels: lists of codes, concepts, and a data structure and a dataflow for each."""
     from pysdmx.io.xml.sdmx30.writer.structure import write
     from pysdmx.model import Organisation
@@ -145,7 +145,7 @@ def _structure(tables: Tables, tree: Tree, levels: Sequence[Table]) -> str:
     return str(text)
 
 
-def _codelist(tables: Tables, tree: Tree, name: str, axis: str, columns: Sequence[str]) -> Any:
+def _codelist(tables: PublishedTables, tree: Tree, name: str, axis: str, columns: Sequence[str]) -> Any:
     from pysdmx.model import Code, Codelist
 
     [of_axis] = [each for each in tree.axes if each.name == axis]
@@ -166,7 +166,7 @@ def _concept_scheme(concepts: dict[str, Any]) -> Any:
     return ConceptScheme(id=_CONCEPTS, name="What is counted", agency=_AGENCY, version=_VERSION, items=items)
 
 
-def _data_structure(tables: Tables, table: Table) -> tuple[list[Any], dict[str, Any]]:
+def _data_structure(tables: PublishedTables, table: PublishedTable) -> tuple[list[Any], dict[str, Any]]:
     """Return the data structure and the dataflow of a level, and the concepts that they use, by identifier."""
     from pysdmx.model import Concept, Dataflow, DataStructureDefinition, DataType, ItemReference
     from pysdmx.model.dataflow import Component, Components, Role
@@ -193,7 +193,7 @@ def _data_structure(tables: Tables, table: Table) -> tuple[list[Any], dict[str, 
     return [structure, Dataflow(id=flow, name=title, agency=_AGENCY, version=_VERSION, structure=structure)], concepts
 
 
-def sdmx_failures(tables: Tables, levels: Sequence[Table]) -> list[str]:
+def sdmx_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> list[str]:
     """Return where the SDMX-CSV files of some levels differ from their tables, or from their structure; one sentence per file."""
     failures = _structure_failures(tables, levels)
     for table in levels:
@@ -215,7 +215,7 @@ def sdmx_failures(tables: Tables, levels: Sequence[Table]) -> list[str]:
     return failures
 
 
-def _structure_failures(tables: Tables, levels: Sequence[Table]) -> list[str]:
+def _structure_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> list[str]:
     """Return how the structure is no valid SDMX-ML, or does not describe the files."""
     from pysdmx.io import read_sdmx
 

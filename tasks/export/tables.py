@@ -24,7 +24,7 @@ from tasks.words.readers import axes_called
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PublishedTable:
     """A published table.
 
     Attributes:
@@ -45,7 +45,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Tables:
+class PublishedTables:
     """The published tables of a folder.
 
     Attributes:
@@ -62,10 +62,10 @@ class Tables:
         return names_in(self.folder)
 
     @cached_property
-    def levels(self) -> list[Table]:
+    def levels(self) -> list[PublishedTable]:
         """The tables of the levels."""
         return [
-            Table(
+            PublishedTable(
                 of.path,
                 f"level {of.level}",
                 place(axes_called(self.manifest.spec, of.axes)) if any(of.axes.values()) else "everything",
@@ -77,10 +77,10 @@ class Tables:
         ]
 
     @cached_property
-    def every(self) -> list[Table]:
+    def every(self) -> list[PublishedTable]:
         """All tables of counts: of the levels, then of the rows that stand out, then of the views."""
         of_signal = [
-            Table(
+            PublishedTable(
                 f"signal/level_{of.level}.parquet",
                 f"level {of.level} signal",
                 f"the rows of level {of.level} that stand out, and remainders",
@@ -89,11 +89,12 @@ class Tables:
             for of in self.manifest.signal_tables
         ]
         of_views = [
-            Table(f"views/{of.name}.parquet", f"view {of.name}", grouped_by(of), of.axes) for of in self.manifest.views
+            PublishedTable(f"views/{of.name}.parquet", f"view {of.name}", grouped_by(of), of.axes)
+            for of in self.manifest.views
         ]
         return [*self.levels, *of_signal, *of_views]
 
-    def rows(self, table: Table) -> int:
+    def rows(self, table: PublishedTable) -> int:
         """Return how many rows a table has.
 
         Raises:
@@ -101,7 +102,7 @@ class Tables:
         """
         return sum(int(pq.read_metadata(path).num_rows) for path in self._files(table))
 
-    def schema(self, table: Table) -> pa.Schema:
+    def schema(self, table: PublishedTable) -> pa.Schema:
         """Return the columns of a table: codes with names beside them, and numbers.
 
         Raises:
@@ -109,7 +110,7 @@ class Tables:
         """
         return with_names(pq.read_schema(self._files(table)[0]).empty_table(), self.names).schema
 
-    def parts(self, table: Table) -> Iterator[pa.Table]:
+    def parts(self, table: PublishedTable) -> Iterator[pa.Table]:
         """Yield the rows of a table in parts of many rows, with names beside codes.
 
         Raises:
@@ -118,10 +119,10 @@ class Tables:
         for batch in batches(self._files(table)):
             yield with_names(plain(pa.Table.from_batches([batch])), self.names)
 
-    def _files(self, table: Table) -> list[Path]:
+    def _files(self, table: PublishedTable) -> list[Path]:
         return [self.folder / name for name in table.parts or [table.path]]
 
-    def codes_of(self, table: Table, axis: str) -> list[str]:
+    def codes_of(self, table: PublishedTable, axis: str) -> list[str]:
         """Return the columns of codes of an axis that a table has, coarse to fine."""
         reached = table.axes.get(axis)
         levels = axes_of(self.manifest)[axis]

@@ -13,7 +13,7 @@ from zipfile import BadZipFile, ZipFile
 import polars as pl
 import pyarrow as pa
 
-from tasks.export.tables import Table, Tables, day_of
+from tasks.export.tables import PublishedTable, PublishedTables, day_of
 from tasks.format.csv import of_rows
 from tasks.format.manifest import Manifest
 from tasks.report.readme import facts_of_levels, protection, reading, revision
@@ -32,9 +32,9 @@ _SAMPLE = 1_000  # rows after which a column gets its width
 _TEXT = {pa.string(), pa.large_string(), pa.string_view()}
 
 
-def sheets_of(included: Sequence[Table]) -> dict[str, Table]:
+def sheets_of(included: Sequence[PublishedTable]) -> dict[str, PublishedTable]:
     """Return the sheets of a workbook that has some tables, in their order: the name of each, and its table."""
-    found: dict[str, Table] = {}
+    found: dict[str, PublishedTable] = {}
     taken = {README_SHEET.casefold()}
     for table in included:
         name = _free_name(table.title, taken)
@@ -54,7 +54,7 @@ def _free_name(title: str, taken: set[str]) -> str:
     raise AssertionError  # there are more numbers than sheets
 
 
-def write_workbook(tables: Tables, included: Sequence[Table], how_counted: str) -> None:
+def write_workbook(tables: PublishedTables, included: Sequence[PublishedTable], how_counted: str) -> None:
     """Write the workbook of a folder.
 
     Args:
@@ -86,7 +86,7 @@ def write_workbook(tables: Tables, included: Sequence[Table], how_counted: str) 
             _write_sheet(book, name, tables, table)
 
 
-def _write_words(book: Any, tables: Tables, sheets: dict[str, Table], how_counted: str) -> None:
+def _write_words(book: Any, tables: PublishedTables, sheets: dict[str, PublishedTable], how_counted: str) -> None:
     """Write the first sheet: what the release protects, how to read its counts, and what each sheet holds."""
     sheet = book.add_worksheet(README_SHEET)
     title = book.add_format({"bold": True, "font_size": 14})
@@ -120,7 +120,9 @@ def _write_words(book: Any, tables: Tables, sheets: dict[str, Table], how_counte
                 sheet.write_string(row, column, of_levels[table.level][heading])
 
 
-def _words(tables: Tables, included: Sequence[Table], how_counted: str) -> Iterator[tuple[str, list[str]]]:
+def _words(
+    tables: PublishedTables, included: Sequence[PublishedTable], how_counted: str
+) -> Iterator[tuple[str, list[str]]]:
     """Yield the headings of the first sheet, each with its paragraphs."""
     manifest = tables.manifest
     about = [*filter(None, [stated(manifest.spec)]), _about(manifest)]
@@ -153,7 +155,7 @@ def _paragraphs(markdown: str) -> list[str]:
     return [f"• {text[2:]}" if text.startswith("- ") else re.sub(r"\*(\w+)\*", r"\1", text) for text in texts if text]
 
 
-def _write_sheet(book: Any, name: str, tables: Tables, table: Table) -> None:
+def _write_sheet(book: Any, name: str, tables: PublishedTables, table: PublishedTable) -> None:
     sheet = book.add_worksheet(name)
     schema, rows = tables.schema(table), tables.rows(table)
     head = book.add_format({"bold": True, "bottom": 1})
@@ -202,7 +204,7 @@ def _widths(title: str, values: pa.ChunkedArray | None) -> int:
     return max(least, min(most, 2 + max([len(title) + 2, *map(len, texts)])))
 
 
-def workbook_failures(tables: Tables, included: Sequence[Table]) -> list[str]:
+def workbook_failures(tables: PublishedTables, included: Sequence[PublishedTable]) -> list[str]:
     """Return where the workbook of a folder differs from its tables, one sentence per sheet."""
     import fastexcel
 
@@ -240,7 +242,7 @@ def _has_formulas(path: Path) -> bool:
     return False
 
 
-def _is_same(book: Any, name: str, tables: Tables, table: Table) -> bool:
+def _is_same(book: Any, name: str, tables: PublishedTables, table: PublishedTable) -> bool:
     import fastexcel
 
     schema = tables.schema(table)

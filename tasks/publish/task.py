@@ -24,7 +24,7 @@ from tasks.capacity import cores, memory_of
 from tasks.explore.page import EXPLORER, explorer
 from tasks.export.described import metadata_of
 from tasks.export.formats import write_formats
-from tasks.export.tables import Tables
+from tasks.export.tables import PublishedTables
 from tasks.export.written_by import code_of_pages
 from tasks.format.csv import names_in, write_csv
 from tasks.format.formulas import formulas_in
@@ -348,7 +348,7 @@ def _write_manifest(
         manifest = manifest.model_copy(update={"signal_tables": of_signal})
     if terms.formats:
         manifest = manifest.model_copy(update={"formats": list(terms.formats)})
-        left_out = write_formats(Tables(folder, manifest), terms.formats, tree_of(release), terms.how_counted)
+        left_out = write_formats(PublishedTables(folder, manifest), terms.formats, tree_of(release), terms.how_counted)
         manifest = manifest.model_copy(update={"left_out": left_out})
     (folder / "manifest.json").write_text(manifest.text())
     return manifest

@@ -17,7 +17,7 @@ from storage.releases.terms import COUNTS_POSITIVE, GRID
 from tasks.capacity import cores
 from tasks.export.formats import format_failures
 from tasks.export.listing import unknown_files
-from tasks.export.tables import Tables
+from tasks.export.tables import PublishedTables
 from tasks.format.areas import AxisAreas
 from tasks.format.batches import UNREADABLE, batches, level_paths, scan_level
 from tasks.format.csv import csv_failures, names_in
@@ -317,7 +317,7 @@ def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str
         table = folder / "views" / f"{view.name}.parquet"
         if table.with_suffix(".csv").exists():
             failures += csv_failures(table.with_suffix(".csv"), [table], f"view {view.name}", names)
-    failures += format_failures(Tables(folder, manifest))
+    failures += format_failures(PublishedTables(folder, manifest))
     return failures or metadata_failures(folder)
 
 

@@ -28,7 +28,7 @@ from flows.console.release_view import show_verification
 from storage.errors import SpecError
 from tasks.export import formats, workbook
 from tasks.export.formats import write_formats
-from tasks.export.tables import Tables
+from tasks.export.tables import PublishedTables
 from tasks.format.manifest import Manifest, published_manifest
 from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import tree_of_codebook
@@ -260,7 +260,7 @@ def test_a_table_with_too_many_rows_is_left_out(copy: Path, monkeypatch: pytest.
     many = pl.concat([finest] * (1_200_000 // finest.height + 1))
     assert many.height > 1_200_000
     many.write_parquet(copy / "counts" / "level_4.parquet")
-    tables = Tables(copy, manifest_of(copy))
+    tables = PublishedTables(copy, manifest_of(copy))
     left_out = write_formats(tables, ["xlsx"], tree(copy), "in words")
     assert left_out == {"xlsx": ["counts/level_4.parquet"]}
     sheets = fastexcel.read_excel(copy / "counts.xlsx").sheet_names
@@ -271,9 +271,9 @@ def test_a_table_with_too_many_rows_is_left_out(copy: Path, monkeypatch: pytest.
     manifest = tables.manifest.model_copy(update={"formats": ["xlsx"], "left_out": left_out})
     for folder in ("omx", "geo", "sdmx"):
         shutil.rmtree(copy / folder)
-    assert formats.format_failures(Tables(copy, manifest)) == []
+    assert formats.format_failures(PublishedTables(copy, manifest)) == []
     honest = manifest.model_copy(update={"left_out": {}})
-    assert formats.format_failures(Tables(copy, honest)) == [
+    assert formats.format_failures(PublishedTables(copy, honest)) == [
         "manifest.json leaves out other tables of xlsx than those that are too large."
     ]
 
@@ -302,7 +302,9 @@ def test_the_same_release_is_the_same_bytes(made: dict[str, Path], copy: Path) -
         time.sleep(0.05)  # HDF5 would write the second
     how_counted = re.search(r"one measurement,\s+([^.]+)\.", (copy / "README.md").read_text())
     assert how_counted
-    write_formats(Tables(copy, manifest_of(copy)), ["xlsx", "omx", "geoparquet", "sdmx"], tree(copy), how_counted[1])
+    write_formats(
+        PublishedTables(copy, manifest_of(copy)), ["xlsx", "omx", "geoparquet", "sdmx"], tree(copy), how_counted[1]
+    )
     for file in files:
         assert (copy / file).read_bytes() == (made["trips"] / file).read_bytes(), file
 
@@ -664,6 +666,6 @@ def test_names_of_sheets_are_short_and_differ() -> None:
     """Names of views that a spreadsheet cannot have as names of sheets are cut, and made to differ."""
     long = "view " + "x" * 40
     found = workbook.sheets_of(
-        [workbook.Table(f"{n}", title, "", {}) for n, title in enumerate([long, long.upper(), "a/b"])]
+        [workbook.PublishedTable(f"{n}", title, "", {}) for n, title in enumerate([long, long.upper(), "a/b"])]
     )
     assert list(found) == [long[:31], long.upper()[:27] + " (2)", "a_b"]
