@@ -16,7 +16,10 @@ import pyarrow as pa
 from tasks.export.tables import PublishedTable, PublishedTables, day_of
 from tasks.format.csv import of_rows
 from tasks.format.manifest import Manifest
-from tasks.report.readme import facts_of_levels, protection, reading, revision
+from tasks.report.readme.levels import facts_of_levels
+from tasks.report.readme.page import revision
+from tasks.report.readme.protected import protection
+from tasks.report.readme.reading import reading
 from tasks.words.readers import about as stated
 from tasks.words.readers import title_of
 

@@ -58,7 +58,7 @@ from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.publish.views import derived_entries, poor_margins, write_views
 from tasks.query.folder import PublishedFolder
 from tasks.report.facts import Collector
-from tasks.report.readme import readme
+from tasks.report.readme.page import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.report.svg import import_matplotlib
 from tasks.stage import stage

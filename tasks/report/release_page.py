@@ -19,7 +19,9 @@ from tasks.report.charts import (
 )
 from tasks.report.facts import Facts
 from tasks.report.frame import page
-from tasks.report.readme import exact_levels, protection, reading, revision
+from tasks.report.readme.page import revision
+from tasks.report.readme.protected import exact_levels, protection
+from tasks.report.readme.reading import reading
 from tasks.report.sections.maps import MAP_STYLE, maps_section
 from tasks.report.sections.numbers import (
     of_areas,

@@ -9,7 +9,7 @@ from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
 from tasks.report.levels import NOTHING, above_noise_of, deviations_of, noise_rows_of
-from tasks.report.readme import VIEW_HEADS, view_rows
+from tasks.report.readme.views import VIEW_HEADS, view_rows
 from tasks.report.sections.largest import LargeCount
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (

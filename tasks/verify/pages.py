@@ -19,7 +19,7 @@ from tasks.format.metadata import METADATA
 from tasks.format.rows import Rows
 from tasks.query.folder import PublishedFolder, open_folder
 from tasks.report.facts import Collector, Facts
-from tasks.report.readme import readme
+from tasks.report.readme.page import readme
 from tasks.report.release_page import report
 from tasks.tabulate.tables import Rows as TableRows
 from tasks.tabulate.tables import Tables

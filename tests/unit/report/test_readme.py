@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
 from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, NoiseRows, Privacy, Rounding, SealEntry
-from tasks.report.readme import readme
+from tasks.report.readme.page import readme
 from tasks.words.numbers import (
     format_bound,
     format_percent,

@@ -24,7 +24,7 @@ from tasks.format.manifest import Intervals
 from tasks.report.charts import sizes_picture
 from tasks.report.facts import CLASSES, MOST_SHOWN, Collector, Facts
 from tasks.report.frame import page, table
-from tasks.report.readme import readme
+from tasks.report.readme.page import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.report.sections.largest import MOST_LARGEST, LargeCount
 from tasks.tree.axis import Axis, axis_from_codebook

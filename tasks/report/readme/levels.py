@@ -1,0 +1,29 @@
+"""The levels of a release as rows of a table."""
+
+from tasks.format.manifest import LevelEntry, Manifest
+from tasks.report.levels import NOTHING, above_noise_of, deviations_of, noise_rows_of
+from tasks.words.numbers import format_bound, format_sigma
+
+_ALWAYS = ("rows", "noise (sigma)")  # columns that every table of levels has
+
+
+def facts_of_levels(manifest: Manifest) -> list[dict[str, str]]:
+    """Return, per level, what tables of levels say of it, by heading; no column that would be empty."""
+    rows = [_row(level) for level in manifest.levels]
+    heads = [head for head in rows[0] if head in _ALWAYS or any(row[head] != NOTHING for row in rows)]
+    return [{head: row[head] for head in heads} for row in rows]
+
+
+def _row(level: LevelEntry) -> dict[str, str]:
+    """Return the cells of a level by their headings."""
+    return {
+        "rows": f"{level.nonzero:,}",
+        "noise (sigma)": format_sigma(level.sigma, summed=level.summed, digits=2)
+        + ("" if level.same_as is None else f", same as level {level.same_as}")
+        + (", a sum" if level.summed and level.source is not None else ""),
+        "sd of a count": deviations_of(level),
+        "noise rows": noise_rows_of(level),
+        "rows, records above 2 sigma": above_noise_of(level),
+        "error bound (95%)": format_bound(level.sigma, level.bound, summed=level.summed),
+        "bound as released": format_bound(level.sigma, level.bound_after, summed=level.summed),
+    }
