@@ -1,13 +1,10 @@
 """The keys of a spec: what a user may write, and the rule for each key."""
 
 from collections.abc import Iterator
-from datetime import date
 from itertools import chain
 from typing import Annotated, Any, Literal
-from zoneinfo import available_timezones
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     ByteSize,
     Discriminator,
@@ -16,20 +13,21 @@ from pydantic import (
     model_validator,
 )
 
-from flows.spec.rules import Columns, Keys, Location, Name, Slug, as_list, no_boolean, refuse
-from flows.spec.sections.formats import CsvKeys, csv_of, each_once, faults_of_formats
+from flows.spec.per_axis import AXES, ONE, PER_END, PER_FEATURE, PerFeature, one_or_each
+from flows.spec.rules import Keys, Name, Slug, as_list, no_boolean, refuse
+from flows.spec.sections.formats import faults_of_formats
 from flows.spec.sections.grid import faults_of_grid, pairs_beside_levels
 from flows.spec.sections.group_sizes import (
-    GroupSizesKeys,
-    GroupsKeys,
     faults_of_group_sizes,
     faults_of_groups_kind,
     is_of_groups,
     sizes_of,
 )
 from flows.spec.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Ordered, Values
+from flows.spec.sections.input import Input
 from flows.spec.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
-from flows.spec.sections.schedule import checked_cron, parse_until
+from flows.spec.sections.release import ReleaseKeys
+from flows.spec.sections.schedule import ScheduleKeys
 from flows.spec.sections.utility import UtilityKeys
 from flows.spec.sections.views import (
     LEAVES,
@@ -37,7 +35,6 @@ from flows.spec.sections.views import (
     TREE,
     VIEW_TAGS,
     DerivedKeys,
-    Views,
     faults_of_derived,
     faults_of_views,
     faults_of_weights,
@@ -45,15 +42,12 @@ from flows.spec.sections.views import (
 )
 from storage.counts.columns import NOISY, NUMBERS, REGION, REMAINDER, SIGNAL, SIZE, VARIANCE, column_name
 from storage.machine.files import is_file_name
-from storage.releases.terms import SIGNAL_RATE, Format, PublishedRows
 from tasks.atlas.names import name_column
 from tasks.atlas.shapes import GEOMETRY
 from tasks.ingest.sources.locations import fault_of_matrix
-from tasks.uncertainty.intervals import CONFIDENCE
 from tasks.words.refinements import faults_of_order, refinement
 
-AXES = ("origin", "destination")
-MOST_FEATURES = 60
+LEAST_MEMORY = 256_000_000  # bytes
 
 # On no tested data set are its largest errors above those of inftda by more than two standard errors: docs/mechanisms.md.
 DEFAULT_MECHANISM = "inftda_reconciled"
@@ -78,201 +72,14 @@ MUST_BE_GIVEN = {
     "release.finest": "must be given for trips, may be left out for features, left out for group sizes",
 }
 
-
-class _PerFeature(dict[str, Any]):
-    """The value of a key that holds one entry per feature, under any names."""
+# what pydantic adds to the path of an error
+TAGS = SPLIT_TAGS | DOMAIN_TAGS | VIEW_TAGS | {ONE, PER_END, PER_FEATURE}
 
 
 def _default_mechanism(keys: dict[str, Any]) -> str:
     """Return the mechanism where a spec names none, given its keys so far."""
     release = keys.get("release")
     return DEFAULT_FOR_SIZES if isinstance(release, ReleaseKeys) and release.group_sizes else DEFAULT_MECHANISM
-
-
-def _one_or_each(value: object) -> str:
-    """Return whether a key holds one value for both ends of a trip, one per end, or one per feature."""
-    if isinstance(value, _PerFeature):
-        return _PER_FEATURE
-    both = isinstance(value, HierarchyPerEnd | FinestPerEnd) or (
-        isinstance(value, dict) and not set(AXES).isdisjoint(value)
-    )
-    return _PER_END if both else _ONE
-
-
-def _fit_for_tables(features: list[str]) -> list[str]:
-    """Refuse too many features, names that differ only in case, and names that cannot be part of a file name."""
-    if len(features) > MOST_FEATURES:
-        raise ValueError(f"must name 1 to {MOST_FEATURES} columns, got {len(features)}.")
-    if len({name.casefold() for name in features}) < len(features):
-        raise ValueError("must name each column once; upper and lower case count as equal.")
-    for name in features:
-        if "/" in name or not name.strip() or not name.isprintable() or len(name.encode()) > _NAME_BYTES:
-            raise ValueError(
-                f"must hold column names of at most {_NAME_BYTES} bytes that are not blank and contain only printable"
-                f" characters and no slash, got {name!r}."
-            )
-    return features
-
-
-def _known_timezone(name: str) -> str:
-    """Refuse a name that is not a time zone."""
-    if name not in available_timezones():
-        raise ValueError(f"must be a time zone such as Europe/Rome, got {name}.")
-    return name
-
-
-def _as_text(value: object) -> object:
-    return value.isoformat() if isinstance(value, date) else value  # YAML reads a day as a date
-
-
-def _which_csv(value: object) -> object:
-    if not (value is None or isinstance(value, bool) or value == "every_level"):
-        raise ValueError(f"must be true, false or every_level, got {value}.")
-    return value
-
-
-def _end_of_series(until: str) -> str:
-    """Refuse a value that is neither a number of releases nor a day."""
-    parse_until(until)
-    return until
-
-
-LEAST_MEMORY = 256_000_000  # bytes
-
-_NAME_BYTES = 128  # the longest name of a feature, which becomes part of file names
-
-# pydantic adds these names to the path of an error
-_ONE, _PER_END, _PER_FEATURE = "<one for both ends>", "<one per end>", "<one per feature>"
-TAGS = SPLIT_TAGS | DOMAIN_TAGS | VIEW_TAGS | {_ONE, _PER_END, _PER_FEATURE}
-
-
-class Input(Keys):
-    """The confidential table and its columns: the two ends of trips, or features, or groups such as households.
-
-    Attributes:
-        table: A .csv, .csv.gz, .parquet or .xlsx file, file.xlsx::sheet, file.duckdb::table, file.sqlite::table, or
-            postgresql://host:port/database::schema.table, or a query in place of schema.table. A path is relative to the spec;
-            ${NAME} comes from the environment, and so do the user and the password of a database, as PGUSER and PGPASSWORD or
-            PGPASSFILE. Must be given without matrix.
-        matrix: In place of table, counts of trips as a matrix of zones: file.omx::matrix, or a .csv or .csv.gz file with
-            destinations in the first line and origins in the first column. Its rows are origins. It needs no origin,
-            destination and count.
-        zones: For an OMX matrix, the lookup that holds the codes of the zones. If left out, the only lookup, or the numbers from 1
-            on if there is none.
-        origin: The column that holds the code of the finest area where a trip begins, or a list of columns, one per level,
-            coarse to fine. Must be given for trips.
-        destination: The same for the area where a trip ends. Must be given for trips.
-        features: The columns that hold the finest codes of the features. Replaces origin and destination.
-        group: The column that holds the code of the group of each row, such as its household, or several columns that hold it
-            together. Must be given for group sizes.
-        region: For group sizes, the column that holds the code of the finest region of each row. If left out, it has the name
-            of the finest level of hierarchy.region.
-        groups: For group sizes, a public list of all groups and their regions, those without a record too. If left out, the number
-            of groups is protected.
-        count: The column of counts. If left out, each row is one record. For group sizes, a row's count is the number of records
-            that it adds to its group.
-        unit: The column that identifies the unit of each row. Ingest then limits the number of records per unit.
-    """
-
-    table: Location | None = None
-    matrix: Location | None = None
-    zones: Name | None = None
-    origin: Columns | None = None
-    destination: Columns | None = None
-    features: Annotated[Columns, AfterValidator(_fit_for_tables)] | None = None
-    group: Columns | None = None
-    region: Name | None = None
-    groups: GroupsKeys | None = None
-    count: Name | None = None
-    unit: Name | None = None
-
-
-class FinestPerEnd(Keys):
-    """The finest released level for each end of a trip.
-
-    Attributes:
-        origin: The finest released level of the area where a trip begins.
-        destination: The finest released level of the area where a trip ends.
-    """
-
-    origin: str
-    destination: str
-
-
-class IntervalKeys(Keys):
-    """The intervals around released counts.
-
-    Attributes:
-        confidence: At least this share of a level's rows is expected, over all noise, to have a true count in the interval.
-            The interval of a question that is fixed beforehand covers its true count with at least this probability.
-        simultaneous: Whether to also publish intervals that cover the true counts of all cells at once.
-    """
-
-    confidence: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = CONFIDENCE
-    simultaneous: Annotated[bool, Field(strict=True)] = False
-
-
-class ReleaseKeys(Keys):
-    """The tree, its finest level, and what is published besides its levels.
-
-    Attributes:
-        tree: The end of a trip that is refined first. Must be given for trips.
-        order: The features in the order in which they are refined. A feature's name refines it through all its levels that are
-            left. feature.level refines it by that level alone, so that several features may take turns. Must be given for
-            features, unless grid is.
-        grid: Two ordered features. All pairs of their levels are measured, for ranges of both at once. It needs a mechanism that
-            measures every node, such as unbiased_tree. The levels of the two take turns, the first feature first.
-        finest: The finest released level, one for both ends of a trip or one per end. Must be given for trips. For features,
-            {feature: level} for those that stop above their finest level.
-        group_sizes: How many groups of each size there are, in every region. Must be given for group sizes.
-        views: Groupings beside the tree that are measured too, {name: {axis: level}}. An axis that is left out is summed over;
-            a derived column counts as an axis. `margins` stands for the totals of every axis at every level.
-        csv: true to also publish the finest level as CSV, every_level for every level, false for none. If left out, the
-            finest level is published as CSV if formats lists csv; without formats, if it has at most five million rows.
-        records: Whether to also publish the finest level as synthetic records, one row per record.
-        intervals: The intervals around released counts.
-        signal_rate: Of a level's rows that are marked as standing out from the noise (`signal`), the share that is expected
-            to have a true count of 0 at most.
-        rows: signal to also publish the marked rows in tables of their own, with a remainder row for what they leave of each
-            count above them, so that the rows still add up. all for the full tables alone.
-        noisy_counts: Whether to also publish the sealed noisy counts. If left out, they are published if there are at most
-            twenty million cells.
-        formats: The kinds of files for the counts. parquet is always published. csv is the finest level as CSV. xlsx is a workbook,
-            with a sheet for each table. omx is matrices for transport models, for trips. geoparquet is tables with the shapes of
-            hierarchy.boundaries. sdmx is SDMX-CSV with its structure. xlsx, omx and sdmx need the extra trellis[formats].
-    """
-
-    tree: Literal["destination", "origin"] | None = None
-    order: Annotated[list[Name], BeforeValidator(as_list), Field(min_length=1)] | None = None
-    grid: Annotated[list[Name], BeforeValidator(as_list), Field(min_length=1)] | None = None
-    finest: (
-        Annotated[
-            Annotated[str, Tag(_ONE)]
-            | Annotated[FinestPerEnd, Tag(_PER_END)]
-            | Annotated[dict[str, str], Tag(_PER_FEATURE)],
-            Discriminator(_one_or_each),
-        ]
-        | None
-    ) = None
-    group_sizes: GroupSizesKeys | None = None
-    views: Views | None = None
-    csv: Annotated[CsvKeys | None, BeforeValidator(_which_csv)] = None
-    records: Annotated[bool, Field(strict=True)] = False
-    intervals: IntervalKeys = IntervalKeys()
-    signal_rate: Annotated[float, BeforeValidator(no_boolean), Field(gt=0, lt=1)] = SIGNAL_RATE
-    rows: PublishedRows = "all"
-    noisy_counts: Annotated[bool, Field(strict=True)] | None = None
-    formats: Annotated[list[Format], AfterValidator(each_once)] = Field(default_factory=list)
-
-    @property
-    def as_csv(self) -> CsvKeys | None:
-        """Which levels are to be published as CSV; None where that is open."""
-        return csv_of(self.formats, self.csv)
-
-    @property
-    def more_formats(self) -> tuple[Format, ...]:
-        """The kinds of files beside Parquet and CSV."""
-        return tuple(name for name in self.formats if name not in {"parquet", "csv"})
 
 
 class NoiseKeys(Keys):
@@ -303,21 +110,6 @@ class RunKeys(Keys):
     workers: Literal["threads", "processes", "dask"] = "threads"
     max_memory: Annotated[ByteSize, BeforeValidator(no_boolean), Field(ge=LEAST_MEMORY)] | None = None
     prefect: bool = True
-
-
-class ScheduleKeys(Keys):
-    """When releases run, and when they end.
-
-    Attributes:
-        cron: Minute, hour, day of the month, month and day of the week. It runs at most once a day.
-        timezone: The time zone of the cron expression.
-        until: The number of releases, or the last day. The releases are then a series, and the budget is reserved for all of
-            them at once. If left out, the schedule has no end, and each release is reserved on its own day.
-    """
-
-    cron: Annotated[str, AfterValidator(checked_cron)]
-    timezone: Annotated[str, AfterValidator(_known_timezone)] = "UTC"
-    until: Annotated[str, BeforeValidator(_as_text), AfterValidator(_end_of_series)] | None = None
 
 
 class Spec(Keys):
@@ -366,10 +158,10 @@ class Spec(Keys):
     same_people_as: Slug | None = None
     input: Input
     hierarchy: Annotated[
-        Annotated[Hierarchy, Tag(_ONE)]
-        | Annotated[HierarchyPerEnd, Tag(_PER_END)]
-        | Annotated[dict[str, Domain], Tag(_PER_FEATURE)],
-        Discriminator(_one_or_each),
+        Annotated[Hierarchy, Tag(ONE)]
+        | Annotated[HierarchyPerEnd, Tag(PER_END)]
+        | Annotated[dict[str, Domain], Tag(PER_FEATURE)],
+        Discriminator(one_or_each),
     ]
     derived: dict[str, DerivedKeys] = Field(default_factory=dict)
     release: ReleaseKeys
@@ -633,9 +425,9 @@ def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
     if keys["input"].get("features") is None and not is_of_groups(keys):
         return keys
     if isinstance(domains, dict):
-        keys = keys | {"hierarchy": _PerFeature(domains)}
+        keys = keys | {"hierarchy": PerFeature(domains)}
     if isinstance(release.get("finest"), dict):
-        keys = keys | {"release": release | {"finest": _PerFeature(release["finest"])}}
+        keys = keys | {"release": release | {"finest": PerFeature(release["finest"])}}
     return keys
 
 

@@ -11,8 +11,9 @@ from pydantic import ByteSize
 from pydantic.fields import FieldInfo
 
 from flows.spec.explanations import Model, explanation, options, sections_in, summary, takes_one_for_a_list
-from flows.spec.keys import Input, Spec
+from flows.spec.keys import Spec
 from flows.spec.sections.hierarchy import Ordered, Values
+from flows.spec.sections.input import Input
 
 SCHEMA = Path(__file__).with_name("spec.schema.json")  # comes with the package
 

@@ -20,9 +20,10 @@ from pydantic.fields import FieldInfo
 
 from flows.spec.explanations import Model, describe_default, explanation, options, section_of
 from flows.spec.headers import Columns, guess_columns, is_no_level, level_names
-from flows.spec.keys import MOST_FEATURES, Spec
+from flows.spec.keys import Spec
 from flows.spec.schema import SCHEMA
 from flows.spec.sections.hierarchy import Hierarchy, Values
+from flows.spec.sections.input import MOST_FEATURES
 from storage.errors import InputError, UsageError
 from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from flows.spec.per_axis import PerEnd
 from flows.spec.rules import Keys, Location, Name, differ, no_boolean, refuse
 from tasks.ingest.codebook import MOST_CHILDREN
 from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, ordered_codes
@@ -104,7 +105,7 @@ class Hierarchy(Keys):
             yield "code must be left out without boundaries, whose property it names."
 
 
-class HierarchyPerEnd(Keys):
+class HierarchyPerEnd(PerEnd):
     """A codebook for each end of a trip.
 
     Attributes:

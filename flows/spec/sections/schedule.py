@@ -1,12 +1,16 @@
-"""The days of a schedule: a cron expression in a time zone, and where a series ends. Knows no Prefect."""
+"""The section `schedule`: the days of a cron expression in a time zone, and where a series ends. Knows no Prefect."""
 
 import re
 from collections.abc import Iterator
 from datetime import date, datetime
 from itertools import islice, pairwise, takewhile
-from zoneinfo import ZoneInfo
+from typing import Annotated
+from zoneinfo import ZoneInfo, available_timezones
 
 from cronsim import CronSim, CronSimError
+from pydantic import AfterValidator, BeforeValidator
+
+from flows.spec.rules import Keys
 
 MOST_RELEASES = 1000  # of a series
 
@@ -78,3 +82,35 @@ def scheduled_id(name: str, day: date) -> str:
 def day_of(moment: datetime, timezone: str) -> date:
     """Return the day of a moment in a time zone."""
     return moment.astimezone(ZoneInfo(timezone)).date()
+
+
+def _known_timezone(name: str) -> str:
+    """Refuse a name that is not a time zone."""
+    if name not in available_timezones():
+        raise ValueError(f"must be a time zone such as Europe/Rome, got {name}.")
+    return name
+
+
+def _as_text(value: object) -> object:
+    return value.isoformat() if isinstance(value, date) else value  # YAML reads a day as a date
+
+
+def _end_of_series(until: str) -> str:
+    """Refuse a value that is neither a number of releases nor a day."""
+    parse_until(until)
+    return until
+
+
+class ScheduleKeys(Keys):
+    """When releases run, and when they end.
+
+    Attributes:
+        cron: Minute, hour, day of the month, month and day of the week. It runs at most once a day.
+        timezone: The time zone of the cron expression.
+        until: The number of releases, or the last day. The releases are then a series, and the budget is reserved for all of
+            them at once. If left out, the schedule has no end, and each release is reserved on its own day.
+    """
+
+    cron: Annotated[str, AfterValidator(checked_cron)]
+    timezone: Annotated[str, AfterValidator(_known_timezone)] = "UTC"
+    until: Annotated[str, BeforeValidator(_as_text), AfterValidator(_end_of_series)] | None = None

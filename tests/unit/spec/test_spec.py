@@ -13,7 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from flows.spec.file import SpecFile, expand_variables, is_same_spec, load_spec, parse_spec, parse_target
-from flows.spec.keys import Input, Spec
+from flows.spec.keys import Spec
+from flows.spec.sections.input import Input
 from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import InputError, SpecError, UsageError
 

@@ -19,7 +19,8 @@ from flows.spec import schema
 from flows.spec.explanations import Model, explanation, section_of
 from flows.spec.file import parse_spec
 from flows.spec.headers import guess_columns, words_of
-from flows.spec.keys import MOST_FEATURES, Spec
+from flows.spec.keys import Spec
+from flows.spec.sections.input import MOST_FEATURES
 from flows.spec.starter import FILL_IN, left_to_fill_in, starter
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.files import FileTable
