@@ -102,6 +102,7 @@ _PAGE = """<!doctype html>
 <div id="only-part" hidden><label for="only">of which only</label><select id="only"></select></div>
 </div>
 <p id="announced" class="unseen" role="status"></p>
+<p id="unsettled" hidden>A field above still asks you to choose. These numbers are about what is chosen so far.</p>
 <div id="answer" tabindex="-1"></div>
 <div class="sides">
 <section id="map-part" aria-labelledby="map-title" hidden>

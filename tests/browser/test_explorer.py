@@ -162,13 +162,13 @@ def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reade
 
 
 def test_enter_chooses_only_what_is_clear(folders: Mapping[str, Path], reader: Reader) -> None:
-    """Where several areas fit, Enter marks the first of them; where no name fits, those are offered that are spelt alike; Tab takes what is
-    clear.
+    """Where several areas fit, Enter asks, and asks again; where no name fits, those are offered that are spelt alike or have the longer words;
+    a code is clear; Tab takes what is clear.
     """
     reader.opens(folders["drawn"] / EXPLORER)
-    reader.types("here", "mill", "Enter")
+    reader.types("here", "mill", "Enter", "Enter", "Escape", "Enter")
     mills = [name for name in NAMES.values() if name.startswith("Mill")]
-    assert mills[0] in reader.page.locator("#here-list [aria-selected=true]").inner_text()
+    assert not reader.page.locator("#here-list [aria-selected=true]").count()
     assert reader.page.locator("#here-list [role=option]").count() == len(mills) > 1
     assert list(reader.cards()) == ["Everything"]
     assert "areas fit" in reader.page.locator("#here-hint").inner_text()
@@ -187,6 +187,68 @@ def test_enter_chooses_only_what_is_clear(folders: Mapping[str, Path], reader: R
     reader.page.keyboard.press("Tab")
     assert reader.page.input_value("#here") == "Ashford"
     assert "From Ashford" in reader.cards()
+    for typed in ("County of Ashford", "01"):  # the codes of towns begin so
+        reader.page.click("#clear")
+        reader.types("here", typed)
+        reader.page.keyboard.press("ArrowDown" if " " in typed else "End")
+        reader.page.keyboard.press("Enter")
+        assert "From Ashford" in reader.cards()
+
+
+def test_what_is_not_settled_stays_and_is_said(folders: Mapping[str, Path], reader: Reader) -> None:
+    """A text that nothing was chosen for stays while the other field is filled in; numbers of before are marked until it is settled."""
+    warning = reader.page.locator("#unsettled")
+    mills = [name for name in NAMES.values() if name.startswith("Mill")]
+    reader.opens(folders["drawn"] / EXPLORER)
+    assert not warning.is_visible()
+    reader.types("here", "mill", "Tab")
+    assert warning.is_visible()
+    reader.types("other", mills[1], "Enter")
+    assert [reader.page.input_value(f"#{field}") for field in ("here", "other")] == ["mill", mills[1]]
+    assert "Nothing is chosen" in reader.page.locator("#here-hint").inner_text()
+    assert next(iter(reader.cards())) == f"To {mills[1]}"
+    assert warning.is_visible()
+    assert not reader.page.locator(".copy").first.is_visible()
+    reader.types("here", mills[0], "Enter")
+    assert next(iter(reader.cards())) == f"From {mills[0]} to {mills[1]}"
+    assert not warning.is_visible()
+    assert reader.page.locator(".copy").first.is_visible()
+    reader.page.locator("#here").select_text()
+    reader.types("here", "mill", "Tab")
+    assert "the page still shows" in reader.page.locator("#here-hint").inner_text()
+    assert warning.is_visible()
+    reader.types("here", mills[0], "Escape", "Tab")
+    assert not warning.is_visible()
+    reader.types("here", "mill", "Tab")
+    reader.page.click("#clear")
+    assert not warning.is_visible()
+    assert [reader.page.input_value(f"#{field}") for field in ("here", "other")] == ["", ""]
+
+
+def test_totals_say_that_they_include_who_stays(folders: Mapping[str, Path], reader: Reader) -> None:
+    """The sentence to quote says so too: without the note beside it, a reader takes "to Ashford" for those who come from elsewhere."""
+    reader.opens(folders["drawn"] / EXPLORER)
+    reader.types("here", "Ashford", "Enter")
+    cards = reader.cards()
+    for title, ends in (("From Ashford", "from Ashford to all areas"), ("To Ashford", "to Ashford from all areas")):
+        assert f"{ends} together, those that stay within it included" in cards[title][2]
+
+
+@pytest.mark.parametrize("direction", ["origin", "destination"])
+def test_a_map_hatches_what_may_be_zero(direction: str, folders: Mapping[str, Path], reader: Reader) -> None:
+    """As many areas are hatched as rows of the list do not stand out without a "but", and arcs lead to none of them."""
+    folder = folders["drawn"]
+    rows = pl.read_parquet(folder / "counts/level_4.parquet").filter(
+        pl.col("origin_town") != pl.col("destination_town")
+    )
+    unclear = rows.filter(~pl.col("signal") | (pl.col("low") <= 0))[f"{direction}_town"].value_counts().sort("count")
+    town, many = unclear.row(-1)
+    by = "&by=1" if direction == "destination" else ""
+    reader.opens(folder / EXPLORER, f"#area=town/{town[:2]}/{town}&level=4{by}")
+    reader.page.locator("#map svg path").first.wait_for()
+    assert reader.page.locator("#map svg path[fill='url(#noise)']").count() == many > 0
+    clear = rows.filter(pl.col(f"{direction}_town") == town).height - many
+    assert reader.page.locator("#map svg path[stroke-linecap=round]").count() == min(clear, 12)
 
 
 def test_where_trips_end_may_be_chosen_alone(folders: Mapping[str, Path], reader: Reader) -> None:

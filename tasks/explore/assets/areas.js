@@ -128,7 +128,7 @@ export function answerOf(from, to, picked = false) {
 }
 
 const ROWS_ONLY =
-  "You picked this row by the count that you saw, so its range is that of the list. If you had the question before you looked, type the areas above: their range is for that.";
+  "The list and the map show counts before they are chosen, so the range is that of the list. If you had this question before you looked, type the areas above: their range is for that.";
 
 function sizeOf(end, depth) {
   return data.axes[end].levels[depth - 1].codes.length;
@@ -154,6 +154,12 @@ export function totalOf(area, direction) {
   const at = area.at[direction];
   if (!totals || at === null || totals.count[at] === null) return null;
   return { count: totals.count[at], low: totals.low?.[at] ?? null, high: totals.high?.[at] ?? null, exact: totals.exact };
+}
+
+/** Return whether the number of a row is certainly no noise alone: it stands out, and its range does not reach 0. */
+export function isClear(level, row) {
+  const reachesZero = !level.exact && (level.low?.[row] ?? 1) <= 0;
+  return (!level.signal || Boolean(level.signal[row])) && !reachesZero;
 }
 
 /** Return whether the trips of a row stay within the coarser one of its areas. */

@@ -119,7 +119,8 @@ export function capital(text) {
 /** Return what is said of a count to readers who do not see its card. */
 export function spoken(found) {
   const [kind, largest] = judged({ exact: false, signal: null, ofRows: false, ...found });
-  return kind === "noise" ? `too small to say, at most ${counted(found.high)}` : largest;
+  const hedge = { fair: "about ", rough: "roughly ", sure: found.exact ? "" : "about " };
+  return kind === "noise" ? `too small to say, at most ${counted(found.high)}` : `${hedge[kind] ?? ""}${largest}`;
 }
 
 function copyButton(quote) {

@@ -23,12 +23,15 @@ function distance(one, other) {
   return row.at(-1);
 }
 
+const HOW_TO_CHOOSE = matchMedia("(pointer: coarse)").matches ? "Tap the one you mean." : "Choose one with the arrow keys, then press Enter.";
+
 /**
- * Make a combobox out of an input.
+ * Make a combobox out of an input. While it holds a text that nothing was chosen for, it sends `unsettled`, and `settled` after that.
  *
  * @param {HTMLInputElement} input the field
- * @param {{label: string, detail: string, value: unknown}[]} choices what can be chosen, coarse to fine
+ * @param {{label: string, detail: string, code: string, value: unknown}[]} choices what can be chosen, coarse to fine
  * @param {(choice: unknown) => void} chosen is told the value that is chosen, or null once the field is empty
+ * @returns {{isSettled: () => boolean, show: (label: string) => void}} whether what it holds was chosen, and a way to show a choice
  */
 export function combobox(input, choices, chosen) {
   const list = make("ul", { id: `${input.id}-list`, role: "listbox", hidden: true, "aria-label": "What fits" });
@@ -46,12 +49,18 @@ export function combobox(input, choices, chosen) {
     input.setAttribute(name, value);
   }
   const searched = choices.map((choice) => {
-    const [label, detail] = [folded(choice.label), folded(choice.detail)];
-    return { choice, label, code: detail.split(" ").at(-1), text: `${label} ${detail}` };
+    const [label, code] = [folded(choice.label), folded(choice.code)];
+    return { choice, label, code, text: `${label} ${folded(choice.detail)}` };
   });
   let offered = [];
   let active = -1;
   let last = ""; // what stands for the choice
+
+  /** Say what is to be done about a text that nothing was chosen for; nothing once it is settled. */
+  function say(text) {
+    hint.textContent = text;
+    input.dispatchEvent(new Event(text ? "unsettled" : "settled", { bubbles: true }));
+  }
 
   function close() {
     list.hidden = true;
@@ -71,33 +80,41 @@ export function combobox(input, choices, chosen) {
     }
   }
 
+  function show(label) {
+    last = label;
+    input.value = label;
+    say("");
+  }
+
   function choose(choice) {
-    hint.textContent = "";
-    last = choice.label;
-    input.value = last;
+    show(choice.label);
     close();
     chosen(choice.value);
   }
 
-  /** Return the choices that have every word that was typed: those first that are called so, then those whose names begin so. */
-  function found(typed) {
+  /** Return the choices that have every word that was typed, of some length: those first that are called so, then those whose names begin so. */
+  function found(typed, shortest = 1) {
     const wanted = folded(typed);
-    const words = wanted.split(/[\s,;()]+/).filter(Boolean);
+    const words = wanted.split(/[\s,;()]+/).filter((word) => word.length >= shortest);
     const rank = ({ label, code }) => [label === wanted || code === wanted, label.startsWith(words[0] ?? ""), true].indexOf(true);
     const fit = searched.filter(({ text }) => words.every((word) => text.includes(word)));
     return fit.toSorted((one, two) => rank(one) - rank(two)).map(({ choice }) => choice);
   }
 
-  /** Return the place of the choice that was surely meant: the only one, or the only one that begins as it was typed; -1 for none. */
+  /** Return the place of the choice that was surely meant: the only one, or the only one whose code it is or that begins so; -1 for none. */
   function sure() {
-    const begin = offered.filter((choice) => folded(choice.label).startsWith(folded(input.value)));
-    const [only] = offered.length === 1 ? offered : begin.length === 1 ? begin : [];
-    return offered.indexOf(only);
+    const wanted = folded(input.value);
+    const coded = searched.filter(({ code }) => code === wanted).map(({ choice }) => choice);
+    const begin = offered.filter((choice) => folded(choice.label).startsWith(wanted));
+    const only = [offered, coded, begin].find((fit) => fit.length === 1) ?? [];
+    return offered.indexOf(only[0]);
   }
 
-  /** Return the choices whose names are spelt most like what was typed. */
+  /** Return the choices that have the longer words of what was typed, or whose names are spelt most like it. */
   function meant(typed) {
     const wanted = folded(typed);
+    const longer = /\S{3}/.test(wanted) ? found(typed, 3) : [];
+    if (longer.length) return longer;
     const most = 1 + Math.floor(wanted.length / 5);
     const near = searched.map(({ choice, label }) => ({ choice, far: distance(wanted, label.slice(0, wanted.length)) }));
     const fit = near.filter(({ far }) => wanted.length > 2 && far <= most);
@@ -138,20 +155,18 @@ export function combobox(input, choices, chosen) {
     hint.textContent = "";
     if (input.value) open();
     else {
-      last = "";
+      show("");
       close();
       chosen(null);
     }
   });
-  input.addEventListener("focus", () => {
-    if (!hint.textContent) last = input.value;
-    input.select();
-  });
+  input.addEventListener("focus", () => input.select());
   input.addEventListener("blur", () => {
     const meantHere = offered[sure()];
     if (!list.hidden && meantHere && input.value !== last) choose(meantHere);
     close();
-    if (input.value !== last) hint.textContent = last ? `This is not chosen: the page still shows ${last}.` : "Nothing is chosen yet. Choose an area from the list.";
+    const notChosen = last ? `This is not chosen: the page still shows ${last}.` : "Nothing is chosen yet. Choose an area from the list.";
+    say(input.value === last ? "" : notChosen);
   });
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
@@ -159,15 +174,17 @@ export function combobox(input, choices, chosen) {
       if (list.hidden) open();
       const step = event.key === "ArrowDown" ? 1 : -1;
       if (offered.length) mark((active + step + offered.length + (active < 0 && step < 0 ? 1 : 0)) % offered.length);
-    } else if (event.key === "Enter" && !list.hidden && offered.length) {
+    } else if (event.key === "Enter" && (active >= 0 || input.value !== last)) {
       event.preventDefault();
+      if (list.hidden) open();
+      if (!offered.length) return;
       const place = active >= 0 ? active : sure();
       if (place >= 0) choose(offered[place]);
       else {
-        mark(0); // several fit: which one is meant is for the reader to say
-        hint.textContent = `${number(offered.length)} areas fit. Choose one with the arrow keys, then press Enter.`;
+        say(`${number(offered.length)} areas fit. ${HOW_TO_CHOOSE}`); // which one is meant is for the reader to say
         announce(hint.textContent);
       }
     } else if (event.key === "Escape") close();
   });
+  return { isSettled: () => input.value === last, show };
 }

@@ -2,7 +2,7 @@
 
 import { MOST_IN_MATRIX, counted, data, fill, interval, make, number, peak } from "./base.js";
 import { draw, mapOf, matrixOf, shadesNow, widthOf } from "./charts.js";
-import { FROM, TO, areaAt, isWithin, levelsOfPairs, rowsFrom } from "./areas.js";
+import { FROM, TO, areaAt, isClear, isWithin, levelsOfPairs, rowsFrom } from "./areas.js";
 import { actions, hasMap, middle, trips } from "./state.js";
 
 const ARCS = 12;
@@ -67,7 +67,7 @@ function around(here, places, end) {
   const ends = end === TO ? level.to : level.from;
   for (const row of rows) {
     const at = ends[row];
-    const clear = !level.signal || level.signal[row];
+    const clear = isClear(level, row);
     places[at].count = level.count[row];
     places[at].kind = clear ? "signal" : "noise";
     const range = interval(level.low?.[row], level.high?.[row]);
@@ -76,7 +76,7 @@ function around(here, places, end) {
   const own = here.at[end];
   if (level.at[FROM] !== level.at[TO] || own === null) return [];
   places[own].kind = "here";
-  const clear = rows.filter((row) => !isWithin(level, row) && (!level.signal || level.signal[row]));
+  const clear = rows.filter((row) => !isWithin(level, row) && isClear(level, row));
   return clear.slice(0, ARCS).map((row) => {
     const at = ends[row];
     return { from: direction === FROM ? own : at, to: direction === FROM ? at : own, count: level.count[row] };
@@ -87,7 +87,7 @@ function around(here, places, end) {
 function largestArcs(level, end, depth) {
   if (!level?.from || !level.to || level.at.some((own) => own !== depth)) return [];
   const place = (side, at) => areaAt(side, depth, at).at[end];
-  const clear = level.count.map((_, row) => row).filter((row) => !isWithin(level, row) && (!level.signal || level.signal[row]));
+  const clear = level.count.map((_, row) => row).filter((row) => !isWithin(level, row) && isClear(level, row));
   const arcs = clear
     .toSorted((one, two) => level.count[two] - level.count[one])
     .slice(0, ARCS)
@@ -137,8 +137,8 @@ export function showMatrix() {
     row: names[FROM][level.from[row]],
     column: names[TO][level.to[row]],
     count,
-    kind: !level.signal || level.signal[row] ? "signal" : "noise",
-    label: `${names[FROM][level.from[row]]} to ${names[TO][level.to[row]]}: ${counted(count)}${!level.signal || level.signal[row] ? "" : ", which may be noise"}`,
+    kind: isClear(level, row) ? "signal" : "noise",
+    label: `${names[FROM][level.from[row]]} to ${names[TO][level.to[row]]}: ${counted(count)}${isClear(level, row) ? "" : ", which may be noise"}`,
   }));
   const titles = data.axes.map((axis) => axis.name);
   draw("matrix", matrixOf(cells, names[FROM], names[TO], titles, widthOf("matrix")), "Matrix of counts. The list has the same numbers.", (cell) =>

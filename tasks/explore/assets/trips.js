@@ -9,6 +9,7 @@ import { redrawTrips, showMap } from "./maps.js";
 import { showViews } from "./views.js";
 
 const FIRST_ROWS = 15; // rows of a list before more are asked for
+const fields = []; // of the two ends
 
 /** Return the card of an answer about a pair; one without a number where the page holds none. */
 function cardOf(title, what, found) {
@@ -35,10 +36,11 @@ function showEverything() {
 function showArea(here) {
   const stays = here.at.includes(null) ? null : answerOf(here, here);
   const note = stays ? "Those that stay within it are among them." : "";
+  const included = stays ? ", those that stay within it included" : "";
   const [out, into] = [FROM, TO].map((direction) => totalOf(here, direction)).map((found) => found && { ...found, note });
   const cards = [
-    out && card(`From ${here.title}`, `from ${here.title} to all areas together`, out),
-    into && card(`To ${here.title}`, `to ${here.title} from all areas together`, into),
+    out && card(`From ${here.title}`, `from ${here.title} to all areas together${included}`, out),
+    into && card(`To ${here.title}`, `to ${here.title} from all areas together${included}`, into),
     stays && cardOf(`Within ${here.title}`, `that stay within ${here.title}`, stays),
   ];
   fill("answer", ...(trips.direction === FROM ? cards : [cards[1], cards[0], cards[2]]));
@@ -59,15 +61,28 @@ function showPair(from, to) {
 
 /** Choose where trips begin and where they end, each null for anywhere; `picked` says whether their count was seen before. */
 function choosePair(from, to, picked = false) {
+  const chosen = [from, to];
+  fields.forEach((field, end) => field.show(chosen[end]?.title ?? ""));
+  showPairOf(from, to, picked);
+}
+
+function showPairOf(from, to, picked) {
   Object.assign(trips, { here: from, other: to, picked, shown: FIRST_ROWS });
   show();
 }
 
-/** Choose one end, and keep the other. */
-function chooseEnd(end, area) {
+/** Return both ends where one of them is chosen anew. */
+function withEnd(end, area) {
   const ends = end === FROM ? [area, trips.other] : [trips.here, area];
   if (!ends[FROM] !== !ends[TO]) trips.direction = ends[FROM] ? FROM : TO;
-  choosePair(...ends);
+  return ends;
+}
+
+/** Say whether the page shows something else than the fields hold. */
+function markUnsettled() {
+  const isSettled = fields.every((field) => field.isSettled());
+  document.getElementById("unsettled").hidden = isSettled;
+  document.getElementById("answer").classList.toggle("earlier", !isSettled);
 }
 
 /** Choose what a pointer shows on the map: the first area, or the other end of trips from it or to it; one that is chosen is left. */
@@ -75,9 +90,9 @@ function point(area) {
   const map = document.getElementById("map");
   const before = map.getBoundingClientRect().top;
   const here = middle();
-  if (!here) chooseEnd(trips.direction, area);
-  else if (area.key === trips.here?.key) chooseEnd(FROM, null);
-  else if (area.key === trips.other?.key) chooseEnd(TO, null);
+  if (!here) choosePair(...withEnd(trips.direction, area));
+  else if (area.key === trips.here?.key) choosePair(...withEnd(FROM, null));
+  else if (area.key === trips.other?.key) choosePair(...withEnd(TO, null));
   else if (trips.direction === FROM) choosePair(here, area, true);
   else choosePair(area, here, true);
   scrollBy({ top: map.getBoundingClientRect().top - before, behavior: "instant" }); // what was pointed at stays where it is
@@ -94,9 +109,6 @@ function startAgain() {
 function show() {
   const { here, other } = trips;
   const hadFocus = document.activeElement !== document.body;
-  for (const hint of document.querySelectorAll(".hint")) hint.textContent = "";
-  document.getElementById("here").value = here ? here.title : "";
-  document.getElementById("other").value = other ? other.title : "";
   if (here && other) showPair(here, other);
   else if (here || other) showArea(here ?? other);
   else showEverything();
@@ -130,10 +142,12 @@ function fromAddress() {
 export function beginTrips() {
   Object.assign(actions, { choosePair, point, show });
   document.getElementById("choose-trips").hidden = false;
-  const choices = areas.map((area) => ({ label: area.title, detail: `${area.levelName} ${area.label === area.code ? "" : area.code}`, value: area }));
+  const choices = areas.map((area) => ({ label: area.title, detail: `${area.levelName} ${area.label === area.code ? "" : area.code}`, code: area.code, value: area }));
   for (const [end, id] of ["here", "other"].entries()) {
-    combobox(document.getElementById(id), choices, (area) => chooseEnd(end, area));
+    // what the other field holds stays there, also where it is not settled
+    fields.push(combobox(document.getElementById(id), choices, (area) => showPairOf(...withEnd(end, area), false)));
   }
+  for (const name of ["unsettled", "settled"]) document.getElementById("choose-trips").addEventListener(name, markUnsettled);
   document.getElementById("clear").addEventListener("click", startAgain);
   for (const [id, factor] of [
     ["nearer", 1.6],
