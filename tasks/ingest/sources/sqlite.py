@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -17,6 +18,7 @@ SQLITE_ENDINGS = (".sqlite", ".sqlite3", ".db", ".gpkg")
 
 _BATCH = 65_536  # rows
 _EXACT = 2**53  # up to which a number with a fraction part holds every whole number
+_DUCKDB = "It is a DuckDB file: give it a name that ends in .duckdb."
 _SOURCE = "trellis_row"  # columns are named with it: SQLite takes an unknown name in double quotes for a text
 
 
@@ -49,7 +51,7 @@ class SqliteTable(FileTable):
                 names = self._names(base)
                 yield Rows(names, lambda columns: register(self._read(base, list(dict.fromkeys(columns)))))
         except sqlite3.Error:  # its text may quote a value
-            failure = self.unreadable()
+            failure = self.unreadable(_DUCKDB if _begin_of(self.path)[8:12] == b"DUCK" else "")
         if failure:
             raise failure
 
@@ -57,7 +59,9 @@ class SqliteTable(FileTable):
         """Refuse a database of which a program keeps rows in a second file."""
         for ending in ("-wal", "-journal"):
             beside = self.path.with_name(self.path.name + ending)
-            if beside.is_file() and beside.stat().st_size:
+            if beside.is_file() and _begin_of(beside).strip(
+                b"\0"
+            ):  # one that is kept after its changes are made begins with zeros
                 raise InputError(
                     f"{self.field}: {self.name} must hold all its rows itself, and {beside.name} has changes to it.",
                     field=self.field,
@@ -65,7 +69,9 @@ class SqliteTable(FileTable):
                 )
 
     def _names(self, base: sqlite3.Connection) -> list[str]:
-        kept = "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite%'"
+        kept = (
+            "SELECT name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\'"
+        )
         tables = [name for (name,) in base.execute(kept)]
         if (self.inner or "").casefold() not in (name.casefold() for name in tables):
             raise InputError(
@@ -107,6 +113,11 @@ class SqliteTable(FileTable):
 
     def _from(self) -> str:
         return f"{identifier(self.inner or '')} AS {_SOURCE}"
+
+
+def _begin_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(12)
 
 
 def _column(name: str) -> str:

@@ -106,12 +106,14 @@ def test_text_in_another_encoding_is_refused(folder: Path) -> None:
         ("areas.gpkg::area", "areas.gpkg has no table area", "Did you mean areas?"),
         ("areas.gpkg", "got areas.gpkg", "Name the table inside of it: file.gpkg::table."),
         ("noise.db::areas", "noise.db cannot be read as an SQLite database with that table", ""),
+        ("other.db::areas", "cannot be read as", "It is a DuckDB file: give it a name that ends in .duckdb."),
         ("areas.gpkg::gpkg_geometry_columns", "has no column region", None),
     ],
 )
 def test_what_is_no_table_is_refused(folder: Path, name: str, rule: str, hint: str | None) -> None:
     """A table that is not there, a database without the name of one, and a file that is no database are refused."""
     (folder / "noise.db").write_bytes(QUOTED.encode() * 1000)
+    duckdb.connect(str(folder / "other.db")).close()
     with pytest.raises(InputError, match=rule) as refused:
         codes_in(name, folder)
     assert hint is None or refused.value.hint == hint
@@ -129,6 +131,20 @@ def test_a_database_that_is_open_elsewhere_is_refused(folder: Path) -> None:
             records(spec_over(folder, "city.sqlite::trips", "areas.gpkg::areas"))
     assert records(spec_over(folder, "city.sqlite::trips", "areas.gpkg::areas"))[-1] == (2, 2, 1)
     assert sorted(file.name for file in folder.glob("city.*")) == ["city.sqlite"]
+
+
+def test_a_journal_that_is_kept_is_none_to_wait_for(folder: Path) -> None:
+    """Some programs keep the second file after its changes are in the first one; one of a change that was cut off is refused."""
+    path, journal = folder / "city.sqlite", folder / "city.sqlite-journal"
+    with closing(sqlite3.connect(path)) as writer, writer:
+        writer.execute("PRAGMA journal_mode = PERSIST")
+        writer.execute("INSERT INTO trips VALUES ('03', '03', 1)")
+    assert journal.stat().st_size
+    spec = spec_over(folder, "city.sqlite::trips", "areas.gpkg::areas")
+    assert records(spec)[-1] == (2, 2, 1)
+    journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + journal.read_bytes()[8:])
+    with pytest.raises(InputError, match=r"and city\.sqlite-journal has changes to it"):
+        records(spec)
 
 
 def test_tables_of_one_database_are_told_apart(folder: Path) -> None:
