@@ -143,7 +143,8 @@ def _combinations(tree: Tree, places: Sequence[tuple[int, int]]) -> int:
 
 def _confidential(source: DerivedSource) -> InputError:
     return InputError(
-        f"{source.table.field} must not be the confidential table: a grouping that is made from the records reveals them.",
+        f"{source.table.field} must not be the confidential table, nor in a file with it: a grouping that is made from the records reveals"
+        " them.",
         field=source.table.field,
         hint=_PUBLIC,
     )

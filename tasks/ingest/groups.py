@@ -66,7 +66,7 @@ def read_listed(listed: ListedGroups, region: End, confidential: Table | None = 
     field = listed.table.field
     if confidential is not None and same_content(listed.table, confidential):
         raise InputError(
-            f"{field} must not be the confidential table: its groups would reveal who is in them.",
+            f"{field} must not be the confidential table, nor in a file with it: its groups would reveal who is in them.",
             field=field,
             hint="Give a public list of all groups, or leave input.groups out.",
         )

@@ -69,11 +69,11 @@ class Table(ABC):
 
     @abstractmethod
     def is_same(self, other: "Table") -> bool:
-        """Return whether two tables are the same, by their places alone."""
+        """Return whether two tables are the same or in one file, by their places alone."""
 
     @abstractmethod
     def has_content_of(self, other: "Table") -> bool:
-        """Return whether two tables of the same kind have the same content."""
+        """Return whether two tables of the same kind have the same content, or are in files with the same bytes."""
 
     @abstractmethod
     def sha256(self) -> str:
@@ -106,12 +106,16 @@ class Table(ABC):
 
 
 def same_table(one: Table, other: Table) -> bool:
-    """Return whether two tables are the same, by their places alone."""
+    """Return whether a public table is the confidential one or in the same file, by their places alone.
+
+    What is public has a published hash, which is that of its whole file: whoever knows all of the confidential table but one
+    record could try every such file. And a view in that file may be made of the records.
+    """
     return one.is_same(other)
 
 
 def same_content(one: Table, other: Table) -> bool:
-    """Return whether two tables are the same, or of one kind with the same content."""
+    """Return whether a public table is the confidential one or in the same file, or of one kind with the same content."""
     return one.is_same(other) or one.has_content_of(other)
 
 

@@ -79,7 +79,8 @@ def read_ends(source: Source) -> tuple[End, ...]:
     """
     of_groups = source.groups.columns if source.groups else ()
     confidential = frozenset([*(column for axis in source.axes for column in axis.columns), *of_groups])
-    for codebook in _tables(source):
+    listed = [source.groups.listed.table] if source.groups and source.groups.listed else []
+    for codebook in [*_tables(source), *listed]:
         if same_table(codebook, source.table):
             raise _confidential_codebook(codebook)
     read = cache(read_codebook)  # both ends often use the same codebook
@@ -190,9 +191,9 @@ def _of_areas(axis: AxisSource) -> list[Table]:
 
 def _confidential_codebook(codebook: Table) -> InputError:
     return InputError(
-        f"{codebook.field} must not be the confidential table: its areas would reveal who is in it.",
+        f"{codebook.field} must not be the confidential table, nor in a file with it: its areas would reveal who is in it.",
         field=codebook.field,
-        hint="Give a public codebook of all areas.",
+        hint="Give a public codebook of all areas, in a file of its own: the hash of that file is published.",
     )
 
 

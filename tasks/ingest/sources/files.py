@@ -67,20 +67,16 @@ class FileTable(Table):
         return table_as_read(self.path, self.recognised_inner)
 
     def is_same(self, other: Table) -> bool:
-        """Return whether two tables are the same, by their paths alone. Opens neither."""
-        return isinstance(other, FileTable) and self.path.samefile(other.path) and self._has_inner_of(other)
+        """Return whether two tables are in one file. Opens neither."""
+        return isinstance(other, FileTable) and self.path.samefile(other.path)
 
     def has_content_of(self, other: Table) -> bool:
         """Return whether the files of two tables have the same bytes."""
         return (
             isinstance(other, FileTable)
-            and self._has_inner_of(other)
             and self.path.stat().st_size == other.path.stat().st_size
             and sha256_of(self.path) == sha256_of(other.path)
         )
-
-    def _has_inner_of(self, other: "FileTable") -> bool:
-        return (self.inner or "").casefold() == (other.inner or "").casefold()
 
     def sha256(self) -> str:
         """Return the hash of its file."""

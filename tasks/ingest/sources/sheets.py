@@ -11,7 +11,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from tasks.ingest.sources.files import FileTable
-from tasks.ingest.tables import Rows, Table, registered
+from tasks.ingest.tables import Rows, registered
 from tasks.words.nearest import did_you_mean
 
 _MOST_BYTES = 2**30  # of a workbook once it is unpacked
@@ -33,12 +33,6 @@ class Sheet(FileTable):
         """Nothing: the ledger takes all sheets of a workbook for one table, since the first one need not be named."""
         return None
 
-    def is_same(self, other: Table) -> bool:
-        """Return whether both are the same sheet. Reads the names of the sheets where only one of the two is named."""
-        if not (isinstance(other, Sheet) and self.path.samefile(other.path)):
-            return False
-        return self._has_inner_of(other) or self._title().casefold() == other._title().casefold()
-
     @contextmanager
     def rows(self, con: Connection) -> Iterator[Rows]:
         """Open the workbook. Its texts stay in memory while it is open, and its rows pass one by one."""
@@ -46,12 +40,6 @@ class Sheet(FileTable):
             sheet = self._sheet(workbook)
             names = self._names(sheet)
             yield Rows([name for name in names if name], lambda columns: register(self._read(sheet, names, columns)))
-
-    def _title(self) -> str:
-        if self.inner:
-            return self.inner
-        with self._workbook() as workbook:
-            return str(workbook.worksheets[0].title)
 
     @contextmanager
     def _workbook(self) -> Iterator[Any]:

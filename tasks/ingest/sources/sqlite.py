@@ -48,17 +48,21 @@ class SqliteTable(FileTable):
                 closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as base,
                 registered(con) as register,
             ):
+                base.execute(
+                    "PRAGMA temp_store = MEMORY"
+                )  # a view may sort records, which are to lie nowhere but in the vault
                 names = self._names(base)
                 yield Rows(names, lambda columns: register(self._read(base, list(dict.fromkeys(columns)))))
-        except sqlite3.Error:  # its text may quote a value
+        except (sqlite3.Error, UnicodeDecodeError):  # their texts may quote a value
             failure = self.unreadable(_DUCKDB if _begin_of(self.path)[8:12] == b"DUCK" else "")
         if failure:
             raise failure
 
     def _check_closed(self) -> None:
         """Refuse a database of which a program keeps rows in a second file."""
+        path = self.path.resolve()  # beside which the second file is, also where a link leads to it
         for ending in ("-wal", "-journal"):
-            beside = self.path.with_name(self.path.name + ending)
+            beside = path.with_name(path.name + ending)
             if beside.is_file() and _begin_of(beside).strip(
                 b"\0"
             ):  # one that is kept after its changes are made begins with zeros

@@ -604,15 +604,18 @@ def test_a_copy_of_the_table_is_no_codebook(place, capfd):
     assert not same_content(table, table_at("input.table", "trips.csv", place.folder))
 
 
-def test_a_codebook_beside_the_table_is_fine(place):
-    """Another table of the same DuckDB file may be the codebook; the confidential one may not."""
+def test_a_codebook_is_in_a_file_of_its_own(place):
+    """A table of a DuckDB file may be the codebook, but none of the file with the confidential one: the file's hash is published."""
     with duckdb.connect(str(place.folder / "all.duckdb")) as con:
         con.execute(f"CREATE TABLE trips AS FROM read_csv('{place.folder}/trips.csv', all_varchar = true)")
         con.execute(f"CREATE TABLE \"the areas\" AS FROM read_csv('{place.folder}/codebook.csv', all_varchar = true)")
-    spec = place.spec(trips="all.duckdb::trips", codebook="all.duckdb::the areas")
-    assert place.ingested(spec) == place.ingested(place.spec())
-    with pytest.raises(InputError, match="must not be the confidential table"):
-        make_plan(place.spec(trips="all.duckdb::trips", codebook="all.duckdb::trips"))
+    assert place.ingested(place.spec(trips="trips.csv", codebook="all.duckdb::the areas")) == place.ingested(
+        place.spec()
+    )
+    assert place.ingested(place.spec(trips="all.duckdb::trips")) == place.ingested(place.spec())
+    for codebook in ("all.duckdb::trips", "all.duckdb::the areas"):
+        with pytest.raises(InputError, match="must not be the confidential table, nor in a file with it"):
+            make_plan(place.spec(trips="all.duckdb::trips", codebook=codebook))
 
 
 def test_output_that_cannot_be_written_is_refused(place, capfd):

@@ -228,7 +228,7 @@ def test_what_is_no_matrix_is_refused(folder: Path, matrix: str, zones: str | No
     """A name that is not in the file, and a file that is none, are refused by their key; `check` says the same."""
     write_omx(folder / "twice.omx", {"taz": [1, 1, 2]}, trips=CELLS)
     write_omx(folder / "wide.omx", {"taz": [1, 2]}, trips=[[1, 2, 3], [4, 5, 6]]) if "wide" in matrix else None
-    (folder / "codes.omx").write_text(CODES)
+    (folder / "codes.omx").write_text(f"{CODES}\n")
     spec = spec_over(folder, matrix, zones=zones)
     with pytest.raises(InputError) as refused:
         records(spec)

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 import yaml
+from openpyxl import Workbook
 
 from flows.api import release
 from flows.spec.starter import starter
@@ -120,6 +121,45 @@ def test_what_is_no_table_is_refused(folder: Path, name: str, rule: str, hint: s
     assert QUOTED not in str(refused.value)
 
 
+@pytest.mark.parametrize("key", ["table", "labels"])
+@pytest.mark.parametrize("ending", ["sqlite", "duckdb", "xlsx"])
+@pytest.mark.parametrize("copied", [False, True])
+def test_no_public_table_is_in_a_file_with_the_confidential_one(
+    key: str, ending: str, copied: bool, folder: Path
+) -> None:
+    """The hash of a codebook is that of its file, so whoever knows all records but one could try each: nothing is planned or released."""
+    whole, copy = folder / f"all.{ending}", folder / f"copy.{ending}"
+    tables = {"trips": TRIPS, "areas": [("region", "area"), ("N", "01"), ("N", "02"), ("S", "03")]}
+    tables["names"] = [("level", "code", "name"), ("area", "01", "One")]
+    if ending == "sqlite":
+        write(whole, tables)
+    elif ending == "xlsx":
+        book = Workbook()
+        for name, rows in tables.items():
+            sheet = book.create_sheet(name)
+            for row in rows:
+                sheet.append(list(row))
+        book.save(whole)
+    else:
+        with duckdb.connect(str(whole)) as con:
+            for name, (columns, *rows) in tables.items():
+                con.execute(f"CREATE TABLE {name} ({', '.join(f'{column} VARCHAR' for column in columns)})")
+                con.executemany(
+                    f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", [list(row) for row in rows]
+                )
+    copy.write_bytes(whole.read_bytes())
+    public = copy.name if copied else whole.name
+    spec = spec_over(folder, f"{whole.name}::trips", f"{public}::areas" if key == "table" else "areas.gpkg::areas")
+    keys = yaml.safe_load(spec.read_text())
+    if key == "labels":
+        keys["hierarchy"]["labels"] = f"{public}::names"
+    spec.write_text(yaml.safe_dump(keys))
+    with pytest.raises(InputError, match=r"must not be the confidential table, nor in a file with it") as refused:
+        release(spec)
+    assert "in a file of its own" in refused.value.hint
+    assert not (folder / "out").exists() or not list((folder / "out").iterdir())
+
+
 def test_a_database_that_is_open_elsewhere_is_refused(folder: Path) -> None:
     """Rows in the log of a writer are no part of the file by whose bytes the ledger knows it; once it is closed, they are."""
     path = folder / "city.sqlite"
@@ -127,8 +167,13 @@ def test_a_database_that_is_open_elsewhere_is_refused(folder: Path) -> None:
         writer.execute("PRAGMA journal_mode = WAL")
         writer.execute("INSERT INTO trips VALUES ('03', '03', 1)")
         writer.commit()
-        with pytest.raises(InputError, match=r"must hold all its rows itself, and city\.sqlite-wal has changes to it"):
-            records(spec_over(folder, "city.sqlite::trips", "areas.gpkg::areas"))
+        (folder / "link").mkdir()
+        (folder / "link" / "other.db").symlink_to(path)
+        for table in ("city.sqlite::trips", "link/other.db::trips"):
+            with pytest.raises(
+                InputError, match=r"must hold all its rows itself, and city\.sqlite-wal has changes to it"
+            ):
+                records(spec_over(folder, table, "areas.gpkg::areas"))
     assert records(spec_over(folder, "city.sqlite::trips", "areas.gpkg::areas"))[-1] == (2, 2, 1)
     assert sorted(file.name for file in folder.glob("city.*")) == ["city.sqlite"]
 
@@ -147,17 +192,18 @@ def test_a_journal_that_is_kept_is_none_to_wait_for(folder: Path) -> None:
         records(spec)
 
 
-def test_tables_of_one_database_are_told_apart(folder: Path) -> None:
-    """A table may be the codebook of another; a copy of the file has the same tables."""
+def test_tables_of_one_database_are_in_one_file(folder: Path) -> None:
+    """What is public may be in no file with the confidential table: the hash of the file is published, and a view may show records."""
     (folder / "copy.db").write_bytes((folder / "city.sqlite").read_bytes())
     trips, again, ways, copy = (
         table_at("input.table", name, folder)
         for name in ("city.sqlite::trips", "city.sqlite::Trips", "city.sqlite::ways", "copy.db::trips")
     )
     assert same_table(trips, again)
-    assert not same_table(trips, ways)
+    assert same_table(trips, ways)
+    assert not same_table(trips, copy)
     assert same_content(trips, copy)
-    assert not same_content(ways, copy)
+    assert same_content(ways, copy)
 
 
 @pytest.mark.parametrize("table", ["city.sqlite::ways", "copy.db::trips"])

@@ -149,8 +149,8 @@ def test_without_noise_everything_is_the_truth(tmp_path: Path, monkeypatch: pyte
 def test_an_empty_table_has_margins_of_zeros(tmp_path: Path) -> None:
     """Where nothing is released, every margin adds up to the total, and its intervals hold what the total's noise allows."""
     privacy = {"unit": "one trip", "neighbours": "add_remove", "max_records_per_unit": 1, "epsilon": 4.0, "delta": 1e-8}
-    released = set()
-    for run in range(6):
+    released = set[bool]()
+    for run in range(40):  # each way is as likely as the other
         wide = Wide(tmp_path / str(run), [])
         folder = wide.release(name=f"empty-{run}", privacy=privacy, noise={"sampler": "table"})
         assert verify_answer(folder).failures == []
@@ -160,7 +160,9 @@ def test_an_empty_table_has_margins_of_zeros(tmp_path: Path) -> None:
         assert total > 0 or (districts["low"] == 0).all()
         assert (districts["high"] > 0).any()
         released.add(total == 0)
-    assert released == {True, False}
+        if len(released) > 1:
+            return
+    raise AssertionError("of 40 totals, all were zero or none")
 
 
 def test_questions_about_one_axis_are_answered_by_its_margin(tmp_path: Path) -> None:
