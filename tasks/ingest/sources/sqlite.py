@@ -48,9 +48,8 @@ class SqliteTable(FileTable):
                 closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as base,
                 registered(con) as register,
             ):
-                base.execute(
-                    "PRAGMA temp_store = MEMORY"
-                )  # a view may sort records, which are to lie nowhere but in the vault
+                # a view may sort records, which may lie on no disk but in the vault
+                base.execute("PRAGMA temp_store = MEMORY")
                 names = self._names(base)
                 yield Rows(names, lambda columns: register(self._read(base, list(dict.fromkeys(columns)))))
         except (sqlite3.Error, UnicodeDecodeError):  # their texts may quote a value
@@ -59,13 +58,12 @@ class SqliteTable(FileTable):
             raise failure
 
     def _check_closed(self) -> None:
-        """Refuse a database of which a program keeps rows in a second file."""
+        """Refuse a database if a program keeps some of its rows in a second file."""
         path = self.path.resolve()  # beside which the second file is, also where a link leads to it
         for ending in ("-wal", "-journal"):
             beside = path.with_name(path.name + ending)
-            if beside.is_file() and _begin_of(beside).strip(
-                b"\0"
-            ):  # one that is kept after its changes are made begins with zeros
+            # a journal that is kept after its changes are made begins with zeros
+            if beside.is_file() and _begin_of(beside).strip(b"\0"):
                 raise InputError(
                     f"{self.field}: {self.name} must hold all its rows itself, and {beside.name} has changes to it.",
                     field=self.field,

@@ -17,14 +17,13 @@ from flows.api import release
 from flows.forecast.check import check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from storage.counts.vault import vault
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.sources import matrices
 from tasks.ingest.sources.locations import matrix_at
 from tasks.ingest.tables import opened
-from tasks.ingest.task import ingest
 from tests.support.spec import SPEC
+from tests.support.tables import records
 
 ZONES = ["101", "102", "203"]
 CELLS = [[0, 5, 1], [7, 0, 0], [0, 11, 2]]
@@ -71,15 +70,6 @@ def spec_over(folder: Path, matrix: str = "od.omx::trips", name: str = "trips", 
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(keys))
     return path
-
-
-def records(spec: Path) -> list[tuple[int, int, int]]:
-    """Ingest a matrix and return the records in the vault."""
-    plan = make_plan(load_spec(spec))
-    ingest.fn("a-release", plan.source, plan.units, plan.promised, 2**30)
-    with vault("a-release") as con:
-        found: list[tuple[int, int, int]] = con.execute("SELECT * FROM records ORDER BY ALL").fetchall()
-    return found
 
 
 @pytest.mark.parametrize("cells_at_once", [1, 4, 2**21])

@@ -15,7 +15,7 @@ from flows.api import release
 from flows.spec.starter import starter
 from storage.errors import InputError, UsageError
 from tasks.ingest.sources.locations import table_at
-from tasks.ingest.tables import opened, same_content, same_table, text_columns
+from tasks.ingest.tables import identifier, opened, same_content, same_table, text_columns
 from tests.support.tables import codes_in, records, spec_over
 
 QUOTED = "QUOTED-1234"
@@ -70,6 +70,14 @@ def test_rows_arrive_in_batches_and_can_be_read_again(folder: Path) -> None:
                 f"SELECT {text_columns(found.names)} FROM {found.scan(['code', 'number', 'code'])}"
             ).fetchall()
             assert read == [(code, str(number)) for code, number in rows]
+
+
+def test_names_may_have_any_characters(folder: Path) -> None:
+    """Those of files are no part of an address, and those of tables and columns are no SQL."""
+    table, column = 'it\'s "a"::b', 'co"l?'
+    made = f"CREATE TABLE {identifier(table)} ({identifier(column)} TEXT, area TEXT)"
+    write(folder / "a b#c%3F?d.sqlite", {}, made, f"INSERT INTO {identifier(table)} VALUES ('N', '01')")
+    assert codes_in(f"a b#c%3F?d.sqlite::{table}", folder, [column, "area"]) == [("N", "01")]
 
 
 def test_codes_keep_what_they_are(folder: Path) -> None:
