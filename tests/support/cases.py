@@ -101,21 +101,22 @@ def case_rows(folder: Path) -> Case:
 
 
 def case_duckdb(folder: Path) -> Case:
-    """Make the case of tables in one DuckDB file, codebooks of unequal depth, and the shallow end's tree."""
+    """Make the case of DuckDB files, two codebooks of unequal depth in one of them, and the shallow end's tree."""
     country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(3))
     zones = pl.DataFrame({"zone": ["é", "é", "Z", "Z", "a"], "site": ["10", "9", "007", "x y", "1,0"]}).sort("zone")
     generator = np.random.default_rng(4)
     trips = country.trips.with_columns(work=zones["site"].gather(generator.integers(0, 5, country.trips.height)))
-    with duckdb.connect(str(folder / "all.duckdb")) as con:
-        for name, table in {"trips": trips, "areas": country.codebook, "sites": zones}.items():
-            con.register("arrow", table.to_arrow())
-            con.execute(f"CREATE TABLE {name} AS SELECT * FROM arrow")
+    for file, tables in {"records": {"trips": trips}, "public": {"areas": country.codebook, "sites": zones}}.items():
+        with duckdb.connect(str(folder / f"{file}.duckdb")) as con:
+            for name, table in tables.items():
+                con.register("arrow", table.to_arrow())
+                con.execute(f"CREATE TABLE {name} AS SELECT * FROM arrow")
     keys = spec_of(
         "unequal",
-        input={"table": "all.duckdb::trips", "origin": "home", "destination": "work", "count": "people"},
+        input={"table": "records.duckdb::trips", "origin": "home", "destination": "work", "count": "people"},
         hierarchy={
-            "origin": {"table": "all.duckdb::areas", "levels": list(LEVELS)},
-            "destination": {"table": "all.duckdb::sites", "levels": ["zone", "site"]},
+            "origin": {"table": "public.duckdb::areas", "levels": list(LEVELS)},
+            "destination": {"table": "public.duckdb::sites", "levels": ["zone", "site"]},
         },
         release={"tree": "destination", "finest": {"origin": "municipality", "destination": "site"}},
     )
