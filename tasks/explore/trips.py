@@ -16,6 +16,7 @@ from tasks.report.sections.largest import flows_within
 from tasks.tabulate.answers import absent_high, answers
 from tasks.tabulate.largest import level_shown
 from tasks.tabulate.tables import Boxes, Tables
+from tasks.tabulate.totals import area_totals
 
 _ENDS = ("from", "to")
 _MOST_CROSSED = 50_000  # pairs whose axis levels no level has
@@ -139,9 +140,6 @@ def _within(tables: Tables, level: int) -> list[int]:
 
 def _totals(tables: Tables, axis: int, level: int) -> dict[str, Any]:
     """Return what a question about each area of an axis level is answered, with everything of the other axes."""
-    many = tables.tree.axes[axis].areas(level)
-    levels = tuple(level if own == axis else 0 for own in range(len(tables.tree.axes)))
-    areas = tuple(np.arange(many) if own == axis else np.zeros(many, dtype=np.int64) for own in range(len(levels)))
-    found = answers(tables, Boxes(levels, areas))
-    exact = is_exact(tables.folder, levels)
+    found = area_totals(tables, axis, level)
+    exact = is_exact(tables.folder, tuple(level if own == axis else 0 for own in range(len(tables.tree.axes))))
     return {"axis": axis, "level": level, COUNT: found.count.tolist(), **found.ends(), "exact": exact}

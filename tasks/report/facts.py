@@ -20,7 +20,7 @@ from tasks.report.sections.largest import (
     largest_rows,
     paths_of,
 )
-from tasks.report.sections.totals import AreaTotals, TermsOfLevel, shown_on_maps, totals_at
+from tasks.report.sections.totals import AreaTotals, RangesOf, TermsOfLevel, shown_on_maps, totals_at
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree, are_flows, finest_clear, levels_of_flows
 from tasks.uncertainty.bounds import finest_above_noise
@@ -339,8 +339,12 @@ class Collector:
         sigmas, possible = [terms.sigma for terms in self._terms], [terms.possible_cells for terms in self._terms]
         return finest_above_noise(max(self._total, 0), sigmas, possible, self._terms[-1].threshold)
 
-    def facts(self) -> Facts:
-        """Return the facts, after the last level."""
+    def facts(self, ranges_of: RangesOf = lambda *_: None) -> Facts:
+        """Return the facts, after the last level.
+
+        Args:
+            ranges_of: the totals of areas as the folder answers questions about them, for maps.
+        """
         reached = self._tree.axis_levels(self._largest_level)
         return Facts(
             self._total,
@@ -354,7 +358,7 @@ class Collector:
             tuple(self._histograms or ()),
             self._within,
             self._within_records,
-            shown_on_maps(self._totals, self._shapes, [axis.name for axis in self._tree.axes]),
+            shown_on_maps(self._totals, self._shapes, [axis.name for axis in self._tree.axes], ranges_of),
             self._shapes,
             self._names,
         )

@@ -101,7 +101,7 @@ function totalsOn(places, end, depth) {
   for (const place of places) {
     const [count, low] = [totals.count[place.at], totals.low?.[place.at] ?? null];
     place.count = count;
-    place.kind = count === 0 ? "none" : low === null || low > 0 ? "signal" : "noise";
+    place.kind = count === 0 ? "none" : count > 0 && (low === null || low > 0) ? "signal" : "noise";
     place.label += `: ${counted(count)} ${end === FROM ? "from" : "to"} here`;
   }
 }

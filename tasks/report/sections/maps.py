@@ -1,4 +1,4 @@
-"""The maps of a report: areas in shades of their totals, hatched where these do not stand out from the noise."""
+"""The maps of a report: areas in shades of their totals, hatched where these may be noise, and blank where they are 0."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -20,7 +20,7 @@ MAP_STYLE = """.maps { display: grid; grid-template-columns: repeat(auto-fit, mi
 .maps figure { margin: 1rem 0; min-width: 0 }
 .maps h3 { margin: 0 0 .4rem }
 .map path { stroke: #fff; stroke-width: 1; vector-effect: non-scaling-stroke; stroke-linejoin: round }
-.map .n { stroke: #bbb; stroke-width: .6 }
+.map .n, .map .z { stroke: #bbb; stroke-width: .6 } .map .z, .z { fill: #fff; background: #fff }
 .map .c0, .c0 { fill: #cfe1f2; background: #cfe1f2 } .map .c1, .c1 { fill: #94c4df; background: #94c4df }
 .map .c2, .c2 { fill: #4a98c9; background: #4a98c9 } .map .c3, .c3 { fill: #1b69af; background: #1b69af }
 .map .c4, .c4 { fill: #08306b; background: #08306b }
@@ -34,6 +34,7 @@ MAP_STYLE = """.maps { display: grid; grid-template-columns: repeat(auto-fit, mi
 _WIDEST, _TALLEST = 480, 560  # pixels
 _MOST = 40_000  # characters that the paths of a map have
 _CLASSES = 5
+_NOISE, _ZERO = -1, -2  # in place of a class of counts
 
 
 def maps_section(maps: Sequence[AreaTotals], shapes: Shapes, names: Names, spec: Spec, what: str = "records") -> str:
@@ -49,28 +50,37 @@ def _figure(totals: AreaTotals, shapes: Shapes, names: Names, spec: Spec, what: 
         return ""
     drawing = drawings[keys[place]]
     limits, stands_out = _limits(totals.counts[totals.stands_out]), totals.stands_out
-    classes = np.where(stands_out, np.searchsorted(limits, totals.counts, side="right"), -1)
+    classes = np.searchsorted(limits, totals.counts, side="right")
+    classes = np.where(stands_out, classes, np.where(totals.counts == 0, _ZERO, _NOISE))
     title = _title(totals.axis)
     called = [names.called(totals.axis, path) for path in totals.paths]
     picture = _picture(title, totals, word, drawing, classes, called)
     without = drawing["d"].count(None)
+    shown = classes[[d is not None for d in drawing["d"]]]
     missing = f" {without:,} of {len(totals.paths):,} areas have no shape." if without else ""
-    noise = (
-        f" Hatched areas do not stand out: their totals are at most {format_rounded(2 * totals.noise)}, twice the noise of such a"
-        " sum, so that the truth may be zero."
-        if not stands_out.all()
-        else f" Every total is above {format_rounded(2 * totals.noise)}, twice the noise of such a sum."
-        if totals.noise
-        else ""
-    )
-    caption = f"Released {what} by {escape(word)}, added up from level {totals.of_level}.{noise}{missing}"
-    order = np.argsort(-totals.counts, kind="stable")
-    rows = [
-        [escape(called[area]), f"{totals.counts[area]:,}", "yes" if stands_out[area] else "no"]
-        for area in order.tolist()
-    ]
-    table = behind([escape(word), "count", "stands out"], rows, of="map")
-    return f"<figure><h3>{escape(title)}</h3>{picture}{_key(limits, classes)}<figcaption>{caption}</figcaption>{table}</figure>\n"
+    caption = f"Released {what} by {escape(word)}{_noise(totals, is_hatched=_NOISE in shown)}{missing}"
+    order = np.argsort(-totals.counts, kind="stable").tolist()
+    if totals.ranges:
+        heads, ends = ["count", "low", "high"], (totals.counts, totals.ranges.low, totals.ranges.high)
+        rows = [[escape(called[area]), *(f"{of[area]:,}" for of in ends)] for area in order]
+    else:
+        heads = ["count", "stands out"]
+        rows = [
+            [escape(called[area]), f"{totals.counts[area]:,}", "yes" if stands_out[area] else "no"] for area in order
+        ]
+    table = behind([escape(word), *heads], rows, of="map")
+    return f"<figure><h3>{escape(title)}</h3>{picture}{_key(limits, shown)}<figcaption>{caption}</figcaption>{table}</figure>\n"
+
+
+def _noise(totals: AreaTotals, *, is_hatched: bool) -> str:
+    """Return how the map tells noise from signal, to follow what it counts."""
+    if totals.ranges:
+        return ". Hatched areas may be noise: the intervals of their totals reach 0." if is_hatched else "."
+    twice = f"{format_rounded(2 * totals.noise)}, twice the noise of such a sum"
+    begin = f", added up from level {totals.of_level}."
+    if is_hatched:
+        return f"{begin} Hatched areas may be noise: their totals are at most {twice}."
+    return f"{begin} Shaded totals are above {twice}." if totals.noise and totals.stands_out.any() else begin
 
 
 def _title(axis: str) -> str:
@@ -94,13 +104,16 @@ def _key(limits: Sequence[int], classes: IntArray) -> str:
         between = [f"{low:,} to {high - 1:,}" for low, high in pairwise(limits)]
         words = [f"under {limits[0]:,}", *between, f"{limits[-1]:,} or more"]
     items = [f'<li><i class="{_shade(number, len(words))}"></i>{word}</li>' for number, word in enumerate(words)]
-    noise = ['<li><i class="n"></i>does not stand out from the noise</li>'] if (classes < 0).any() else []
+    noise = ['<li><i class="n"></i>may be noise</li>'] if (classes == _NOISE).any() else []
+    zero = ['<li><i class="z"></i>no count above 0</li>'] if (classes == _ZERO).any() else []
     items = items if (classes >= 0).any() else []
-    return f'<ul class="key">{"".join([*noise, *items])}</ul>'
+    return f'<ul class="key">{"".join([*noise, *items, *zero])}</ul>'
 
 
 def _shade(number: int, classes: int) -> str:
     """Return the CSS class of a class of counts: the darkest one is that of the largest counts."""
+    if number < 0:
+        return {_NOISE: "n", _ZERO: "z"}[number]
     return f"c{number + _CLASSES - max(classes, 1) if classes < _CLASSES else number}"
 
 
@@ -119,11 +132,9 @@ def _picture(
     for area, d in enumerate(drawing["d"]):
         if d is None:
             continue
-        shade = (
-            f'class="{_shade(int(classes[area]), many)}"'
-            if classes[area] >= 0
-            else f'class="n" fill="url(#hatch-{totals.level}-{_slug(totals.axis)})"'
-        )
+        shade = f'class="{_shade(int(classes[area]), many)}"'
+        if classes[area] == _NOISE:
+            shade += f' fill="url(#hatch-{totals.level}-{_slug(totals.axis)})"'
         paths.append(f'<path {shade} d="{d}"><title>{escape(called[area])}: {totals.counts[area]:,}</title></path>\n')
     pixels = min(_WIDEST, _TALLEST * width / height)
     hatch = (
@@ -134,7 +145,7 @@ def _picture(
     return (
         f'<svg class="map" role="img" aria-label="{escape(about, quote=True)}" width="100%" style="max-width: {pixels:.0f}px"'
         f' viewBox="-4 -4 {width + 8} {height + 8}" fill-rule="evenodd"><title>{escape(title)}</title>'
-        f"{hatch if (classes < 0).any() else ''}\n{''.join(paths)}</svg>"
+        f"{hatch if (classes == _NOISE).any() else ''}\n{''.join(paths)}</svg>"
     )
 
 

@@ -1,8 +1,8 @@
 """The totals of areas, for maps, and which of them stand out from the noise."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -34,6 +34,26 @@ class TermsOfLevel(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """The totals of the areas of one axis level, with their intervals, as queries of the folder are answered.
+
+    Attributes:
+        counts: int64, shape (areas,), records.
+        low: the lower ends of the intervals, int64, shape (areas,), records; likewise `high`.
+        high: the upper ends.
+    """
+
+    counts: IntArray
+    low: IntArray
+    high: IntArray
+
+
+RangesOf = Callable[
+    [int, int], Ranges | None
+]  # of an axis, by its number, and one of its levels; None where they are not known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class AreaTotals:
     """The totals of the areas of one axis level, over everything else.
 
@@ -45,6 +65,7 @@ class AreaTotals:
         paths: the areas, in the order of the codebook.
         counts: int64, shape (areas,), records; 0 for an area without a row.
         noise: the standard deviation of the noise in such a sum, records, if every cell of it is measured.
+        ranges: the same counts with their intervals; None where these are not known.
     """
 
     axis: str
@@ -54,12 +75,13 @@ class AreaTotals:
     paths: tuple[Path, ...]
     counts: IntArray
     noise: float
+    ranges: Ranges | None = None
 
     @property
     def stands_out(self) -> BoolArray:
-        """Which totals are above twice their noise."""
-        found: BoolArray = self.counts > 2 * self.noise
-        return found
+        """Which totals have an interval that does not reach 0, or, where intervals are not known, are above twice their noise."""
+        found: BoolArray = self.ranges.low > 0 if self.ranges else self.counts > 2 * self.noise
+        return found & (self.counts > 0)
 
 
 def totals_at(tree: Tree, terms: Sequence[TermsOfLevel], level: int, rows: SlicedRows) -> Iterator[AreaTotals]:
@@ -79,16 +101,23 @@ def totals_at(tree: Tree, terms: Sequence[TermsOfLevel], level: int, rows: Slice
         yield AreaTotals(axis.name, own, name, level, paths, counts, noise)
 
 
-def shown_on_maps(found: Sequence[AreaTotals], shapes: Shapes, axes: Sequence[str]) -> tuple[AreaTotals, ...]:
+def shown_on_maps(
+    found: Sequence[AreaTotals], shapes: Shapes, axes: Sequence[str], ranges_of: RangesOf
+) -> tuple[AreaTotals, ...]:
     """Return, of each of the axes that has shapes, the finest level at which half of the areas or more stand out, or its coarsest."""
     shown: dict[str, AreaTotals] = {}
-    for totals in found:
-        if (totals.axis, totals.level) not in shapes.of_level:
+    for added_up in found:
+        if (added_up.axis, added_up.level) not in shapes.of_level:
             continue
+        totals = _with_ranges(added_up, ranges_of(axes.index(added_up.axis), added_up.level))
         shaped = np.isin(_joined(totals.paths), _joined(shapes.paths(totals.axis, totals.level)))
         if totals.axis not in shown or totals.stands_out[shaped].mean() >= _STANDING_OUT:
             shown[totals.axis] = totals
     return tuple(sorted(shown.values(), key=lambda totals: axes.index(totals.axis)))
+
+
+def _with_ranges(totals: AreaTotals, ranges: Ranges | None) -> AreaTotals:
+    return replace(totals, counts=ranges.counts, ranges=ranges) if ranges else totals
 
 
 def _joined(paths: Sequence[Path]) -> list[str]:

@@ -27,6 +27,7 @@ from tasks.report.frame import page, table
 from tasks.report.readme.page import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.report.sections.largest import MOST_LARGEST, LargeCount
+from tasks.report.sections.totals import Ranges
 from tasks.tree.axis import Axis, axis_from_codebook
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.ordered import ordered_axis
@@ -629,7 +630,9 @@ def test_the_ends_of_other_codebooks_have_no_area_in_common(axis_of: Callable[..
     assert ([large.count for large in facts.largest], facts.within) == ([900, 300], ())
 
 
-def _of_towns(axis_of: Callable[..., Axis], counts: list[int], sigma: float) -> tuple[list[LevelTerms], Facts]:
+def _of_towns(
+    axis_of: Callable[..., Axis], counts: list[int], sigma: float, half_widths: list[int] | None = None
+) -> tuple[list[LevelTerms], Facts]:
     """Return what is collected of five towns in a row that have names and, but for the last one, shapes."""
     codes = [f"t<{number}" for number in range(5)]
     tree = Tree((axis_of("home", [(code,) for code in codes]),), in_sequence([1], [(0, 1)]))
@@ -641,7 +644,39 @@ def _of_towns(axis_of: Callable[..., Axis], counts: list[int], sigma: float) -> 
     for level in range(2):
         rows = rows_of(tree, {(number,): count for number, count in enumerate(counts)}, level)
         collector.take(rows, shares_of(rows, terms[level]))
-    return terms, collector.facts()
+    if half_widths is None:
+        return terms, collector.facts()
+    of, wide = np.array(counts), np.array(half_widths)
+    return terms, collector.facts(lambda *_: Ranges(of, of - wide, of + wide))
+
+
+def _shades(report: str) -> dict[str, str]:
+    """Return how the areas of the map are drawn, by the first letters of their names."""
+    drawn = report[report.index('<svg class="map"') : report.index('<ul class="key">')]
+    return {
+        name[0]: shade
+        for shade, name in re.findall(r'<path class="(\w+)"[^>]*><title>([^:]*): -?[\d,]+</title>', drawn)
+    }
+
+
+def test_a_map_goes_by_intervals_where_they_are_known(axis_of: Callable[..., Axis]) -> None:
+    """An area is hatched if and only if its interval reaches 0, however large the noise is said to be, and blank at 0; an exact count is
+    shaded, however small. The table has the ends in place of a verdict.
+    """
+    terms, facts = _of_towns(axis_of, [500, 20, 0, 90, 3], sigma=200.0, half_widths=[499, 20, 0, 91, 0])
+    text = report(manifest_of(terms, facts), facts, {})
+    shades = _shades(text)
+    assert (shades.pop("A")[0], shades) == ("c", {"B": "n", "S": "z", "D": "n"})
+    assert "Hatched areas may be noise: the intervals of their totals reach 0. 1 of 5" in read(text).text
+    key = text[text.index('<ul class="key">') :].partition("</ul>")[0]
+    told = re.findall(r"</i>([^<]*)", key)
+    assert (told[0], told[1], told[-1]) == ("may be noise", "under 100", "no count above 0")
+    assert '<th scope="row">Dee (t&lt;3)</th><td>90</td><td>-1</td><td>181</td>' in text
+    assert '<th scope="row">t&lt;4</th><td>3</td><td>3</td><td>3</td>' in text
+    clear = _of_towns(axis_of, [500, 20, 40, 90, 3], sigma=200.0, half_widths=[1] * 5)[1]
+    text = report(manifest_of(terms, clear), clear, {})
+    assert re.search(r"Released records by [^.]*\. 1 of 5 areas have no shape", read(text).text)
+    assert set("nz").isdisjoint(_shades(text).values())
 
 
 def test_a_map_tells_noise_from_signal(axis_of: Callable[..., Axis]) -> None:
@@ -657,7 +692,7 @@ def test_a_map_tells_noise_from_signal(axis_of: Callable[..., Axis]) -> None:
     assert shades["Bee (t&lt;1)"] == "n"
     assert "n" not in {shade for name, shade in shades.items() if not name.startswith("Bee")}
     assert shades["A &amp; B (t&lt;0)"] > shades["Dee (t&lt;3)"] > shades["Sea (t&lt;2)"]
-    assert "their totals are at most 20, twice the noise" in seen.text
+    assert "Hatched areas may be noise: their totals are at most 20, twice the noise of such a sum." in seen.text
     assert "1 of 5 areas have no shape." in seen.text
     assert '<th scope="row">Bee (t&lt;1)</th><td>20</td><td>no</td>' in text
     assert '<th scope="row">t&lt;4</th><td>3</td><td>no</td>' in text

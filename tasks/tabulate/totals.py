@@ -1,0 +1,40 @@
+"""The totals of areas, with everything of the other axes, as a published folder answers questions about them."""
+
+import numpy as np
+
+from tasks.query.boxes import level_of
+from tasks.report.sections.totals import Ranges, RangesOf
+from tasks.tabulate.answers import Answers, answers
+from tasks.tabulate.tables import AxisLevels, Boxes, Tables
+
+_MOST_CELLS = 5_000_000  # of a level that is added up for a map
+
+
+def area_totals(tables: Tables, axis: int, level: int) -> Answers:
+    """Return what a question about each area of an axis level is answered, in the order of the areas."""
+    levels, many = _levels(tables, axis, level), tables.tree.axes[axis].areas(level)
+    areas = tuple(np.arange(many) if own == axis else np.zeros(many, dtype=np.int64) for own in range(len(levels)))
+    return answers(tables, Boxes(levels, areas))
+
+
+def ranges_of_areas(tables: Tables) -> RangesOf:
+    """Return the function that yields the totals of an axis level with their intervals.
+
+    It yields None where the folder does not have the noisy counts from which the intervals of sums follow, where it states none, and
+    where more cells would be added up than a page is worth.
+    """
+
+    def ranges_of(axis: int, level: int) -> Ranges | None:
+        if not tables.folder.has_tree:
+            return None
+        added_up = tables.folder.manifest.levels[level_of(tables.folder.steps, _levels(tables, axis, level))]
+        if max(added_up.cells, added_up.nonzero) > _MOST_CELLS:
+            return None
+        found = area_totals(tables, axis, level)
+        return Ranges(found.count, found.low, found.high) if found.stated.all() else None
+
+    return ranges_of
+
+
+def _levels(tables: Tables, axis: int, level: int) -> AxisLevels:
+    return tuple(level if own == axis else 0 for own in range(len(tables.folder.axes)))

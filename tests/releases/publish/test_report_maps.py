@@ -1,0 +1,99 @@
+"""The maps of a report: their numbers are those of queries, and they call the same areas noise as the explorer does."""
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.explore.payload import payload
+from tasks.query.folder import open_folder
+from tasks.verify.folder import verify
+from tests.support.explored import DRAWN, SPEC, asked, land_released
+
+LOUD = {"privacy": SPEC["privacy"] | {"epsilon": 0.02}}
+KINDS: dict[str, dict[str, Any]] = {
+    "loud": LOUD,
+    "quiet": {},
+    "with margins": LOUD | {"release": SPEC["release"] | {"views": "margins"}},
+    "settled together": LOUD | {"mechanism": "cbdp", "release": SPEC["release"] | {"views": "margins"}},
+    "leaves only": LOUD | {"mechanism": "gaussian"},
+    "unbiased": {
+        "dataset": "others",
+        "mechanism": "unbiased_tree",
+        "noise": {},
+        "privacy": LOUD["privacy"] | {"neighbours": "add_remove"},
+    },
+}
+WITHOUT_NOISY = LOUD | {"release": SPEC["release"] | {"noisy_counts": False}}
+SHADES = {"n": "noise", "z": "none"}
+ENDS = {"Where trips begin": "origin", "Where trips end": "destination"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[dict[str, Any]], Path]]:
+    """Return what releases the land with a map."""
+    place = tmp_path_factory.mktemp("maps")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        yield lambda keys: land_released(place / f"{len(list(place.iterdir()))}", DRAWN, **keys)
+
+
+def figures(folder: Path) -> dict[str, str]:
+    """Return the maps of a report, by axis."""
+    page = (folder / "report.html").read_text()
+    found = re.findall(r"<figure><h3>(Where trips \w+)</h3>(.*?)</figure>", page, re.DOTALL)
+    return {ENDS[title]: figure for title, figure in found}
+
+
+def numbers(figure: str) -> dict[str, list[str]]:
+    """Return the rows of the table behind a map, by the codes of areas."""
+    rows = re.findall(r'<tr><th scope="row">[^<]*\((\w+)\)</th>(.*?)</tr>', figure)
+    return {code: re.findall(r"<td>([^<]*)</td>", cells) for code, cells in rows}
+
+
+def shades(figure: str) -> dict[str, str]:
+    """Return how the areas of a map are drawn, by their codes."""
+    drawn = re.findall(r'<path class="(\w+)"[^>]*><title>[^<]*\((\w+)\): -?[\d,]+</title>', figure)
+    return {code: SHADES.get(shade, "signal") for shade, code in drawn}
+
+
+def kind_of(count: int, low: int | None) -> str:
+    """Return how the explorer draws an area."""
+    return "none" if count == 0 else "signal" if count > 0 and (low is None or low > 0) else "noise"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maps_say_what_queries_and_the_explorer_say(made: Callable[[dict[str, Any]], Path], kind: str) -> None:
+    """Behind each map are the answers of queries; what it hatches, the explorer hatches, and its words fit what is hatched."""
+    folder = made(KINDS[kind])
+    data, found = payload(open_folder(folder)), figures(folder)
+    assert found.keys() == {"origin", "destination"}
+    for number, (axis, figure) in enumerate(found.items()):
+        rows, drawn = numbers(figure), shades(figure)
+        level = 1 if all(len(code) == 2 for code in rows) else 2
+        for code, cells in rows.items():
+            answer = asked(folder, {axis: f"{('county', 'town')[level - 1]}={code}"})
+            assert cells == [f"{value:,}" for value in (answer.count, answer.low, answer.high)]
+        totals = next(of for of in data["totals"] if (of["axis"], of["level"]) == (number, level))
+        codes = data["axes"][number]["levels"][level - 1]["codes"]
+        assert drawn == {
+            code: kind_of(count, low) for code, count, low in zip(codes, totals["count"], totals["low"], strict=True)
+        }
+        assert ("the intervals of their totals reach 0." in figure) == ("noise" in drawn.values())
+        assert (">no count above 0<" in figure) == ("none" in drawn.values())
+    assert verify(folder) == []
+
+
+def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Callable[[dict[str, Any]], Path]) -> None:
+    """Intervals of sums follow from noisy counts. Where these are not published, a total is held to twice the noise of its cells."""
+    folder = made(WITHOUT_NOISY)
+    for axis, figure in figures(folder).items():
+        level = {"origin": 2, "destination": 1}[axis]
+        assert f"added up from level {level}." in figure
+        told = re.search(r"(?:at most|above) ([\d,.]+), twice the noise", figure)
+        limit = float(told[1].replace(",", "")) if told else 0.0
+        assert {code: cells[1] for code, cells in numbers(figure).items()} == {
+            code: "yes" if int(cells[0].replace(",", "")) > limit else "no" for code, cells in numbers(figure).items()
+        }
