@@ -9,6 +9,7 @@ from rich.table import Table
 from flows.console.terminal import out, print_line
 from tasks.words.levels import grouped_by, level_columns
 from tasks.words.numbers import (
+    NOT_STATED,
     format_bound,
     format_cells,
     format_cost,
@@ -41,7 +42,7 @@ def show_levels(levels: "Sequence[ShownLevel]") -> None:
         known["as released"] = bounds
     if any(level.noise_rows for level in levels):
         known["noise rows"] = [
-            format_noise_rows(share["estimate"], share["at_most"] or 0.0) if (share := level.noise_rows) else "none"
+            format_noise_rows(share["estimate"], share["at_most"] or 0.0) if (share := level.noise_rows) else NOT_STATED
             for level in levels
         ]
     out.print(level_table(levels, counted, known))

@@ -8,11 +8,12 @@ from tasks.atlas.names import STEP
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
-from tasks.report.levels import NOTHING, above_noise_of, deviations_of, noise_rows_of
+from tasks.report.levels import above_noise_of, deviations_of, noise_rows_of
 from tasks.report.readme.views import VIEW_HEADS, view_rows
 from tasks.report.sections.largest import LargeCount
 from tasks.words.levels import in_short, place
 from tasks.words.numbers import (
+    NOT_STATED,
     format_bound,
     format_cells,
     format_cost,
@@ -232,11 +233,11 @@ def _noise_cells(entry: LevelEntry, facts: Facts, spec: Spec, *, of_epsilon: boo
         deviations_of(entry),
         format_bound(entry.sigma, entry.bound, summed=entry.summed),
         format_bound(entry.sigma, entry.bound_after, summed=entry.summed),
-        NOTHING if level.half_width is None else f"± {format_rounded(level.half_width)}",
+        NOT_STATED if level.half_width is None else f"± {format_rounded(level.half_width)}",
         _standing_out(entry),
         noise_rows_of(entry),
         above_noise_of(entry),
-        NOTHING if entry.bias is None else f"{entry.bias:+,.3g}".replace("-", "−"),
+        NOT_STATED if entry.bias is None else f"{entry.bias:+,.3g}".replace("-", "−"),
         "unknown" if mean is None else format_rounded(mean),
         f"{level.most:,}",
     ]
@@ -245,7 +246,7 @@ def _noise_cells(entry: LevelEntry, facts: Facts, spec: Spec, *, of_epsilon: boo
 def _standing_out(entry: LevelEntry) -> str:
     """Return how many rows of a level stand out from the noise, in per cent; nothing where there is no row."""
     rows = entry.signal.rows if entry.signal else 0
-    return f"{100 * rows / entry.nonzero:.3g}%" if entry.nonzero else NOTHING
+    return f"{100 * rows / entry.nonzero:.3g}%" if entry.nonzero else NOT_STATED
 
 
 def _rule(manifest: Manifest, facts: Facts, entry: LevelEntry) -> list[list[str]]:

@@ -9,6 +9,8 @@ _UNREADABLE = 10**15  # cells; larger numbers use powers of ten
 
 _LONG = 1e7  # records; larger numbers use powers of ten
 
+NOT_STATED = "n/a"  # in place of a number that nothing states; "none" would be read as zero
+
 _LARGE_UNITS = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"))
 _LARGEST_ODDS = 10**15
 
@@ -45,9 +47,9 @@ def format_probability(probability: float) -> str:
 
 
 def format_sigma(sigma: float, *, summed: bool, digits: int = 3) -> str:
-    """Return the noise of a level as text; `none` for a sum without a stated σ."""
+    """Return the noise of a level as text; `n/a` for a sum without a stated σ."""
     if not sigma:
-        return "none" if summed else "exact"
+        return NOT_STATED if summed else "exact"
     return f"{sigma:.{digits}f}" if sigma < _LONG else f"{sigma:.3e}"
 
 
@@ -67,11 +69,11 @@ def format_cost(rho: float, epsilon: float, *, of_epsilon: bool, same_as: int | 
 
 
 def format_bound(sigma: float, bound: float | None, *, summed: bool) -> str:
-    """Return a level's error bound as text."""
+    """Return a level's error bound as text; `n/a` where none is stated."""
     if not (sigma or summed):
         return "exact"
     if bound is None:
-        return "none"
+        return NOT_STATED
     return f"± {bound:,.0f}" if bound < _LONG else f"± {rounded_up(bound, 4)}"
 
 

@@ -69,9 +69,15 @@ def _signal(manifest: Manifest) -> str:
     if manifest.levels[-1].threshold:
         return "- `signal` is true in every row: only cells with records have rows.\n"
     rate = format_percent(manifest.intervals.signal_rate)
+    adjusted = (
+        ""
+        if manifest.covariance or manifest.statistic
+        else " The noisy counts decide, before they are adjusted to add\n"
+        "  up, so a row may stand out beside one with a larger count that does not."
+    )
     return (
         f"- `signal` is true for rows that stand out from the noise. Of a level's rows that do, on average at most {rate} have a\n"
-        "  true count of 0. A row that does not stand out may well have records.\n"
+        f"  true count of 0. A row that does not stand out may well have records.{adjusted}\n"
     )
 
 

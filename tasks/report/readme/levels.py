@@ -1,8 +1,8 @@
 """The levels of a release as rows of a table."""
 
 from tasks.format.manifest import LevelEntry, Manifest
-from tasks.report.levels import NOTHING, above_noise_of, deviations_of, noise_rows_of
-from tasks.words.numbers import format_bound, format_sigma
+from tasks.report.levels import above_noise_of, deviations_of, noise_rows_of
+from tasks.words.numbers import NOT_STATED, format_bound, format_sigma
 
 _ALWAYS = ("rows", "noise (sigma)")  # columns that every table of levels has
 
@@ -10,7 +10,7 @@ _ALWAYS = ("rows", "noise (sigma)")  # columns that every table of levels has
 def facts_of_levels(manifest: Manifest) -> list[dict[str, str]]:
     """Return, per level, what tables of levels say of it, by heading; no column that would be empty."""
     rows = [_row(level) for level in manifest.levels]
-    heads = [head for head in rows[0] if head in _ALWAYS or any(row[head] != NOTHING for row in rows)]
+    heads = [head for head in rows[0] if head in _ALWAYS or any(row[head] != NOT_STATED for row in rows)]
     return [{head: row[head] for head in heads} for row in rows]
 
 

@@ -11,10 +11,10 @@ from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
 from tasks.report.facts import CLASS_NAMES, Facts, Histograms, Matrix, Series
 from tasks.report.frame import table
-from tasks.report.levels import NOTHING
-from tasks.words.numbers import format_cells, format_rounded
+from tasks.words.numbers import NOT_STATED, format_cells, format_rounded
 
 _MOST_ROWS = 400
+_ZERO = "none"
 
 
 def behind(heads: Sequence[str], rows: Sequence[Sequence[str]], *, of: str = "chart") -> str:
@@ -41,7 +41,7 @@ def of_noise(levels: Sequence[LevelEntry], facts: Facts) -> str:
         "error bound (95%)": [_rounded(level.bound) for level in levels],
         "threshold": [_rounded(level.threshold) for level in levels],
     }
-    return _by_level({head: cells for head, cells in columns.items() if set(cells) != {NOTHING}})
+    return _by_level({head: cells for head, cells in columns.items() if not {*cells} <= {_ZERO, NOT_STATED}})
 
 
 def of_sizes(facts: Facts) -> str:
@@ -69,7 +69,7 @@ def of_areas(facts: Facts) -> str:
         there = {areas.axis: areas for areas in level.areas}
         for axis in axes:
             known = there.get(axis)
-            columns[escape(axis)].append(f"{known.left:,} of {known.possible:,}" if known else NOTHING)
+            columns[escape(axis)].append(f"{known.left:,} of {known.possible:,}" if known else NOT_STATED)
     return _by_level(columns)
 
 
@@ -97,7 +97,7 @@ def of_histograms(histograms: Histograms, names: Names) -> str:
 
 
 def of_matrix(matrix: Matrix, names: Names) -> str:
-    """Return the counts of two axes against each other; a cell without a row has a dash, and one that may be noise says so."""
+    """Return the counts of two axes against each other; a cell without a row says so, and one that may be noise says so."""
     called = [
         [escape(names.called(axis, path)) for path in paths]
         for axis, paths in zip(matrix.axes, matrix.codes, strict=True)
@@ -106,7 +106,7 @@ def of_matrix(matrix: Matrix, names: Names) -> str:
     of_rows = called[0] if len(called) > 1 else ["count"]
     noise = np.where(matrix.may_be_zero, ", may be noise", "")
     cells = [[f"{count:,}" for count in counts] for counts in matrix.counts.tolist()]
-    shown = np.where(matrix.is_released, np.char.add(np.array(cells, dtype=str), noise), NOTHING)
+    shown = np.where(matrix.is_released, np.char.add(np.array(cells, dtype=str), noise), "no row")
     rows = [[name, *of_row] for name, of_row in zip(of_rows, shown.tolist(), strict=True)]
     return behind([" by ".join(escape(axis) for axis in matrix.axes), *heads], rows)
 
@@ -117,9 +117,9 @@ def _by_level(columns: dict[str, list[str]]) -> str:
 
 
 def _rounded(value: float | None) -> str:
-    return format_rounded(value) if value else NOTHING
+    return NOT_STATED if value is None else format_rounded(value) if value else _ZERO
 
 
 def _end(value: float) -> str:
-    """Return an end of an interval; a dash where there is none."""
-    return NOTHING if math.isnan(value) else f"{value:,.0f}"
+    """Return an end of an interval."""
+    return NOT_STATED if math.isnan(value) else f"{value:,.0f}"

@@ -231,7 +231,7 @@ def test_a_histogram_shows_only_leaves_with_records(world: World, monkeypatch: p
     readme = " ".join((folder / "README.md").read_text().split())
     assert "threshold 40 cost ε = 1 and δ = 4.23e-09" in readme
     assert "no error bound is stated" in readme
-    assert "| 0 | all | all | 1 | none |" in readme
+    assert "| 0 | all | all | 1 | n/a |" in readme
     assert "published exactly." not in readme
     assert "may be below zero" not in readme
 
@@ -395,7 +395,7 @@ def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.Ca
     assert "ε = 1, δ = 1e-08, no ρ, by OpenDP's map" in said
     assert "A leaf is kept if its noisy count is at least 40." in said
     rows = [line.split()[-3:] for line in said.splitlines() if line.startswith((" 0", " 3", " 4"))]
-    assert rows == [["summed", "none", "none"], ["summed", "none", "none"], ["none", "2.799", "none"]]
+    assert rows == [["summed", "n/a", "n/a"], ["summed", "n/a", "n/a"], ["none", "2.799", "n/a"]]
     assert "\nhow far one unit moves a level:\n" in said
     assert "at most Δ₀ = 2 counts change" in said
     assert "other ε" not in said

@@ -96,7 +96,8 @@ def test_a_readme_says_what_sigma_is_of(mechanism: str, bound: float | None, tol
     assert ("no error bound is stated" in text) == (bound is None)
     assert "threshold" not in text
     assert "widest" not in text
-    assert f"| 1 | home region | 2 | 7.25 | {'none' if bound is None else '± 30'} |" in text
+    assert "The noisy counts decide, before they are adjusted to add up," in text
+    assert f"| 1 | home region | 2 | 7.25 | {'n/a' if bound is None else '± 30'} |" in text
     assert "| 0 | everything | 1 | exact | exact |" in text
 
 
@@ -123,11 +124,11 @@ def test_mechanisms_of_two_passes_are_known() -> None:
 
 def test_noise_is_read_as_it_is() -> None:
     """Exact levels, sums without a stated noise, and numbers too long to be read by digits are told apart."""
-    assert (format_sigma(0, summed=False), format_sigma(0, summed=True)) == ("exact", "none")
+    assert (format_sigma(0, summed=False), format_sigma(0, summed=True)) == ("exact", "n/a")
     assert (format_sigma(4.8356, summed=False), format_sigma(4.8356, summed=True, digits=2)) == ("4.836", "4.84")
     assert format_sigma(2.5e39, summed=True) == "2.500e+39"
     assert [format_bound(0, bound, summed=False) for bound in (None, 0.0)] == ["exact", "exact"]
-    assert [format_bound(sigma, None, summed=True) for sigma in (0, 3.0)] == ["none", "none"]
+    assert [format_bound(sigma, None, summed=True) for sigma in (0, 3.0)] == ["n/a", "n/a"]
     assert format_bound(3.0, 1234.4, summed=False) == "± 1,234"
     assert format_bound(3.0, 123_412_345.0, summed=True) == "± 1.235e+08"
 
