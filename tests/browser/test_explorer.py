@@ -234,6 +234,25 @@ def test_totals_say_that_they_include_who_stays(folders: Mapping[str, Path], rea
         assert f"{ends} together, those that stay within it included" in cards[title][2]
 
 
+def test_totals_say_how_many_do_not_stay(folders: Mapping[str, Path], reader: Reader) -> None:
+    """That is the difference of two answers, whose intervals, 90% each, hold at once with at least 80%; one that reaches 0 has no number."""
+    folder, kinds = folders["drawn"], set()
+    for area in [*((f"town/{town[:2]}/{town}", f"town={town}") for town in TOWNS), ("county/02", "county=02")]:
+        reader.opens(folder / EXPLORER, f"#area={area[0]}")
+        notes = reader.page.locator(".card .note").all_inner_texts()
+        stays = asked(folder, {"origin": area[1], "destination": area[1]})
+        for end, words in (("origin", "go"), ("destination", "come from")):
+            of_all = asked(folder, {end: area[1]})
+            assert None not in (of_all.low, of_all.high, stays.low, stays.high)
+            low, high = of_all.low - stays.high, of_all.high - stays.low  # type: ignore[operator]
+            said = f"about {of_all.count - stays.count:,} ({low:,} to {high:,}, with at least 80% probability)"
+            if low <= 0:
+                said = f"at most {high:,} (with at least 80% probability)"
+            kinds.add(low > 0)
+            assert f"Of these, {said} {words} elsewhere. The others stay within it." in notes
+    assert kinds == {False, True}
+
+
 @pytest.mark.parametrize("direction", ["origin", "destination"])
 def test_a_map_hatches_what_may_be_zero(direction: str, folders: Mapping[str, Path], reader: Reader) -> None:
     """As many areas are hatched as rows of the list do not stand out without a "but", and arcs lead to none of them."""

@@ -1,6 +1,6 @@
 // Trips: choose an area, and see how many records go from it and to it.
 
-import { address, announce, card, data, fill, make, release, spoken } from "./base.js";
+import { address, announce, card, data, fill, make, number, release, spoken } from "./base.js";
 import { combobox } from "./combobox.js";
 import { FROM, TO, addressOf, areaNamed, areas, answerOf, totalOf } from "./areas.js";
 import { actions, hasMap, middle, trips } from "./state.js";
@@ -32,12 +32,32 @@ function showEverything() {
   fill("list", ...largestFlows());
 }
 
+/** Return the interval of a number, [count, count] of one that is published exactly, and [null, null] where none is stated. */
+function endsOf(found) {
+  return found.exact ? [found.count, found.count] : [found.low ?? null, found.high ?? null];
+}
+
+/** Return how many of a total do not stay within the area. Both intervals hold at once with at least the probability that is said. */
+function elsewhere(total, stays, words) {
+  const [[low, high], [least, most]] = [total, stays].map(endsOf);
+  const count = total.count - stays.count;
+  const noisy = [total, stays].filter((found) => !found.exact).length;
+  const probability = 1 - noisy * (1 - release.confidence);
+  if (stays.ofRows || [low, high, least, most].includes(null) || count < 0 || probability <= 0) return "Those that stay within it are among them.";
+  const sure = `with at least ${+(100 * probability).toFixed(2)}% probability`;
+  const range = `${number(Math.max(low - most, 0))} to ${number(high - least)}`;
+  const said = noisy === 0 ? number(count) : low > most ? `about ${number(count)} (${range}, ${sure})` : `at most ${number(high - least)} (${sure})`;
+  return `Of these, ${said} ${words} elsewhere. The others stay within it.`;
+}
+
 /** Show what goes from the chosen area and to it. */
 function showArea(here) {
   const stays = here.at.includes(null) ? null : answerOf(here, here);
-  const note = stays ? "Those that stay within it are among them." : "";
   const included = stays ? ", those that stay within it included" : "";
-  const [out, into] = [FROM, TO].map((direction) => totalOf(here, direction)).map((found) => found && { ...found, note });
+  const [out, into] = ["go", "come from"].map((words, direction) => {
+    const found = totalOf(here, direction);
+    return found && { ...found, note: stays ? elsewhere(found, stays, words) : "" };
+  });
   const cards = [
     out && card(`From ${here.title}`, `from ${here.title} to all areas together${included}`, out),
     into && card(`To ${here.title}`, `to ${here.title} from all areas together${included}`, into),
