@@ -1,7 +1,9 @@
 """Tables to read, whatever holds them: what every kind in `tasks.ingest.sources` can do, and how the rows of one are read."""
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
@@ -79,6 +81,8 @@ class Table(ABC):
     def sha256(self) -> str:
         """Return the hash of its content, by which a codebook is known. Only for public tables.
 
+        It is published, so it must not cover another table of the same file, which may be confidential.
+
         Raises:
             InputError: it cannot be read.
         """
@@ -108,8 +112,7 @@ class Table(ABC):
 def same_table(one: Table, other: Table) -> bool:
     """Return whether a public table is the confidential one or in the same file, by their places alone.
 
-    What is public has a published hash, which is that of its whole file: whoever knows all of the confidential table but one
-    record could try every such file. And a view in that file may be made of the records.
+    A view in that file may be made of the records, and what copies or hashes a file takes the records with it.
     """
     return one.is_same(other)
 
@@ -117,6 +120,17 @@ def same_table(one: Table, other: Table) -> bool:
 def same_content(one: Table, other: Table) -> bool:
     """Return whether a public table is the confidential one or in the same file, or of one kind with the same content."""
     return one.is_same(other) or one.has_content_of(other)
+
+
+def sha256_of_rows(names: Sequence[str], rows: Iterable[Sequence[str | None]]) -> str:
+    """Return the hash of rows of texts, whatever their order: of JSON lists, sorted and one per line, below that of the column names."""
+    lines = sorted(json_line(row) for row in rows)
+    return hashlib.sha256(b"".join([json_line(names), *lines])).hexdigest()
+
+
+def json_line(texts: Sequence[str | None]) -> bytes:
+    """Return texts as one JSON list without blanks, with the end of the line."""
+    return json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
 @contextmanager

@@ -193,7 +193,7 @@ def _confidential_codebook(codebook: Table) -> InputError:
     return InputError(
         f"{codebook.field} must not be the confidential table, nor in a file with it: its areas would reveal who is in it.",
         field=codebook.field,
-        hint="Give a public codebook of all areas, in a file of its own: the hash of that file is published.",
+        hint="Give a public codebook of all areas, in a file of its own.",
     )
 
 

@@ -19,7 +19,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import SeenTable
 from storage.machine.fingerprints import fingerprint_of_digest
-from tasks.ingest.tables import Rows, Table, identifier, registered
+from tasks.ingest.tables import Rows, Table, identifier, json_line, registered
 
 URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
@@ -143,7 +143,7 @@ class Relation(Table):
         try:
             with self._connected() as server:
                 names = self._names(server)
-                digest.update(json.dumps(names, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+                digest.update(json_line(names))
                 texts = ", ".join(f"{identifier(name)}::text" for name in names)
                 lines = f"SELECT array_to_json(ARRAY[{texts}]::text[])::text AS line FROM {self._from()}"
                 for batch in server.read(f'SELECT line FROM ({lines}) AS lines ORDER BY line COLLATE "C"'):

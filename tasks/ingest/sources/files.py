@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import duckdb
+
 from storage.database.connections import Connection, file_literal
 from storage.errors import InputError
 from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
 from storage.machine.files import sha256_of
-from tasks.ingest.tables import Rows, Table, column_names, identifier
+from tasks.ingest.tables import Rows, Table, column_names, identifier, opened, sha256_of_rows, text_columns
 
 _LONGEST_HEADER = 2**20  # characters
 
@@ -38,8 +40,8 @@ class FileTable(Table):
 
     @property
     def location(self) -> str:
-        """The path of the file."""
-        return str(self.path)
+        """The path of the file, and behind `::` the table in it."""
+        return f"{self.path}::{self.inner}" if self.inner else str(self.path)
 
     @property
     def kind(self) -> str:
@@ -79,8 +81,12 @@ class FileTable(Table):
         )
 
     def sha256(self) -> str:
-        """Return the hash of its file."""
-        return sha256_of(self.path)
+        """Return the hash of its file, or, of a table in a DuckDB file, of its rows as texts."""
+        if self.inner is None:
+            return sha256_of(self.path)
+        with duckdb.connect() as con, opened(con, self) as rows:
+            texts = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").fetchall()
+            return sha256_of_rows(rows.names, texts)
 
     @contextmanager
     def rows(self, con: Connection) -> Iterator[Rows]:

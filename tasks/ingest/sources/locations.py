@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import InputError
-from storage.machine.files import sha256_of
 from tasks.ingest.sources.databases import URL, is_query, relation_at
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.matrices import Matrix
@@ -157,10 +156,8 @@ def fault_of_matrix(location: str) -> str:
 
 def sha256_at(location: str) -> str | None:
     """Return the hash of a codebook, given its `location`; None if it no longer exists or cannot be reached."""
-    if not URL.match(location):
-        return sha256_of(Path(location)) if Path(location).is_file() else None
     try:
-        return relation_at("hierarchy", location).sha256()
+        return table_at("hierarchy", location, Path()).sha256()
     except InputError:
         return None
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from tasks.ingest.sources.files import FileTable
-from tasks.ingest.tables import Rows, registered
+from tasks.ingest.tables import Rows, registered, sha256_of_rows
 from tasks.words.nearest import did_you_mean
 
 _MOST_BYTES = 2**30  # of a workbook once it is unpacked
@@ -32,6 +32,19 @@ class Sheet(FileTable):
     def recognised_inner(self) -> str | None:
         """Nothing: the ledger takes all sheets of a workbook for one table, since the first one need not be named."""
         return None
+
+    def sha256(self) -> str:
+        """Return the hash of the rows of the sheet that have a value, as texts."""
+        with self._workbook() as workbook:
+            sheet = self._sheet(workbook)
+            names = self._names(sheet)
+            rows = sheet.iter_rows(min_row=2, max_col=len(names), values_only=True)
+            texts = [
+                [None if value is None else str(value) for value in row]
+                for row in rows
+                if any(value is not None for value in row)
+            ]
+        return sha256_of_rows(names, texts)
 
     @contextmanager
     def rows(self, con: Connection) -> Iterator[Rows]:

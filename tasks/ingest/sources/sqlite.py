@@ -11,7 +11,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from tasks.ingest.sources.files import FileTable
-from tasks.ingest.tables import Rows, identifier, registered
+from tasks.ingest.tables import Rows, identifier, registered, sha256_of_rows
 from tasks.words.nearest import did_you_mean
 
 SQLITE_ENDINGS = (".sqlite", ".sqlite3", ".db", ".gpkg")
@@ -36,22 +36,31 @@ class SqliteTable(FileTable):
         """Nothing: the ledger takes all tables of a database for one, since a view may show the people of another table."""
         return None
 
+    def sha256(self) -> str:
+        """Return the hash of the rows of the table as texts, without shapes; a binary value is its digits in hex."""
+        with self._opened() as base:
+            names = self._names(base)
+            rows = base.execute(f"SELECT {', '.join(map(_column, names))} FROM {self._from()}")
+            return sha256_of_rows(names, [[_as_text(value) for value in row] for row in rows])
+
     @contextmanager
     def rows(self, con: Connection) -> Iterator[Rows]:
         """Open the database, which nothing writes to, and read it a batch of rows at a time."""
+        with self._opened() as base, registered(con) as register:
+            names = self._names(base)
+            yield Rows(names, lambda columns: register(self._read(base, list(dict.fromkeys(columns)))))
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
         self._check_closed()
         address = f"{self.path.absolute().as_uri()}?immutable=1"  # no lock and no files beside it
         failure: InputError | None = None
         try:
             # DuckDB reads batches in threads of its own, one after the other
-            with (
-                closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as base,
-                registered(con) as register,
-            ):
+            with closing(sqlite3.connect(address, uri=True, check_same_thread=False)) as base:
                 # a view may sort records, which may lie on no disk but in the vault
                 base.execute("PRAGMA temp_store = MEMORY")
-                names = self._names(base)
-                yield Rows(names, lambda columns: register(self._read(base, list(dict.fromkeys(columns)))))
+                yield base
         except (sqlite3.Error, UnicodeDecodeError):  # their texts may quote a value
             failure = self.unreadable(_DUCKDB if _begin_of(self.path)[8:12] == b"DUCK" else "")
         if failure:
@@ -120,6 +129,10 @@ class SqliteTable(FileTable):
 def _begin_of(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(12)
+
+
+def _as_text(value: str | float | bytes | None) -> str | None:
+    return value.hex() if isinstance(value, bytes) else None if value is None else str(value)
 
 
 def _column(name: str) -> str:

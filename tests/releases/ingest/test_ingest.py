@@ -605,7 +605,7 @@ def test_a_copy_of_the_table_is_no_codebook(place, capfd):
 
 
 def test_a_codebook_is_in_a_file_of_its_own(place):
-    """A table of a DuckDB file may be the codebook, but none of the file with the confidential one: the file's hash is published."""
+    """A table of a DuckDB file may be the codebook, but none of the file with the confidential one: a view there may be made of it."""
     with duckdb.connect(str(place.folder / "all.duckdb")) as con:
         con.execute(f"CREATE TABLE trips AS FROM read_csv('{place.folder}/trips.csv', all_varchar = true)")
         con.execute(f"CREATE TABLE \"the areas\" AS FROM read_csv('{place.folder}/codebook.csv', all_varchar = true)")

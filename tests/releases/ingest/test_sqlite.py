@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from openpyxl import Workbook
 from flows.api import release
 from flows.spec.starter import starter
 from storage.errors import InputError, UsageError
-from tasks.ingest.sources.locations import table_at
+from tasks.ingest.sources.locations import sha256_at, table_at
 from tasks.ingest.tables import identifier, opened, same_content, same_table, text_columns
 from tests.support.tables import codes_in, records, spec_over
 
@@ -129,32 +130,68 @@ def test_what_is_no_table_is_refused(folder: Path, name: str, rule: str, hint: s
     assert QUOTED not in str(refused.value)
 
 
-@pytest.mark.parametrize("key", ["table", "labels"])
-@pytest.mark.parametrize("ending", ["sqlite", "duckdb", "xlsx"])
-@pytest.mark.parametrize("copied", [False, True])
-def test_no_public_table_is_in_a_file_with_the_confidential_one(
-    key: str, ending: str, copied: bool, folder: Path
-) -> None:
-    """The hash of a codebook is that of its file, so whoever knows all records but one could try each: nothing is planned or released."""
-    whole, copy = folder / f"all.{ending}", folder / f"copy.{ending}"
-    tables = {"trips": TRIPS, "areas": [("region", "area"), ("N", "01"), ("N", "02"), ("S", "03")]}
-    tables["names"] = [("level", "code", "name"), ("area", "01", "One")]
-    if ending == "sqlite":
-        write(whole, tables)
-    elif ending == "xlsx":
+CODES = [("region", "area"), ("N", "01"), ("N", "02"), ("S", "03")]
+SEVERAL = ["sqlite", "duckdb", "xlsx"]  # endings of files that hold several tables
+
+
+def write_several(path: Path, tables: dict[str, Sequence[Sequence[Any]]]) -> None:
+    """Write tables into one file, by its ending; the first row of each has the names of its columns."""
+    if path.suffix == ".sqlite":
+        write(path, tables)
+    elif path.suffix == ".xlsx":
         book = Workbook()
         for name, rows in tables.items():
             sheet = book.create_sheet(name)
             for row in rows:
                 sheet.append(list(row))
-        book.save(whole)
+        book.save(path)
     else:
-        with duckdb.connect(str(whole)) as con:
+        with duckdb.connect(str(path)) as con:
             for name, (columns, *rows) in tables.items():
                 con.execute(f"CREATE TABLE {name} ({', '.join(f'{column} VARCHAR' for column in columns)})")
                 con.executemany(
                     f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", [list(row) for row in rows]
                 )
+
+
+@pytest.mark.parametrize("ending", SEVERAL)
+def test_what_is_published_of_a_codebook_covers_no_other_table(ending: str, folder: Path) -> None:
+    """Its hash is in the manifest. It is that of its rows alone: beside any other table, which may be a copy of the records, it is the same.
+
+    It is the one that the guide tells readers to compute, whatever the order of the rows.
+    """
+    lines = "".join(f'["{region}","{area}"]\n' for region, area in [CODES[0], *sorted(CODES[1:])])
+    wanted = sha256(lines.encode()).hexdigest()
+    for number, trips in enumerate([TRIPS, TRIPS[:-1]]):
+        path = folder / f"{number}.{ending}"
+        write_several(path, {"trips": trips, "areas": [CODES[0], *CODES[:0:-1]]})
+        table = table_at("hierarchy.table", f"{path.name}::areas", folder)
+        assert table.sha256() == sha256_at(table.location) == wanted
+        spec = spec_over(folder, "city.sqlite::trips", f"{path.name}::areas", f"trips-{number}")
+        made = release(spec, different_people=True)
+        assert set(made.manifest.codebooks.values()) == {wanted}
+    write_several(folder / f"less.{ending}", {"trips": TRIPS, "areas": CODES[:-1]})
+    assert table_at("hierarchy.table", f"less.{ending}::areas", folder).sha256() != wanted
+
+
+def test_a_hash_is_of_values_of_every_kind(folder: Path) -> None:
+    """A column that holds no codes, such as an area in square kilometres or a picture, is in the hash and keeps nobody from reading the others."""
+    rows = [("area", "size", "picture"), ("01", 2.5, b"\x01"), ("02", None, None), ("03", 0, b"")]
+    write(folder / "n.db", {"n": rows})
+    lines = '["area","size","picture"]\n["01","2.5","01"]\n["02",null,null]\n["03","0",""]\n'
+    assert table_at("a", "n.db::n", folder).sha256() == sha256(lines.encode()).hexdigest()
+
+
+@pytest.mark.parametrize("key", ["table", "labels"])
+@pytest.mark.parametrize("ending", SEVERAL)
+@pytest.mark.parametrize("copied", [False, True])
+def test_no_public_table_is_in_a_file_with_the_confidential_one(
+    key: str, ending: str, copied: bool, folder: Path
+) -> None:
+    """A view in that file may be made of the records: nothing is planned or released."""
+    whole, copy = folder / f"all.{ending}", folder / f"copy.{ending}"
+    names = [("level", "code", "name"), ("area", "01", "One")]
+    write_several(whole, {"trips": TRIPS, "areas": CODES, "names": names})
     copy.write_bytes(whole.read_bytes())
     public = copy.name if copied else whole.name
     spec = spec_over(folder, f"{whole.name}::trips", f"{public}::areas" if key == "table" else "areas.gpkg::areas")
