@@ -20,7 +20,7 @@ from tasks.report.sections.largest import (
     largest_rows,
     paths_of,
 )
-from tasks.report.sections.totals import AreaTotals, RangesOf, TermsOfLevel, shown_on_maps, totals_at
+from tasks.report.sections.totals import AreaTotals, Ranges, RangesOf, TermsOfLevel, shown_on_maps, totals_at
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree, are_flows, finest_clear, levels_of_flows
 from tasks.uncertainty.bounds import finest_above_noise
@@ -241,6 +241,7 @@ class Collector:
         """
         self._names, self._shapes = names or Names(), shapes or Shapes()
         self._totals: list[AreaTotals] = []
+        self._ranges: dict[tuple[int, int], Ranges] = {}  # of views of one axis, by its number and level
         self._flows = levels_of_flows(
             {axis.name: axis.level_names for axis in tree.axes},
             [tree.axis_levels(own) for own in range(tree.depth + 1)],
@@ -312,7 +313,7 @@ class Collector:
         self._largest, self._within = (largest(self._tree, level, found) for found in (across, inside))
 
     def take_view(self, name: str, levels: Sequence[int], rows: Rows) -> None:
-        """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas.
+        """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas, and a map of one with shapes.
 
         Args:
             name: of the view.
@@ -322,6 +323,15 @@ class Collector:
         refined = [number for number, level in enumerate(levels) if level]
         if len(refined) == 1 and self._tree.axes[refined[0]].name in self._ordered and len(rows) <= _MOST_POINTS:
             self._add_series(levels, f"view {name}", rows)
+        if len(refined) == 1 and (self._tree.axes[refined[0]].name, levels[refined[0]]) in self._shapes.of_level:
+            self._add_ranges(refined[0], levels[refined[0]], rows)
+
+    def _add_ranges(self, axis: int, level: int, rows: Rows) -> None:
+        """Keep the cells of a view of one axis level with their intervals."""
+        if rows.bounds:
+            of_areas = np.zeros((3, self._tree.axes[axis].areas(level)), dtype=np.int64)
+            of_areas[:, rows.areas[axis]] = rows.counts, *rows.bounds[:2]
+            self._ranges[axis, level] = Ranges(*of_areas)
 
     def _add_series(self, levels: Sequence[int], source: str, rows: Rows) -> None:
         """Keep the counts along an axis, of the finest level that is read."""
@@ -343,7 +353,8 @@ class Collector:
         """Return the facts, after the last level.
 
         Args:
-            ranges_of: the totals of areas as the folder answers questions about them, for maps.
+            ranges_of: the totals of areas as the folder answers questions about them, for maps. Where they are not known, those of a
+                view of the same areas are taken.
         """
         reached = self._tree.axis_levels(self._largest_level)
         return Facts(
@@ -358,7 +369,12 @@ class Collector:
             tuple(self._histograms or ()),
             self._within,
             self._within_records,
-            shown_on_maps(self._totals, self._shapes, [axis.name for axis in self._tree.axes], ranges_of),
+            shown_on_maps(
+                self._totals,
+                self._shapes,
+                [axis.name for axis in self._tree.axes],
+                lambda axis, level: ranges_of(axis, level) or self._ranges.get((axis, level)),
+            ),
             self._shapes,
             self._names,
         )

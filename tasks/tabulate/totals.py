@@ -7,7 +7,7 @@ from tasks.report.sections.totals import Ranges, RangesOf
 from tasks.tabulate.answers import Answers, answers
 from tasks.tabulate.tables import AxisLevels, Boxes, Tables
 
-_MOST_CELLS = 5_000_000  # of a level that is added up for a map
+MOST_CELLS = 5_000_000  # of a table that is added up for a map
 
 
 def area_totals(tables: Tables, axis: int, level: int) -> Answers:
@@ -27,8 +27,10 @@ def ranges_of_areas(tables: Tables) -> RangesOf:
     def ranges_of(axis: int, level: int) -> Ranges | None:
         if not tables.folder.has_tree:
             return None
-        added_up = tables.folder.manifest.levels[level_of(tables.folder.steps, _levels(tables, axis, level))]
-        if max(added_up.cells, added_up.nonzero) > _MOST_CELLS:
+        manifest = tables.folder.manifest
+        own = level_of(tables.folder.steps, _levels(tables, axis, level))
+        read = [*manifest.levels, *manifest.views] if manifest.is_settled_together else [manifest.levels[own]]
+        if max(max(of.cells, of.nonzero) for of in read) > MOST_CELLS:
             return None
         found = area_totals(tables, axis, level)
         return Ranges(found.count, found.low, found.high) if found.stated.all() else None

@@ -119,11 +119,13 @@ class _Terms:
         sigma: the standard deviation of its noise, records.
         possible_cells: the cells if every node survived; None where no codebook lists them.
         threshold: the least count that a leaf is kept with, records; 0 where every leaf is.
+        is_summed: whether its counts are sums of those of finer levels or views.
     """
 
     sigma: float
     possible_cells: int | None
     threshold: int
+    is_summed: bool
 
 
 def _facts(folder: PublishedFolder) -> Facts:
@@ -131,7 +133,12 @@ def _facts(folder: PublishedFolder) -> Facts:
     manifest, tables = folder.manifest, Tables(folder)
     tree = tables.tree
     terms = [
-        _Terms(entry.sigma, tree.possible_cells(entry.level) if tree.is_listed(entry.level) else None, entry.threshold)
+        _Terms(
+            entry.sigma,
+            tree.possible_cells(entry.level) if tree.is_listed(entry.level) else None,
+            entry.threshold,
+            entry.summed,
+        )
         for entry in manifest.levels
     ]
     collector = Collector(

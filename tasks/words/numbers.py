@@ -54,7 +54,7 @@ def format_sigma(sigma: float, *, summed: bool, digits: int = 3) -> str:
 
 
 def format_cost(rho: float, epsilon: float, *, of_epsilon: bool, same_as: int | None = None) -> str:
-    """Return what a level costs as text: in ε where a table is of that, otherwise in ρ, and `none` where it has no ρ.
+    """Return what a level costs as text: in ε where a table is of that, otherwise in ρ, and `n/a` where it has no ρ.
 
     Args:
         rho: of the level; likewise `epsilon`.
@@ -65,7 +65,7 @@ def format_cost(rho: float, epsilon: float, *, of_epsilon: bool, same_as: int | 
         return f"same as level {same_as}"
     if of_epsilon:
         return f"{epsilon:.4g}"
-    return "none" if epsilon else f"{rho:.4g}"
+    return NOT_STATED if epsilon else f"{rho:.4g}"
 
 
 def format_bound(sigma: float, bound: float | None, *, summed: bool) -> str:

@@ -13,7 +13,7 @@ from tasks.atlas.shapes import Shapes
 from tasks.report.sections.numbers import behind
 from tasks.report.sections.totals import AreaTotals
 from tasks.tree.axis import IntArray
-from tasks.words.numbers import format_rounded
+from tasks.words.numbers import format_percent, format_rounded
 from tasks.words.readers import Spec, level_called
 
 MAP_STYLE = """.maps { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); gap: 0 1.5rem }
@@ -37,13 +37,25 @@ _CLASSES = 5
 _NOISE, _ZERO = -1, -2  # in place of a class of counts
 
 
-def maps_section(maps: Sequence[AreaTotals], shapes: Shapes, names: Names, spec: Spec, what: str = "records") -> str:
-    """Return the section of the maps; empty if there is none."""
-    figures = [figure for totals in maps if (figure := _figure(totals, shapes, names, spec, what))]
+def maps_section(
+    maps: Sequence[AreaTotals], shapes: Shapes, names: Names, spec: Spec, what: str, confidence: float
+) -> str:
+    """Return the section of the maps; empty if there is none.
+
+    Args:
+        maps: the totals that they show.
+        shapes: of areas; likewise `names`.
+        names: of areas.
+        spec: the published spec.
+        what: the word for what is counted.
+        confidence: of each interval.
+    """
+    percent = format_percent(confidence)
+    figures = [figure for totals in maps if (figure := _figure(totals, shapes, names, spec, what, percent))]
     return f'<h2>On the map</h2>\n<div class="maps">\n{"".join(figures)}\n</div>' if figures else ""
 
 
-def _figure(totals: AreaTotals, shapes: Shapes, names: Names, spec: Spec, what: str) -> str:
+def _figure(totals: AreaTotals, shapes: Shapes, names: Names, spec: Spec, what: str, percent: str) -> str:
     place, word = (totals.axis, totals.level), level_called(spec, totals.axis, totals.level_name)
     keys, drawings = drawn_shapes(shapes, {place: totals.paths}, _MOST)
     if place not in keys:
@@ -58,13 +70,18 @@ def _figure(totals: AreaTotals, shapes: Shapes, names: Names, spec: Spec, what: 
     without = drawing["d"].count(None)
     shown = classes[[d is not None for d in drawing["d"]]]
     missing = f" {without:,} of {len(totals.paths):,} areas have no shape." if without else ""
-    caption = f"Released {what} by {escape(word)}{_noise(totals, is_hatched=_NOISE in shown)}{missing}"
+    caption = f"Released {what} by {escape(word)}{_noise(totals, percent, is_hatched=_NOISE in shown)}{missing}"
     order = np.argsort(-totals.counts, kind="stable").tolist()
     if totals.ranges:
-        heads, ends = ["count", "low", "high"], (totals.counts, totals.ranges.low, totals.ranges.high)
+        heads, ends = (
+            ["count", f"low ({percent})", f"high ({percent})"],
+            (totals.counts, totals.ranges.low, totals.ranges.high),
+        )
         rows = [[escape(called[area]), *(f"{of[area]:,}" for of in ends)] for area in order]
+    elif totals.noise is None:
+        heads, rows = ["count"], [[escape(called[area]), f"{totals.counts[area]:,}"] for area in order]
     else:
-        heads = ["count", "stands out"]
+        heads = ["count", "above twice the noise"]
         rows = [
             [escape(called[area]), f"{totals.counts[area]:,}", "yes" if stands_out[area] else "no"] for area in order
         ]
@@ -72,10 +89,14 @@ def _figure(totals: AreaTotals, shapes: Shapes, names: Names, spec: Spec, what: 
     return f"<figure><h3>{escape(title)}</h3>{picture}{_key(limits, shown)}<figcaption>{caption}</figcaption>{table}</figure>\n"
 
 
-def _noise(totals: AreaTotals, *, is_hatched: bool) -> str:
+def _noise(totals: AreaTotals, percent: str, *, is_hatched: bool) -> str:
     """Return how the map tells noise from signal, to follow what it counts."""
     if totals.ranges:
-        return ". Hatched areas may be noise: the intervals of their totals reach 0." if is_hatched else "."
+        hatched = f" Hatched areas may be noise: the {percent} intervals of their totals reach 0." if is_hatched else ""
+        return f".{hatched} Each area is judged by itself."
+    if totals.noise is None:
+        hatched = " Hatched areas count less than 0." if is_hatched else ""
+        return f", added up from level {totals.of_level}.{hatched} No interval is stated here for these totals."
     twice = f"{format_rounded(2 * totals.noise)}, twice the noise of such a sum"
     begin = f", added up from level {totals.of_level}."
     if is_hatched:
@@ -99,13 +120,13 @@ def _limits(counts: IntArray) -> list[int]:
 def _key(limits: Sequence[int], classes: IntArray) -> str:
     """Return what the shades of a map mean, in words."""
     if not limits:
-        words = ["stands out from the noise"]
+        words = ["above 0"]
     else:
         between = [f"{low:,} to {high - 1:,}" for low, high in pairwise(limits)]
         words = [f"under {limits[0]:,}", *between, f"{limits[-1]:,} or more"]
     items = [f'<li><i class="{_shade(number, len(words))}"></i>{word}</li>' for number, word in enumerate(words)]
     noise = ['<li><i class="n"></i>may be noise</li>'] if (classes == _NOISE).any() else []
-    zero = ['<li><i class="z"></i>no count above 0</li>'] if (classes == _ZERO).any() else []
+    zero = ['<li><i class="z"></i>counts 0</li>'] if (classes == _ZERO).any() else []
     items = items if (classes >= 0).any() else []
     return f'<ul class="key">{"".join([*noise, *items, *zero])}</ul>'
 

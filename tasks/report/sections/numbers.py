@@ -11,7 +11,7 @@ from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
 from tasks.report.facts import CLASS_NAMES, Facts, Histograms, Matrix, Series
 from tasks.report.frame import table
-from tasks.words.numbers import NOT_STATED, format_cells, format_rounded
+from tasks.words.numbers import NOT_STATED, format_cells, format_rounded, format_sigma
 
 _MOST_ROWS = 400
 _ZERO = "none"
@@ -36,7 +36,7 @@ def of_noise(levels: Sequence[LevelEntry], facts: Facts) -> str:
     """Return the noise and the errors of every level, beside the mean count; no column that would be empty."""
     columns = {
         "mean count": [_rounded(facts.mean_count(level.level)) for level in levels],
-        "noise (σ)": [_rounded(level.sigma) for level in levels],
+        "noise (σ)": [format_sigma(level.sigma, summed=level.summed) for level in levels],
         "half of the interval": [_rounded(level.half_width) for level in facts.levels],
         "error bound (95%)": [_rounded(level.bound) for level in levels],
         "threshold": [_rounded(level.threshold) for level in levels],

@@ -23,6 +23,7 @@ class TermsOfLevel(Protocol):
         sigma: the standard deviation of its noise, records.
         possible_cells: the cells if every node survived; None where no codebook lists them.
         threshold: the least count that a leaf is kept with, records; 0 where every leaf is.
+        is_summed: whether its counts are sums of those of finer levels or views.
     """
 
     @property
@@ -31,6 +32,8 @@ class TermsOfLevel(Protocol):
     def possible_cells(self) -> int | None: ...  # noqa: D102
     @property
     def threshold(self) -> int: ...  # noqa: D102
+    @property
+    def is_summed(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,7 +67,8 @@ class AreaTotals:
         of_level: the tree level whose rows are added up.
         paths: the areas, in the order of the codebook.
         counts: int64, shape (areas,), records; 0 for an area without a row.
-        noise: the standard deviation of the noise in such a sum, records, if every cell of it is measured.
+        noise: the standard deviation of the noise in such a sum, records, if every cell of it is measured; None where the level was not
+            measured by itself, or leaves are missing from it.
         ranges: the same counts with their intervals; None where these are not known.
     """
 
@@ -74,14 +78,14 @@ class AreaTotals:
     of_level: int
     paths: tuple[Path, ...]
     counts: IntArray
-    noise: float
+    noise: float | None
     ranges: Ranges | None = None
 
     @property
     def stands_out(self) -> BoolArray:
-        """Which totals have an interval that does not reach 0, or, where intervals are not known, are above twice their noise."""
-        found: BoolArray = self.ranges.low > 0 if self.ranges else self.counts > 2 * self.noise
-        return found & (self.counts > 0)
+        """Which totals have an interval that does not reach 0, or else are above twice their noise, or above 0 if that is unknown too."""
+        found: BoolArray = self.ranges.low > 0 if self.ranges else self.counts > 2 * (self.noise or 0.0)
+        return found
 
 
 def totals_at(tree: Tree, terms: Sequence[TermsOfLevel], level: int, rows: SlicedRows) -> Iterator[AreaTotals]:
@@ -97,7 +101,8 @@ def totals_at(tree: Tree, terms: Sequence[TermsOfLevel], level: int, rows: Slice
             np.add.at(counts, part.areas[number], part.counts)
         cells = math.prod(size for other, size in enumerate(sizes) if other != number)
         name, paths = axis.level_names[own - 1], paths_of(axis, own, np.arange(sizes[number]))
-        noise = terms[level].sigma * math.sqrt(cells)
+        is_measured = not (terms[level].is_summed or terms[-1].threshold)
+        noise = terms[level].sigma * math.sqrt(cells) if is_measured else None
         yield AreaTotals(axis.name, own, name, level, paths, counts, noise)
 
 

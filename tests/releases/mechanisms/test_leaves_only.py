@@ -395,7 +395,7 @@ def test_a_plan_says_what_a_threshold_leaves_out(world: World, capsys: pytest.Ca
     assert "ε = 1, δ = 1e-08, no ρ, by OpenDP's map" in said
     assert "A leaf is kept if its noisy count is at least 40." in said
     rows = [line.split()[-3:] for line in said.splitlines() if line.startswith((" 0", " 3", " 4"))]
-    assert rows == [["summed", "n/a", "n/a"], ["summed", "n/a", "n/a"], ["none", "2.799", "n/a"]]
+    assert rows == [["summed", "n/a", "n/a"], ["summed", "n/a", "n/a"], ["n/a", "2.799", "n/a"]]
     assert "\nhow far one unit moves a level:\n" in said
     assert "at most Δ₀ = 2 counts change" in said
     assert "other ε" not in said

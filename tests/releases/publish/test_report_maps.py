@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tasks.explore.payload import payload
 from tasks.query.folder import open_folder
+from tasks.tabulate import totals
 from tasks.verify.folder import verify
 from tests.support.explored import DRAWN, SPEC, asked, land_released
 
@@ -76,13 +78,13 @@ def test_maps_say_what_queries_and_the_explorer_say(made: Callable[[dict[str, An
         for code, cells in rows.items():
             answer = asked(folder, {axis: f"{('county', 'town')[level - 1]}={code}"})
             assert cells == [f"{value:,}" for value in (answer.count, answer.low, answer.high)]
-        totals = next(of for of in data["totals"] if (of["axis"], of["level"]) == (number, level))
+        of_axis = next(of for of in data["totals"] if (of["axis"], of["level"]) == (number, level))
         codes = data["axes"][number]["levels"][level - 1]["codes"]
         assert drawn == {
-            code: kind_of(count, low) for code, count, low in zip(codes, totals["count"], totals["low"], strict=True)
+            code: kind_of(count, low) for code, count, low in zip(codes, of_axis["count"], of_axis["low"], strict=True)
         }
-        assert ("the intervals of their totals reach 0." in figure) == ("noise" in drawn.values())
-        assert (">no count above 0<" in figure) == ("none" in drawn.values())
+        assert ("the 90% intervals of their totals reach 0." in figure) == ("noise" in drawn.values())
+        assert (">counts 0<" in figure) == ("none" in drawn.values())
     assert verify(folder) == []
 
 
@@ -97,3 +99,26 @@ def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Callable[[d
         assert {code: cells[1] for code, cells in numbers(figure).items()} == {
             code: "yes" if int(cells[0].replace(",", "")) > limit else "no" for code, cells in numbers(figure).items()
         }
+
+
+@pytest.mark.parametrize("mechanism", ["cbdp", "inftda"])
+def test_a_map_takes_the_intervals_of_a_view(made: Callable[[dict[str, Any]], Path], mechanism: str) -> None:
+    """A margin that is published has its own intervals, also where noisy counts are not published, and σ of the level says less."""
+    release = SPEC["release"] | {"views": "margins", "noisy_counts": False}
+    folder = made(LOUD | {"mechanism": mechanism, "release": release})
+    figure, view = figures(folder)["origin"], pl.read_parquet(folder / "views/origin_county.parquet")
+    cells = view.select("origin_county", "count", "low", "high").rows()
+    assert numbers(figure) == {code: [f"{value:,}" for value in values] for code, *values in cells}
+    assert shades(figure) == {code: kind_of(count, low) for code, count, low, _ in cells}
+
+
+def test_a_map_of_many_cells_goes_by_the_noise(
+    made: Callable[[dict[str, Any]], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a map would add up more cells than the page is worth, it does without intervals; so does `verify`."""
+    monkeypatch.setattr(totals, "MOST_CELLS", 5)
+    folder = made(LOUD)
+    found = figures(folder)
+    assert "judged by itself" in found["destination"]  # by county, which are three cells
+    assert "twice the noise of such a sum" in found["origin"]  # by county, which takes nine
+    assert verify(folder) == []

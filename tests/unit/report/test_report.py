@@ -7,6 +7,7 @@ from fractions import Fraction
 from html import escape
 from html.parser import HTMLParser
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -631,7 +632,11 @@ def test_the_ends_of_other_codebooks_have_no_area_in_common(axis_of: Callable[..
 
 
 def _of_towns(
-    axis_of: Callable[..., Axis], counts: list[int], sigma: float, half_widths: list[int] | None = None
+    axis_of: Callable[..., Axis],
+    counts: list[int],
+    sigma: float,
+    half_widths: list[int] | None = None,
+    finest: dict[str, Any] | None = None,
 ) -> tuple[list[LevelTerms], Facts]:
     """Return what is collected of five towns in a row that have names and, but for the last one, shapes."""
     codes = [f"t<{number}" for number in range(5)]
@@ -639,7 +644,7 @@ def _of_towns(
     wkb = pl.Series([shapely.to_wkb(shapely.box(at, 50, at + 1, 51)) for at in range(4)], dtype=pl.Binary)
     shapes = Shapes({("home", 1): pl.DataFrame({"code_1": codes[:4], GEOMETRY: wkb})})
     names = Names({("home", 1): pl.DataFrame({"code_1": codes[:4], "name": ["A & B", "Bee", "Sea", "Dee"]})})
-    terms = terms_of(tree, sigma)
+    terms = terms_of(tree, sigma, **finest or {})
     collector = Collector(tree, terms, names=names, shapes=shapes)
     for level in range(2):
         rows = rows_of(tree, {(number,): count for number, count in enumerate(counts)}, level)
@@ -667,16 +672,43 @@ def test_a_map_goes_by_intervals_where_they_are_known(axis_of: Callable[..., Axi
     text = report(manifest_of(terms, facts), facts, {})
     shades = _shades(text)
     assert (shades.pop("A")[0], shades) == ("c", {"B": "n", "S": "z", "D": "n"})
-    assert "Hatched areas may be noise: the intervals of their totals reach 0. 1 of 5" in read(text).text
+    told = (
+        "Hatched areas may be noise: the 90% intervals of their totals reach 0. Each area is judged by itself. 1 of 5"
+    )
+    assert told in read(text).text
     key = text[text.index('<ul class="key">') :].partition("</ul>")[0]
     told = re.findall(r"</i>([^<]*)", key)
-    assert (told[0], told[1], told[-1]) == ("may be noise", "under 100", "no count above 0")
+    assert (told[0], told[1], told[-1]) == ("may be noise", "under 100", "counts 0")
     assert '<th scope="row">Dee (t&lt;3)</th><td>90</td><td>-1</td><td>181</td>' in text
     assert '<th scope="row">t&lt;4</th><td>3</td><td>3</td><td>3</td>' in text
     clear = _of_towns(axis_of, [500, 20, 40, 90, 3], sigma=200.0, half_widths=[1] * 5)[1]
     text = report(manifest_of(terms, clear), clear, {})
-    assert re.search(r"Released records by [^.]*\. 1 of 5 areas have no shape", read(text).text)
+    assert re.search(r"Released records by [^.]*\. Each area is judged by itself\. 1 of 5 areas", read(text).text)
     assert set("nz").isdisjoint(_shades(text).values())
+
+
+@pytest.mark.parametrize("half_width", [3, 0])
+@pytest.mark.parametrize("count", [3, 0])
+def test_a_map_speaks_only_of_what_it_draws(axis_of: Callable[..., Axis], count: int, half_width: int) -> None:
+    """An area without a shape may be noise, or count 0: neither caption nor key explains what nobody sees."""
+    terms, facts = _of_towns(axis_of, [500, 20, 40, 90, count], sigma=1.0, half_widths=[1, 1, 1, 1, half_width])
+    text = report(manifest_of(terms, facts), facts, {})
+    told = text[text.index('<ul class="key">') :].partition("</figcaption>")[0]
+    assert "noise" not in told
+    assert "counts 0" not in told
+
+
+@pytest.mark.parametrize("what", [{"threshold": 5}, {"is_summed": True}])
+def test_a_map_states_no_noise_that_it_does_not_know(axis_of: Callable[..., Axis], what: dict[str, Any]) -> None:
+    """Where leaves are missing, or the level was not measured itself, the σ of the level says nothing of the totals."""
+    terms, facts = _of_towns(axis_of, [500, 20, 0, 90, 3], sigma=200.0, finest=what)
+    text = report(manifest_of(terms, facts), facts, {})
+    assert "No interval is stated here for these totals." in read(text).text
+    assert "twice the noise of such a sum" not in read(text).text
+    assert _shades(text)["S"] == "z"
+    assert "n" not in _shades(text).values()
+    assert '<th scope="row">Bee (t&lt;1)</th><td>20</td></tr>' in text
+    assert "<td>exact</td>" in text[text.index("The numbers behind this chart") :].partition("</details>")[0]
 
 
 def test_a_map_tells_noise_from_signal(axis_of: Callable[..., Axis]) -> None:
