@@ -749,6 +749,22 @@ def test_no_shapes_no_map(axis_of: Callable[..., Axis]) -> None:
     assert "On the map" not in report(manifest_of(terms_of(tree), facts), facts, {})
 
 
+def test_numbers_behind_charts_tell_nothing_from_zero(axis_of: Callable[..., Axis]) -> None:
+    """A number that nothing states is n/a, a bound of an exact level is none, and a cell of the matrix without a row has no row."""
+    tree = tree_of_trips(axis_of, 1, areas=3)
+    terms = terms_of(tree, bound=None)
+    facts = facts_of(tree, {(0, 1): 900, (1, 2): 90}, terms)
+    text = report(manifest_of(terms, facts), facts, {})
+    behind = [part.partition("</details>")[0] for part in text.split("The numbers behind this chart")[1:]]
+    tables = {re.findall(r'<th scope="col">([^<]*)</th>', part)[1]: part for part in behind}
+    bounds = re.findall(r"<tr><th scope=\"row\">\d</th>.*?<td>([^<]*)</td></tr>", tables["mean count"])
+    assert (bounds[0], bounds[-1]) == ("none", "n/a")
+    assert '<tr><th scope="row">0</th><td>n/a</td><td>n/a</td></tr>' in tables["origin"]
+    (matrix,) = (part for part in behind if "origin by destination" in part)
+    assert matrix.count("<td>no row</td>") == 2  # of the two areas of each end that are left
+    assert "none" not in matrix
+
+
 def test_every_chart_has_its_numbers(axis_of: Callable[..., Axis]) -> None:
     """Each picture of the page is followed by a folded table, and every head of a table says what it is the head of."""
     tree = tree_of_trips(axis_of, 2, areas=3)
