@@ -112,7 +112,7 @@ class Table(ABC):
 def same_table(one: Table, other: Table) -> bool:
     """Return whether a public table is the confidential one or in the same file, by their places alone.
 
-    A view in that file may be made of the records, and what copies or hashes a file takes the records with it.
+    A view in that file may be made of the records.
     """
     return one.is_same(other)
 

@@ -132,7 +132,9 @@ def _begin_of(path: Path) -> bytes:
 
 
 def _as_text(value: str | float | bytes | None) -> str | None:
-    return value.hex() if isinstance(value, bytes) else None if value is None else str(value)
+    if value is None:
+        return None
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _column(name: str) -> str:

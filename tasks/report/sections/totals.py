@@ -51,9 +51,8 @@ class Ranges:
     high: IntArray
 
 
-RangesOf = Callable[
-    [int, int], Ranges | None
-]  # of an axis, by its number, and one of its levels; None where they are not known
+# of an axis, by its number, and one of its levels; None where they are not known
+RangesOf = Callable[[int, int], Ranges | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
