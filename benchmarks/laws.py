@@ -105,7 +105,7 @@ def main() -> None:
         for law in LAWS:
             comparison = make_comparison(load_spec(write_spec(Path(folder), law)), [asked.mechanism], [1.0], asked.runs)
             (entry,) = comparison.entries
-            many = releases_within(cap_of(10.0, 1e-7), entry.plan.guarantee.spending)
+            many = releases_within(cap_of(10.0, 1e-7), entry.plan.spending)
             print(f"{law}: σ = {entry.sigmas[-1]:.2f} at the leaves; a cap of (10, 1e-7) holds {many} such releases")
             errors[law] = [leaf_errors(comparison, entry) for _ in range(asked.runs)]
     rows = []

@@ -4,11 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flows.planning.costs import CapTerms, Cost
+from flows.planning.costs import CapTerms, Cost, claimed_units
 from storage.database.connections import store, transaction
 from storage.errors import UsageError
-from storage.ledger.books import Account, Books, CapRaise, Charge, Claim, Contributions
+from storage.ledger.books import Account, Books, CapRaise, Charge, Claim
 from storage.ledger.events import read_books
+from storage.ledger.spending import Contributions
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,8 @@ class AccountStatement:
     Attributes:
         dataset: the first dataset of these people.
         same_people: the other datasets that share its cap.
+        holds_for: for which units the claim of all these releases together holds, in words.
+        max_records_per_unit: of these units; None where ingest bounds the records of all.
         unprotected: what releases about them have published exactly, in words.
         spent: what they have spent or reserved.
         left: what one more release may cost.
@@ -84,6 +87,8 @@ class AccountStatement:
     same_people: Sequence[str]
     unit: str
     neighbours: str
+    holds_for: str
+    max_records_per_unit: int | None
     unprotected: Sequence[str]
     cap: CapTerms
     spent: Cost
@@ -164,6 +169,8 @@ def _account(account: Account) -> AccountStatement:
         same_people=account.datasets[1:],
         unit=terms.unit,
         neighbours=terms.neighbours,
+        holds_for=claimed_units(account.holds_for),
+        max_records_per_unit=account.holds_for.max_records_per_unit if account.holds_for else None,
         unprotected=account.unprotected,
         cap=CapTerms(cap.epsilon, cap.delta, float(cap.rho)),
         spent=Cost(standing.epsilon, float(account.spent)),

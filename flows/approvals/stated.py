@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from math import isfinite
 from typing import Any
 
 from flows.planning.budget import agreed_terms
@@ -76,13 +77,14 @@ def _budget(plan: Plan, books: Books) -> ApprovedBudget:
     terms = agreed_terms(books, plan.asked())
     account, cap = books.accounts.get(terms.dataset), terms.cap
     before = account.spendings if account else []
+    after = composed_epsilon([*before, plan.spending], cap.delta, cap)
     return ApprovedBudget(
         dataset=terms.dataset,
         cap=cap_stated(cap),
         releases=charged_releases(account),
         charged=charges_digest(account),
         spent=composed_epsilon(before, cap.delta, cap),
-        after=composed_epsilon([*before, plan.guarantee.spending], cap.delta, cap),
+        after=after if isfinite(after) else None,
     )
 
 

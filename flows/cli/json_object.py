@@ -1,5 +1,6 @@
 """What `--json` prints: the values that commands return, as JSON has them."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -22,4 +23,6 @@ def json_object(value: Any) -> Any:
         return {key: json_object(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [json_object(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no infinity: no ε holds at that δ
     return value

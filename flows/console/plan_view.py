@@ -225,7 +225,8 @@ def _show_schedule(schedule: "PlannedDays | None") -> None:
 def _budget_line(budget: "BudgetForecast") -> str:
     return (
         f"budget (ε at δ = {budget.cap.delta:g}): cap {budget.cap.epsilon:g},"
-        f" spent before {rounded_up(budget.before.epsilon)}, after {rounded_up(budget.after.epsilon)}"
+        f" spent before {rounded_up(budget.before.epsilon)}, after {rounded_up(budget.after.epsilon)}\n"
+        f"what is spent holds for {budget.holds_for}"
     )
 
 

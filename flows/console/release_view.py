@@ -109,6 +109,7 @@ def show_ledger(ledger: "LedgerStatement") -> None:
 def _show_account(account: "AccountStatement") -> None:
     cap = account.cap
     out.print(f"[bold]{account.dataset}[/]: {account.unit}, neighbours by {account.neighbours}")
+    out.print(f"  what is spent holds for {account.holds_for}")
     if account.same_people:
         out.print(f"  the same people: {', '.join(account.same_people)}")
     if account.unprotected:

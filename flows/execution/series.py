@@ -48,7 +48,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
     check_writable(output)
     with store() as con:
         delta = agreed_terms(read_books(con), plan.asked()).cap.delta  # which a dataset never changes
-        whole = plan.spending(len(ids), delta)
+        whole = plan.spending_of_series(len(ids), delta)
         with transaction(con):
             books = read_books(con)
             if declared := _declared_already(con, books, plan):  # by another process, a moment ago

@@ -22,7 +22,7 @@ from flows.planning.admission import check_supersedes
 from flows.planning.budget import agreed_terms, users_of_table
 from flows.planning.compatibility import guarantees
 from flows.planning.composition import composed_epsilon, releases_within
-from flows.planning.costs import CapTerms, Cost
+from flows.planning.costs import CapTerms, Cost, claimed_units
 from flows.planning.guarantee import Guarantee, guarantee_for
 from flows.planning.plan import Plan
 from flows.planning.views import settling_memory
@@ -33,8 +33,9 @@ from storage.counts.columns import SIGNAL
 from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
-from storage.ledger.books import Books, Cap, Spending
+from storage.ledger.books import Books, Cap
 from storage.ledger.events import read_books
+from storage.ledger.spending import Spending, for_one_unit, weakest_promise
 from storage.releases.register import published_specs
 from storage.releases.terms import LevelTerms, complete_level
 from tasks.accounting.floats import float_above
@@ -158,7 +159,7 @@ def _laws(plan: Plan, books: Books) -> list[LawForecast]:
             sigma=plan.scheme.finest_noise(found[name].noises).sigma,
             epsilon=found[name].epsilon,
             rho=float(found[name].rho),
-            releases=releases_within(cap, found[name].spending),
+            releases=releases_within(cap, plan.spending_with(found[name])),
         )
         for name in mechanism.laws
         if name in found
@@ -316,9 +317,13 @@ def _budget_summary(plan: Plan, books: Books) -> BudgetForecast:
     before = account.spendings if account else []
     cap, scheduled = terms.cap, _schedule(plan, books)
     releases = len(scheduled.releases) if scheduled and scheduled.until and not scheduled.declared else 1
-    cost = [] if scheduled and scheduled.declared else [plan.spending(releases, cap.delta)]
+    cost = [] if scheduled and scheduled.declared else [plan.spending_of_series(releases, cap.delta)]
+    after = for_one_unit([*before, *cost])
     return BudgetForecast(
-        CapTerms(cap.epsilon, cap.delta, float(cap.rho)), _composed(before, cap), _composed([*before, *cost], cap)
+        CapTerms(cap.epsilon, cap.delta, float(cap.rho)),
+        before=_composed(after[: len(before)], cap),
+        after=_composed(after, cap),
+        holds_for=claimed_units(weakest_promise(spending.contributions for spending in after)),
     )
 
 

@@ -205,6 +205,6 @@ def _facts(plan: Plan, forecast: Forecast) -> PageFacts:
         forecast=forecast,
         spec=plan.file.published(),
         worth=worth_at_three(plan, before, terms.cap, typical.total if typical else None),
-        further=further_releases(plan.guarantee.spending, before, terms.cap),
-        left=left_around(plan.guarantee.spending, before, terms.cap),
+        further=further_releases(plan.spending, before, terms.cap),
+        left=left_around(plan.spending, before, terms.cap),
     )

@@ -171,11 +171,19 @@ class PlannedDays:
 
 @dataclass(frozen=True, slots=True)
 class BudgetForecast:
-    """The cap of a dataset's people, and what is spent before and after the planned release."""
+    """The cap of a dataset's people, and what is spent before and after the planned release.
+
+    Attributes:
+        cap: on all releases.
+        before: what the earlier ones cost a unit for which the claim holds after the planned release.
+        after: the same with the planned release.
+        holds_for: these units, in words.
+    """
 
     cap: CapTerms
     before: Cost
     after: Cost
+    holds_for: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from flows.planning.composition import composed_epsilon, standing_of
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.plan import Plan, level_terms, view_terms
 from storage.errors import SpecError
-from storage.ledger.books import Cap, Spending
+from storage.ledger.books import Cap
+from storage.ledger.spending import Spending, for_one_unit
 from storage.releases.terms import LevelTerms
 from tasks.laws.law import LevelNoise
 from tasks.uncertainty.bounds import finest_above_noise
@@ -81,7 +82,8 @@ def further_releases(planned: Spending, before: Sequence[Spending], cap: Cap) ->
 
 def left_around(planned: Spending, before: Sequence[Spending], cap: Cap) -> tuple[float, float]:
     """Return the ε of one more release that would still fit the cap, before the planned release and after it, as the ledger says it."""
-    return standing_of(before, cap).left_epsilon, standing_of([*before, planned], cap).left_epsilon
+    after = for_one_unit([*before, planned])
+    return standing_of(after[:-1], cap).left_epsilon, standing_of(after, cap).left_epsilon
 
 
 def _worth(plan: Plan, part: float, before: Sequence[Spending], cap: Cap, total: int | None) -> Worth:
@@ -90,7 +92,7 @@ def _worth(plan: Plan, part: float, before: Sequence[Spending], cap: Cap, total:
         other = plan if is_planned else _at(plan, epsilon)
     except SpecError:
         return Worth(epsilon, is_planned, math.inf, False, (), None)
-    after = composed_epsilon([*before, other.guarantee.spending], cap.delta, cap)
+    after = composed_epsilon([*before, other.spending], cap.delta, cap)
     finest = None
     if total is not None:
         levels = other.levels

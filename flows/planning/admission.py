@@ -17,6 +17,7 @@ from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, BudgetNotAsApproved, InputError, SpecError, UsageError
 from storage.ledger.books import Account, Books, DatasetTerms, Series
 from storage.ledger.recognition import SeenTable
+from storage.ledger.spending import growth, weakest_promise
 from storage.machine.locks import holder_of
 from storage.releases.register import Release, find_release, has_folder, state_of, superseding
 
@@ -30,7 +31,7 @@ def check_budget(plan: Plan, books: Books) -> None:
     terms = agreed_terms(books, plan.asked())
     account = books.accounts.get(terms.dataset)
     with stating_the_fitting_epsilon(plan, account, terms):
-        check_fits(account, terms, plan.guarantee.spending)
+        check_fits(account, terms, plan.spending)
 
 
 def different_people_from(plan: Plan, books: Books, table: SeenTable, *, different_people: bool) -> tuple[str, ...]:
@@ -92,9 +93,10 @@ def stating_the_fitting_epsilon(plan: Plan, account: Account | None, terms: Data
         if asked.approximate:
             # noise without a δ of its own leaves all of the cap's to others
             delta = asked.delta if any(of for _, of in asked.approximate) else 0.0
-            fits = round_down(epsilon_beside(before, terms.cap, delta, asked.tau))
+            fits = round_down(epsilon_beside(before, terms.cap, delta, asked.tau, plan.contributions))
         else:
-            fits = largest_epsilon_within(plan.scheme, refusal.left)
+            unit = weakest_promise([plan.contributions, *(of.contributions for of in before)])
+            fits = largest_epsilon_within(plan.scheme, refusal.left / growth(plan.contributions, unit))
         if not before and asked.delta <= terms.cap.delta:
             fits = max(fits, terms.cap.epsilon)
         refusal.left_epsilon = fits

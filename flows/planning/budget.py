@@ -6,11 +6,13 @@ trace.
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from math import isinf
 
 from flows.planning.composition import standing_of
+from flows.planning.costs import claimed_units
 from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger.books import Account, Asked, Books, Cap, Claim, DatasetTerms, Spending, Standing
+from storage.ledger.books import Account, Asked, Books, Cap, Claim, DatasetTerms, Standing
 from storage.ledger.events import (
     Reservation,
     advance,
@@ -22,6 +24,7 @@ from storage.ledger.events import (
     record_series,
     share_account,
 )
+from storage.ledger.spending import Spending, for_one_unit, weakest_promise
 
 
 def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
@@ -115,20 +118,49 @@ def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending)
 
     Raises:
         BudgetExceeded: names what the releases would spend together, the cap, and what is spent.
+        SpecError: an earlier release contradicts what this one promises of a unit.
     """
-    before = account.spendings if account else []
-    after = standing_of([*before, spending], terms.cap)
-    if after.epsilon > terms.cap.epsilon:
-        now = standing_of(before, terms.cap)
-        refusal = BudgetExceeded(
-            f"With this release dataset {terms.dataset} would spend epsilon {after.epsilon:.8g} at delta"
-            f" {terms.cap.delta:g}; its cap is {terms.cap.epsilon:g}, and {now.epsilon:.8g} of it is spent.",
-            field="privacy.epsilon",
-            hint="`trellis ledger` shows what it was spent on.",
-        )
+    before, cap = account.spendings if account else [], terms.cap
+    _check_same_total(before, spending)
+    of_unit = for_one_unit([*before, spending])
+    after = standing_of(of_unit, cap)
+    if after.epsilon > cap.epsilon:
+        now, charged = standing_of(of_unit[:-1], cap), standing_of(before, cap)
+        spends = f"epsilon {after.epsilon:.8g} at delta {cap.delta:g}; its cap is {cap.epsilon:g}"
+        if isinf(after.epsilon):
+            spends = f"more than the delta of its cap, {cap.delta:g}"
+        reason = f"With this release dataset {terms.dataset} would spend {spends}, and {_spent(now)} is spent."
+        if of_unit != [*before, spending]:
+            reason += f" That is for {claimed_units(weakest_promise(of.contributions for of in of_unit))}."
+            if now != charged:
+                reason += f" For those that the releases so far promised, {_spent(charged)} is spent."
+        refusal = BudgetExceeded(reason, field="privacy.epsilon", hint="`trellis ledger` shows what it was spent on.")
         refusal.left, refusal.left_epsilon = now.left_rho, now.left_epsilon
         raise refusal
     return after
+
+
+def _spent(standing: Standing) -> str:
+    """Return what is spent, in words: ε, or all of δ where no ε holds."""
+    return "all of it" if isinf(standing.epsilon) else f"epsilon {standing.epsilon:.8g}"
+
+
+def _check_same_total(before: Sequence[Spending], spending: Spending) -> None:
+    """Refuse a promise of exactly so many records beside one of at most so many: the first makes totals public.
+
+    Where the second holds, a unit may have fewer records, and a total that was published exactly tells so.
+    """
+    promised = weakest_promise([spending.contributions])
+    earlier = weakest_promise(of.contributions for of in before)
+    if promised and earlier and promised.exact_records_per_unit != earlier.exact_records_per_unit:
+        says = str(earlier.exact_records_per_unit).lower()
+        raise SpecError(
+            f"privacy.exact_records_per_unit must be {says}, as in the earlier releases of these people, got"
+            f" {str(promised.exact_records_per_unit).lower()}.",
+            field="privacy.exact_records_per_unit",
+            hint="A total is published exactly only if every release promises that all units have the same number of records."
+            " Or let ingest bound the records of a unit: set input.unit.",
+        )
 
 
 def reserve(con: Connection, reservation: Reservation) -> None:

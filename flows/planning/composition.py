@@ -4,15 +4,16 @@ A release is chosen after its author has seen the earlier ones. ρ adds up even 
 across releases the ρ of all discrete Gaussians is summed and converted once (`zcdp`), and mechanisms that are only (ε, δ) add
 theirs. How much is spent on which kind is also chosen after seeing earlier releases. So where both kinds occur, both together
 must keep within the cap at one Rényi order, which the cap fixes (docs/privacy.md). If there is only one release, its own
-guarantee counts, whatever its accountant.
+guarantee counts, whatever its accountant. All costs are those of one unit (`for_one_unit`).
 """
 
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from storage.ledger.books import Cap, Spending, Standing
-from tasks.accounting.accountants import delta_left, least_with_tau
+from storage.ledger.books import Cap, Standing
+from storage.ledger.spending import Contributions, Spending, for_one_unit
+from tasks.accounting.accountants import least_with_tau, within_tau
 from tasks.accounting.conversions import renyi_epsilon, renyi_order, zcdp_epsilon, zcdp_rho
 from tasks.accounting.floats import float_above, float_below
 
@@ -46,47 +47,47 @@ def composed_epsilon(spendings: Sequence[Spending], delta: float, cap: Cap | Non
     """
     if not spendings:
         return 0.0
-    together = _together(spendings, delta, cap)
-    alone = spendings[0]
+    together, alone = _together(for_one_unit(spendings), delta, cap), spendings[0]
     if len(spendings) == 1 and alone.delta <= delta:
         return min(together, alone.epsilon)
     return together
 
 
-def epsilon_beside(spendings: Sequence[Spending], cap: Cap, delta: float, tau: Fraction = Fraction(0)) -> float:
+def epsilon_beside(
+    spendings: Sequence[Spending],
+    cap: Cap,
+    delta: float,
+    tau: Fraction = Fraction(0),
+    contributions: Contributions | None = None,
+) -> float:
     """Return the largest ε at a δ of one more release that is only (ε, δ), drawn within τ of its law; 0 if none fits."""
-    beside = [*spendings, _approximately(0.0, delta, tau)]
-    spent = _together(beside, cap.delta, cap)
-    if not math.isfinite(spent):
-        return 0.0
-    left = max(float_below(Fraction(cap.epsilon) - Fraction(spent)), 0.0)
-    if not _rho(spendings):
-        return left
-    order = renyi_order(cap.rho, cap.delta)
-    of_order = max(
-        0.0, cap.epsilon - _at_order(beside, order, float_below(Fraction(cap.delta) - _approximate(beside)[1]))
-    )
-    epsilon = min(left, of_order if of_order > 2 / order else math.sqrt(2 * of_order / order))
-    while (
-        epsilon > 0
-        and (spent := _together([*spendings, _approximately(epsilon, delta, tau)], cap.delta, cap)) > cap.epsilon
-    ):
-        if math.isinf(spent):  # τ takes too much of δ, which no small step mends
-            return 0.0
-        epsilon = max(0.0, epsilon * (1 - 2**-30) - 2**-60)
-    return epsilon
+
+    def fits(epsilon: float) -> bool:
+        beside = Spending(Fraction(0), ((epsilon, delta),), math.inf, delta, tau, contributions)
+        return _together(for_one_unit([*spendings, beside]), cap.delta, cap) <= cap.epsilon
+
+    low, high = 0.0, cap.epsilon
+    if fits(high):
+        return high
+    while low < (middle := (low + high) / 2) < high and high > cap.epsilon * 2**-60:
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def standing_of(spendings: Sequence[Spending], cap: Cap) -> Standing:
-    """Return where releases about the same people stand against their cap."""
-    left = Fraction(0)
-    epsilons, deltas = _approximate(spendings)
-    epsilon, delta = float_below(Fraction(cap.epsilon) - epsilons), float_below(Fraction(cap.delta) - deltas)
-    if epsilon > 0 and delta > 0 and (spared := delta_left(delta, cap.epsilon, _tau(spendings))) > 0:
-        left = max(left, zcdp_rho(epsilon, spared) - _rho(spendings))
+    """Return where releases about the same people stand against their cap.
+
+    With inexact samplers the largest ε whose cost of τ leaves enough of δ takes the place of the cap's: as planning has it.
+    """
+    spent, left = for_one_unit(spendings), Fraction(0)
+    epsilons, deltas = _approximate(spent)
+    most, spared = within_tau(cap.epsilon, float_below(Fraction(cap.delta) - deltas), _tau(spent))
+    epsilon = float_below(Fraction(most) - epsilons)
+    if epsilon > 0 and spared > 0:
+        left = max(left, zcdp_rho(epsilon, spared) - _rho(spent))
         if epsilons:
             order = renyi_order(cap.rho, cap.delta)
-            of_order = (cap.epsilon - _at_order(spendings, order, spared)) / order * (1 - 2**-30)
+            of_order = (most - _at_order(spent, order, spared)) / order * (1 - 2**-30)
             left = min(left, max(Fraction(of_order), Fraction(0)))
     left_epsilon = cap.epsilon if not spendings else zcdp_epsilon(left, cap.delta)
     return Standing(composed_epsilon(spendings, cap.delta, cap), left, left_epsilon)
@@ -129,11 +130,6 @@ def _at_order(spendings: Sequence[Spending], order: float, delta: float) -> floa
     of_pairs = math.fsum(min(epsilon, order * epsilon**2 / 2) for epsilon, _ in pairs)  # the same in any order
     loss = order * float_above(_rho(spendings)) + of_pairs
     return renyi_epsilon(loss, order, delta)
-
-
-def _approximately(epsilon: float, delta: float, tau: Fraction) -> Spending:
-    """Return the spending of a release that is only (ε, δ)."""
-    return Spending(Fraction(0), ((epsilon, delta),), epsilon, delta, tau)
 
 
 def _rho(spendings: Sequence[Spending]) -> Fraction:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from storage.ledger.spending import Contributions
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -18,3 +20,13 @@ class CapTerms:
     epsilon: float
     delta: float
     rho: float
+
+
+def claimed_units(promised: Contributions | None) -> str:
+    """Return for which units the claim about several releases holds, in words; None is all units."""
+    if promised is None:
+        return "every unit, however many records it has: ingest keeps no more of them than each release states"
+    how, most = "exactly" if promised.exact_records_per_unit else "at most", promised.max_records_per_unit
+    records = f"{how} {most} record{'s' * (most > 1)}"
+    where = f" in different areas of {promised.distinct}" if promised.distinct and most > 1 else ""
+    return f"every unit with {records}{where}, as the data owner promises"

@@ -10,7 +10,7 @@ from math import inf
 from flows.planning.scheme import Scheme, released_level
 from flows.spec.sections.privacy import Target
 from storage.errors import SpecError, StoreError
-from storage.ledger.books import Charge, Spending
+from storage.ledger.books import Charge
 from storage.machine.deltas import DELTAS, keep_deltas, kept_deltas
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau
 from tasks.accounting.allocation import Measurement, rho_of, tau_of
@@ -84,11 +84,6 @@ class Guarantee:
     def tau(self) -> Fraction:
         """How far the samplers may be from their laws, in total variation over the cells that one unit can touch."""
         return tau_of(self.measurements) + sum((level.tau for level in self.by_map), Fraction(0))
-
-    @property
-    def spending(self) -> Spending:
-        """What a release with this guarantee costs."""
-        return Spending(self.rho, self.approximate, self.epsilon, self.delta, self.tau)
 
     def curve(self) -> list[CurvePoint]:
         """Return the δ that holds at five values of ε around the stated one. Without ρ, return none: a map has one point."""

@@ -15,9 +15,10 @@ from flows.planning.views import check_settling, derived_columns, derived_source
 from flows.spec.file import SpecFile, located
 from flows.spec.keys import RunKeys
 from storage.errors import SpecError, TrellisError
-from storage.ledger.books import Asked, Claim, Contributions, Spending
+from storage.ledger.books import Asked, Claim
 from storage.ledger.events import Reservation
 from storage.ledger.recognition import SeenTable
+from storage.ledger.spending import Contributions, Spending
 from storage.releases.approvals import ApprovedPlan
 from storage.releases.terms import (
     GRID,
@@ -183,13 +184,29 @@ class Plan:
         )
         return Reservation(self.asked(), (*self.levels, *self.views), claim)
 
-    def spending(self, releases: int, delta: float) -> Spending:
-        """Return the cost and the (ε, δ) of one release; of several declared together, at the given δ."""
-        guarantee = self.guarantee
+    @property
+    def spending(self) -> Spending:
+        """What a release costs."""
+        return self.spending_with(self.guarantee)
+
+    def spending_with(self, guarantee: Guarantee) -> Spending:
+        """Return what a release would cost with another guarantee."""
+        of = guarantee
+        return Spending(of.rho, of.approximate, of.epsilon, of.delta, of.tau, self.contributions)
+
+    def spending_of_series(self, releases: int, delta: float) -> Spending:
+        """Return the cost of several releases that are declared together, and their (ε, δ) at the given δ."""
+        one = self.spending
         if releases == 1:
-            return guarantee.spending
-        epsilon = epsilon_of_series(guarantee, releases, delta)
-        return Spending(self.rho * releases, guarantee.approximate * releases, epsilon, delta, guarantee.tau * releases)
+            return one
+        return replace(
+            one,
+            rho=one.rho * releases,
+            approximate=one.approximate * releases,
+            epsilon=epsilon_of_series(self.guarantee, releases, delta),
+            delta=delta,
+            tau=one.tau * releases,
+        )
 
     @property
     def measure(self) -> Measure:

@@ -7,9 +7,10 @@ counts, so that nothing is drawn that is not paid for. Budgets are exact fractio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 from storage.errors import StoreError
+from storage.ledger.spending import Contributions, Spending, for_one_unit, weakest_promise
 from storage.releases.terms import DISCRETE_GAUSSIAN, LevelTerms
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what an event's wrong fields raise
@@ -86,23 +87,6 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class Contributions:
-    """How many records a unit has, and who ensures it; the fields are in the order in which the ledger has them.
-
-    Attributes:
-        bounded_by: `ingest`, or the data owner's `promise`.
-        distinct: the level at which a unit's records lie in distinct cells; None without that promise.
-        exact_records_per_unit: whether every unit has exactly `max_records_per_unit`.
-        max_records_per_unit: how many records one unit has at most.
-    """
-
-    bounded_by: Literal["ingest", "promise"]
-    distinct: str | None
-    exact_records_per_unit: bool
-    max_records_per_unit: int
-
-
-@dataclass(frozen=True, slots=True)
 class Claim:
     """What a release states of itself.
 
@@ -145,24 +129,6 @@ class Series:
     releases: tuple[str, ...]
     epsilon: float
     delta: float
-
-
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """What one release, or one declared series, has spent or reserved.
-
-    Attributes:
-        rho: of all its discrete Gaussians.
-        approximate: (ε, δ) of each of its mechanisms that is only (ε, δ).
-        epsilon: of its own guarantee, with `delta`; that is what it costs if these people have no other release.
-        tau: how far its samplers may be from their laws, in total variation over the cells that one unit can touch.
-    """
-
-    rho: Fraction
-    approximate: tuple[tuple[float, float], ...]
-    epsilon: float
-    delta: float
-    tau: Fraction = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,12 +182,17 @@ class Account:
 
     @property
     def spent(self) -> Fraction:
-        """ρ of all charges that are not void."""
-        return sum((charge.rho for charge in self.charges.values() if charge.state != "void"), Fraction(0))
+        """ρ of all charges that are not void, as they cost one unit."""
+        return sum((spending.rho for spending in for_one_unit(self.spendings)), Fraction(0))
+
+    @property
+    def holds_for(self) -> Contributions | None:
+        """The units for which the claim of all these releases together holds; None for all units."""
+        return weakest_promise(spending.contributions for spending in self.spendings)
 
     @property
     def spendings(self) -> list[Spending]:
-        """What every release or declared series has spent or reserved, without those that gave everything back."""
+        """What every release or declared series has spent or reserved, as it was charged, without those that gave everything back."""
         kept: dict[str, list[Charge]] = {}
         for charge in self.charges.values():
             if charge.state != "void":
@@ -231,9 +202,10 @@ class Account:
     def _spending(self, id_: str, charges: Sequence[Charge]) -> Spending:
         rho = sum((charge.rho for charge in charges), Fraction(0))
         only = tuple((charge.epsilon, charge.delta) for charge in charges if not charge.rho)
-        stated = self.series[id_] if self.claims[charges[0].release].series else self.claims[id_]
+        claim = self.claims[charges[0].release]
+        stated = self.series[id_] if claim.series else claim
         tau = sum((charge.tau for charge in charges), Fraction(0))
-        return Spending(rho, only, stated.epsilon, stated.delta, tau)
+        return Spending(rho, only, stated.epsilon, stated.delta, tau, claim.contributions)
 
     def with_reserved(self, claim: Claim, charges: Iterable[Charge]) -> "Account":
         """Return the account as it would be with one more release; this one stays as it is."""

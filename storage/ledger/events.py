@@ -13,18 +13,8 @@ from typing import Any
 
 from storage.database.connections import Connection
 from storage.errors import StoreError
-from storage.ledger.books import (
-    MALFORMED,
-    Asked,
-    Books,
-    Cap,
-    Charge,
-    Claim,
-    DatasetTerms,
-    Spending,
-    Standing,
-    reserved_charges,
-)
+from storage.ledger.books import MALFORMED, Asked, Books, Cap, Charge, Claim, DatasetTerms, Standing, reserved_charges
+from storage.ledger.spending import Spending
 from storage.machine.clock import utc_now
 from storage.releases.terms import LevelTerms
 
@@ -49,7 +39,7 @@ class Reservation:
         rho = sum((level.rho for level in self.levels), Fraction(0))
         tau = sum((level.tau for level in self.levels), Fraction(0))
         only = tuple((level.epsilon, level.delta) for level in self.levels if level.is_charged and not level.rho)
-        return Spending(rho, only, self.claim.epsilon, self.claim.delta, tau)
+        return Spending(rho, only, self.claim.epsilon, self.claim.delta, tau, self.claim.contributions)
 
     @property
     def charges(self) -> list[Charge]:

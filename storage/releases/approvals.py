@@ -28,7 +28,8 @@ class ApprovedBudget:
         cap: ε and δ.
         releases: the releases that have spent or reserved a part of it.
         charged: the sha256 over all their charges.
-        spent: the ε of all of them together, at the cap's δ; likewise `after`, with the planned release.
+        spent: the ε of all of them together, at the cap's δ; likewise `after`, with the planned release; None where no ε
+            holds at that δ.
     """
 
     dataset: str
@@ -36,7 +37,7 @@ class ApprovedBudget:
     releases: tuple[str, ...]
     charged: str
     spent: float
-    after: float
+    after: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -87,6 +87,21 @@ def _least_left(delta: float) -> float:
     return delta * (1 - 2**-10)
 
 
+def within_tau(epsilon: float, delta: float, tau: Fraction) -> tuple[float, float]:
+    """Return the largest ε, at most a given one, at which τ takes no more than about a thousandth of δ, and the δ that it leaves.
+
+    Returns:
+        ε and δ'; both 0 where no ε > 0 leaves so much.
+    """
+    if not tau:
+        return epsilon, delta
+    spared = _least_left(delta)
+    cost = max(float_below((Fraction(delta) - Fraction(spared)) / tau) - 1, 1.0)
+    epsilon = min(epsilon, math.log(cost) * (1 - 2**-40))
+    left = delta_left(delta, epsilon, tau)
+    return (epsilon, left) if epsilon > 0 and left >= spared else (0.0, 0.0)
+
+
 def _with_tau(exact: Accountant) -> Accountant:
     """Return an accountant that subtracts the cost of inexact samplers from δ, and then asks another accountant."""
 

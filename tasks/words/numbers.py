@@ -3,6 +3,7 @@
 A cost is rounded up and a remaining budget down, so that rounding never flatters a release.
 """
 
+import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _UNREADABLE = 10**15  # cells; larger numbers use powers of ten
@@ -16,7 +17,9 @@ _LARGEST_ODDS = 10**15
 
 
 def rounded_up(value: float, digits: int = 6) -> str:
-    """Return a privacy cost as text, never less than its value."""
+    """Return a privacy cost as text, never less than its value; ∞ where no finite cost holds."""
+    if math.isinf(value):
+        return "∞"
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))):.{digits}g}"
 
 

@@ -14,7 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from flows.planning.composition import cap_of, epsilon_beside
-from storage.ledger.books import Cap, Spending
+from storage.ledger.books import Cap
+from storage.ledger.spending import Spending
 from tasks.accounting.conversions import zcdp_epsilon
 
 Floats = NDArray[np.float64]

@@ -29,6 +29,7 @@ def budget_section(facts: PageFacts) -> str:
     ]
     costs = table(["budget", "ε", "about"], rows, caption="The budget of these people", kind="money")
     why = (
+        f"<p>What is spent holds for {escape(forecast.budget.holds_for)}.</p>"
         "<p>What releases cost together is computed anew at the δ of the cap, so their ε do not simply add up. Once anything of a release"
         " is measured, what that cost is never given back. What is left is the ε of one more release that would still fit, as"
         " <code>trellis ledger</code> says it too; it is not the cap less what is spent.</p>"

@@ -19,7 +19,8 @@ from flows.planning.composition import cap_of
 from flows.planning.budget import reserve
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger.books import Asked, Claim, Contributions
+from storage.ledger.books import Asked, Claim
+from storage.ledger.spending import Contributions
 from storage.ledger.events import Reservation
 from storage.releases.terms import LevelTerms
 

@@ -33,8 +33,9 @@ from flows.spec.sections.privacy import PrivacyKeys
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import SpecError
-from storage.ledger.books import Charge, Spending
+from storage.ledger.books import Charge
 from storage.ledger.events import read_books
+from storage.ledger.spending import Spending
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of, uniform
 from tasks.laws.gaussian import GAUSSIAN

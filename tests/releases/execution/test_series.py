@@ -42,8 +42,9 @@ from flows.spec.sections.schedule import MOST_RELEASES, day_of, days, days_of_se
 from flows.walks.runner import submit_to
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
-from storage.ledger.books import Account, Asked, Cap, Claim, Contributions, Series, Spending
+from storage.ledger.books import Account, Asked, Cap, Claim, Series
 from storage.ledger.events import Reservation, advance, charges_of, head, read_books
+from storage.ledger.spending import Contributions, Spending
 from storage.releases.register import find_release, list_releases, set_state, state_of
 from storage.releases.terms import LevelTerms
 from tasks.accounting.accountants import ACCOUNTANTS

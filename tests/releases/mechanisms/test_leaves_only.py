@@ -318,10 +318,10 @@ def test_a_declared_series_of_histograms_is_reserved_as_a_whole(world: World) ->
     schedule = {"cron": "0 3 1 * *", "until": "3 releases"}
     budget = {"epsilon": 4.0, "delta": 1e-7}
     plan = world.plan("stability_histogram", schedule=schedule, budget=budget)
-    spending = plan.spending(3, 1e-7)
+    spending = plan.spending_of_series(3, 1e-7)
     assert (spending.epsilon, len(spending.approximate), spending.rho) == (3.0, 3, 0)
     assert plan_answer(plan).budget.after == Cost(epsilon=3.0, rho=0.0)
-    assert plan.spending(3, 1e-8).epsilon == float("inf")
+    assert plan.spending_of_series(3, 1e-8).epsilon == float("inf")
     series = declare_series(plan, datetime.now(UTC))
     assert (len(series.releases), series.epsilon, series.delta) == (3, 3.0, 1e-7)
     assert audit_answer().ok

@@ -15,7 +15,8 @@ from flows.console.release_view import show_ledger, show_release
 from flows.planning.costs import CapTerms, Cost
 from flows.trials.comparison import MEASURES
 from storage.errors import SpecError
-from storage.ledger.books import CapRaise, Contributions
+from storage.ledger.books import CapRaise
+from storage.ledger.spending import Contributions
 from tasks.report.trial_results import (
     ComparedLevel,
     CoverageSpread,
@@ -33,6 +34,8 @@ ACCOUNT = AccountStatement(
     same_people=["jobs-2020"],
     unit="one job [/tax] [red]of[/] one :smile: person",
     neighbours="substitution",
+    holds_for="every unit with exactly 1 record, as the data owner promises",
+    max_records_per_unit=1,
     unprotected=["level 1 [red]cty[/]"],
     cap=CapTerms(10.0, 1e-7, 1.2),
     spent=Cost(1.0, 0.1),

@@ -15,8 +15,9 @@ from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside,
 from flows.planning.guarantee import holds_together
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger.books import Asked, Charge, Claim, Contributions, Spending, as_charged
+from storage.ledger.books import Asked, Charge, Claim, as_charged
 from storage.ledger.events import Reservation, advance, charges_of, hash_of, read_books
+from storage.ledger.spending import Contributions, Spending
 from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
@@ -71,7 +72,7 @@ def test_a_histogram_is_charged_at_its_finest_level_alone(con):
     """The sums above it have no charge, and the charge is (ε, δ) with the noise it was told, not ρ."""
     reserve_of(con, "one", histogram())
     assert charges_of(con, "one") == {1: Charge("one", 1, "reserved", Fraction(0), 3.0, 0, THRESHOLDED, EPSILON, SMALL)}
-    assert spendings(con) == [Spending(Fraction(0), ((EPSILON, SMALL),), EPSILON, SMALL)]
+    assert spendings(con) == [Spending(Fraction(0), ((EPSILON, SMALL),), EPSILON, SMALL, contributions=ONE_RECORD)]
     [event] = [json.loads(text) for (text,) in con.execute("SELECT event FROM ledger").fetchall()][-1:]
     assert (event["levels"][0]["scale"], event["levels"][0]["threshold"]) == (2.1, 40)
     assert event["levels"][0]["rho"] == "0"

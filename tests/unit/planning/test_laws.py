@@ -17,8 +17,9 @@ from flows.planning.guarantee import epsilon_of_series, holds_together
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from storage.errors import BudgetExceeded, SpecError
-from storage.ledger.books import Charge, Spending
+from storage.ledger.books import Charge
 from storage.ledger.events import read_books
+from storage.ledger.spending import Spending
 from tasks.laws.laplace import LAPLACE, standard_deviation
 from tasks.laws.table_sampler import LARGEST_TAU
 from tasks.unbiased.task import Unbiased
@@ -151,11 +152,11 @@ def test_the_cap_holds_as_many_releases_as_it_says(planned: PLANNED) -> None:
     """So many compose within the cap and one more does not, by either law."""
     cap = cap_of(10.0, 1e-7)
     for law in ("laplace", "gaussian"):
-        one = planned({"law": law}).guarantee.spending
+        one = planned({"law": law}).spending
         many = releases_within(cap, one)
         assert composed_epsilon([one] * many, cap.delta, cap) <= cap.epsilon
         assert composed_epsilon([one] * (many + 1), cap.delta, cap) > cap.epsilon
-    assert releases_within(cap_of(1.0, 1e-8), planned({"law": "gaussian"}).guarantee.spending) == 1
+    assert releases_within(cap_of(1.0, 1e-8), planned({"law": "gaussian"}).spending) == 1
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_a_series_adds_epsilon_up(planned: PLANNED, sampler: str) -> None:
     """Declared together, releases are ε times their number; that holds by their charges, and a little less does not."""
     plan = planned({"law": "laplace", "sampler": sampler})
     charges = [charge for number in range(3) for charge in charges_of(plan, f"r{number}")]
-    whole = plan.spending(3, 1e-7)
+    whole = plan.spending_of_series(3, 1e-7)
     assert whole.epsilon == epsilon_of_series(plan.guarantee, 3, 1e-7)
     assert 3 - 1e-12 < whole.epsilon <= 3
     assert holds_together(charges, {"privacy_map"}, whole.epsilon, 1e-7)
@@ -220,13 +221,13 @@ def test_a_series_adds_epsilon_up(planned: PLANNED, sampler: str) -> None:
 
 def test_charges_without_delta_compose(planned: PLANNED) -> None:
     """Releases that cost ε alone add up beside nothing, beside ρ, and beside an inexact sampler, whose τ needs some δ."""
-    one, cap = planned({"law": "laplace"}).guarantee.spending, cap_of(3.0, 1e-8)
+    one, cap = planned({"law": "laplace"}).spending, cap_of(3.0, 1e-8)
     assert 2 - 1e-12 < composed_epsilon([one, one], 1e-8) <= 2
     assert standing_of([one, one], cap).epsilon <= 2
     assert epsilon_beside([one, one], cap, 0.0) == pytest.approx(1.0)
     of_rho = Spending(Fraction(1, 200), (), 0.5, 1e-8)
     assert composed_epsilon([one, of_rho], 1e-8) > composed_epsilon([one], 1e-8)
-    inexact = planned({"law": "laplace", "sampler": "table"}).guarantee.spending
+    inexact = planned({"law": "laplace", "sampler": "table"}).spending
     assert inexact.tau == 5 * LARGEST_TAU
     assert composed_epsilon([inexact, inexact], 1e-8) == composed_epsilon([one, one], 1e-8)
     assert composed_epsilon([inexact, inexact], 1e-34) == float("inf")

@@ -199,7 +199,7 @@ def test_the_cost_does_not_depend_on_what_is_measured(tmp_path: Path) -> None:
     """Every level has the same σ, ρ and sensitivity, whichever of its cells are measured."""
     plans = [plan_of(tmp_path, measure=measure) for measure in ("all", "survivors")]
     assert plans[0].levels == plans[1].levels
-    assert plans[0].guarantee.spending == plans[1].guarantee.spending
+    assert plans[0].spending == plans[1].spending
 
 
 def test_the_forecast_counts_all_cells() -> None:

@@ -12,7 +12,7 @@ from flows.forecast.worth import further_releases, worth_at_three
 from flows.planning.composition import cap_of, composed_epsilon
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import parse_spec
-from storage.ledger.books import Spending
+from storage.ledger.spending import Spending
 
 FEATURES = {
     "input": {"table": "people.csv", "features": ["home", "age"]},
@@ -102,7 +102,7 @@ def test_of_twenty_counts_nineteen_are_within(tmp_path: Path) -> None:
 def test_an_epsilon_that_the_cap_does_not_allow_is_marked(tmp_path: Path) -> None:
     """With what was spent before, double the ε is over the cap, and what would be spent says so."""
     cap = cap_of(1.8, 1e-5)
-    before = [planned(tmp_path, 1.0).guarantee.spending]
+    before = [planned(tmp_path, 1.0).spending]
     low, same, high = worth_at_three(planned(tmp_path), before, cap, None)
     assert (low.fits, same.fits, high.fits) == (True, True, False)
     assert high.after > cap.epsilon >= same.after
@@ -110,7 +110,7 @@ def test_an_epsilon_that_the_cap_does_not_allow_is_marked(tmp_path: Path) -> Non
 
 def test_further_releases_fit_and_one_more_does_not(tmp_path: Path) -> None:
     """So many more releases like the planned one keep within the cap, and the next would pass it."""
-    one, cap = planned(tmp_path).guarantee.spending, cap_of(4.0, 1e-5)
+    one, cap = planned(tmp_path).spending, cap_of(4.0, 1e-5)
     further = further_releases(one, [], cap)
     assert further > 0
     assert composed_epsilon([one] * (further + 1), cap.delta, cap) <= cap.epsilon

@@ -31,9 +31,10 @@ from flows.planning.budget import abandon, agreed_terms, check_fits, declare, ra
 from flows.planning.composition import composed_epsilon, standing_of
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim, Contributions, Spending
+from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim
 from storage.ledger.events import Head, Reservation, advance, charges_of, head, note, read_books
 from storage.ledger.recognition import SeenTable
+from storage.ledger.spending import Contributions, Spending
 from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
 from tests.support.ledger import DELTA, cap_at, read_chain, rows_of

@@ -1,0 +1,292 @@
+"""Releases that promise different numbers of records per unit: what they cost one unit together.
+
+What a unit with more records costs an earlier release is compared with an enumeration of everything that such a unit can
+move. Two releases, of which the second is chosen after seeing the first, are enumerated outcome by outcome, and their real δ
+is compared with the cap's. Last, releases are drawn, and an attack tries to refute the claim that the ledger makes.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, combinations_with_replacement, product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from numpy.typing import NDArray
+
+from flows.answers.ledger import ledger_answer
+from flows.planning.admission import check_budget
+from flows.planning.budget import check_fits, reserve
+from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, standing_of
+from flows.planning.plan import Plan, make_plan
+from flows.spec.file import load_spec
+from storage.database.connections import store, transaction
+from storage.errors import BudgetExceeded, SpecError
+from storage.ledger.books import Cap, DatasetTerms
+from storage.ledger.events import read_books
+from storage.ledger.spending import Contributions, Spending, for_one_unit, growth, weakest_promise
+from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, l2_sensitivity_squared
+from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.table_sampler import LARGEST_TAU
+from tests.support.attacks import FALSE_ALARM, Claim, lower_bound, rehearsed
+
+Floats = NDArray[np.float64]
+
+LEAVES = list(product("ab", "12"))  # two areas of two places
+PARTITIONS = {"root": 0, "area": 1, "place": 2}  # how much of a leaf's path a level keeps
+CAP = cap_of(1.0, 1e-3)
+
+
+def promise(m: int, distinct: str | None = None, *, exact: bool = False) -> Contributions:
+    """Return the data owner's promise of at most m records, or exactly m."""
+    return Contributions("promise", distinct, exact, m)
+
+
+def enforced(m: int) -> Contributions:
+    """Return a bound of m records that ingest ensures."""
+    return Contributions("ingest", None, exact_records_per_unit=False, max_records_per_unit=m)
+
+
+def histograms(most: int, distinct: str | None, level: str) -> list[Floats]:
+    """Return every histogram of a level that a unit with at most so many records can contribute."""
+    cells = sorted({leaf[: PARTITIONS[level]] for leaf in LEAVES})
+    found = {}
+    for size in range(most + 1):
+        for leaves in combinations_with_replacement(LEAVES, size):
+            where = [leaf[: PARTITIONS[distinct]] for leaf in leaves] if distinct else []
+            if len(set(where)) == len(where):
+                counts = [sum(leaf[: PARTITIONS[level]] == cell for leaf in leaves) for cell in cells]
+                found[tuple(counts)] = np.array(counts, dtype=float)
+    return list(found.values())
+
+
+def furthest(neighbours: str, most: int, distinct: str | None, level: str) -> float:
+    """Return Δ₂² of a level by enumeration."""
+    all_histograms = histograms(most, distinct, level)
+    others = all_histograms if neighbours == SUBSTITUTION else [np.zeros_like(all_histograms[0])]
+    return max(float(((one - other) ** 2).sum()) for one in all_histograms for other in others)
+
+
+@pytest.mark.parametrize("neighbours", [ADD_REMOVE, SUBSTITUTION])
+@pytest.mark.parametrize("level", PARTITIONS)
+@pytest.mark.parametrize(("charged_for", "kept"), [(None, None), ("area", "area"), ("place", "place"), ("place", None)])
+def test_what_a_release_costs_a_larger_unit_is_never_too_little(
+    neighbours: str, level: str, charged_for: str | None, kept: str | None
+) -> None:
+    """For all units with at most M records, no level moves further than its charge for m records, grown; without distinct it is exact."""
+    below = {"area": {"root": 2, "area": 1, "place": 1}, "place": {"root": 4, "area": 2, "place": 1}}
+    for m, most in combinations(range(1, 5), 2):
+        most_distinct = below[charged_for][level] if charged_for else None
+        square = l2_sensitivity_squared(neighbours, m, most_distinct, is_root=level == "root")
+        grown = square * growth(promise(m, charged_for), promise(most, kept))
+        real = furthest(neighbours, most, kept, level)
+        assert real <= grown
+        assert charged_for or real == grown
+
+
+def test_who_enforces_a_bound_is_not_asked_for_more() -> None:
+    """A release whose bound ingest ensures costs every unit the same; its bound is nobody's promise."""
+    one, five = Spending(CAP.rho / 20, (), 0.1, 1e-3, contributions=enforced(1)), Fraction(1)
+    assert growth(enforced(1), promise(5)) == five
+    assert for_one_unit([one, replace(one, contributions=promise(5))])[0] == one
+    assert weakest_promise([enforced(7), promise(2), None]) == promise(2)
+    assert weakest_promise([enforced(7), None]) is None
+    assert weakest_promise([promise(3, "place"), promise(2, "area")]) == promise(3)
+    assert weakest_promise([promise(2, "area"), promise(3, "area")]) == promise(3, "area")
+
+
+def test_what_costs_epsilon_grows_as_group_privacy_says() -> None:
+    """ε of noise without ρ grows as Δ₁ does, δ with it in whole steps, τ by the cells that are touched; the order is none."""
+    first = Spending(Fraction(0), ((0.1, 0.0), (0.2, 1e-6)), 0.3, 1e-3, Fraction(1, 2**90), promise(2))
+    more = replace(first, contributions=promise(5))
+    grown, same = for_one_unit([first, more])
+    assert same == more
+    assert for_one_unit([more, first]) == [same, grown]
+    assert for_one_unit([grown, same]) == [grown, same]
+    (pure, none), (epsilon, delta) = grown.approximate
+    assert (pure, none) == (pytest.approx(0.25), 0.0)
+    assert Fraction(pure) >= Fraction(0.1) * 5 / 2
+    assert epsilon == pytest.approx(0.6)
+    assert delta == pytest.approx(1e-6 * (1 + math.exp(0.2) + math.exp(0.4)))
+    assert grown.tau == 3 * first.tau
+    assert math.isinf(grown.epsilon)
+
+
+def law(scale: float, mean: int, reach: int) -> Floats:
+    """Return the probabilities of a discrete Gaussian around a count, from −reach to reach."""
+    weights = np.exp(-((np.arange(-reach, reach + 1) - mean) ** 2) / (2 * scale**2))
+    return np.asarray(weights / weights.sum())
+
+
+def real_delta(first: Fraction, left_after: Fraction, most: int, epsilon: float) -> float:
+    """Return δ at ε of two counts of a unit's records, the second of which spends by what the first has shown.
+
+    Args:
+        first: ρ of the first release, charged for one record.
+        left_after: ρ that the second may spend, charged for `most` records: all of it if the first count is high, otherwise half.
+        most: records of the unit.
+        epsilon: ε.
+    """
+    sigma = math.sqrt(1 / (2 * float(first)))
+    reach = math.ceil(12 * sigma) + most
+    of_first = law(sigma, most, reach), law(sigma, 0, reach)
+    worst = 0.0
+    for one, other in ((0, 1), (1, 0)):
+        delta = 0.0
+        for seen, part in ((True, 1.0), (False, 0.5)):
+            chosen = (np.arange(-reach, reach + 1) > most / 2) == seen
+            scale = math.sqrt(most**2 / (2 * part * float(left_after)))
+            width = math.ceil(12 * scale) + most
+            then = law(scale, most, width), law(scale, 0, width)
+            likely, unlikely = (np.outer(of_first[table][chosen], then[table]) for table in (one, other))
+            delta += float(np.clip(likely - math.exp(epsilon) * unlikely, 0, None).sum())
+        worst = max(worst, delta)
+    return worst
+
+
+@pytest.mark.parametrize("most", [2, 5])
+def test_the_cap_holds_for_a_unit_with_all_that_is_promised(most: int) -> None:
+    """By enumeration of all outcomes, what the grown charges leave keeps the cap's δ; what plain charges leave does not."""
+    rho = CAP.rho * Fraction(9, 10) / most**2
+    first = Spending(rho, (), math.inf, CAP.delta, contributions=promise(1))
+    grown, _ = for_one_unit([first, Spending(Fraction(0), (), 0.0, 0.0, contributions=promise(most))])
+    honest, plain = standing_of([grown], CAP).left_rho, standing_of([first], CAP).left_rho
+    assert honest == pytest.approx(float(CAP.rho / 10))
+    assert real_delta(rho, honest, most, CAP.epsilon) <= CAP.delta
+    assert real_delta(rho, plain, most, CAP.epsilon) > CAP.delta
+
+
+def test_a_later_promise_is_admitted_by_what_the_earlier_releases_cost_it() -> None:
+    """A release that promises more records is refused with both figures, and the order of the two does not matter."""
+    terms = DatasetTerms("trips", "one person", ADD_REMOVE, CAP)
+    small = Spending(CAP.rho / 10, (), math.inf, CAP.delta, contributions=promise(1))
+    large = Spending(CAP.rho / 10, (), math.inf, CAP.delta, contributions=promise(5))
+    for before, asked in ((small, large), (large, small)):
+        with pytest.raises(BudgetExceeded, match="every unit with at most 5 records") as refused:
+            check_fits(account_with(before), terms, asked)
+        charged = composed_epsilon([before], CAP.delta, CAP)
+        assert (f"promised, epsilon {charged:.8g} is spent" in str(refused.value)) == (before == small)
+    assert check_fits(account_with(replace(small, rho=CAP.rho / 30)), terms, large).epsilon <= CAP.epsilon
+
+
+def account_with(spending: Spending) -> Any:
+    """Return what `check_fits` asks of an account: what was spent."""
+    return SimpleNamespace(spendings=[spending])
+
+
+def test_exactly_and_at_most_do_not_go_together() -> None:
+    """A total that was published exactly holds no promise of fewer records; where ingest bounds one of them, both may be."""
+    terms = DatasetTerms("trips", "one person", SUBSTITUTION, CAP)
+    exact, at_most = (
+        Spending(CAP.rho / 100, (), 0.1, 1e-3, contributions=promise(1, exact=of)) for of in (True, False)
+    )
+    for before, asked, says in ((exact, at_most, "true"), (at_most, exact, "false")):
+        with pytest.raises(SpecError, match=f"exact_records_per_unit must be {says}") as refused:
+            check_fits(account_with(before), terms, asked)
+        assert refused.value.field == "privacy.exact_records_per_unit"
+    assert check_fits(account_with(exact), terms, replace(at_most, contributions=enforced(3)))
+
+
+def test_what_would_fit_is_told_for_the_larger_unit() -> None:
+    """Noise that costs ε alone gets a fifth of what is left where others promise five records, and just fits."""
+    before = [Spending(Fraction(0), ((0.5, 0.0),), 0.5, CAP.delta, contributions=promise(5))]
+    fits = epsilon_beside(before, CAP, 0.0, contributions=promise(1))
+    assert fits == pytest.approx(0.1)
+    beside = Spending(Fraction(0), ((fits, 0.0),), fits, 0.0, contributions=promise(1))
+    assert composed_epsilon([*before, beside], CAP.delta, CAP) <= CAP.epsilon
+
+
+def test_no_refusal_speaks_of_an_infinite_epsilon() -> None:
+    """Where more δ is asked for than the cap has, the refusal says so: no ε holds then."""
+    terms = DatasetTerms("trips", "one person", ADD_REMOVE, CAP)
+    with pytest.raises(
+        BudgetExceeded, match=r"spend more than the delta of its cap, 0\.001, and epsilon 0 is"
+    ) as refused:
+        check_fits(None, terms, Spending(Fraction(0), ((0.5, 0.01),), 0.5, 0.01))
+    assert "inf" not in str(refused.value)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 20.0, 66.0, 69.9])
+def test_what_an_inexact_sampler_leaves_is_what_fits(epsilon: float) -> None:
+    """At a cap of any ε, what is left beside a release by table is not nothing, and one more exact release of that ρ fits."""
+    cap = cap_of(epsilon, 1e-6)
+    spent = Spending(cap.rho / 50, (), math.inf, cap.delta, 40 * LARGEST_TAU)
+    left = standing_of([spent], cap).left_rho
+    assert left > cap.rho * Fraction(7, 10)
+    again = [spent, replace(spent, rho=left, tau=Fraction(0))]
+    assert composed_epsilon(again, cap.delta, cap) <= epsilon
+    more = [spent, replace(spent, rho=left * Fraction(11, 10), tau=Fraction(0))]
+    assert composed_epsilon(more, cap.delta, cap) > epsilon or epsilon > 60
+
+
+# A town of one area, released twice: first for units with one record, then for units with twelve.
+
+RECORDS = 12
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, float, Cap], Plan]]:
+    """Return a function from m, ε and a cap to the plan of a release of a small table, in a store of its own."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "trips.csv").write_text("home,work\n" + "a,a\n" * 50)
+    (tmp_path / "codebook.csv").write_text("area\na\nb\n")
+
+    def plan(m: int, epsilon: float, cap: Cap) -> Plan:
+        spec = {
+            "name": f"of-{m}",
+            "dataset": "trips",
+            "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
+            "hierarchy": {"table": "codebook.csv", "levels": ["area"]},
+            "release": {"tree": "destination", "finest": "area"},
+            "mechanism": "inftda",
+            "privacy": {
+                "unit": "one person",
+                "neighbours": ADD_REMOVE,
+                "max_records_per_unit": m,
+                "epsilon": epsilon,
+                "delta": cap.delta,
+                "accountant": "zcdp",
+            },
+            "budget": {"epsilon": cap.epsilon, "delta": cap.delta},
+        }
+        path = tmp_path / f"spec-{m}.yaml"
+        path.write_text(yaml.safe_dump(spec))
+        return make_plan(load_spec(path))
+
+    return plan
+
+
+def test_an_attack_refutes_the_sum_of_charges_and_not_the_ledger(planned: Callable[..., Plan]) -> None:
+    """Two releases with the noise that was charged tell a unit with twelve records from none better than their charges say.
+
+    What the ledger states for units with twelve records is not refuted. The attack sees as many pairs of releases as it needs.
+    """
+    cap, often = cap_of(40.0, 0.01), 400
+    plans = [planned(1, 0.5, cap), planned(RECORDS, 0.1, cap)]
+    with store() as con:
+        for number, plan in enumerate(plans):
+            check_budget(plan, read_books(con))
+            with transaction(con):
+                reserve(con, plan.reservation(f"trips-{number}"))
+    (account,) = ledger_answer("trips").datasets
+    assert account.max_records_per_unit == RECORDS
+    assert account.holds_for == "every unit with at most 12 records, as the data owner promises"
+    old = composed_epsilon([replace(plan.spending, contributions=None) for plan in plans], cap.delta, cap)
+    assert account.spent.epsilon > 3 * old
+    scales = np.array([noise.scale for plan in plans for noise in plan.guarantee.noises])
+    tables = np.zeros(len(scales)), np.full(len(scales), float(RECORDS))  # the counts that the unit moves, all levels
+    attack = rehearsed(tables, scales, "gaussian", Claim(old, cap.delta), releases=often, false_alarm=FALSE_ALARM)
+    assert attack.power > 0.999
+    drawn = (
+        np.column_stack(
+            [discrete_gaussian(np.full(often, int(of)), scale) for of, scale in zip(counts, scales, strict=True)]
+        )
+        for counts in tables
+    )
+    shown = lower_bound(attack.guesses(*drawn), cap.delta, FALSE_ALARM)
+    assert old < shown < account.spent.epsilon
