@@ -12,10 +12,12 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from flows.answers.ledger import ledger_answer
-from storage.database.connections import store
+from storage.counts.shards import noisy_path, place_of_noisy
+from storage.database.connections import Connection, store
 from storage.machine.files import beside
-from storage.machine.home import SHARDS, VAULTS, home
-from storage.releases.register import last_published, list_releases
+from storage.machine.home import SHARDS, STORE, home
+from storage.releases.register import ListedRelease, last_published, list_releases
+from storage.releases.seals import list_seals
 
 _STATES = ("reserved", "running", "published", "failed", "refused", "abandoned")
 _PARTS = {
@@ -26,14 +28,17 @@ _PARTS = {
 
 
 def metrics_answer() -> str:
-    """Return every metric in Prometheus's text format. All of them are public, and none depends on a true count."""
+    """Return every metric in Prometheus's text format. None depends on a true count.
+
+    That a release failed may still tell something of the table, such as a code that its codebook lacks.
+    """
     registry = CollectorRegistry()
     registry.register(_Store())
     return generate_latest(registry).decode()
 
 
 def write_metrics(path: Path) -> None:
-    """Write every metric to a file, for node_exporter's textfile collector: completely or not at all, and open to readers."""
+    """Write every metric to a file, for node_exporter's textfile collector: completely or not at all, and readable for it."""
     with beside(path) as file:
         file.write(metrics_answer().encode())
     path.chmod(0o644)
@@ -46,6 +51,7 @@ class _Store(Collector):
         """Yield each metric with its values."""
         with store() as con:
             releases, published = list_releases(con), last_published(con)
+            sizes = _sizes(con, releases)
         accounts = ledger_answer(None).datasets
         states = Counter((release.dataset, release.state) for release in releases)
         datasets = sorted({release.dataset for release in releases})
@@ -64,9 +70,9 @@ class _Store(Collector):
             )
         yield _gauge(
             "trellis_bytes",
-            "Bytes on disk, by part of TRELLIS_HOME; vaults are left out, since their size depends on the records.",
+            "Bytes on disk: the store's file, shards of published releases, Prefect's files. Others depend on the records.",
             ("part",),
-            (((part,), size) for part, size in _sizes().items()),
+            (((part,), size) for part, size in sizes.items()),
         )
         now, last = datetime.now(UTC), {name: datetime.fromisoformat(at) for name, at in published.items()}
         yield _gauge(
@@ -95,15 +101,33 @@ def _gauge(
     return gauge
 
 
-def _sizes() -> dict[str, int]:
-    """Return the bytes of each folder of TRELLIS_HOME, and of the files beside them as `store`.
+def _sizes(con: Connection, releases: Iterable[ListedRelease]) -> dict[str, int]:
+    """Return the bytes of what may be known: the store's own file, shards of published releases, and Prefect's files.
 
-    Vaults are left out: how large they are depends on the records.
+    What is left out is as large as true counts make it: vaults, slices in `tmp`, logs of what went wrong, and shards that may not be
+    sealed, or hold exact counts that are not published.
     """
-    sizes = Counter({"store": 0, SHARDS: 0, "prefect": 0})
-    for folder, _, files in os.walk(home()):  # passes over folders that a running release has just removed
-        inside = Path(folder).relative_to(home()).parts
-        for file in files if VAULTS not in inside[:1] else ():
-            with suppress(FileNotFoundError):
-                sizes[inside[0] if inside else "store"] += (Path(folder) / file).stat().st_size
-    return dict(sorted(sizes.items()))
+    published = [release.id for release in releases if release.state == "published"]
+    return {
+        "store": _bytes([home() / STORE]),
+        SHARDS: sum(_bytes(_known_shards(con, release_id)) for release_id in published),
+        "prefect": _bytes(Path(folder) / file for folder, _, files in os.walk(home() / "prefect") for file in files),
+    }
+
+
+def _known_shards(con: Connection, release_id: str) -> Iterator[Path]:
+    """Yield the shards of a published release, without noisy counts that were never sealed."""
+    sealed = {noisy_path(release_id, *place, seal.turn) for place, seal in list_seals(con, release_id).items()}
+    yield from (
+        path
+        for path in (home() / SHARDS / release_id).glob("*.parquet")
+        if path in sealed or place_of_noisy(path) is None
+    )
+
+
+def _bytes(paths: Iterable[Path]) -> int:
+    size = 0
+    for path in paths:
+        with suppress(FileNotFoundError):  # a running release or Prefect has just removed it
+            size += path.stat().st_size
+    return size
