@@ -54,7 +54,8 @@ class ReleaseClaim:
     Attributes:
         epsilon: of its own guarantee, with `delta`.
         unprotected: what it publishes exactly, in words.
-        different_people_from: datasets that used the same table; the owner declared that they hold other people.
+        different_people: whether the caller said that the table holds other people than datasets that had used it.
+        different_people_from: the datasets that were recognised then; they depend on the table, and are not in the ledger.
         contributions: how many records a unit has, and who bounds them.
     """
 
@@ -64,6 +65,7 @@ class ReleaseClaim:
     delta: float
     accountant: str
     unprotected: Sequence[str]
+    different_people: bool
     different_people_from: Sequence[str]
     contributions: Contributions
 
@@ -121,8 +123,8 @@ def ledger_answer(dataset: str | None) -> LedgerStatement:
     with store() as con:
         books = read_books(con)
     if dataset is None:
-        return LedgerStatement([_account(account) for account in books.accounts.values()])
-    return LedgerStatement([_account(_known_account(books, dataset))])
+        return LedgerStatement([_account(books, account) for account in books.accounts.values()])
+    return LedgerStatement([_account(books, _known_account(books, dataset))])
 
 
 def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement:
@@ -161,7 +163,7 @@ def _known_account(books: Books, dataset: str) -> Account:
     return account
 
 
-def _account(account: Account) -> AccountStatement:
+def _account(books: Books, account: Account) -> AccountStatement:
     terms, standing = account.terms, account.standing
     cap = terms.cap
     return AccountStatement(
@@ -176,12 +178,12 @@ def _account(account: Account) -> AccountStatement:
         spent=Cost(standing.epsilon, float(account.spent)),
         left=Cost(standing.left_epsilon, float(standing.left_rho)),
         raises=list(account.raises),
-        releases=[_claim(claim) for claim in account.claims.values()],
+        releases=[_claim(books, claim) for claim in account.claims.values()],
         charges=[replace(charge_answer(charge), release=charge.release) for charge in account.charges.values()],
     )
 
 
-def _claim(claim: Claim) -> ReleaseClaim:
+def _claim(books: Books, claim: Claim) -> ReleaseClaim:
     return ReleaseClaim(
         release=claim.release,
         dataset=claim.dataset,
@@ -189,7 +191,8 @@ def _claim(claim: Claim) -> ReleaseClaim:
         delta=claim.delta,
         accountant=claim.accountant,
         unprotected=claim.unprotected,
-        different_people_from=claim.different_people_from,
+        different_people=claim.different_people,
+        different_people_from=books.others.get(claim.release, ()),
         contributions=claim.contributions,
     )
 

@@ -120,8 +120,8 @@ def _show_account(account: "AccountStatement") -> None:
     for raised in account.raises:
         out.print(f"  cap raised {raised.at} from {raised.before:g} to {raised.epsilon:g}: {raised.reason}")
     for claim in account.releases:
-        if claim.different_people_from:
-            others = ", ".join(claim.different_people_from)
+        if claim.different_people:
+            others = ", ".join(claim.different_people_from) or "any dataset that had used it"
             out.print(
                 f"  {claim.release}: the caller declared that its table holds other people than those of {others}"
             )

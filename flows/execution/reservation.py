@@ -21,7 +21,7 @@ from flows.planning.plan import Plan
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.events import note, read_books
-from storage.ledger.recognition import SeenTable
+from storage.ledger.recognition import keep_recognised
 from storage.machine.claims import give_up_claim
 from storage.machine.clock import utc_now
 from storage.releases.approvals import keep_approved_plan
@@ -102,18 +102,12 @@ def reserve_release(release: Release, plan: Plan) -> None:
             check_unmade(con, release.id)  # the budget may have refused another run of its day meanwhile
             check_supersedes(con, plan, books)  # likewise, another release that does may be reserved by now
             check_budget_approved(plan, read_books(con))  # and another release may have used this approval
-            reserve(con, plan.reservation(release.id, others))
-            add_release(con, as_read(release, table))
+            reserve(con, plan.reservation(release.id, different_people=release.terms.different_people))
+            add_release(con, release)
+            keep_recognised(con, release.id, table, others)
             if plan.approved:
                 keep_approved_plan(con, release.id, plan.approved)
                 note(con, "approved plan", release.id, fingerprint=plan.approved.approval.fingerprint)
-
-
-def as_read(release: Release, table: SeenTable) -> Release:
-    """Return a release that its table is recognised by, as it was read."""
-    return replace(
-        release, terms=replace(release.terms, files=replace(release.terms.files, fingerprint=table.fingerprint))
-    )
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-from flows.execution.reservation import as_read
 from flows.planning.admission import different_people_from
 from flows.planning.plan import Plan, make_plan, run_terms
 from flows.spec.file import is_same_spec, load_spec, parse_spec
@@ -11,7 +10,7 @@ from flows.spec.keys import RunKeys
 from storage.database.connections import store, transaction
 from storage.errors import InputError, SpecError
 from storage.ledger.events import note, read_books
-from storage.ledger.recognition import same_place
+from storage.ledger.recognition import keep_recognised, known_contents, same_place
 from storage.releases.register import (
     Release,
     find_release,
@@ -86,15 +85,15 @@ def plan_again(release: Release) -> Plan:
         books = read_books(con)
         account = books.account_of(release.id)
         claim = account.claims[release.id] if account else None
-        known = release.terms.files.fingerprint
-        if claim and (claim.table, known) != (table.place, table.fingerprint):
+        known = known_contents(con).get(release.id)
+        if claim and (claim.table, known) != (table.place, table.content):
             # who said that a table holds other people said it of the table at that place
-            confirmed = release.terms.different_people and same_place(claim.table, table.place)
+            confirmed = claim.different_people and same_place(claim.table, table.place)
             others = different_people_from(plan, books, table.with_copies(con), different_people=confirmed)
             with transaction(con):
-                if (claim.table, claim.different_people_from) != (table.place, others):
-                    note(con, "table", release.id, table=table.place, different_people_from=list(others))
-                set_terms(con, release.id, as_read(release, table).terms)
+                if claim.table != table.place:
+                    note(con, "table", release.id, table=table.place)
+                keep_recognised(con, release.id, table, others)
     return plan
 
 

@@ -54,8 +54,8 @@ def declare_series(plan: Plan, now: datetime) -> Series:
             if declared := _declared_already(con, books, plan):  # by another process, a moment ago
                 return declared
             _check_not_taken(con, ids)
-            others = different_people_from(plan, books, plan.place_of_table, different_people=False)
-            declare(con, spec.name, [plan.reservation(id_, others) for id_ in ids], whole)
+            different_people_from(plan, books, plan.place_of_table, different_people=False)
+            declare(con, spec.name, [plan.reservation(id_) for id_ in ids], whole)
             for id_ in ids:
                 forget_refusal(con, id_)
                 add_release(con, reserved_release(plan, id_, output, series=ids[0]))

@@ -95,11 +95,11 @@ def users_of_table(books: Books, asked: Asked, is_of_table: Callable[[Claim], bo
     """
     mine = _account_for(books, asked)
     my_names = {asked.dataset, *(mine.datasets if mine else ())}
-    differing_from_mine = _different_from(mine, is_of_table)
+    differing_from_mine = _different_from(books, mine, is_of_table)
     users: list[str] = []
     for account in books.accounts.values():
         is_confirmed = not (
-            my_names.isdisjoint(_different_from(account, is_of_table))
+            my_names.isdisjoint(_different_from(books, account, is_of_table))
             and differing_from_mine.isdisjoint(account.datasets)
         )
         if account is not mine and not is_confirmed:
@@ -107,10 +107,10 @@ def users_of_table(books: Books, asked: Asked, is_of_table: Callable[[Claim], bo
     return list(dict.fromkeys(users))
 
 
-def _different_from(account: Account | None, is_of_table: Callable[[Claim], bool]) -> set[str]:
+def _different_from(books: Books, account: Account | None, is_of_table: Callable[[Claim], bool]) -> set[str]:
     """Return the datasets that used the same table as an account and are confirmed to hold other people."""
     claims = [claim for claim in account.claims.values() if is_of_table(claim)] if account else []
-    return {other for claim in claims for other in claim.different_people_from}
+    return {other for claim in claims for other in books.others.get(claim.release, ())}
 
 
 def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending) -> Standing:

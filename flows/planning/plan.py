@@ -14,10 +14,11 @@ from flows.planning.shares import scheme_of
 from flows.planning.views import check_settling, derived_columns, derived_sources, views_of
 from flows.spec.file import SpecFile, located
 from flows.spec.keys import RunKeys
+from storage.database.connections import store
 from storage.errors import SpecError, TrellisError
 from storage.ledger.books import Asked, Claim
 from storage.ledger.events import Reservation
-from storage.ledger.recognition import SeenTable
+from storage.ledger.recognition import SeenTable, known_contents
 from storage.ledger.spending import Contributions, Spending
 from storage.releases.approvals import ApprovedPlan
 from storage.releases.terms import (
@@ -37,6 +38,7 @@ from storage.releases.terms import (
 from tasks.accounting.floats import float_above
 from tasks.export.formats import check_formats
 from tasks.ingest.codebook import Unlisted, down_to
+from tasks.ingest.contents import read_content
 from tasks.ingest.derived import DerivedSource
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, check_areas, check_groups, read_ends
@@ -120,9 +122,11 @@ class Plan:
 
         Raises:
             StoreError: it is a file that cannot be read.
-            InputError: it is in a database that cannot be read.
+            InputError: it is no table, lacks a column, or is in a database that cannot be read.
         """
-        return self.source.table.as_read()
+        with store() as con:
+            known = known_contents(con)
+        return read_content(self.source.table, self.source.columns, known.values())
 
     @property
     def exact_levels(self) -> list[LevelTerms]:
@@ -164,9 +168,12 @@ class Plan:
             raise SpecError(f"budget.{fault}", field="budget.epsilon") from None
         return Asked(spec.dataset, spec.privacy.unit, spec.privacy.neighbours, cap, spec.same_people_as)
 
-    def reservation(self, release_id: str, different_people_from: tuple[str, ...] = ()) -> Reservation:
+    def reservation(self, release_id: str, *, different_people: bool = False) -> Reservation:
         """Return the reservation of the whole release for the ledger, once its guarantee is checked.
 
+        Args:
+            release_id: the release.
+            different_people: whether the caller said that the table holds other people than datasets that had used it.
         Raises:
             StoreError: the guarantee does not hold.
         """
@@ -179,7 +186,7 @@ class Plan:
             delta=self.guarantee.delta,
             table=self.place_of_table.place,
             unprotected=tuple(self.exact_by_choice),
-            different_people_from=different_people_from,
+            different_people=different_people,
             contributions=self.contributions,
         )
         return Reservation(self.asked(), (*self.levels, *self.views), claim)

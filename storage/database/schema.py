@@ -190,5 +190,22 @@ CREATE TABLE turns (
 ALTER TABLE seals ADD COLUMN turn INTEGER DEFAULT 0; -- the turn in which the shard was drawn, which the name of its file has from 1 on
 """
 
+RECOGNISED = """
+-- one row per release: what the ledger recognises its table by. It depends on the table, so it is for the keeper of the store alone, and neither the ledger nor anything published has it
+CREATE TABLE recognised (
+    release_id VARCHAR PRIMARY KEY,     -- the release's id
+    columns VARCHAR,                    -- JSON: {codes: the columns of codes, count: that of counts or null}; null where an earlier Trellis has read the table
+    records VARCHAR NOT NULL,           -- the keyed fingerprint of these columns of all records, in any order; empty where an earlier Trellis has read the table
+    file VARCHAR NOT NULL,              -- the keyed fingerprint of the file, where it may hold other tables of the same people; otherwise empty
+    different_people_from VARCHAR NOT NULL -- JSON: the datasets that had used the table when the caller said that it holds other people
+);
+INSERT INTO recognised
+SELECT id, NULL, '', coalesce(json_extract_string(terms, '$.files.fingerprint'), ''), coalesce((
+    SELECT arg_max(json_extract(event, '$.different_people_from'), position) FROM ledger
+    WHERE json_extract_string(event, '$.event') IN ('reserved', 'table') AND json_extract_string(event, '$.release') = id
+), '[]') FROM releases WHERE state <> 'refused';
+UPDATE releases SET terms = json_merge_patch(terms, '{"files": {"fingerprint": null}}');
+"""
+
 # Step n brings a store from version n - 1 to n. A step is never edited once it has landed: a change is a further step.
-STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED, LEARNT, APPROVED, TURNS)
+STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED, LEARNT, APPROVED, TURNS, RECOGNISED)

@@ -95,7 +95,7 @@ class Claim:
         epsilon: of its own guarantee, with `delta`.
         table: the confidential table's path.
         unprotected: what it publishes exactly, beyond a total that is public anyway.
-        different_people_from: datasets that used the same table and hold other people, as the caller has confirmed.
+        different_people: whether the caller said that the table holds other people than datasets that had used it.
         contributions: how many records a unit has, and who ensures it.
         series: the declared series that it belongs to; empty if it belongs to none.
     """
@@ -107,7 +107,7 @@ class Claim:
     delta: float
     table: str
     unprotected: tuple[str, ...]
-    different_people_from: tuple[str, ...]
+    different_people: bool
     contributions: Contributions
     series: str = ""
 
@@ -236,12 +236,15 @@ class Books:
         charged_to: by release, the first dataset of its people.
         to_come: the releases of a series that was just declared, with its id: the next events must reserve them, in their
             order. A release that was added later would be charged by a guarantee that is not about it.
+        others: by release, the datasets that had used its table when the caller said that it holds other people. They depend on
+            the table, so no event has them: the store keeps them beside the ledger.
     """
 
     accounts: dict[str, Account] = field(default_factory=dict)
     holder: dict[str, str] = field(default_factory=dict)
     charged_to: dict[str, str] = field(default_factory=dict)
     to_come: list[tuple[str, str]] = field(default_factory=list)
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def account(self, dataset: str | None) -> Account | None:
         """Return the account to which a dataset's releases are charged; None before its first."""
@@ -288,9 +291,7 @@ class Books:
             self._raise(event)
         elif kind == "table" and (account := self.account_of(event["release"])):
             claim = account.claims[event["release"]]
-            others = tuple(event.get("different_people_from", ()))
-            moved = replace(claim, table=str(event["table"]), different_people_from=others)
-            account.claims[claim.release] = moved
+            account.claims[claim.release] = replace(claim, table=str(event["table"]))
         elif kind == "abandoned" and (account := self.account_of(event["release"])):
             account.standing = _standing(event["standing"])
 
@@ -337,7 +338,8 @@ class Books:
             event["delta"],
             event["table"],
             tuple(event["unprotected"]),
-            tuple(event["different_people_from"]),
+            # events of before say what had matched, which depends on the table
+            bool(event["different_people" if "different_people" in event else "different_people_from"]),
             Contributions(**event["contributions"]),
             series,
         )

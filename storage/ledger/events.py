@@ -14,6 +14,7 @@ from typing import Any
 from storage.database.connections import Connection
 from storage.errors import StoreError
 from storage.ledger.books import MALFORMED, Asked, Books, Cap, Charge, Claim, DatasetTerms, Standing, reserved_charges
+from storage.ledger.recognition import confirmed_others
 from storage.ledger.spending import Spending
 from storage.machine.clock import utc_now
 from storage.releases.terms import LevelTerms
@@ -61,7 +62,7 @@ class Head:
 
 
 def read_books(con: Connection) -> Books:
-    """Return all accounts, replayed from the events.
+    """Return all accounts, replayed from the events, with the datasets that are confirmed to hold other people.
 
     Raises:
         StoreError: an event contradicts those before it: the ledger was altered.
@@ -75,6 +76,7 @@ def read_books(con: Connection) -> Books:
             break
     else:
         if not books.to_come:
+            books.others = confirmed_others(con)
             return books
         wrong = head(con).length
     raise StoreError(f"The ledger does not add up at event {wrong}.", hint="`trellis audit` says what is wrong.")
@@ -142,7 +144,7 @@ def record_reservation(con: Connection, books: Books, reservation: Reservation, 
         "delta": claim.delta,
         "table": claim.table,
         "unprotected": list(claim.unprotected),
-        "different_people_from": list(claim.different_people_from),
+        "different_people": claim.different_people,  # and not from whom, which depends on the table
         "contributions": asdict(claim.contributions),
         "levels": [_recorded_level(level) for level in reservation.levels if level.is_charged],
         "standing": _recorded_standing(standing),

@@ -1,13 +1,49 @@
-"""Whether the ledger has seen a table before: at the same place, also through links, or with the same content."""
+"""Whether the ledger has seen a table before: at the same place, also through links, or with the same content.
 
+What is recognised follows from confidential rows. It is kept beside the ledger and never in it: manifests publish the hash of the
+ledger's last event.
+"""
+
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from storage.database.connections import Connection
-from storage.errors import StoreError, disk_fault
 from storage.ledger.books import Claim
-from storage.machine.fingerprints import fingerprint_of
-from storage.releases.register import releases_of_content
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table by which its records are recognised.
+
+    Attributes:
+        codes: which say where a record belongs, in the order of the spec.
+        count: how many records a row stands for; None where it is one.
+    """
+
+    codes: tuple[str, ...]
+    count: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What the content of a table is recognised by.
+
+    Attributes:
+        columns: of its records; None where a Trellis that knew files alone has read it.
+        records: the fingerprint of these columns of all records; empty where they are not known.
+        file: the fingerprint of the file, where it may hold other tables of the same people; otherwise empty.
+    """
+
+    columns: Columns | None
+    records: str
+    file: str = ""
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        """Both fingerprints, as far as there are any."""
+        return frozenset({self.records, self.file} - {""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +52,14 @@ class SeenTable:
 
     Attributes:
         place: the path of its file, or the server and the name of its database; behind `::` its name inside of that.
-        fingerprint: of its content; empty if it was not read.
-        copies: the releases whose table had the same content.
+        content: what is kept of its content; None if it was not read.
+        fingerprints: those of its content, also by the columns that other releases used.
+        copies: the releases whose table had one of them.
     """
 
     place: str
-    fingerprint: str = ""
+    content: Content | None = None
+    fingerprints: frozenset[str] = frozenset()
     copies: frozenset[str] = frozenset()
 
     def is_of(self, claim: Claim) -> bool:
@@ -30,25 +68,13 @@ class SeenTable:
 
     def with_copies(self, con: Connection) -> "SeenTable":
         """Return it with the releases of its content that the store knows."""
-        return replace(self, copies=releases_of_content(con, self.fingerprint)) if self.fingerprint else self
+        known = known_contents(con).items()
+        return replace(self, copies=frozenset(id_ for id_, of in known if of.fingerprints & self.fingerprints))
 
 
 def table_at_place(path: Path, inner: str | None) -> SeenTable:
     """Return a table as the ledger recognises it by its place alone."""
     return SeenTable(f"{path.resolve()}::{inner}" if inner else str(path.resolve()))
-
-
-def table_as_read(path: Path, inner: str | None) -> SeenTable:
-    """Return a table as the ledger recognises it. Reads the whole file.
-
-    Raises:
-        StoreError: the file cannot be read, or TRELLIS_HOME has no room for the key of its fingerprint.
-    """
-    try:
-        return SeenTable(table_at_place(path, inner).place, fingerprint_of(path, inner))
-    except OSError as fault:
-        unread = StoreError(f"{path} cannot be read ({fault.strerror}).", field="input.table")
-        raise disk_fault(fault) or unread from None  # who reads needs no room: the key is what could not be written
 
 
 def same_place(one: str, other: str) -> bool:
@@ -60,3 +86,39 @@ def same_place(one: str, other: str) -> bool:
         return file == other_file or Path(file).samefile(other_file)
     except OSError:  # a file no longer exists
         return False
+
+
+def keep_recognised(con: Connection, release_id: str, table: SeenTable, others: tuple[str, ...]) -> None:
+    """Keep what the table of a release is recognised by, in place of what was kept before.
+
+    Args:
+        con: the store.
+        release_id: the release.
+        table: its table, as it was read.
+        others: the datasets that used the same table, if the caller has confirmed that they hold other people.
+    """
+    content = table.content or Content(None, "")
+    columns = content.columns and json.dumps({"codes": content.columns.codes, "count": content.columns.count})
+    con.execute(
+        "INSERT OR REPLACE INTO recognised VALUES (?, ?, ?, ?, ?)",
+        [release_id, columns, content.records, content.file, json.dumps(others)],
+    )
+
+
+def known_contents(con: Connection) -> Mapping[str, Content]:
+    """Return what the tables of releases are recognised by, as they were read last."""
+    rows = con.execute("SELECT release_id, columns, records, file FROM recognised").fetchall()
+    return {id_: Content(_columns(columns), records, file) for id_, columns, records, file in rows}
+
+
+def _columns(text: str | None) -> Columns | None:
+    if text is None:
+        return None
+    kept = json.loads(text)
+    return Columns(tuple(kept["codes"]), kept["count"])
+
+
+def confirmed_others(con: Connection) -> Mapping[str, tuple[str, ...]]:
+    """Return, by release, the datasets that used the same table and hold other people, as the caller has confirmed."""
+    rows = con.execute("SELECT release_id, different_people_from FROM recognised").fetchall()
+    return {id_: tuple(json.loads(others)) for id_, others in rows}

@@ -1,6 +1,6 @@
 """Fingerprints of confidential tables: by them the ledger recognises a table that lies somewhere else.
 
-A plain hash would let anybody who sees a ledger test a guess of the whole table. So a fingerprint is keyed; the key never
+A plain hash would let anybody who sees a store test a guess of the whole table. So a fingerprint is keyed; the key never
 leaves TRELLIS_HOME.
 """
 
@@ -10,6 +10,7 @@ import hashlib
 import os
 import secrets
 import zlib
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
@@ -24,8 +25,8 @@ _KEY_BYTES, _FINGERPRINT_BYTES = 32, 16
 _BLOCK = 2**20
 
 
-def fingerprint_of(path: Path, inner: str | None = None) -> str:
-    """Return the fingerprint of a table, in hex: of the bytes of its file, of what a `.gz` unpacks to, and of its name inside a file.
+def fingerprint_of_file(path: Path, inner: str | None = None) -> str:
+    """Return the fingerprint of a file, in hex: of its bytes, of what a `.gz` unpacks to, and of the name of a table in it.
 
     Args:
         path: the file.
@@ -60,13 +61,28 @@ def _fingerprint(key: bytes, path: Path, inner: str | None, seen: tuple[int, ...
         return of(file)
 
 
-def fingerprint_of_digest(digest: bytes) -> str:
-    """Return the fingerprint of a table that is in no file, in hex, given a digest of its content.
+def key_of_records() -> str:
+    """Return the key by which records are hashed before their hashes are added up, in hex; it must not leave this process.
+
+    Raises:
+        StoreError: the key of this store has been altered.
+    """
+    return hashlib.blake2b(key=_key(), person=b"record", digest_size=_FINGERPRINT_BYTES).hexdigest()
+
+
+def fingerprint_of_records(records: int, sums: Sequence[int]) -> str:
+    """Return the fingerprint of records, in hex, given their number and what their keyed hashes add up to.
+
+    That of no records is drawn anew each time: it is like no other, and as long as others.
+
 
     Raises:
         StoreError: the key has been altered.
     """
-    return hashlib.blake2b(digest, key=_key(), person=b"relation", digest_size=_FINGERPRINT_BYTES).hexdigest()
+    if not records:
+        return secrets.token_hex(_FINGERPRINT_BYTES)
+    added = f"{records}:{':'.join(map(str, sums))}".encode()
+    return hashlib.blake2b(added, key=_key(), person=b"records", digest_size=_FINGERPRINT_BYTES).hexdigest()
 
 
 def name_of_home() -> str:

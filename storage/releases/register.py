@@ -183,12 +183,6 @@ def list_releases(con: Connection) -> list[ListedRelease]:
     return [ListedRelease(*row) for row in rows]
 
 
-def releases_of_content(con: Connection, fingerprint: str) -> frozenset[str]:
-    """Return the releases whose table had a content, by its fingerprint."""
-    rows = con.execute("SELECT id, terms FROM releases WHERE contains(terms, ?)", [fingerprint]).fetchall()
-    return frozenset(id_ for id_, terms in rows if Terms.from_json(terms).files.fingerprint == fingerprint)
-
-
 def last_published(con: Connection) -> dict[str, str]:
     """Return when each dataset's latest published release passed its checks: UTC, ISO 8601."""
     query = (

@@ -101,20 +101,16 @@ class IntervalTerms:
 
 @dataclass(frozen=True, slots=True)
 class FileTerms:
-    """Where the spec and the codebooks were when the release was reserved, to notice changes, and what the table is recognised by.
-
-    Nothing of it is published. In particular the fingerprint is not in the ledger: manifests publish the hash of its last event.
+    """Where the spec and the codebooks were when the release was reserved, to notice changes. Nothing of it is published.
 
     Attributes:
         spec: the path of the spec.
         codebooks: the path of each axis' codebook, or its location in a database, without credentials; axes that list their codes
             in the spec have none.
-        fingerprint: of the table as it was read last, keyed; empty if it was not read.
     """
 
     spec: str
     codebooks: Mapping[str, str]
-    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ import numpy as np
 import polars as pl
 
 from storage.errors import InputError
-from tasks.ingest.tables import Table, check_columns, opened, same_content, same_table, text_columns
+from storage.ledger.recognition import Columns
+from tasks.ingest.contents import same_content
+from tasks.ingest.tables import Table, check_columns, opened, same_table, text_columns
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, numbered_codes
 
@@ -39,13 +41,13 @@ class DerivedSource:
     sha256: str
 
 
-def check_derived(source: DerivedSource, confidential: Table) -> None:
+def check_derived(source: DerivedSource, confidential: Table, columns: Columns) -> None:
     """Refuse the table of a derived column if it is the confidential one, by its content, or has changed since the planning.
 
     Raises:
         InputError: it is, or it has.
     """
-    if same_content(source.table, confidential):
+    if same_content(source.table, confidential, columns):
         raise _confidential(source)
     if source.table.sha256() != source.sha256:
         raise InputError(f"{source.table.field} has changed since the release was planned.", field=source.table.field)

@@ -11,7 +11,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.caller import tell_caller
 from tasks.ingest.codebook import down_to
-from tasks.ingest.tables import Table, check_columns, identifier, opened, same_content
+from tasks.ingest.tables import Table, check_columns, identifier, opened
 from tasks.ingest.trips import End, Units, area_of_codes, sum_table
 from tasks.tree.axis import IntArray
 
@@ -50,26 +50,18 @@ class GroupSource:
     listed: ListedGroups | None = None
 
 
-def read_listed(listed: ListedGroups, region: End, confidential: Table | None = None) -> tuple[pl.DataFrame, IntArray]:
+def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArray]:
     """Return the codes of all listed groups with their regions, and how many groups each finest released region has.
 
     Args:
         listed: the list.
         region: the axis of the regions, with its codebook.
-        confidential: the confidential table; if given, a list with its content is refused.
     Returns:
         Columns code_0, code_1, …, area and place, as `area_of_codes` returns them; and int64, shape (regions,).
     Raises:
-        InputError: the list cannot be read, lacks a column, has a blank code, repeats a group or names an unknown region; or is the
-            confidential table.
+        InputError: the list cannot be read, lacks a column, has a blank code, repeats a group or names an unknown region.
     """
     field = listed.table.field
-    if confidential is not None and same_content(listed.table, confidential):
-        raise InputError(
-            f"{field} must not be the confidential table, nor in a file with it: its groups would reveal who is in them.",
-            field=field,
-            hint="Give a public list of all groups, or leave input.groups out.",
-        )
     wanted = [*listed.columns, listed.region]
     with duckdb.connect() as con, opened(con, listed.table) as rows:
         check_columns(listed.table, rows, wanted)
@@ -122,7 +114,7 @@ def ingest_groups(
     region, _ = ends
     listed, codes = None, area_of_codes(region)
     if groups.listed is not None:
-        codes, listed = read_listed(groups.listed, region, table)
+        codes, listed = read_listed(groups.listed, region)
         region = replace(region, field="input.group", columns=groups.columns, listed_by="input.groups")
     sum_table(con, table, [region], [codes], count, units, groups.columns)
     keys = ", ".join(f"group_{part}" for part in range(len(groups.columns)))

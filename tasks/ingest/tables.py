@@ -61,21 +61,33 @@ class Table(ABC):
         """Return it as the ledger recognises it by its place alone. Does not open it."""
 
     @abstractmethod
-    def as_read(self) -> SeenTable:
-        """Return it as the ledger recognises it, also by its content. Reads all of it.
-
-        Raises:
-            StoreError: it is a file that cannot be read.
-            InputError: it is in a database that cannot be read.
-        """
-
-    @abstractmethod
     def is_same(self, other: "Table") -> bool:
         """Return whether two tables are the same or in one file, by their places alone."""
 
-    @abstractmethod
-    def has_content_of(self, other: "Table") -> bool:
-        """Return whether two tables of the same kind have the same content, or are in files with the same bytes."""
+    @property
+    def holds_others(self) -> bool:
+        """Whether it is in a file that the ledger takes for one table, whatever tables it holds."""
+        return False
+
+    def version(self) -> tuple[int, ...] | None:
+        """Return what changes whenever its content does; None where nothing is known to."""
+        return None
+
+    def has_bytes_of(self, other: "Table") -> bool:  # noqa: ARG002 (of files)
+        """Return whether two tables are in files with the same bytes."""
+        return False
+
+    def is_view_of_files(self) -> bool:
+        """Return whether reading it reads another file, or may: which one, only its text says."""
+        return False
+
+    def fingerprint_of_file(self) -> str:
+        """Return the keyed fingerprint of its file; empty where it is in none.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return ""
 
     @abstractmethod
     def sha256(self) -> str:
@@ -113,13 +125,17 @@ def same_table(one: Table, other: Table) -> bool:
     """Return whether a public table is the confidential one or in the same file, by their places alone.
 
     A view in that file may be made of the records.
+
+    Raises:
+        InputError: the public table is a view of another file, which may be the confidential one.
     """
+    if one.is_view_of_files():
+        raise InputError(
+            f"{one.field} must hold its rows itself, and {one.location.rpartition('::')[2]} is a view of another file.",
+            field=one.field,
+            hint="Name that file itself, or make a table of it: CREATE TABLE … AS FROM ….",
+        )
     return one.is_same(other)
-
-
-def same_content(one: Table, other: Table) -> bool:
-    """Return whether a public table is the confidential one or in the same file, or of one kind with the same content."""
-    return one.is_same(other) or one.has_content_of(other)
 
 
 def sha256_of_rows(names: Sequence[str], rows: Iterable[Sequence[str | None]]) -> str:

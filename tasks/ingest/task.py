@@ -10,13 +10,15 @@ from storage.counts.shards import write_codebook, write_derived, write_groups, w
 from storage.counts.vault import remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
+from storage.ledger.recognition import Columns
 from tasks.ingest.boundaries import Boundaries, read_shapes
 from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook
+from tasks.ingest.contents import same_content
 from tasks.ingest.derived import DerivedSource, check_derived, read_derived
 from tasks.ingest.groups import GroupSource, ingest_groups, read_listed
 from tasks.ingest.names import Labels, read_names
 from tasks.ingest.shape_files import read_features
-from tasks.ingest.tables import Table, same_content, same_table
+from tasks.ingest.tables import Table, same_table
 from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
 from tasks.stage import stage
 from tasks.tree.axis import axis_from_codebook
@@ -70,6 +72,13 @@ class Source:
     axes: tuple[AxisSource, ...]
     groups: GroupSource | None = None
 
+    @property
+    def columns(self) -> Columns:
+        """The columns by which the records of the confidential table are recognised; not that of units, which may have other names."""
+        of_axes = () if self.groups and self.groups.listed else (name for axis in self.axes for name in axis.columns)
+        of_groups = self.groups.columns if self.groups else ()
+        return Columns(tuple(dict.fromkeys([*of_axes, *of_groups])), self.count)
+
 
 def read_ends(source: Source) -> tuple[End, ...]:
     """Return the axes with their codebooks, empty for an axis without one. Does not open the confidential table.
@@ -79,8 +88,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
     """
     of_groups = source.groups.columns if source.groups else ()
     confidential = frozenset([*(column for axis in source.axes for column in axis.columns), *of_groups])
-    listed = [source.groups.listed.table] if source.groups and source.groups.listed else []
-    for codebook in [*_tables(source), *listed]:
+    for codebook in _public(source):
         if same_table(codebook, source.table):
             raise _confidential_codebook(codebook)
     read = cache(read_codebook)  # both ends often use the same codebook
@@ -177,16 +185,12 @@ def check_areas(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], in
     return {place: shapes.height for place, shapes in shapes_of(source, ends).items()}
 
 
-def _tables(source: Source) -> list[Table]:
-    """Return the public tables: codebooks, and names and shapes that are in files of their own."""
-    codebooks = [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
-    return [*codebooks, *(table for axis in source.axes for table in _of_areas(axis))]
-
-
-def _of_areas(axis: AxisSource) -> list[Table]:
-    """Return the files that hold the names and the shapes of the areas of an axis."""
-    names = [axis.labels.table] if axis.labels and axis.labels.table else []
-    return [*names, *(axis.boundaries.files.values() if axis.boundaries else ())]
+def _public(source: Source) -> list[Table]:
+    """Return the public tables: codebooks, names and shapes that are in files of their own, and a list of groups."""
+    found = [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
+    found += [axis.labels.table for axis in source.axes if axis.labels and axis.labels.table]
+    found += [file for axis in source.axes if axis.boundaries for file in axis.boundaries.files.values()]
+    return found + ([source.groups.listed.table] if source.groups and source.groups.listed else [])
 
 
 def _confidential_codebook(codebook: Table) -> InputError:
@@ -222,15 +226,12 @@ def ingest(
             confidential table itself.
     """
     remove_vault(release_id)
+    for table in _public(source):
+        if same_content(table, source.table, source.columns):
+            raise _confidential_codebook(table)
     for axis in source.axes:
-        for table in _of_areas(axis):
-            if same_content(table, source.table):
-                raise _confidential_codebook(table)
-        if not isinstance(axis.codebook, Table):
-            continue
-        if same_content(axis.codebook, source.table):
-            raise _confidential_codebook(axis.codebook)
-        _check_unchanged(axis.codebook, axis.sha256)
+        if isinstance(axis.codebook, Table):
+            _check_unchanged(axis.codebook, axis.sha256)
     if source.groups and source.groups.listed:
         _check_unchanged(source.groups.listed.table, source.groups.listed.sha256)
     ends = read_ends(source)
@@ -258,13 +259,13 @@ def ingest(
 
 
 def check_groups(source: Source, ends: Sequence[End]) -> None:
-    """Refuse a public list of groups that breaks a rule; the confidential table is not read, except to compare the two files.
+    """Refuse a public list of groups that breaks a rule; does not read the confidential table.
 
     Raises:
         InputError: as `read_listed`.
     """
     if source.groups and source.groups.listed:
-        read_listed(source.groups.listed, ends[0], source.table)
+        read_listed(source.groups.listed, ends[0])
 
 
 def _check_unchanged(table: Table, sha256: str) -> None:
@@ -276,7 +277,7 @@ def _write_derived(release_id: str, derived: Sequence[DerivedSource], source: So
     """Write the codes of derived columns beside the shards of a release."""
     tree = Tree(tuple(axis_from_codebook(end.name, down_to(end.codebook, end.finest)) for end in ends), ())
     for column in derived:
-        check_derived(column, source.table)
+        check_derived(column, source.table, source.columns)
         read = read_derived(
             column, source.table, {name for axis in source.axes for name in axis.columns}, source.count, tree
         )

@@ -5,7 +5,6 @@ the driver says of a fault may quote rows or settings, so its text is compared w
 """
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -18,7 +17,6 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import SeenTable
-from storage.machine.fingerprints import fingerprint_of_digest
 from tasks.ingest.tables import Rows, Table, identifier, json_line, registered
 
 URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
@@ -51,6 +49,7 @@ _SIGNATURE = "trellis_row"  # no column of a table has this name by chance
 
 _INSTALL = "Install Trellis with its extra for databases: pip install 'trellis[databases]'."
 _LOGIN = "Set PGUSER and PGPASSWORD, or PGPASSFILE or PGSERVICE, in the environment in which Trellis runs."
+_ONLY_READS = "The query must only read: it runs in a read-only transaction."
 _NO_SERVER = "No server answers there. Check host and port, and that the server runs."
 
 # SQLSTATEs, or their first two characters, and what to do about them.
@@ -63,7 +62,7 @@ _STATES = {
     "42702": "Two columns of the query have the same name: name each column once.",
     "42601": "The query must be one SELECT that only reads.",
     "0A000": "The query must be one SELECT that only reads, also in its WITH.",
-    "25006": "The query must only read: it runs in a read-only transaction.",
+    "25006": _ONLY_READS,
     "57014": "The server stopped it: see its statement_timeout.",
     "40001": "The server stopped it because of changes to the table. Run the command again.",
     "08": _NO_SERVER,
@@ -76,6 +75,7 @@ _CAUSES = {
     r"Connection refused|could not translate host name|No such file or directory|timeout expired|No route": _NO_SERVER,
     r"definition of service .* not found": "PGSERVICE names a service that no service file describes.",
     r"server does not support SSL|SSL|certificate": "The server and PGSSLMODE do not agree on encryption.",
+    r"in a read-only transaction": _ONLY_READS,
     r"server closed the connection|connection .* lost|terminating connection": "The server closed the connection. Run the command again.",
 }
 
@@ -120,22 +120,9 @@ class Relation(Table):
         of_query = f"query {hashlib.sha256(self.query.encode()).hexdigest()}"
         return SeenTable(f"{self.place}::{of_query if self.query else self.name}")
 
-    def as_read(self) -> SeenTable:
-        """Return it with a fingerprint of all its rows, whatever their order; the server adds up the rows."""
-        return replace(self.at_place(), fingerprint=fingerprint_of_digest(self._digest()))
-
     def is_same(self, other: Table) -> bool:
         """Return whether both are the same by their places. Does not connect."""
         return isinstance(other, Relation) and self.at_place() == other.at_place()
-
-    def has_content_of(self, other: Table) -> bool:
-        """Return whether two relations have the same columns and rows."""
-        if not isinstance(other, Relation):
-            return False
-        with self._connected() as one, other._connected() as two:
-            if self._names(one) != other._names(two):
-                return False
-        return self._digest() == other._digest()
 
     def sha256(self) -> str:
         """Return the hash of its rows as sorted JSON lists of texts, one per line, below that of the column names."""
@@ -184,17 +171,6 @@ class Relation(Table):
         if not self.query:
             return f"{identifier(self.schema)}.{identifier(self.table)} AS {_SIGNATURE}"
         return f"({self.query}\n) AS {_SIGNATURE}"  # the query may end in a comment
-
-    def _digest(self) -> bytes:
-        """Return the columns and the number of rows, and what the hashes of all rows add up to, in two halves."""
-        halves = ", ".join(
-            f"sum(('x' || substr(hash, {first}, 16))::bit(64)::bigint::numeric)::text" for first in (1, 17)
-        )
-        hashes = f"SELECT encode(sha256(convert_to({_SIGNATURE}::text, 'UTF8')), 'hex') AS hash FROM {self._from()}"
-        with self._connected() as server:
-            names = self._names(server)
-            (sums,) = server.fetch(f"SELECT count(*)::text, {halves} FROM ({hashes}) AS hashed")
-        return json.dumps([names, *sums]).encode()
 
     @contextmanager
     def _connected(self) -> Iterator["_Server"]:

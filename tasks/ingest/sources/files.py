@@ -5,7 +5,7 @@ import gzip
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -14,8 +14,9 @@ import duckdb
 
 from storage.database.connections import Connection, file_literal
 from storage.errors import InputError
-from storage.ledger.recognition import SeenTable, table_as_read, table_at_place
+from storage.ledger.recognition import SeenTable, table_at_place
 from storage.machine.files import sha256_of
+from storage.machine.fingerprints import fingerprint_of_file
 from tasks.ingest.tables import Rows, Table, column_names, identifier, opened, sha256_of_rows, text_columns
 
 _LONGEST_HEADER = 2**20  # characters
@@ -64,15 +65,35 @@ class FileTable(Table):
         """Return it as the ledger recognises it by its place alone."""
         return table_at_place(self.path, self.recognised_inner)
 
-    def as_read(self) -> SeenTable:
-        """Return it as the ledger recognises it, also by the bytes of its file."""
-        return table_as_read(self.path, self.recognised_inner)
+    def is_view_of_files(self) -> bool:
+        """Return whether it is a view in a DuckDB file that opens more than this file."""
+        if not self.inner or self.ending != ".duckdb":
+            return False
+        with duckdb.connect() as con, suppress(duckdb.Error):  # whoever reads it says what else is wrong
+            con.execute(f"ATTACH {_quoted(str(self.path))} AS source (READ_ONLY)")
+            con.execute("SET enable_external_access = false")
+            try:
+                column_names(con, f"source.{identifier(self.inner)}")
+            except duckdb.PermissionException:
+                return True
+        return False
 
     def is_same(self, other: Table) -> bool:
         """Return whether two tables are in one file. Opens neither."""
         return isinstance(other, FileTable) and self.path.samefile(other.path)
 
-    def has_content_of(self, other: Table) -> bool:
+    def version(self) -> tuple[int, ...] | None:
+        """Return what the disk knows of the file. A table in a file may be a view of others."""
+        if self.inner:
+            return None
+        seen = self.path.stat()
+        return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+
+    def fingerprint_of_file(self) -> str:
+        """Return the keyed fingerprint of the bytes of the file, and of what a `.gz` unpacks to."""
+        return fingerprint_of_file(self.path, self.recognised_inner)
+
+    def has_bytes_of(self, other: Table) -> bool:
         """Return whether the files of two tables have the same bytes."""
         return (
             isinstance(other, FileTable)
@@ -95,12 +116,30 @@ class FileTable(Table):
             sql = _reader(self)
             yield Rows(column_names(con, sql), lambda _: sql)
             return
+        self._check_closed(".wal")
         con.execute(f"ATTACH {_quoted(str(self.path))} AS source (READ_ONLY)")
         try:
             sql = f"source.{identifier(self.inner)}"
             yield Rows(column_names(con, sql), lambda _: sql)
         finally:
             con.execute("DETACH source")
+
+    def _check_closed(self, *endings: str) -> None:
+        """Refuse a database if a program keeps some of its rows in a second file."""
+        path = self.path.resolve()  # beside which the second file is, also where a link leads to it
+        for ending in endings:
+            beside = path.with_name(path.name + ending)
+            # a journal that is kept after its changes are made begins with zeros
+            if beside.is_file() and begin_of(beside).strip(b"\0"):
+                raise InputError(
+                    f"{self.field}: {self.name} must hold all its rows itself, and {beside.name} has changes to it.",
+                    field=self.field,
+                    hint=f"Close the program that has the database open, or open and close it once with `{self._program}`.",
+                )
+
+    @property
+    def _program(self) -> str:
+        return "duckdb"
 
     def cause(self, message: str) -> str:
         """Return the cause of DuckDB's error message about a CSV file."""
@@ -165,6 +204,12 @@ def _first_line(table: FileTable) -> tuple[list[str] | None, str]:
         return None, "The file is gzipped. Its name must end in .csv.gz." if zipped else _NOT_UTF8
     except (OSError, csv.Error):
         return None, ""
+
+
+def begin_of(path: Path) -> bytes:
+    """Return the first bytes of a file."""
+    with path.open("rb") as file:
+        return file.read(12)
 
 
 class _TooLong(Exception):

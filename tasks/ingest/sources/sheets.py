@@ -33,6 +33,11 @@ class Sheet(FileTable):
         """Nothing: the ledger takes all sheets of a workbook for one table, since the first one need not be named."""
         return None
 
+    @property
+    def holds_others(self) -> bool:
+        """So the bytes of the file are recognised too."""
+        return True
+
     def sha256(self) -> str:
         """Return the hash of the rows of the sheet that have a value, as texts."""
         with self._workbook() as workbook:

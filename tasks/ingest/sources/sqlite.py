@@ -4,13 +4,12 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
 from storage.database.connections import Connection
 from storage.errors import InputError
-from tasks.ingest.sources.files import FileTable
+from tasks.ingest.sources.files import FileTable, begin_of
 from tasks.ingest.tables import Rows, identifier, registered, sha256_of_rows
 from tasks.words.nearest import did_you_mean
 
@@ -36,6 +35,11 @@ class SqliteTable(FileTable):
         """Nothing: the ledger takes all tables of a database for one, since a view may show the people of another table."""
         return None
 
+    @property
+    def holds_others(self) -> bool:
+        """So the bytes of the file are recognised too."""
+        return True
+
     def sha256(self) -> str:
         """Return the hash of the rows of the table as texts, without shapes; a binary value is its digits in hex."""
         with self._opened() as base:
@@ -52,7 +56,7 @@ class SqliteTable(FileTable):
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        self._check_closed()
+        self._check_closed("-wal", "-journal")
         address = f"{self.path.absolute().as_uri()}?immutable=1"  # no lock and no files beside it
         failure: InputError | None = None
         try:
@@ -62,22 +66,13 @@ class SqliteTable(FileTable):
                 base.execute("PRAGMA temp_store = MEMORY")
                 yield base
         except (sqlite3.Error, UnicodeDecodeError):  # their texts may quote a value
-            failure = self.unreadable(_DUCKDB if _begin_of(self.path)[8:12] == b"DUCK" else "")
+            failure = self.unreadable(_DUCKDB if begin_of(self.path)[8:12] == b"DUCK" else "")
         if failure:
             raise failure
 
-    def _check_closed(self) -> None:
-        """Refuse a database if a program keeps some of its rows in a second file."""
-        path = self.path.resolve()  # beside which the second file is, also where a link leads to it
-        for ending in ("-wal", "-journal"):
-            beside = path.with_name(path.name + ending)
-            # a journal that is kept after its changes are made begins with zeros
-            if beside.is_file() and _begin_of(beside).strip(b"\0"):
-                raise InputError(
-                    f"{self.field}: {self.name} must hold all its rows itself, and {beside.name} has changes to it.",
-                    field=self.field,
-                    hint="Close the program that has the database open, or open and close it once with `sqlite3`.",
-                )
+    @property
+    def _program(self) -> str:
+        return "sqlite3"
 
     def _names(self, base: sqlite3.Connection) -> list[str]:
         kept = (
@@ -124,11 +119,6 @@ class SqliteTable(FileTable):
 
     def _from(self) -> str:
         return f"{identifier(self.inner or '')} AS {_SOURCE}"
-
-
-def _begin_of(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(12)
 
 
 def _as_text(value: str | float | bytes | None) -> str | None:

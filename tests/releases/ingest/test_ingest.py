@@ -37,7 +37,6 @@ from storage.machine.fingerprints import KEY
 from storage.releases.register import list_releases
 from tasks.ingest.codebook import read_codebook as read_table
 from tasks.ingest.sources.locations import table_at
-from tasks.ingest.tables import same_content
 from tasks.ingest.task import ingest
 from tasks.ingest.trips import Units
 
@@ -593,15 +592,6 @@ def test_an_area_with_too_many_children_is_refused(place, capfd, monkeypatch):
     monkeypatch.setattr("tasks.ingest.codebook.MOST_CHILDREN", 1)
     error, _ = refused(place, capfd)
     assert "must have at most 2**20 areas in one" in str(error)
-
-
-def test_a_copy_of_the_table_is_no_codebook(place, capfd):
-    """Ingest refuses a copy of the table even where the spec reads one column of it for one end and for the other."""
-    name = self_describing(place)
-    shutil.copy(place.folder / name, place.folder / "copy.csv")
-    table, copy = (table_at("input.table", file, place.folder) for file in (name, "copy.csv"))
-    assert same_content(table, copy)
-    assert not same_content(table, table_at("input.table", "trips.csv", place.folder))
 
 
 def test_a_codebook_is_in_a_file_of_its_own(place):

@@ -33,7 +33,7 @@ from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim
 from storage.ledger.events import Head, Reservation, advance, charges_of, head, note, read_books
-from storage.ledger.recognition import SeenTable
+from storage.ledger.recognition import SeenTable, keep_recognised
 from storage.ledger.spending import Contributions, Spending
 from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
@@ -83,7 +83,7 @@ def reservation_of(release_id: str, asked: Asked, shares: Sequence[Fraction], **
         "delta": DELTA,
         "table": f"{asked.dataset}.csv",
         "unprotected": (),
-        "different_people_from": (),
+        "different_people": False,
         "contributions": ONE_RECORD,
     }
     return Reservation(asked, levels_of(shares), Claim(release=release_id, dataset=asked.dataset, **(plain | claimed)))
@@ -630,7 +630,7 @@ def reserved_event(release: str, *levels: dict[str, Any], dataset: str = "jobs",
         "delta": DELTA,
         "table": f"{dataset}.csv",
         "unprotected": [],
-        "different_people_from": [],
+        "different_people": False,
         "contributions": asdict(ONE_RECORD),
         "standing": {"epsilon": 0.0, "left_rho": "0", "left_epsilon": 0.0},
     }
@@ -726,7 +726,7 @@ def test_a_table_that_another_dataset_has_used_must_be_answered_for(con: Connect
     share, ask = cap_at(1.0).rho / 4, asked_of
     shops, wages = ask("shops", cap_at(1.0)), ask("wages", same_people_as="jobs")
     trips, others = SeenTable("trips").is_of, SeenTable("x").is_of
-    copied = SeenTable("copy", "content", frozenset({"one", "two"})).is_of
+    copied = SeenTable("copy", copies=frozenset({"one", "two"})).is_of
 
     def users(asked: Asked, is_of_table: Callable[[Claim], bool]) -> list[str]:
         return users_of_table(read_books(con), asked, is_of_table)
@@ -735,7 +735,8 @@ def test_a_table_that_another_dataset_has_used_must_be_answered_for(con: Connect
     reserve_at_once(con, "one", ask(cap=cap_at(1.0)), [share], table="trips")
     assert users(shops, trips) == users(shops, copied) == ["jobs"]
     assert users(shops, others) == users(ask(), trips) == users(wages, copied) == []
-    reserve_at_once(con, "two", shops, [share], table="copy", different_people_from=("jobs",))
+    reserve_at_once(con, "two", shops, [share], table="copy", different_people=True)
+    keep_recognised(con, "two", SeenTable("copy"), ("jobs",))
     assert users(shops, copied) == users(ask(), copied) == []
     assert users(ask("third", cap_at(1.0)), copied) == ["jobs", "shops"]
 
