@@ -45,7 +45,7 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
 
 
 def same_content(public: Table, confidential: Table, columns: Columns) -> bool:
-    """Return whether a public table is the confidential one or in the same file, or holds the same records or the same bytes.
+    """Return whether a public table is the confidential one or a view of it, or in one file with it, or holds its records or bytes.
 
     Args:
         public: the public table.
@@ -54,7 +54,7 @@ def same_content(public: Table, confidential: Table, columns: Columns) -> bool:
     Raises:
         InputError: the confidential table cannot be read, or lacks a column.
     """
-    if public.is_same(confidential) or public.has_bytes_of(confidential):
+    if public.is_same(confidential) or public.has_bytes_of(confidential) or public.shows_rows_of(confidential):
         return True
     try:
         found = fingerprints(public, columns)

@@ -145,7 +145,7 @@ def _combinations(tree: Tree, places: Sequence[tuple[int, int]]) -> int:
 
 def _confidential(source: DerivedSource) -> InputError:
     return InputError(
-        f"{source.table.field} must not be the confidential table, nor in a file with it: a grouping that is made from the records reveals"
+        f"{source.table.field} must not be the confidential table or a view of it, nor in a file with it: a grouping that is made from the records reveals"
         " them.",
         field=source.table.field,
         hint=_PUBLIC,

@@ -81,6 +81,10 @@ class Table(ABC):
         """Return whether reading it reads another file, or may: which one, only its text says."""
         return False
 
+    def shows_rows_of(self, other: "Table") -> bool:  # noqa: ARG002 (of databases)
+        """Return whether it is a view or a query that reads what the other table is made of. Reads no row."""
+        return False
+
     def fingerprint_of_file(self) -> str:
         """Return the keyed fingerprint of its file; empty where it is in none.
 

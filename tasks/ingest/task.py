@@ -195,7 +195,7 @@ def _public(source: Source) -> list[Table]:
 
 def _confidential_codebook(codebook: Table) -> InputError:
     return InputError(
-        f"{codebook.field} must not be the confidential table, nor in a file with it: its areas would reveal who is in it.",
+        f"{codebook.field} must not be the confidential table or a view of it, nor in a file with it: its areas would reveal who is in it.",
         field=codebook.field,
         hint="Give a public codebook of all areas, in a file of its own.",
     )

@@ -5,6 +5,7 @@ the driver says of a fault may quote rows or settings, so its text is compared w
 """
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -80,6 +81,19 @@ _CAUSES = {
 }
 
 
+# what materialised views are made of, whose rows a plan reads without their tables
+_BEHIND_KEPT = """
+WITH RECURSIVE behind AS (
+    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE c.relkind = 'm' AND (n.nspname, c.relname) IN ({names})
+    UNION
+    SELECT d.refobjid FROM behind JOIN pg_rewrite r ON r.ev_class = behind.oid
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass
+)
+SELECT n.nspname, c.relname FROM behind JOIN pg_class c ON c.oid = behind.oid JOIN pg_namespace n ON n.oid = c.relnamespace
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Relation(Table):
     """A table, a view or a query of a PostgreSQL database.
@@ -124,6 +138,15 @@ class Relation(Table):
         """Return whether both are the same by their places. Does not connect."""
         return isinstance(other, Relation) and self.at_place() == other.at_place()
 
+    def shows_rows_of(self, other: Table) -> bool:
+        """Return whether it is a view or a query that reads a table which the other reads too."""
+        if not isinstance(other, Relation) or self.place != other.place:
+            return False
+        with self._connected() as server:
+            own = self._tables(server)
+            is_table = len(own) == 1 and not self.query and own == {(self.schema, self.table)}
+            return not is_table and not own.isdisjoint(other._tables(server))
+
     def sha256(self) -> str:
         """Return the hash of its rows as sorted JSON lists of texts, one per line, below that of the column names."""
         digest, failure = hashlib.sha256(), None
@@ -166,6 +189,13 @@ class Relation(Table):
 
     def _names(self, server: "_Server") -> list[str]:
         return server.names(f"SELECT * FROM {self._from()} LIMIT 0")
+
+    def _tables(self, server: "_Server") -> set[tuple[str, str]]:
+        """Return the tables that are read for it, by schema and name, also behind views; what a view keeps comes from its tables."""
+        found = set(_relations(server.plan(f"SELECT * FROM {self._from()}")))
+        names = ", ".join(f"({_literal(schema)}, {_literal(name)})" for schema, name in found)
+        kept = server.fetch(_BEHIND_KEPT.format(names=names)) if found else []
+        return found | {(schema, name) for schema, name in kept}
 
     def _from(self) -> str:
         if not self.query:
@@ -214,6 +244,13 @@ class _Server:
             cursor.execute(query)
             return list(cursor.fetchall())
 
+    def plan(self, query: str) -> Any:
+        """Return how the server would run a query, from its JSON."""
+        with self.connection.cursor() as cursor:
+            cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": "false"})  # which takes no EXPLAIN
+            cursor.execute(f"EXPLAIN (VERBOSE, FORMAT JSON) {query}")
+            return json.loads(cursor.fetchone()[0])
+
     def names(self, query: str) -> list[str]:
         with self.connection.cursor() as cursor:
             cursor.execute(query)
@@ -224,6 +261,18 @@ class _Server:
         cursor = self.stack.enter_context(self.connection.cursor())
         cursor.execute(query)
         return cursor.fetch_record_batch()
+
+
+def _relations(plan: Any) -> Iterator[tuple[str, str]]:
+    """Yield schema and name of every table that a plan of the server reads."""
+    for part in plan.values() if isinstance(plan, dict) else plan if isinstance(plan, list) else ():
+        yield from _relations(part)
+    if isinstance(plan, dict) and "Relation Name" in plan:
+        yield plan["Schema"], plan["Relation Name"]
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _hint(sqlstate: str | None) -> str:

@@ -242,6 +242,23 @@ def test_the_confidential_table_is_no_codebook(desk: Desk) -> None:
     spec = desk.spec(hierarchy={"area": {"table": desk.at("copy"), "levels": ["region", "area"]}}, **single)
     with pytest.raises(InputError, match=r"hierarchy\.area\.table must not be the confidential table"):
         release(spec)
+    desk.run(
+        "CREATE VIEW {s}.seen AS SELECT DISTINCT region, area FROM {s}.areas",
+        "CREATE MATERIALIZED VIEW {s}.kept AS SELECT * FROM {s}.seen",
+        "CREATE TABLE {s}.listed AS SELECT * FROM {s}.seen",
+        "CREATE VIEW {s}.public AS SELECT * FROM {s}.listed",
+    )
+    made_of_it = desk.at(f"SELECT DISTINCT region, area FROM {desk.schema}.areas WHERE area <> 'x'")
+    for codebook in (desk.at("seen"), desk.at("kept"), made_of_it, desk.at(f"SELECT * FROM {desk.schema}.kept")):
+        spec = desk.spec(hierarchy={"area": {"table": codebook, "levels": ["region", "area"]}}, **single)
+        with pytest.raises(InputError, match=r"must not be the confidential table or a view of it"):
+            release(spec)
+    desk.run(
+        "DELETE FROM {s}.areas WHERE area = (SELECT max(area) FROM {s}.areas)"
+    )  # otherwise they hold the same rows
+    assert release(
+        desk.spec(hierarchy={"area": {"table": desk.at("public"), "levels": ["region", "area"]}}, **single)
+    ).id
     desk.run("CREATE TABLE {s}.wide AS SELECT 1 AS more, * FROM {s}.trips, {s}.areas")
     with pytest.raises(InputError, match="the query has the columns of the confidential table"):
         plan(desk.spec(codebook=desk.at(f"SELECT * FROM {desk.schema}.wide")))

@@ -604,7 +604,9 @@ def test_a_codebook_is_in_a_file_of_its_own(place):
     )
     assert place.ingested(place.spec(trips="all.duckdb::trips")) == place.ingested(place.spec())
     for codebook in ("all.duckdb::trips", "all.duckdb::the areas"):
-        with pytest.raises(InputError, match="must not be the confidential table, nor in a file with it"):
+        with pytest.raises(
+            InputError, match="must not be the confidential table or a view of it, nor in a file with it"
+        ):
             make_plan(place.spec(trips="all.duckdb::trips", codebook=codebook))
 
 

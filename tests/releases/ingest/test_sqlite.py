@@ -201,7 +201,9 @@ def test_no_public_table_is_in_a_file_with_the_confidential_one(
     if key == "labels":
         keys["hierarchy"]["labels"] = f"{public}::names"
     spec.write_text(yaml.safe_dump(keys))
-    with pytest.raises(InputError, match=r"must not be the confidential table, nor in a file with it") as refused:
+    with pytest.raises(
+        InputError, match=r"must not be the confidential table or a view of it, nor in a file with it"
+    ) as refused:
         release(spec)
     assert "in a file of its own" in refused.value.hint
     assert not (folder / "out").exists() or not list((folder / "out").iterdir())

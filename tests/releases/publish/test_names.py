@@ -396,7 +396,7 @@ def test_an_area_that_stands_alone_keeps_its_name_at_the_level_above(tmp_path: P
         (
             with_labels("trips.csv"),
             AREAS,
-            "hierarchy.labels must not be the confidential table, nor in a file with it: its areas would reveal who is in them.",
+            "hierarchy.labels must not be the confidential table or a view of it, nor in a file with it: its areas would reveal who is in them.",
         ),
     ],
 )
