@@ -148,8 +148,9 @@ def store_page() -> str:
     """Return the page of the store's tables."""
     intro = (
         "`TRELLIS_HOME/store.duckdb` is the only truth about what is done and what it cost. Read it with DuckDB while no release"
-        " runs, because only one process at a time can open the file. Write to it only through the commands. It contains nothing"
-        ' confidential. A published release also has a schema of its own, named after its id: `SELECT * FROM "<release'
+        " runs, because only one process at a time can open the file. Write to it only through the commands. It contains no"
+        " true count. Its table `recognised` follows from the confidential tables, and says nothing without the key beside the store."
+        ' Keep both to yourself. A published release also has a schema of its own, named after its id: `SELECT * FROM "<release'
         ' id>".level_3`.\n\n'
         "Every release has turns of measuring, wherever its orders are carried out: `turns` has a row for each, which stays when"
         " the release ends, and `trellis audit` counts those that were given up. No table has a key. While a cluster works on a"

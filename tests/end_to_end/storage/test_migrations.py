@@ -16,6 +16,7 @@ from storage.database import connections
 from storage.database.connections import store
 from storage.errors import SealedAlready, StoreError
 from storage.ledger.events import head, note
+from storage.ledger.recognition import Content, confirmed_others, known_contents
 from storage.machine.home import home
 from storage.releases.register import find_release
 from storage.releases.seals import Seal, add_seal, list_seals
@@ -262,3 +263,25 @@ def test_seals_from_before_turns_were_drawn_in_the_first(monkeypatch: pytest.Mon
     with store() as con:
         assert list_seals(con, "old") == {(1, "trunk"): Seal(1, "trunk", "aa", 4, 0)}
         assert list_turns(con, "old") == []
+
+
+def test_tables_that_an_older_trellis_knew_by_their_files_stay_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their fingerprints leave the terms, and the other people that were confirmed leave the ledger's answers, which keeps its hashes."""
+    steps, old = connections.STEPS, json.loads(TERMS.to_json())
+    old["files"]["fingerprint"] = "ab" * 16
+    monkeypatch.setattr(connections, "STEPS", steps[:7])
+    with store() as con:
+        for name, state in (("old", "published"), ("new", "refused")):
+            con.execute(
+                "INSERT INTO releases VALUES (?, 'old', 'people', ?, '', '', '', ?, '', NULL)",
+                [name, state, json.dumps(old)],
+            )
+        note(con, "reserved", "old", different_people_from=[])
+        note(con, "table", "old", table="copy.csv", different_people_from=["jobs"])
+        before = head(con)
+    monkeypatch.setattr(connections, "STEPS", steps)
+    with store() as con:
+        assert find_release(con, "old").terms == find_release(con, "new").terms == TERMS
+        assert known_contents(con) == {"old": Content(None, "", "ab" * 16)}
+        assert confirmed_others(con) == {"old": ("jobs",)}
+        assert head(con) == before

@@ -41,7 +41,7 @@ ACCOUNT = AccountStatement(
     spent=Cost(1.0, 0.1),
     left=Cost(9.0, 1.1),
     raises=[CapRaise("2026", 5.0, 10.0, "decree [7]")],
-    releases=[ReleaseClaim("a[b]", "jobs", 1.0, 1e-8, "zcdp", [], ["other"], ONE_RECORD)],
+    releases=[ReleaseClaim("a[b]", "jobs", 1.0, 1e-8, "zcdp", [], True, ["other"], ONE_RECORD)],
     charges=[
         LevelCharge(
             release="a[b]",

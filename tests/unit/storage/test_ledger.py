@@ -741,6 +741,16 @@ def test_a_table_that_another_dataset_has_used_must_be_answered_for(con: Connect
     assert users(ask("third", cap_at(1.0)), copied) == ["jobs", "shops"]
 
 
+def test_events_that_name_other_datasets_are_still_read() -> None:
+    """An older Trellis recorded of whom people differ; that its caller confirmed it is what they say now."""
+    said, unsaid = (reserved_event(name, gaussian(1, Fraction(1, 300))) for name in ("one", "two"))
+    for event, others in ((said, ["jobs"]), (unsaid, [])):
+        del event["different_people"]
+        event["different_people_from"] = others
+    books = books_of(dataset_event(), said, unsaid)
+    assert [claim.different_people for claim in books.accounts["jobs"].claims.values()] == [True, False]
+
+
 # the rule of composition ----------------------------------------------------------------------------------------------
 
 
