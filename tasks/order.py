@@ -102,8 +102,7 @@ def part_for(record: Record, branch: str) -> Record:
 
 def _public(release: Release) -> Release:
     """Return a release without what no stage needs: its spec and its paths."""
-    derived = tuple(replace(of, path="") for of in release.terms.derived)
-    terms = replace(release.terms, published_spec={}, files=FileTerms("", {}), derived=derived)
+    terms = replace(release.terms, published_spec={}, files=FileTerms("", {}))
     return replace(
         release, name="", state="running", reason="", created="", spec="", terms=terms, folder="", supersedes=None
     )

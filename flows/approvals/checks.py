@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flows.approvals.stated import cap_stated, charged_releases, charges_digest, public_tables, published_keys
+from flows.approvals.stated import cap_stated, charged_releases, charges_digest, other_tables, published_keys
 from flows.planning.composition import standing_of
 from flows.planning.plan import Plan
 from flows.spec.file import keys_of_release, places_in
@@ -125,7 +125,8 @@ def _of_keys(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> It
 
 
 def _of_codebooks(approval: Approval, plan: Plan) -> Iterator[Difference]:
-    pairs = ((approval.codebooks, plan.codebooks, "the codebook of "), (approval.tables, dict(public_tables(plan)), ""))
+    source = plan.source
+    pairs = ((approval.codebooks, source.codebooks, "the codebook of "), (approval.tables, other_tables(source), ""))
     for before, now, called in pairs:
         for name in dict.fromkeys([*before, *now]):
             was, is_now = before.get(name, "none"), now.get(name, "none")

@@ -1,6 +1,5 @@
 """What a plan states for somebody to approve: the spec, the codebooks and the budget, as they are when it is made."""
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from math import isfinite
@@ -13,6 +12,8 @@ from flows.spec.file import SpecFile, keys_of_release, places_in
 from storage.ledger.books import Account, Books, Cap
 from storage.machine.clock import utc_now
 from storage.releases.approvals import Approval, ApprovedBudget, canonical, fingerprint_of, sha256_of_value
+from tasks.ingest.tables import Table
+from tasks.ingest.task import Source
 
 
 def approval_of(plan: Plan, books: Books) -> Approval:
@@ -31,8 +32,8 @@ def approval_of(plan: Plan, books: Books) -> Approval:
         spec=sha256_of_value(keys),
         keys=published_keys(plan.file),
         places={key: sha256_of_value(place) for key, place in places_in(keys)},
-        codebooks=dict(plan.codebooks),
-        tables=dict(public_tables(plan)),
+        codebooks=plan.source.codebooks,
+        tables=other_tables(plan.source),
         mechanism=plan.mechanism.name,
         epsilon=guarantee.epsilon,
         delta=guarantee.delta,
@@ -88,14 +89,7 @@ def _budget(plan: Plan, books: Books) -> ApprovedBudget:
     )
 
 
-def public_tables(plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the sha256 of every public table that is no codebook, by its key."""
-    for source in plan.derived_sources:
-        yield f"derived.{source.name}.table", source.sha256
-    if plan.source.groups and plan.source.groups.listed:
-        yield "input.groups.table", plan.source.groups.listed.sha256
-    for axis in plan.source.axes:
-        if axis.labels and axis.labels.table:
-            yield axis.labels.field, axis.labels.table.sha256()
-        for table in axis.boundaries.files.values() if axis.boundaries else ():
-            yield table.field, table.sha256()
+def other_tables(source: Source) -> dict[str, str]:
+    """Return the sha256 of every public table that is no codebook, by its key."""
+    codebooks = {axis.codebook.field for axis in source.axes if isinstance(axis.codebook, Table)}
+    return {key: sha256 for key, sha256 in source.hashes.items() if key not in codebooks}

@@ -83,7 +83,7 @@ def finish_release(
         HeldElsewhere: another run has it.
         UsageError: it was abandoned or refused, has no such branch, or another release now supersedes the one it revises.
         SpecError: its spec was edited since it was reserved.
-        InputError: a codebook was changed since then.
+        InputError: a public table was changed since then.
         TrellisError: what stopped it, as in `make_release`.
     """
     check_can_go_on(release_id, only)
@@ -111,7 +111,7 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
         UsageError: there is no such release or branch, it was abandoned or refused, or another release now supersedes the
             one it revises.
         SpecError: its spec was edited since it was reserved.
-        InputError: a codebook was changed since then.
+        InputError: a public table was changed since then.
     """
     with store() as con:
         record = load_record(con, release_id)
@@ -140,7 +140,7 @@ def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
     return [
         result_of(
             release_id,
-            submit(ingest, release_id, plan.source, plan.units, plan.promised, memory, plan.derived_sources),
+            submit(ingest, release_id, plan.source, plan.units, plan.promised, memory),
         ),
         result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2)),
     ]

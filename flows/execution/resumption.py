@@ -1,5 +1,6 @@
-"""How a reserved release resumes: with the same spec and codebooks, and with the `run` section as it is now."""
+"""How a reserved release resumes: with the same spec and public tables, and with the `run` section as it is now."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,19 +17,18 @@ from storage.releases.register import (
     find_release,
     set_terms,
 )
-from storage.releases.terms import DerivedTerms
 from tasks.ingest.sources.locations import sha256_at
 
 
 def check_unchanged(release: Release) -> None:
-    """Refuse to resume a release whose spec or codebooks have changed since it was reserved.
+    """Refuse to resume a release whose spec or public tables have changed since it was reserved.
 
-    Files that no longer exist, and databases that do not answer, do not matter here: the store keeps the spec, and the shards keep a copy of each codebook
-    once it is ingested.
+    Files that no longer exist, and databases that do not answer, do not matter here: the store keeps the spec, and the shards keep what
+    was read of each public table.
 
     Raises:
         SpecError: the spec was edited.
-        InputError: a codebook was changed; names both hashes.
+        InputError: a public table was changed; names both hashes.
     """
     spec = Path(release.terms.files.spec)
     if spec.is_file() and not is_same_spec(spec.read_text(encoding="utf-8"), release.spec):
@@ -37,12 +37,7 @@ def check_unchanged(release: Release) -> None:
             field="SPEC",
             hint=f"Put it back (`trellis show {release.id} --spec` prints it), or run `trellis abandon {release.id}`.",
         )
-    for axis, location in release.terms.files.codebooks.items():
-        if (now := sha256_at(location)) is not None:
-            _check_codebook(release, axis, release.terms.codebooks[axis], now)
-    for column in release.terms.derived:
-        if sha256_at(column.path) not in {None, column.sha256}:
-            raise _derived_changed(release, column)
+    _check_tables(release, {key: sha256_at(table.location) for key, table in release.terms.files.tables.items()})
 
 
 def run_keys_of(release: Release) -> RunKeys:
@@ -70,16 +65,12 @@ def plan_again(release: Release) -> Plan:
     question about its people is asked, and the ledger records the table.
 
     Raises:
-        InputError: a codebook is not what it was when the release was reserved, or no longer exists.
+        InputError: a public table is not what it was when the release was reserved, or no longer exists.
         UsageError: another dataset has used the table.
     """
     file = parse_spec(release.spec, Path(release.terms.files.spec))
+    _check_tables(release, file.source().hashes)  # before a plan finds what else is wrong with a table that changed
     plan = make_plan(replace(file, spec=file.spec.model_copy(update={"run": run_keys_of(release)})))
-    for axis, reserved in release.terms.codebooks.items():
-        _check_codebook(release, axis, reserved, plan.codebooks[axis])
-    for column, source in zip(release.terms.derived, plan.derived_sources, strict=True):
-        if source.sha256 != column.sha256:
-            raise _derived_changed(release, column)
     table = plan.read_table()
     with store() as con:
         books = read_books(con)
@@ -97,20 +88,13 @@ def plan_again(release: Release) -> Plan:
     return plan
 
 
-def _check_codebook(release: Release, axis: str, reserved: str, now: str) -> None:
-    if now != reserved:
-        raise InputError(
-            f"The codebook of {axis}, {release.terms.files.codebooks.get(axis, 'in the spec')}, was changed since {release.id} was"
-            f" reserved: its sha256 was {reserved} and is {now}.",
-            field="hierarchy",
-            hint=f"Put it back as it was, or run `trellis abandon {release.id}`.",
-        )
-
-
-def _derived_changed(release: Release, column: DerivedTerms) -> InputError:
-    field = f"derived.{column.name}.table"
-    return InputError(
-        f"{field}, {column.path}, was changed since {release.id} was reserved.",
-        field=field,
-        hint=f"Put it back as it was, or run `trellis abandon {release.id}`.",
-    )
+def _check_tables(release: Release, now: Mapping[str, str | None]) -> None:
+    """Refuse public tables that changed, given the hash of each by its key; None for one that cannot be read."""
+    for key, reserved in release.terms.files.tables.items():
+        if now[key] not in {None, reserved.sha256}:
+            raise InputError(
+                f"{key}, {reserved.location}, was changed since {release.id} was reserved: its sha256 was {reserved.sha256} and is"
+                f" {now[key]}.",
+                field=key,
+                hint=f"Put it back as it was, or run `trellis abandon {release.id}`.",
+            )

@@ -11,7 +11,7 @@ from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
 from flows.planning.scheme import Scheme, check_fan_out, check_leaves, check_memory_of_sizes, promised_levels, tree_over
 from flows.planning.shares import scheme_of
-from flows.planning.views import check_settling, derived_columns, derived_sources, views_of
+from flows.planning.views import check_settling, derived_columns, views_of
 from flows.spec.file import SpecFile, located
 from flows.spec.keys import RunKeys
 from storage.database.connections import store
@@ -32,6 +32,7 @@ from storage.releases.terms import (
     Measure,
     PrivacyTerms,
     RunTerms,
+    TableTerms,
     Terms,
     ViewTerms,
 )
@@ -39,8 +40,6 @@ from tasks.accounting.floats import float_above
 from tasks.export.formats import check_formats
 from tasks.ingest.codebook import Unlisted, down_to
 from tasks.ingest.contents import read_content
-from tasks.ingest.derived import DerivedSource
-from tasks.ingest.tables import Table
 from tasks.ingest.task import Source, check_areas, check_groups, read_ends
 from tasks.ingest.trips import Units
 from tasks.laws.law import LevelNoise
@@ -68,11 +67,9 @@ class Plan:
         guarantee: the noise and the differential privacy that it gives.
         promised: per axis, the axis level at which a unit's records are promised distinct; 0 without a promise.
         levels: the terms of levels 0 to T.
-        codebooks: per axis, the sha256 of its file, or the text that replaces it where there is no file.
         views: the terms of the views that have not the cells of a level.
         named_views: every view that the spec names.
         derived: the derived columns, by name.
-        derived_sources: where they come from.
         shaped: by axis and axis level, how many areas have a shape, where some have one.
         approved: the approved plan that the release is held to; None where it is held to none.
     """
@@ -87,11 +84,9 @@ class Plan:
     guarantee: Guarantee
     promised: tuple[int, ...]
     levels: tuple[LevelTerms, ...]
-    codebooks: dict[str, str]
     views: tuple[LevelTerms, ...] = ()
     named_views: tuple[ViewTerms, ...] = ()
     derived: Mapping[str, Derived] = field(default_factory=dict)
-    derived_sources: tuple[DerivedSource, ...] = ()
     shaped: Mapping[tuple[str, int], int] = field(default_factory=dict)
     approved: ApprovedPlan | None = None
 
@@ -234,7 +229,6 @@ class Plan:
         asked = spec.release.intervals
         is_exact = self.scheme.is_summed or self.scheme.is_unbiased
         is_rounded = not (spec.keep_noisy_counts or is_exact)
-        tables = {axis.name: axis.codebook for axis in self.source.axes}
         return Terms(
             axes=tuple(axis.name for axis in self.tree.axes),
             steps=tuple(self.tree.steps),
@@ -245,7 +239,7 @@ class Plan:
             keep_noisy_counts=spec.keep_noisy_counts,
             published_spec=self.file.published(),
             unprotected=tuple(self.unprotected),
-            codebooks=self.codebooks,
+            codebooks=self.source.codebooks,
             unlisted=tuple(self.unlisted),
             waived=tuple(sorted(self.mechanism.waived)),
             how_counted=self.mechanism.how_counted,
@@ -262,12 +256,15 @@ class Plan:
             run=run_terms(spec.run),
             files=FileTerms(
                 spec=str(self.file.path),
-                codebooks={axis: table.location for axis, table in tables.items() if isinstance(table, Table)},
+                tables={
+                    key: TableTerms(table.location, self.source.hashes[key])
+                    for key, table in self.source.public_tables.items()
+                },
             ),
             views=self.named_views,
             derived=tuple(
-                DerivedTerms(of.name, self.derived[of.name].of, of.sha256, of.table.location)
-                for of in self.derived_sources
+                DerivedTerms(of.name, self.derived[of.name].of, self.source.hashes[of.table.field])
+                for of in self.source.derived
             ),
         )
 
@@ -359,8 +356,7 @@ def _plan(file: SpecFile) -> Plan:
     shaped = check_areas(source, ends)
     if mechanism.is_of_sizes:
         check_memory_of_sizes(tree, spec.run.max_memory)
-    sources = derived_sources(file)
-    derived = derived_columns(sources, source, tree)
+    derived = derived_columns(source, tree)
     views = views_of(spec, tree, derived, together=is_settled_together(tree))
     if not (is_settled_together(tree) or any(view.number > tree.depth for _, view in views)):
         mechanism = mechanism_named(spec.mechanism)  # its levels are these views
@@ -381,11 +377,9 @@ def _plan(file: SpecFile) -> Plan:
         guarantee,
         promised_levels(spec.privacy, whole),
         level_terms(scheme, guarantee),
-        {axis.name: axis.sha256 for axis in source.axes},
         view_terms(scheme, guarantee),
         tuple(terms for terms, _ in views),
         derived,
-        sources,
         shaped,
     )
 

@@ -1,46 +1,30 @@
 """The views of a release: what its spec names beside the tree, over the codebooks."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from flows.mechanisms import MOST_SETTLED
 from flows.planning.scheme import Scheme
-from flows.spec.file import SpecFile
 from flows.spec.keys import Spec
 from flows.spec.sections.views import MARGINS
 from storage.errors import SpecError
 from storage.releases.terms import ViewTerms
 from tasks.capacity import default_memory
-from tasks.ingest.derived import DerivedSource, read_derived
+from tasks.ingest.derived import read_derived
 from tasks.ingest.task import Source
 from tasks.laws.law import NO_NOISE
 from tasks.settle.task import memory_to_settle
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level, have_same_cells
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
-from tasks.words.refinements import refinement
 
 MOST_VIEW_CELLS = 10**7
 
 
-def derived_sources(file: SpecFile) -> tuple[DerivedSource, ...]:
-    """Return where the derived columns of a spec come from.
-
-    Raises:
-        InputError: a table does not exist.
-    """
-    spec, found = file.spec, []
-    for name, keys in spec.derived.items():
-        of = tuple(place for one in keys.of if (place := refinement(one, spec.released_levels)))
-        table = file.table(f"derived.{name}.table", keys.table)
-        found.append(DerivedSource(name, table, of, table.sha256()))
-    return tuple(found)
-
-
-def derived_columns(sources: Sequence[DerivedSource], of: Source, tree: Tree) -> dict[str, Derived]:
+def derived_columns(of: Source, tree: Tree) -> dict[str, Derived]:
     """Return the derived columns of a spec, by name. Does not open the confidential table."""
     codes = {column for axis in of.axes for column in axis.columns}
-    return {source.name: read_derived(source, of.table, codes, of.count, tree) for source in sources}
+    return {column.name: read_derived(column, of.table, codes, of.count, tree) for column in of.derived}
 
 
 def views_of(

@@ -19,9 +19,9 @@ from flows.spec.sections.privacy import Target
 from flows.spec.sections.schedule import second_run_of_a_day
 from flows.spec.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
-from storage.releases.terms import RELEASED_CODES
 from tasks.ingest.boundaries import ANY_LEVEL, CODE, Boundaries
 from tasks.ingest.codebook import Unlisted, Values
+from tasks.ingest.derived import DerivedSource
 from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.names import Labels
 from tasks.ingest.sources.locations import is_url, matrix_at, published_location, shapes_at, table_at
@@ -29,6 +29,7 @@ from tasks.ingest.sources.matrices import COUNT
 from tasks.ingest.tables import Table
 from tasks.ingest.task import AxisSource, Source
 from tasks.tree.ordered import OrderedAxis
+from tasks.words.refinements import refinement
 
 T = TypeVar("T", bound=TrellisError)
 
@@ -65,8 +66,7 @@ class SpecFile:
                 name=axis,
                 field="input.features" if spec.input.features else f"input.{axis}",
                 columns=tuple(spec.columns(axis)),
-                codebook=(codebook := self._codebook(axis)),
-                sha256=_known_by(codebook),
+                codebook=self._codebook(axis),
                 levels=tuple(spec.levels(axis)),
                 finest=spec.finest(axis),
                 own_area=spec.has_own_areas(axis),
@@ -75,7 +75,9 @@ class SpecFile:
             )
             for axis in spec.axes
         )
-        return Source(self._confidential(), COUNT if spec.input.matrix else spec.input.count, axes, self._groups())
+        count = COUNT if spec.input.matrix else spec.input.count
+        source = Source(self._confidential(), count, axes, self._groups(), tuple(self._derived()))
+        return replace(source, hashes={key: table.sha256() for key, table in source.public_tables.items()})
 
     def _confidential(self) -> Table:
         keys = self.spec.input
@@ -92,7 +94,7 @@ class SpecFile:
         if keys.groups is not None:
             table = self.table("input.groups.table", keys.groups.table)
             columns = tuple(keys.groups.group or keys.group)
-            listed = ListedGroups(table, columns, keys.groups.levels[0], table.sha256())
+            listed = ListedGroups(table, columns, keys.groups.levels[0])
         return GroupSource(tuple(keys.group), sizes.largest, listed)
 
     def with_records(self) -> "SpecFile":
@@ -122,6 +124,12 @@ class SpecFile:
         if hierarchy.table is None:
             return Unlisted(tuple(hierarchy.levels))
         return self.table(f"{key}.table", hierarchy.table)
+
+    def _derived(self) -> Iterator[DerivedSource]:
+        """Yield where the derived columns of the spec come from."""
+        for name, keys in self.spec.derived.items():
+            of = tuple(place for one in keys.of if (place := refinement(one, self.spec.released_levels)))
+            yield DerivedSource(name, self.table(f"derived.{name}.table", keys.table), of)
 
     def _labels(self, axis: str) -> Labels | None:
         key, hierarchy = self.spec.hierarchy_of(axis)
@@ -330,12 +338,6 @@ def expand_variables(field: str, text: str) -> str:
 def output_below(folder: Path, output: str) -> Path:
     """Return the folder in which the releases of a spec are published, from its key `output` and its own folder."""
     return (folder / Path(expand_variables("output", output)).expanduser()).resolve()
-
-
-def _known_by(codebook: Table | Values | OrderedAxis | Unlisted) -> str:
-    if isinstance(codebook, Table):
-        return codebook.sha256()
-    return RELEASED_CODES if isinstance(codebook, Unlisted) else codebook.sha256
 
 
 _OF_FILES = {"table", "matrix", "labels", "boundaries"}

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -100,17 +100,29 @@ class IntervalTerms:
 
 
 @dataclass(frozen=True, slots=True)
+class TableTerms:
+    """A public table, as it was when the release was reserved.
+
+    Attributes:
+        location: the path of its file, or its location in a database, without credentials.
+        sha256: of its content.
+    """
+
+    location: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
 class FileTerms:
-    """Where the spec and the codebooks were when the release was reserved, to notice changes. Nothing of it is published.
+    """Where the spec and the public tables were when the release was reserved, to notice changes. Nothing of it is published.
 
     Attributes:
         spec: the path of the spec.
-        codebooks: the path of each axis' codebook, or its location in a database, without credentials; axes that list their codes
-            in the spec have none.
+        tables: the public tables that the release reads, by the spec's key that names them.
     """
 
     spec: str
-    codebooks: Mapping[str, str]
+    tables: Mapping[str, TableTerms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +150,11 @@ class DerivedTerms:
         name: of the column.
         of: the axis levels on which it depends: the number of the axis, and the axis level.
         sha256: of its public table.
-        path: where the table was when the release was reserved, likewise; not published.
     """
 
     name: str
     of: tuple[tuple[int, int], ...]
     sha256: str
-    path: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +194,7 @@ class Terms:
         intervals: which intervals are published.
         privacy: the guarantee.
         run: how the release runs.
-        files: where the spec and the codebooks were.
+        files: where the spec and the public tables were.
         different_people: whether the data owner says that the table holds other people than the datasets that used it before.
         series: the id of the declared series that the release belongs to; empty where it stands alone.
         views: the groupings beside the tree, in the order of the spec.
@@ -237,18 +247,25 @@ class Terms:
         Raises:
             StoreError: a key is unknown or missing.
         """
-        content = _checked(cls, _BEFORE | json.loads(text), "terms")
+        content = _with_tables(_checked(cls, _BEFORE | json.loads(text), "terms"))
         parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {
             name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived", "formats")
         }
+        tables = content["files"].tables
+        content["files"] = replace(
+            content["files"],
+            tables={
+                key: TableTerms(**_checked(TableTerms, tables[key], f"terms.files.tables.{key}")) for key in tables
+            },
+        )
         content["views"] = tuple(
             ViewTerms(of["name"], of["number"], tuple(of["levels"]), tuple(of["derived"]))
             for of in (_checked(ViewTerms, view, "terms.views") for view in content["views"])
         )
         content["derived"] = tuple(
-            DerivedTerms(of["name"], tuple((axis, level) for axis, level in of["of"]), of["sha256"], of["path"])
+            DerivedTerms(of["name"], tuple((axis, level) for axis, level in of["of"]), of["sha256"])
             for of in (_checked(DerivedTerms, column, "terms.derived") for column in content["derived"])
         )
         return cls(**content)
@@ -264,6 +281,22 @@ _BEFORE = {
     "measure": SURVIVORS,
     "formats": [],
 }
+
+
+def _with_tables(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the JSON of terms with the public tables by their keys, of a release that was reserved when axes and columns named them."""
+    if "codebooks" not in content["files"]:
+        return content
+    files, derived = dict(content["files"]), [dict(column) for column in content["derived"]]
+    shared = "hierarchy.table" if "table" in content["published_spec"].get("hierarchy", {}) else ""
+    files["tables"] = {
+        shared or f"hierarchy.{axis}.table": {"location": location, "sha256": content["codebooks"][axis]}
+        for axis, location in files.pop("codebooks").items()
+    } | {
+        f"derived.{column['name']}.table": {"location": column.pop("path"), "sha256": column["sha256"]}
+        for column in derived
+    }
+    return content | {"files": files, "derived": derived}
 
 
 def _checked(kind: type[Any], content: Any, place: str) -> dict[str, Any]:

@@ -32,25 +32,21 @@ class DerivedSource:
         name: of the column.
         table: the public table.
         of: the axis levels on which it depends: the name of the axis, and the axis level.
-        sha256: the hash of the table at the time of planning.
     """
 
     name: str
     table: Table
     of: tuple[tuple[str, int], ...]
-    sha256: str
 
 
 def check_derived(source: DerivedSource, confidential: Table, columns: Columns) -> None:
-    """Refuse the table of a derived column if it is the confidential one, by its content, or has changed since the planning.
+    """Refuse the table of a derived column if it is the confidential one, by its content.
 
     Raises:
-        InputError: it is, or it has.
+        InputError: it is.
     """
     if same_content(source.table, confidential, columns):
         raise _confidential(source)
-    if source.table.sha256() != source.sha256:
-        raise InputError(f"{source.table.field} has changed since the release was planned.", field=source.table.field)
 
 
 def read_derived(

@@ -26,13 +26,11 @@ class ListedGroups:
         table: the list.
         columns: those of the group's code.
         region: that of the finest region of a group.
-        sha256: the hash of the file at the time of planning.
     """
 
     table: Table
     columns: tuple[str, ...]
     region: str
-    sha256: str
 
 
 @dataclass(frozen=True, slots=True)

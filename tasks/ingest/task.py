@@ -1,7 +1,7 @@
 """The ingest stage: reads the table and the codebooks, and writes the records to the vault."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import polars as pl
@@ -35,8 +35,6 @@ class AxisSource:
         field: the spec's key that names its columns, for errors.
         columns: the columns of the confidential table: one with finest codes, or one per level.
         codebook: the public table, or the codes that the spec itself lists, or neither.
-        sha256: the hash of the codebook's file at the time of planning, or of the listed codes; without a codebook, the text
-            that replaces it.
         levels: the codebook's columns, coarse to fine.
         finest: the level down to which the axis is released.
         own_area: whether an area without a code at a coarser level of the codebook is an area of its own there.
@@ -48,7 +46,6 @@ class AxisSource:
     field: str
     columns: tuple[str, ...]
     codebook: Table | Values | OrderedAxis | Unlisted
-    sha256: str
     levels: tuple[str, ...]
     finest: str
     own_area: bool = False
@@ -58,19 +55,36 @@ class AxisSource:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The confidential table, with the columns and codes of its axes.
+    """The confidential table, with the columns and codes of its axes, and all public tables.
 
     Attributes:
         table: the confidential table.
         count: the column of counts; None where each row is one record.
         axes: the axes.
         groups: what groups are, where their sizes are released; the axes are then the regions and the sizes.
+        derived: where derived columns come from.
+        hashes: the sha256 of every public table at the time of planning, by the spec's key that names it.
     """
 
     table: Table
     count: str | None
     axes: tuple[AxisSource, ...]
     groups: GroupSource | None = None
+    derived: tuple[DerivedSource, ...] = ()
+    hashes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def public_tables(self) -> dict[str, Table]:
+        """Every table that a release reads, by the spec's key that names it, except the confidential one."""
+        return {table.field: table for table in [*_public(self), *(column.table for column in self.derived)]}
+
+    @property
+    def codebooks(self) -> dict[str, str]:
+        """Per axis the sha256 of its codebook, or of the codes that the spec lists; without either, the text that replaces it."""
+        return {
+            axis.name: self.hashes[axis.codebook.field] if isinstance(axis.codebook, Table) else axis.codebook.sha256
+            for axis in self.axes
+        }
 
     @property
     def columns(self) -> Columns:
@@ -208,7 +222,6 @@ def ingest(
     units: Units,
     promised: Sequence[int],
     memory: int,
-    derived: Sequence[DerivedSource] = (),
 ) -> None:
     """Check the table and write its records to the vault of a release, and the codebooks beside its shards.
 
@@ -220,20 +233,17 @@ def ingest(
         units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
         memory: the most memory to use, in bytes.
-        derived: where derived columns come from; their codes are written beside the codebooks.
     Raises:
-        InputError: a table or a codebook breaks a rule, or a codebook has changed since the release was planned, or is the
-            confidential table itself.
+        InputError: a table breaks a rule, or a public one has changed since the release was planned, or is the confidential
+            table itself.
     """
     remove_vault(release_id)
-    for table in _public(source):
-        if same_content(table, source.table, source.columns):
-            raise _confidential_codebook(table)
-    for axis in source.axes:
-        if isinstance(axis.codebook, Table):
-            _check_unchanged(axis.codebook, axis.sha256)
-    if source.groups and source.groups.listed:
-        _check_unchanged(source.groups.listed.table, source.groups.listed.sha256)
+    for public in _public(source):
+        if same_content(public, source.table, source.columns):
+            raise _confidential_codebook(public)
+    for key, public in source.public_tables.items():
+        if public.sha256() != source.hashes[key]:
+            raise InputError(f"{key} has changed since the release was planned.", field=key)
     ends = read_ends(source)
     with source.table.held() as table, vault(release_id, read_only=False, memory=memory) as con:
         source = replace(source, table=table)
@@ -244,7 +254,7 @@ def ingest(
                 write_true_codebook(con, number, codebook)
             else:
                 write_codebook(release_id, end.name, codebook)
-        _write_derived(release_id, derived, source, ends)
+        _write_derived(release_id, source, ends)
         for (name, level), names in names_of(source, ends).items():
             write_names(release_id, name, level, names)
         for (name, level), shapes in shapes_of(source, ends).items():
@@ -268,15 +278,10 @@ def check_groups(source: Source, ends: Sequence[End]) -> None:
         read_listed(source.groups.listed, ends[0])
 
 
-def _check_unchanged(table: Table, sha256: str) -> None:
-    if table.sha256() != sha256:
-        raise InputError(f"{table.field} has changed since the release was planned.", field=table.field)
-
-
-def _write_derived(release_id: str, derived: Sequence[DerivedSource], source: Source, ends: Sequence[End]) -> None:
+def _write_derived(release_id: str, source: Source, ends: Sequence[End]) -> None:
     """Write the codes of derived columns beside the shards of a release."""
     tree = Tree(tuple(axis_from_codebook(end.name, down_to(end.codebook, end.finest)) for end in ends), ())
-    for column in derived:
+    for column in source.derived:
         check_derived(column, source.table, source.columns)
         read = read_derived(
             column, source.table, {name for axis in source.axes for name in axis.columns}, source.count, tree

@@ -155,9 +155,10 @@ def fault_of_matrix(location: str) -> str:
 
 
 def sha256_at(location: str) -> str | None:
-    """Return the hash of a codebook, given its `location`; None if it no longer exists or cannot be reached."""
+    """Return the hash of a public table, given its `location`; None if it no longer exists or cannot be reached."""
+    at = shapes_at if not URL.match(location) and location.lower().endswith(_SHAPE_FILES) else table_at
     try:
-        return table_at("hierarchy", location, Path()).sha256()
+        return at("hierarchy", location, Path()).sha256()
     except InputError:
         return None
 

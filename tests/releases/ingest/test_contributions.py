@@ -228,7 +228,9 @@ class Place:
     def ingested(self, plan: Plan) -> dict[str, int]:
         """Ingest the table and return the vault's records: `home>work` and the count."""
         ingest.fn("a-release", plan.source, plan.units, plan.promised, 2**30)
-        ends = [[row[-1] for row in read_codebook(shard_folder("a-release"), end).rows()] for end in plan.codebooks]
+        ends = [
+            [row[-1] for row in read_codebook(shard_folder("a-release"), end).rows()] for end in plan.source.codebooks
+        ]
         with vault("a-release") as con:
             records = con.execute("SELECT area_0, area_1, true_count FROM records").fetchall()
         assert all(count > 0 for *_, count in records)

@@ -225,8 +225,9 @@ def test_a_codebook_that_changed_is_refused(desk: Desk) -> None:
     with pytest.raises(InputError, match="was changed since"):
         check_unchanged(reserved)
     ended = f":{desk.server.port}/"
-    gone = {axis: at.replace(ended, ":1/") for axis, at in reserved.terms.files.codebooks.items()}
-    files = replace(reserved.terms.files, codebooks=gone)
+    of = reserved.terms.files.tables.items()
+    gone = {key: replace(table, location=table.location.replace(ended, ":1/")) for key, table in of}
+    files = replace(reserved.terms.files, tables=gone)
     check_unchanged(replace(reserved, terms=replace(reserved.terms, files=files)))
 
 
@@ -300,7 +301,7 @@ def test_derived_columns_and_lists_of_groups_may_be_in_a_database(desk: Desk) ->
     desk.run("UPDATE {s}.near SET near = 'x'", "DELETE FROM {s}.homes WHERE home = 5")
     for name, plan_ in zip(("derived.near.table", "input.groups.table"), planned, strict=True):
         with pytest.raises(InputError, match=f"^{re.escape(name)} has changed since the release was planned"):
-            ingest.fn("a-release", plan_.source, plan_.units, plan_.promised, 2**30, plan_.derived_sources)
+            ingest.fn("a-release", plan_.source, plan_.units, plan_.promised, 2**30)
 
 
 def moved_to_a_query(desk: Desk) -> str:

@@ -275,12 +275,12 @@ def test_trips_know_nothing_of_order(load) -> None:
 def test_codes_are_hashed_as_they_are(load) -> None:
     """A domain stands in the manifest by its codes, however they are written and in whatever order."""
     hashes = {
-        planned(load, ("hierarchy/sex", domain)).codebooks["sex"]
+        planned(load, ("hierarchy/sex", domain)).source.codebooks["sex"]
         for domain in ({"values": 2}, {"values": ["1", "0"]}, [0, 1])
     }
     assert hashes == {hashlib.sha256(json.dumps(["0", "1"], separators=(",", ":")).encode()).hexdigest()}
-    assert planned(load, ("hierarchy/sex", {"values": 3})).codebooks["sex"] not in hashes
-    education = planned(load).codebooks["education-num"]
+    assert planned(load, ("hierarchy/sex", {"values": 3})).source.codebooks["sex"] not in hashes
+    education = planned(load).source.codebooks["education-num"]
     assert education == hashlib.sha256(EDUCATION.encode()).hexdigest()
 
 

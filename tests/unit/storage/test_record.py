@@ -21,7 +21,7 @@ from storage.releases.seals import (
     add_seal,
     add_settled,
 )
-from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
+from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, TableTerms, Terms
 
 TERMS = Terms(
     axes=("home", "work"),
@@ -45,7 +45,7 @@ TERMS = Terms(
         "one job", "substitution", 1, True, None, "promise", 4.0, 1e-8, 0.1, "pld", "opendp", 0.0, "private"
     ),
     run=RunTerms("threads", None),
-    files=FileTerms("spec.yaml", {"home": "home.csv"}),
+    files=FileTerms("spec.yaml", {"hierarchy.home.table": TableTerms("home.csv", "aa")}),
 )
 LEVELS = tuple(
     LevelTerms(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.errors import StoreError
-from storage.releases.terms import FileTerms, IntervalTerms, PrivacyTerms, RunTerms, Terms
+from storage.releases.terms import DerivedTerms, FileTerms, IntervalTerms, PrivacyTerms, RunTerms, TableTerms, Terms
 from tasks.format.manifest import Privacy
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -65,7 +65,7 @@ ALL_TERMS = st.builds(
         statement=TEXT,
     ),
     run=st.builds(RunTerms, TEXT, st.none() | st.integers(1)),
-    files=st.builds(FileTerms, TEXT, PATHS),
+    files=st.builds(FileTerms, TEXT, st.dictionaries(TEXT, st.builds(TableTerms, TEXT, TEXT), max_size=2)),
     different_people=st.booleans(),
     series=TEXT,
     measure=st.sampled_from(["survivors", "all", "above"]),
@@ -79,6 +79,23 @@ def test_terms_come_back_from_the_store_as_they_went_in(terms: Terms) -> None:
     read = Terms.from_json(terms.to_json())
     assert read == terms
     assert repr(read) == repr(terms)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+@given(terms=ALL_TERMS)
+def test_terms_of_older_stores_name_their_public_tables_by_axis_and_column(is_shared: bool, terms: Terms) -> None:
+    """They are read as if the keys of the spec had named them, so that a release that was reserved before goes on."""
+    content = json.loads(terms.to_json())
+    hierarchy = {"table": "a.csv"} if is_shared else {"home": {"table": "a.csv"}, "work": {"values": 3}}
+    of_column = {"name": "near", "of": [[0, 1]], "sha256": "b"}
+    content |= {"published_spec": {"hierarchy": hierarchy}, "codebooks": {"home": "a", "work": "w"}}
+    content["derived"] = [of_column | {"path": "/near.csv"}]
+    content["files"] = {"spec": "s", "codebooks": {"home": "/a.csv"}, "fingerprint": "f"}
+    read = Terms.from_json(json.dumps(content))
+    home = "hierarchy.table" if is_shared else "hierarchy.home.table"
+    tables = {home: TableTerms("/a.csv", "a"), "derived.near.table": TableTerms("/near.csv", "b")}
+    assert read.files == FileTerms("s", tables, "f")
+    assert read.derived == (DerivedTerms("near", ((0, 1),), "b"),)
 
 
 @given(ALL_TERMS)

@@ -1,0 +1,130 @@
+"""Every public table that a release reads is the same from the plan to the last day of a series, whatever it is for."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flows.approvals.stated import approval_of
+from flows.execution.reservation import new_release, reserve_release
+from flows.execution.resumption import check_unchanged, plan_again
+from flows.planning.plan import Plan, make_plan
+from flows.spec.file import keys_of_release, load_spec, places_in
+from storage.database.connections import store
+from storage.errors import InputError
+from storage.ledger.events import read_books
+from storage.releases.register import Release, find_release
+from tasks.ingest.task import ingest
+from tests.support.office import ROWS, Office
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """Give a folder with a table, and every kind of public table."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
+    (tmp_path / "members.csv").write_text("family,home\n1,a0\n1,a0\n2,a1\n")
+    (tmp_path / "homes.csv").write_text("home\na0\na1\n")
+    (tmp_path / "names.csv").write_text("code,name\na0,Ada\na1,Eda\n")
+    (tmp_path / "works.csv").write_text("code,name\nb0,Bay\nb1,Bow\n")
+    (tmp_path / "near.csv").write_text(
+        "home,work,near\n" + "".join(f"a{a},b{b},{a == b}\n" for a in (0, 1) for b in (0, 1, 2))
+    )
+    (tmp_path / "families.csv").write_text("family,home\n1,a0\n2,a1\n3,a1\n")
+    square = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1], [0, 0]]]}
+    towns = [{"type": "Feature", "properties": {"code": "a0"}, "geometry": square}]
+    (tmp_path / "homes.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": towns}))
+    return Office(tmp_path)
+
+
+def of_people(office: Office) -> Path:
+    """Write the spec of a table of people, with a codebook, names, shapes and a derived column."""
+    home = {"table": "homes.csv", "levels": ["home"], "labels": "names.csv", "boundaries": {"home": "homes.geojson"}}
+    return office.spec(
+        "people",
+        "people.csv",
+        mechanism="cbdp",
+        hierarchy={"home": home, "work": {"values": ["b0", "b1", "b2"], "labels": "works.csv"}},
+        release={"order": ["home", "work"], "views": {"near": {"near": "near"}}},
+        derived={"near": {"table": "near.csv", "of": ["home", "work"]}},
+    )
+
+
+def of_groups(office: Office) -> Path:
+    """Write the spec of a table of families, with a list of them."""
+    return office.spec(
+        "families",
+        "members.csv",
+        mechanism="group_sizes",
+        input={"table": "members.csv", "group": "family", "groups": {"table": "families.csv", "levels": "home"}},
+        hierarchy={"region": {"table": "homes.csv", "levels": ["home"]}},
+        release={"group_sizes": {"region": "home", "largest": 3}},
+        privacy={
+            "unit": "one person",
+            "neighbours": "add_remove",
+            "max_records_per_unit": 1,
+            "epsilon": 0.5,
+            "delta": 1e-8,
+        },
+    )
+
+
+SPECS = (of_people, of_groups)
+TABLES = {
+    "hierarchy.home.table": (of_people, "homes.csv", "a2\n"),
+    "hierarchy.home.labels": (of_people, "names.csv", "\n"),
+    "hierarchy.home.boundaries.home": (of_people, "homes.geojson", "\n"),
+    "hierarchy.work.labels": (of_people, "works.csv", "b2,Bee\n"),
+    "derived.near.table": (of_people, "near.csv", "\n"),
+    "hierarchy.region.table": (of_groups, "homes.csv", "a2\n"),
+    "input.groups.table": (of_groups, "families.csv", "4,a1\n"),
+}
+
+
+def reserved(plan: Plan) -> Release:
+    """Reserve a release, and go no further."""
+    made = new_release(plan)
+    reserve_release(made, plan)
+    with store() as con:
+        return find_release(con, made.id)
+
+
+@pytest.mark.parametrize("spec_of", SPECS)
+def test_every_file_that_a_spec_names_is_a_public_table_or_the_confidential_one(
+    office: Office, spec_of: Callable[[Office], Path]
+) -> None:
+    """One place lists them; plans, approvals and reservations know the same ones."""
+    plan = make_plan(load_spec(spec_of(office)))
+    listed = plan.source.public_tables.keys()
+    named = {key for key, _ in places_in(keys_of_release(plan.file))}
+    assert listed == named - {"input.table"} == {key for key, (of, *_) in TABLES.items() if of is spec_of}
+    assert listed == plan.source.hashes.keys() == plan.terms.files.tables.keys()
+    with store() as con:
+        approval = approval_of(plan, read_books(con))
+    assert len(listed) == len(approval.tables) + sum(
+        key.count(".table") for key in listed if key.startswith("hierarchy")
+    )
+
+
+@pytest.mark.parametrize("key", TABLES)
+def test_a_public_table_that_changes_is_refused_by_its_key(office: Office, key: str) -> None:
+    """It is compared when the table is read, when the release goes on, and when it is planned again; put back, it passes."""
+    spec_of, name, more = TABLES[key]
+    plan = make_plan(load_spec(spec_of(office)))
+    release, file = reserved(plan), office.folder / name
+    before = file.read_text()
+    check_unchanged(release)
+    file.write_text(before + more)
+    for refuse in (
+        lambda: check_unchanged(release),
+        lambda: plan_again(release),
+        lambda: ingest.fn("another", plan.source, plan.units, plan.promised, 2**30),
+    ):
+        with pytest.raises(InputError, match=" changed since ") as refused:
+            refuse()
+        assert refused.value.field == key
+    file.unlink()
+    check_unchanged(release)  # the shards keep what was read of it
+    file.write_text(before)
+    assert plan_again(release).source.hashes == plan.source.hashes
