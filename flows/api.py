@@ -237,7 +237,7 @@ def release(
     """Release the table of a spec at every level, as `trellis release` does, without a server.
 
     The ledger, the refusals and the locks are the same. The release is in the store at TRELLIS_HOME; if it stops,
-    `trellis rerun` continues it. This function works in notebooks too, and returns once everything is published.
+    `trellis rerun` continues what was reserved. This function works in notebooks too, and returns once everything is published.
 
     Args:
         spec: the path of a spec; or its keys, and paths in them are then relative to the working directory.

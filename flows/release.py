@@ -55,7 +55,7 @@ from storage.errors import (
     public_errors,
 )
 from storage.machine.locks import holder_of
-from storage.releases.register import Release, find_release, state_of
+from storage.releases.register import Release, find_release, how_to_go_on, is_reserved, state_of
 from storage.releases.runs import release_of
 from tasks.capacity import cores
 from tasks.stage import width
@@ -191,11 +191,14 @@ def _wanted(spec: str, run: str) -> tuple[Release, Work]:
     """
     with store() as con:
         begun = release_of(con, run)
-    if begun and _is_reserved(begun):
-        return _continued(begun, run)
+        goes_on = begun if begun and is_reserved(con, begun) else None
+    if goes_on:
+        return _continued(goes_on, run)
     file = load_spec(_below_the_folder_of_specs(spec))
     release_id = begun or (_release_of_day(file) if file.spec.schedule else None)
-    if release_id and _is_reserved(release_id):
+    with store() as con:
+        is_known = release_id and is_reserved(con, release_id)
+    if release_id and is_known:
         return _continued(release_id, run)
     plan = make_plan(file)
     try:
@@ -228,12 +231,6 @@ def _release_of_day(file: SpecFile) -> str:
                 refusal.release_id = release_id
                 raise refusal
     return release_id
-
-
-def _is_reserved(release_id: str) -> bool:
-    """Return whether a release was ever reserved."""
-    with store() as con:
-        return state_of(con, release_id) not in {None, "refused"}
 
 
 def _continued(release_id: str, run: str, branch: str | None = None) -> tuple[Release, Work]:
@@ -280,14 +277,16 @@ def _run(release: Release, work: Work) -> State[Any] | str:
             raise
         return _refused(refusal, release.id)
     except (Exception, KeyboardInterrupt, TerminationSignal) as fault:
-        is_reserved = _show_failure(release.id, fault, deployed=deployed)
+        _show_failure(release.id, fault, deployed=deployed)
+        with store() as con:
+            is_known, how = is_reserved(con, release.id), how_to_go_on(con, release.id)
         if isinstance(fault, Interrupted | KeyboardInterrupt) or (
             isinstance(fault, TerminationSignal) and not deployed
         ):
-            return Cancelled(message=f"{release.id} was interrupted: `trellis rerun {release.id}` continues it.")
+            return Cancelled(message=f"{release.id} was interrupted. {how}")
         if not isinstance(fault, Exception):
             raise
-        return _failed(what_to_press(release.id if is_reserved else "", fault, deployed=deployed), fault)
+        return _failed(what_to_press(release.id if is_known else "", fault, deployed=deployed), fault)
     with store() as con:
         state = find_release(con, release.id)
     if state.state != "published":
@@ -311,15 +310,14 @@ def _threads(number: int) -> Iterator[None]:
         yield
 
 
-def _show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> bool:
-    """Show what stopped a run, unless its release is published, or somebody else runs it; return whether it was reserved."""
+def _show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
+    """Show what stopped a run, unless its release is published, or somebody else runs it."""
     with store() as con:
         state = state_of(con, release_id)
     if state in {None, "refused"}:
         show_nothing_reserved(release_id, fault, deployed=deployed)
     elif state in _UNFINISHED and holder_of(release_id) is None:
         show_failure(release_id, fault, deployed=deployed)
-    return state not in {None, "refused"}
 
 
 def _failed(message: str, fault: Exception) -> State[Any]:

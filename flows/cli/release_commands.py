@@ -157,7 +157,7 @@ def worker(
 
 
 def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
-    """End a failed release for good. What it has drawn stays charged, the rest is given back, and its vault is deleted."""
+    """End a failed release for good. What it has drawn stays charged, and its vault is deleted."""
     from flows.execution.ending import abandon_release
 
     print_answer(abandon_release(release_id), as_json, show_ending)
@@ -238,15 +238,17 @@ def _rehearse(planned: "Plan", output: Path | None, different_people: bool, as_j
 
 
 def _show_outcome(release_id: str) -> str | None:
-    """Print on stderr the state of a release that has stopped, and return it; None where nothing was reserved."""
+    """Print on stderr the state of a release that has stopped and what it is charged, and return the state; None for one not known."""
+    from flows.planning.budget import charge_in_words
     from storage.database.connections import store
+    from storage.ledger.events import read_books
     from storage.machine.claims import give_up_claim
     from storage.machine.home import home
     from storage.releases.register import state_of
 
     give_up_claim(release_id)
     with store() as con:
-        state = state_of(con, release_id)
+        state, charge = state_of(con, release_id), charge_in_words(read_books(con), release_id)
     if state:
-        terminal.say(f"{release_id} is {state}. What it has drawn stays charged. Store: {home()}")
+        terminal.say(f"{release_id} is {state}. {charge} Store: {home()}")
     return state

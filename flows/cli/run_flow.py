@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from flows.console import terminal
 from flows.server.process import prefect_server, wait_until_recorded
+from storage.database.connections import store
 from storage.errors import Interrupted, StoreError, public_errors
 from storage.machine.caller import heard_by_caller
 from storage.machine.home import home, subfolder
+from storage.releases.register import how_to_go_on
 
 if TYPE_CHECKING:
     from flows.planning.plan import Plan
@@ -56,7 +58,7 @@ def run_directly(
                 state.result()
             except (HTTPError, RuntimeError) as fault:  # RuntimeError: what the client makes of a server that is gone
                 gone = f"{release_id}: the Prefect server no longer answers ({type(fault).__name__})."
-                raise StoreError(gone, hint=f"`trellis rerun {release_id}` continues it.") from None
+                raise StoreError(gone, hint=_how_to_go_on(release_id)) from None
             finally:
                 recorded = wait_until_recorded(order.flow_run_id, order.task_runs) if order.flow_run_id else 0
                 if recorded < order.task_runs:
@@ -109,5 +111,10 @@ def _cancel_heard(order: Any) -> Iterator[None]:
 
 
 def interrupted(release_id: str) -> Interrupted:
-    """Return the error of a command that was interrupted and whose release can be continued."""
-    return Interrupted(f"{release_id} was interrupted.", hint=f"`trellis rerun {release_id}` continues it.")
+    """Return the error of a command that was interrupted."""
+    return Interrupted(f"{release_id} was interrupted.", hint=_how_to_go_on(release_id))
+
+
+def _how_to_go_on(release_id: str) -> str:
+    with store() as con:
+        return how_to_go_on(con, release_id)

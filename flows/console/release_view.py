@@ -195,7 +195,9 @@ def show_restored(restored: "Restored") -> None:
 def show_ending(ended: "EndedRelease") -> None:
     """Draw what became of a release that was abandoned or whose remains were deleted."""
     ended = escaped(ended)
-    out.print(f"[bold]{ended.id}[/] {_state(ended.state)}; deleted: {', '.join(ended.deleted) or 'nothing'}")
+    out.print(
+        f"[bold]{ended.id}[/] {_state(ended.state)}; deleted: {', '.join(ended.deleted) or 'nothing'}. {ended.charge}"
+    )
 
 
 def show_verification(found: "Verification") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flows.cluster.choice import sweep_mailbox
 from flows.execution.crashes import note_crashes
-from flows.planning.budget import abandon
+from flows.planning.budget import abandon, charge_in_words
 from storage.counts.published import forget_levels, partial_folder, store_levels, store_table
 from storage.counts.shards import codebook_path, frontier_path, noisy_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path
@@ -28,11 +28,12 @@ _ENDED = {"published", "refused", "abandoned"}
 
 @dataclass(frozen=True, slots=True)
 class EndedRelease:
-    """A release that has ended, and what was deleted of it just now, in words."""
+    """A release that has ended, what it is charged, and what was deleted of it just now, in words."""
 
     id: str
     state: str
     deleted: Sequence[str]
+    charge: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ def remove_what_is_not_kept(release: Release) -> None:
 def abandon_release(release_id: str) -> EndedRelease:
     """End a release for good: what it has drawn stays charged; its vault and everything else that is confidential is deleted.
 
+    What it has not drawn is given back, unless it or its series was admitted by its own statement alone and is drawn in part.
+
     Sealed noisy counts stay if the spec keeps them. Counts that were drawn and never sealed, and the exact counts of
     invariant levels, which were never published, are deleted with the vault.
 
@@ -155,8 +158,9 @@ def forget_release(release_id: str) -> EndedRelease:
         remove_vault(release_id)
         deleted += ["shards"] * _delete_shards(record)
         _remove_partial_folder(release)
+        charge = charge_in_words(read_books(con), release_id)
     sweep_orphans()
-    return EndedRelease(release_id, release.state, deleted)
+    return EndedRelease(release_id, release.state, deleted, charge)
 
 
 def clean() -> Cleaning:

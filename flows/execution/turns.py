@@ -67,7 +67,7 @@ def _failures_recorded(release_id: str, dataset: str) -> Iterator[None]:
         state = _record_failure(release_id, reason)
         if state in {None, "refused"}:
             remove_all(release_id)
-        elif isinstance(fault, TrellisError) and not fault.hint:
+        elif state in {"reserved", "running", "failed"} and isinstance(fault, TrellisError) and not fault.hint:
             fault.hint = f"What was sealed is kept; `trellis rerun {release_id}` continues from there."
         if isinstance(fault, Exception):
             tell_of(fault, release_id, dataset)
@@ -75,7 +75,7 @@ def _failures_recorded(release_id: str, dataset: str) -> Iterator[None]:
 
 
 def _record_failure(release_id: str, reason: str) -> str | None:
-    """Record a reserved release as failed and return its state, `unknown` where the store cannot be read or written."""
+    """Record a reserved release as failed and return the state it had, `unknown` where the store cannot be read or written."""
     state: str | None = "unknown"
     with suppress(StoreError), store() as con:
         state = state_of(con, release_id)

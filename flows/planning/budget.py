@@ -234,6 +234,21 @@ def abandon(con: Connection, release_id: str) -> None:
     record_abandonment(con, books, release_id, standing_of(account.spendings, account.terms.cap))
 
 
+def charge_in_words(books: Books, release_id: str) -> str:
+    """Return what a release is charged as things are, and what of it is or can be given back."""
+    account = books.account_of(release_id)
+    if account is None:
+        return "Nothing is charged."
+    states = {charge.state for charge in account.charges_of(release_id).values()}
+    may_give_back = "reserved" in states and _may_give_back(account, release_id)
+    if "void" not in states and not may_give_back:
+        return "Its whole charge stays."
+    rest = "was given back" if "void" in states else f"is given back if you run `trellis abandon {release_id}`"
+    if states <= {"void", "reserved"}:
+        return f"Nothing is drawn: its whole charge {rest}."
+    return f"What it has drawn stays charged; the rest {rest}."
+
+
 def _may_give_back(account: Account, release_id: str) -> bool:
     """Return whether an abandoned release may give back what it has not drawn.
 

@@ -19,9 +19,11 @@ from prefect.artifacts import (
 from prefect.logging import get_logger
 from prefect.settings import PREFECT_API_URL
 
+from flows.planning.budget import charge_in_words
 from flows.server.process import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
+from storage.ledger.events import read_books
 from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import Release, state_of
 from storage.releases.seals import TRUNK
@@ -111,7 +113,8 @@ def show_published(release_id: str) -> None:
 def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
     """Show what failed, what Trellis keeps, and what to press."""
     with store() as con:
-        record = load_record(con, release_id)
+        books = read_books(con)
+        record = load_record(con, release_id, books)
     there = record.branches_of(record.finest) if record.branches else []
     missing = [name for name in there if (record.finest, name) not in record.frontiers]
     press = _RETRY if deployed else f"run the deployment **rerun** with the release_id `{release_id}`"
@@ -120,7 +123,7 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         f"**Not finished:** {', '.join(missing)}, of {len(there)} branches." if missing else "",
         f"**What to press:** correct the cause, then {press}. In a terminal, `trellis rerun {release_id}` does the same.",
         "Only what is missing runs again. Trellis uses sealed levels as they are and charges nothing again.",
-        f"**To give it up:** `trellis abandon {release_id}` ends it for good. What was drawn stays charged.",
+        f"**To give it up:** `trellis abandon {release_id}` ends it for good. {charge_in_words(books, release_id)}",
     ]
     text = "\n\n".join(line for line in lines if line)
     so_far = [_how_far(level, record.branches_of(level), record.frontiers) for level in range(record.finest + 1)]

@@ -37,7 +37,7 @@ from flows.execution.crashes import note_crashes
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, StoreError, TrellisError
 from storage.machine.locks import held, holder_of, in_turn
-from storage.releases.register import state_of
+from storage.releases.register import how_to_go_on, state_of
 from storage.releases.runs import OpenRun, close_run, open_runs, release_of
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
@@ -195,7 +195,10 @@ def end_cancelled(run: str) -> None:
 def _has_ended(run: str, known: OpenRun) -> bool:
     """Return whether Prefect knows that a run has ended, after telling it if needed. A run that begins again may continue."""
     release_id = known.release_id
-    message = f"The process that ran {release_id} ended before the release was complete. `trellis rerun {release_id}` continues it."
+    with store() as con:
+        message = (
+            f"The process that ran {release_id} ended before the release was complete. {how_to_go_on(con, release_id)}"
+        )
     with get_client(sync_client=True) as client:
         try:
             state = client.read_flow_run(UUID(run)).state

@@ -100,7 +100,7 @@ def check_going_on(release_id: str) -> None:
         Interrupted: its release was asked to stop.
     """
     if _stop_path(release_id).exists():
-        raise Interrupted("It was interrupted.", hint=f"`trellis rerun {release_id}` continues where it stopped.")
+        raise Interrupted("It was interrupted.")
 
 
 def sweep_locks() -> None:

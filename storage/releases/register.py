@@ -173,6 +173,16 @@ def state_of(con: Connection, release_id: str) -> str | None:
     return row[0] if row else None
 
 
+def is_reserved(con: Connection, release_id: str) -> bool:
+    """Return whether a release was ever reserved, so that it is charged and can be continued or has ended."""
+    return state_of(con, release_id) not in {None, "refused"}
+
+
+def how_to_go_on(con: Connection, release_id: str) -> str:
+    """Return, as a sentence, how a release that has stopped goes on."""
+    return f"`trellis rerun {release_id}` continues it." if is_reserved(con, release_id) else "Nothing was reserved."
+
+
 def list_releases(con: Connection) -> list[ListedRelease]:
     """Return every release, the newest last."""
     rows = con.execute(

@@ -138,7 +138,7 @@ def test_every_way_to_stop_ends_alike(stopped: Stopped, guarded: Prefect) -> Non
     assert stopped.codes == [130, 130, 130]
     assert stopped.states == ["failed", "failed", "failed"]
     for told in (
-        f"{stopped.id} is failed. What it has drawn stays charged.",
+        f"{stopped.id} is failed. What it has drawn stays charged; the rest is given back if you run `trellis abandon",
         f"`trellis rerun {stopped.id}` continues it.",
     ):
         assert [said for said in stopped.said if told not in said] == []

@@ -13,11 +13,17 @@ from flows.answers.ledger import balance_answer, budget_answer
 from flows.answers.release_status import approved_plan, releases_answer, show_answer
 from flows.api import plan, plan_page, release
 from flows.cli.json_object import json_object
+from flows.cli.release_commands import _make
+from flows.cli.run_flow import run_plainly
 from flows.execution.backups import back_up, restore
+from flows.execution.reservation import new_release
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, BudgetNotAsApproved, InputError, SpecError, UsageError
 from storage.ledger.events import head
 from storage.releases.plan_file import bound_json
+from storage.releases.register import how_to_go_on
 from tasks.words.numbers import rounded_down
 from tests.support.office import ROWS, Office
 
@@ -83,6 +89,29 @@ def test_the_page_and_the_json_of_a_plan_have_one_fingerprint(office: Office) ->
     assert plan_fingerprint(one) == plan_fingerprint(other)
     again = spec_of(office, output="elsewhere", expected_total=60, run={"workers": "processes"})
     assert plan_fingerprint(approved(office, again)) == plan_fingerprint(other)
+
+
+def test_a_release_that_is_refused_after_its_turn_came_is_charged_nothing(
+    office: Office, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another one has spent the budget while it waited: the command says that nothing is charged, and not how to go on."""
+    spec = spec_of(office, budget={"epsilon": 1.0, "delta": 1e-6})
+    planned = make_plan(load_spec(spec))
+    waits = new_release(planned)
+    release(spec)
+    before = events()
+    with pytest.raises(BudgetExceeded) as refused:
+        _make(waits.id, lambda: run_plainly(waits.id, (planned, waits)), 0.0, as_json=False)
+    assert f"{waits.id} is refused. Nothing is charged." in capsys.readouterr().err
+    assert "rerun" not in f"{refused.value} {refused.value.hint}"
+    assert how_it_goes_on(waits.id) == "Nothing was reserved."
+    assert events() == before
+
+
+def how_it_goes_on(release_id: str) -> str:
+    """Return what a command that was interrupted would say."""
+    with store() as con:
+        return how_to_go_on(con, release_id)
 
 
 def left_on(page: str) -> list[str]:

@@ -33,7 +33,7 @@ from flows.execution.driver import rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release
 from flows.execution.series import declare_series
-from flows.planning.budget import abandon, declare, raise_cap, reserve
+from flows.planning.budget import abandon, charge_in_words, declare, raise_cap, reserve
 from flows.planning.composition import cap_of, composed_epsilon, standing_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series
 from flows.planning.plan import make_plan
@@ -301,6 +301,32 @@ def test_a_series_is_declared_whole_or_not_at_all(con: Connection, monkeypatch: 
         declare(con, "jobs", third, Spending(CAP.rho * Fraction(3, 10), (), 0.5, DELTA))
     assert len(calls) == 3
     assert head(con) == before
+
+
+@pytest.mark.parametrize("share", [Fraction(1, 2), Fraction(11, 10)])
+@pytest.mark.parametrize("drawn", range(LEVELS + 1))
+def test_what_is_said_of_a_charge_is_what_abandoning_gives_back(con: Connection, share: Fraction, drawn: int) -> None:
+    """All, a part or nothing, by what is drawn, and by whether the release stands by its own statement alone."""
+    declare_of(con, CAP.rho * share, epsilon=0.9, ids=["a"])
+    for level in range(drawn):
+        advance(con, "a", level, "drawing")
+    before = account_of(con).spent
+    said = charge_in_words(read_books(con), "a")
+    end(con, "a")
+    after = account_of(con).spent
+    says = (
+        "Nothing is drawn"
+        if not after
+        else "What it has drawn stays charged"
+        if after < before
+        else "Its whole charge stays."
+    )
+    assert said.startswith(says)
+    assert ("is given back if you run `trellis abandon a`" in said) == (after < before)
+    said = charge_in_words(read_books(con), "a")
+    assert said.startswith(says)
+    assert ("was given back" in said) == (after < before)
+    assert charge_in_words(read_books(con), "b") == "Nothing is charged."
 
 
 def test_what_is_given_back_of_a_series_within_the_cap(con: Connection) -> None:
