@@ -29,12 +29,10 @@ from flows.spec.file import parse_spec
 from flows.synthetic import write_ready
 from flows.trials.comparison import comparison_answer, make_comparison, trials_of
 from flows.trials.entries import Entry
-from flows.trials.in_memory import SeenTable, Trial
 from tasks.laws.law import Sampling
 from tasks.synthesize.areas import Country
 from tasks.synthesize.paper_sets import Density, Kind
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier
 
 EPSILONS = (0.1, 1.0, 10.0)
 SEED = 2025
@@ -64,32 +62,11 @@ def their_histogram(entry: Entry) -> Entry:
     return replace(entry, name=f"{entry.name}, Δ₁ = √2", plan=plan)
 
 
-def positive_only(entry: Entry) -> Entry:
-    """Return an entry of which only counts above zero are taken for released, as the authors' rates do."""
-    return _PositiveEntry(f"{entry.name}, counts > 0", entry.epsilon, entry.plan)
-
-
-class _PositiveTrial(Trial):
-    """A release of which only counts above zero are taken for released."""
-
-    @property
-    def released(self) -> list[Frontier]:
-        return [nodes[nodes.counts > 0] for nodes in super().released]
-
-
-class _PositiveEntry(Entry):
-    """A mechanism of whose releases only counts above zero are taken for released."""
-
-    def try_on(self, table: SeenTable) -> Trial:
-        return _PositiveTrial(super().try_on(table).job)
-
-
 VARIANTS: dict[str, Callable[[Entry], Entry]] = {
     "inftda": half_rho,
     "tda_l2": half_rho,
     "tda_linf": half_rho,
     "stability_histogram": their_histogram,
-    "gaussian": positive_only,
 }
 
 

@@ -130,7 +130,7 @@ def known(table: SeenTable, trial: Trial) -> Iterator[dict[str, float]]:
             yield {
                 "rows": len(of_level),
                 "marks": int(of_level.signal.sum()),
-                "noise": errors.false_discovery if shares else np.nan,
+                "noise": false_share(table.tree, true, of_level.areas) if shares else np.nan,
                 "estimated": shares.noise if shares else np.nan,
                 "at_most": shares.noise_at_most if shares else np.nan,
                 "false": false_share(table.tree, true, marked) or 0.0,

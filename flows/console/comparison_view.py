@@ -25,6 +25,10 @@ def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
         at = found.at(epsilon)
         out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in records")
         out.print(_error_table(found.levels, at))
+        out.print(
+            "false discovery: of the cells with a count above 0, those with a true count of 0; false negative: of the cells with a"
+            " true count, those with a count of 0 or less"
+        )
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
         for name, numbers in found.utilities.items():
@@ -124,7 +128,7 @@ def _show_rows(found: "TrialResults", epsilon: float) -> None:
     out.print(
         f"covered: rows with a true count from low to high, on average at least {100 * found.confidence:g}% where the number of"
         " measured cells is public; width: in records\n"
-        "false discovery: the share with a true count of 0, of all rows, and of the rows with `signal` alone, where it is on average at"
+        "false rows: the share with a true count of 0, of all rows, and of the rows with `signal` alone, where it is on average at"
         " most the spec's signal_rate\n"
         "noise rows: that share of all rows, as the release would estimate it (empty: it would not), and what it would say that it is at most\n"
         "bound: what the release would say that no error exceeds, after the draw; beside the largest error"
@@ -141,8 +145,8 @@ def _row_table(levels: "Sequence[ComparedLevel]", results: "Sequence[MechanismRe
     of_each = (
         "\ncovered",
         "\nwidth",
-        "false discovery:\nall rows",
-        "\nmarked rows",
+        "false rows:\nall",
+        "\nmarked",
         "noise rows:\nestimated",
         "\nat most",
     )
@@ -152,7 +156,7 @@ def _row_table(levels: "Sequence[ComparedLevel]", results: "Sequence[MechanismRe
         of_level = [(result.mechanism, result.levels[number]) for result in results]
         stated = [(mechanism, level) for mechanism, level in of_level if level.rows_covered]
         for place, (mechanism, level) in enumerate(stated):
-            shares = (level.false_discovery, level.false_signal, level.noise_rows, level.noise_rows_at_most)
+            shares = (level.false_rows, level.false_signal, level.noise_rows, level.noise_rows_at_most)
             table.add_row(
                 "" if place else compared.label,
                 mechanism,

@@ -48,7 +48,7 @@ _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a
 
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
 
-STATED = ("rows_covered", "row_width", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
+STATED = ("rows_covered", "row_width", "false_rows", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,8 +194,9 @@ def _stated(
     for true in comparison.true_levels:
         rows = published.rows(true.level)
         covered = rows_covered(tree, true, rows.areas, *rows.bounds[:2]) if rows.bounds else None
-        false = false_share(tree, true, [areas[rows.signal] for areas in rows.areas])
-        said.append(row_columns(covered) | {"false_signal": false} | share_columns(published.shares(true.level)))
+        marked = [areas[rows.signal] for areas in rows.areas]
+        false = {"false_rows": false_share(tree, true, rows.areas), "false_signal": false_share(tree, true, marked)}
+        said.append(row_columns(covered) | false | share_columns(published.shares(true.level)))
     after = published.known_after()  # of levels that were read
     return [of_level | {"bound_after": of.bound} for of_level, of in zip(said, after, strict=True)]
 
@@ -219,7 +220,7 @@ def error_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 def stated_rows(rows: pl.DataFrame) -> pl.DataFrame:
     """Return of the rows of trials what was tried, and what is said and true of the published rows of each level."""
-    return rows.select("mechanism", "epsilon", "run", "level", *STATED, "false_discovery")
+    return rows.select("mechanism", "epsilon", "run", "level", *STATED)
 
 
 def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -> TrialResults:
@@ -288,6 +289,7 @@ def _result(
             intervals=coverage_answer(of_level),
             rows_covered=spread_of(of_level["rows_covered"]),
             row_width=spread_of(of_level["row_width"]),
+            false_rows=spread_of(of_level["false_rows"]),
             false_signal=spread_of(of_level["false_signal"]),
             noise_rows=spread_of(of_level["noise_rows"]),
             noise_rows_at_most=spread_of(of_level["noise_rows_at_most"]),

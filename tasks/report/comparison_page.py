@@ -14,8 +14,8 @@ _FIGURES = (
     ("max_absolute", "Maximum absolute error", "records", "log"),
     ("mean_absolute", "Mean absolute error", "records", "log"),
     ("l1", "Sum of absolute errors (ℓ₁)", "records", "log"),
-    ("false_discovery", "False discovery rate", "share of the released cells", "linear"),
-    ("false_negative", "False negative rate", "share of the true cells", "linear"),
+    ("false_discovery", "False discovery rate", "share of the cells with a count above 0", "linear"),
+    ("false_negative", "False negative rate", "share of the true cells with a count of 0 or less", "linear"),
 )
 
 _ONE_PANEL, _WHOLE_PAGE = 6.5, 9.6  # inches

@@ -12,10 +12,10 @@ _WIDTH = 9.6  # inches, of the whole page
 
 _LABELS = {"more": "above 10"}
 
-_MARKS = """<h2>False discovery, without the mark and with it</h2>
-<p>A false discovery is a released row whose true count is 0. A release by this spec would mark the rows that stand out from the
+_MARKS = """<h2>False rows, without the mark and with it</h2>
+<p>A false row is a released row whose true count is 0. A release by this spec would mark the rows that stand out from the
 noise (<code>signal</code>). Of the marked rows, on average at most the share <code>release.signal_rate</code> of the spec is
-expected to be false discoveries. Each entry is the mean over the runs, with the minimum and the maximum in brackets; it is
+expected to be false. Each entry is the mean over the runs, with the minimum and the maximum in brackets; it is
 empty where no row was marked in any run.</p>
 {tables}"""
 
@@ -71,7 +71,7 @@ def marks_section(found: TrialResults) -> str:
             [
                 escape(compared.label),
                 escape(result.mechanism),
-                *map(_percent, (level.false_discovery, level.false_signal)),
+                *map(_percent, (level.false_rows, level.false_signal)),
             ]
             for number, compared in enumerate(found.levels)
             if not compared.view  # views list all their cells, and mark none
@@ -80,7 +80,7 @@ def marks_section(found: TrialResults) -> str:
         ]
         if rows:
             heads = ["level", "mechanism", "of all rows, %", "of the marked rows, %"]
-            tables.append(table(heads, rows, caption=f"False discovery at ε = {epsilon:g}"))
+            tables.append(table(heads, rows, caption=f"False rows at ε = {epsilon:g}"))
     return _MARKS.format(tables="\n".join(tables)) if tables else ""
 
 

@@ -62,12 +62,14 @@ class LevelResult:
 
     Attributes:
         max_absolute: records; likewise `mean_absolute` and `l1`.
-        false_discovery: share of the released cells; `false_negative`: share of the true cells.
+        false_discovery: share of the cells with a released count above 0; `false_negative`: share of the true cells.
         intervals: of cells that were fixed beforehand, by group; None where the mechanism states none at this level.
         rows_covered: the share of the published rows whose interval holds the true count; None where no row has one.
         row_width: high − low of the published rows, records; None likewise.
+        false_rows: of the published rows, the share whose true count is 0; None where none is said anything of. A row may have a count
+            below 0, which is no discovery.
         false_signal: of the rows that stand out, the share whose true count is 0; None where no row stands out in any run.
-        noise_rows: the share of rows whose true count is 0 as the release would estimate it; the true one is `false_discovery`.
+        noise_rows: the share of rows whose true count is 0 as the release would estimate it; the true one is `false_rows`.
             None where it would say nothing.
         noise_rows_at_most: what the release would say that it does not exceed; None likewise.
         bound_after: what the release would say that no error exceeds, known after the draw, records; the largest error is
@@ -83,6 +85,7 @@ class LevelResult:
     intervals: Mapping[str, GroupIntervals] | None
     rows_covered: Spread | None
     row_width: Spread | None
+    false_rows: Spread | None
     false_signal: Spread | None
     noise_rows: Spread | None
     noise_rows_at_most: Spread | None

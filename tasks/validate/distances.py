@@ -1,4 +1,8 @@
-"""Error metrics: how far released counts are from the truth. For data that may be seen, never beside a release."""
+"""Error metrics: how far released counts are from the truth. For data that may be seen, never beside a release.
+
+A cell is discovered if its released count is above 0. A count below 0, which a few mechanisms release, is an error like any other
+and no discovery (Boninsegna and Silvestri 2025).
+"""
 
 from dataclasses import dataclass
 
@@ -18,8 +22,8 @@ class LevelErrors:
         max_absolute: the largest absolute error of any cell, records.
         mean_absolute: the mean absolute error over the cells with a true or a released count, records; 0 where there is none.
         l1: the sum of absolute errors, records.
-        false_discovery: of the cells with a released count, the share whose true count is zero; 0 where there is none.
-        false_negative: of the cells with a true count, the share whose released count is zero; 0 where there is none.
+        false_discovery: of the discovered cells, the share whose true count is zero; 0 where there is none.
+        false_negative: of the cells with a true count, the share that is not discovered; 0 where there is none.
     """
 
     level: int
@@ -48,13 +52,15 @@ def level_errors(tree: Tree, truth: Frontier, released: Frontier) -> LevelErrors
     absolute = np.abs(np.concatenate((errors, missed)))
     cells = len(released) + np.count_nonzero(missed)
     l1 = int(absolute.sum())
+    is_discovered = released.counts > 0
+    discovered, true = int(is_discovered.sum()), int((is_discovered & found).sum())
     return LevelErrors(
         level=released.level,
         max_absolute=int(absolute.max(initial=0)),
         mean_absolute=l1 / cells if cells else 0.0,
         l1=l1,
-        false_discovery=_share(int(np.count_nonzero(~found)), len(released)),
-        false_negative=_share(int(np.count_nonzero(missed)), len(truth)),
+        false_discovery=_share(discovered - true, discovered),
+        false_negative=_share(len(truth) - true, len(truth)),
     )
 
 
@@ -68,13 +74,14 @@ def cell_errors(number: int, truth: IntArray, released: IntArray) -> LevelErrors
     """
     absolute, there = np.abs(released - truth), (truth != 0) | (released != 0)
     l1, cells = int(absolute.sum()), np.count_nonzero(there)
+    discovered, true = int((released > 0).sum()), int(((released > 0) & (truth != 0)).sum())
     return LevelErrors(
         level=number,
         max_absolute=int(absolute.max(initial=0)),
         mean_absolute=l1 / cells if cells else 0.0,
         l1=l1,
-        false_discovery=_share(int(np.count_nonzero((truth == 0) & (released != 0))), int(np.count_nonzero(released))),
-        false_negative=_share(int(np.count_nonzero((truth != 0) & (released == 0))), int(np.count_nonzero(truth))),
+        false_discovery=_share(discovered - true, discovered),
+        false_negative=_share((of_truth := int((truth != 0).sum())) - true, of_truth),
     )
 
 

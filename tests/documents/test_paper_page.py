@@ -27,7 +27,7 @@ def page_of(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def made_up(page: ModuleType) -> list[dict[str, Any]]:
     """Return rows in which every mechanism has errors of √½ of theirs, and every variant theirs."""
     names = [*page.MECHANISMS, *page.RECONCILED]
-    variants = [*(ours for ours, _ in page.RATIOS.values() if ours not in names), "gaussian, counts > 0"]
+    variants = [ours for ours, _ in page.RATIOS.values() if ours not in names]
     rows: list[dict[str, Any]] = []
     for of in SETS:
         rows.append({"set": of, "pairs": 9, "people": 99, "top_areas": 4, "share": 0.25, "draws": [120, 80, 90]})
@@ -98,13 +98,11 @@ def paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_variants_change_what_they_say(paper: ModuleType, tmp_path: Path) -> None:
-    """Beside each mechanism runs its variant: √2 of the noise where half of ρ is spent, and no count below zero."""
+    """Beside each mechanism runs its variant, with √2 of the noise where half of ρ is spent."""
     spec = Path(synthesise_answer("random", "sparse", tmp_path / "random_sparse", 1).spec)
     rows = {row["mechanism"]: row for row in paper.rows_of(spec, ["inftda", "gaussian"], "lemma", [1.0], 1)}
-    assert list(rows) == ["inftda", "gaussian", "inftda, half ρ", "gaussian, counts > 0"]
+    assert list(rows) == ["inftda", "gaussian", "inftda, half ρ"]
     assert rows["inftda, half ρ"]["sigmas"][1:] == pytest.approx([2**0.5 * of for of in rows["inftda"]["sigmas"][1:]])
-    finest = {name: row["levels"][-1] for name, row in rows.items()}
-    assert finest["gaussian"]["false_negative"]["mean"] < 0.6 * finest["gaussian, counts > 0"]["false_negative"]["mean"]
     assert {row["set"] for row in rows.values()} == {"random_sparse"}
 
 

@@ -140,6 +140,7 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
             intervals=dict.fromkeys(GROUPS, group),
             rows_covered=spread,
             row_width=spread,
+            false_rows=spread,
             false_signal=None,
             noise_rows=None,
             noise_rows_at_most=None,

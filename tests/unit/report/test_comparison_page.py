@@ -43,6 +43,7 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
             intervals=of_level,
             rows_covered=spread,
             row_width=spread,
+            false_rows=None,
             false_signal=None,
             noise_rows=None,
             noise_rows_at_most=None,
@@ -87,7 +88,7 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
     assert all(one < other for one, other in pairwise(tags))
 
 
-def test_false_discovery_is_shown_with_the_mark_and_without() -> None:
+def test_false_rows_are_shown_with_the_mark_and_without() -> None:
     """Beside the share of noise among all rows of a level stands that among its marked rows, which is empty if none was marked."""
     levels = [
         LevelResult(
@@ -96,6 +97,7 @@ def test_false_discovery_is_shown_with_the_mark_and_without() -> None:
             intervals=None,
             rows_covered=NOTHING,
             row_width=NOTHING,
+            false_rows=Spread(0.5, 0.25, 0.75),
             false_signal=marked,
             noise_rows=None,
             noise_rows_at_most=None,

@@ -102,14 +102,14 @@ def test_intervals_are_shown_where_that_is_asked_for(tmp_path: Path, capsys: pyt
     said = capsys.readouterr().out
     assert "intervals of questions" not in said
     of_rows = [line.split() for line in said.split("what a release would say of its rows")[1].splitlines()[3:7]]
-    assert "all rows  marked rows" in said
+    assert "false rows" in said
     show_comparison(answer, intervals=True)
     said = capsys.readouterr().out
     assert "the promise is 50% for each fixed cell" in said
     assert "on average at least 50% where the number of measured cells is public" in said
     assert [cells[:2] for cells in of_rows[:2]] == [["0", "inftda"], ["1", "inftda"]]
     of_finest = answer.results[0].levels[2]
-    shares = (of_finest.false_discovery, of_finest.false_signal, of_finest.noise_rows, of_finest.noise_rows_at_most)
+    shares = (of_finest.false_rows, of_finest.false_signal, of_finest.noise_rows, of_finest.noise_rows_at_most)
     assert of_rows[2][-8:] == [
         f"{100 * of_finest.rows_covered.mean:.1f}%",
         f"{of_finest.row_width.mean:,.1f}",
