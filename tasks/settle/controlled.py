@@ -19,6 +19,7 @@ _LARGE = 2.0**-48  # of a sum: what floating point may have lost of it
 _MOST_PROGRAMMED = (
     30_000  # atoms times groupings of a mixed-integer program: it takes up to 3 s; 80,000 take 13 s and more
 )
+_DIGITS = 9  # of deviations: what floating point adds to or takes from 1 is beyond them
 _CLOSENESS = 1e-3  # what distance between atoms and their real sums costs, beside 1 for a cell that is off by one
 
 
@@ -103,7 +104,7 @@ def round_controlled(values: FloatArray, cells: Sequence[Labels]) -> Rounded:
     three groupings that each join two have no such counts. Then leaves are rounded such that all sums are near (`evened`), and
     a flow corrects those that are whole. If some sum is off by 1 or more, and atoms (leaves with the same labels) times
     groupings are at most 30,000, a mixed-integer program looks for counts with the least excess, and the better of the two
-    results is taken.
+    results is taken. It ends at the root of its search, so that there may be controlled counts that it does not find.
     Of the leaves of an atom the largest fractions are rounded up, of equal ones the first.
 
     Only fractions are rounded; sums of them are exact in units of 2^-29. A sum counts as whole, and is met exactly, if
@@ -117,7 +118,7 @@ def round_controlled(values: FloatArray, cells: Sequence[Labels]) -> Rounded:
         z, with what each grouping and the leaves deviate by.
     Guarantees:
         Post-processing: reads no true count. Deterministic, and for one version of HiGHS where a program is solved. Each
-        leaf is within less than 1 of its value. With two chains, or if HiGHS says so, so is every cell. A grouping whose
+        leaf is within less than 1 of its value. With two chains, or if the search finds it, so is every cell. A grouping whose
         sums are all whole is met exactly wherever rounding is controlled or it is in one of the chains; a grouping that
         crosses no other always is.
     Raises:
@@ -135,7 +136,9 @@ def round_controlled(values: FloatArray, cells: Sequence[Labels]) -> Rounded:
         of_leaf, atoms = _joined(values, cells, units, free)
         counts[free] += _share(units[free], of_leaf, _targets(atoms))
     moved = counts - values
-    return Rounded(counts, (*(_deviation(moved, of) for of in cells), float(abs(moved).max(initial=0.0))))
+    return Rounded(
+        counts, (*(_deviation(moved, of) for of in cells), round(float(abs(moved).max(initial=0.0)), _DIGITS))
+    )
 
 
 def _targets(atoms: _Atoms) -> IntArray:
@@ -152,10 +155,21 @@ def _targets(atoms: _Atoms) -> IntArray:
         return _flowed(atoms, chains)
     first, second = ([at for at in chain if groupings[at].is_whole()] for chain in chains)
     near = _flowed(atoms, (first, second), _evened(atoms))
-    if len(atoms.leaves) * len(groupings) > _MOST_PROGRAMMED or _furthest(atoms, near) < 1:
+    if len(atoms.leaves) * len(groupings) > _MOST_PROGRAMMED or _is_controlled(atoms, near):
         return near
     programmed = _programmed(atoms, [at in {*first, *second} for at in range(len(groupings))])
-    return near if programmed is None else min(near, programmed, key=lambda targets: _furthest(atoms, targets))
+    if programmed is None or _is_controlled(atoms, programmed):
+        return near if programmed is None else programmed
+    return min(near, programmed, key=lambda targets: _furthest(atoms, targets))
+
+
+def _is_controlled(atoms: _Atoms, targets: IntArray) -> bool:
+    """Return whether every sum over a cell is one of the whole numbers that may take its place. No float is compared."""
+    return all(
+        bool(((sums >= of.sums.low) & (sums <= of.sums.high)).all())
+        for of in atoms.groupings
+        for sums in [np.bincount(of.of_atom + 1, targets, len(of) + 1)[1:].astype(np.int64)]
+    )
 
 
 def _furthest(atoms: _Atoms, targets: IntArray) -> float:
@@ -359,43 +373,48 @@ def _circulated(tail: IntArray, head: IntArray, sums: _Sums, roots: tuple[int, i
 def _programmed(atoms: _Atoms, must_meet: list[bool]) -> IntArray | None:
     """Return the whole number for each atom by HiGHS, or None if it finds none at the root of its search.
 
-    The least excess of cells over their bounds comes first, then the distance of atoms from their real sums. The search
-    ends by nodes and not by time, so that the same counts always give the same result.
+    The least excess of cells over their bounds comes first, then the distance of atoms from their real sums. An atom may have any
+    number that its leaves can add up to, or, where there are too many leaves for that, the whole numbers beside its sum. It has a
+    variable for each step of one from the least to the most. The search ends by nodes and not by time, so that the same counts
+    always give the same result.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array, eye_array, hstack
 
-    free = np.flatnonzero(atoms.sums.low < atoms.sums.high)
+    are_few = atoms.leaves.sum() * len(atoms.groupings) <= _MOST_PROGRAMMED
+    least, most_of = (np.zeros_like(atoms.leaves), atoms.leaves) if are_few else (atoms.sums.low, atoms.sums.high)
+    steps = most_of - least
+    step_of = np.repeat(np.arange(len(steps)), steps)
+    before = least[step_of] + np.arange(len(step_of)) - (np.cumsum(steps) - steps)[step_of]
     first = np.cumsum([0, *(len(of) for of in atoms.groupings)])
-    rows = [of.of_atom[free] + start for of, start in zip(atoms.groupings, first, strict=False)]
-    inside = [of.of_atom[free] >= 0 for of in atoms.groupings]
-    base = [np.bincount(of.of_atom + 1, atoms.sums.low, len(of) + 1)[1:] for of in atoms.groupings]
+    rows = [of.of_atom[step_of] + start for of, start in zip(atoms.groupings, first, strict=False)]
+    inside = [of.of_atom[step_of] >= 0 for of in atoms.groupings]
+    base = [np.bincount(of.of_atom + 1, least, len(of) + 1)[1:] for of in atoms.groupings]
     low = np.concatenate([of.sums.low for of in atoms.groupings]) - np.concatenate(base)
     high = np.concatenate([of.sums.high for of in atoms.groupings]) - np.concatenate(base)
     column = np.concatenate([np.flatnonzero(of) for of in inside])
     row = np.concatenate([of[which] for of, which in zip(rows, inside, strict=True)])
-    matrix = csr_array((np.ones(len(row)), (row, column)), shape=(first[-1], len(free)))
-    up = (atoms.sums.units - atoms.sums.low * _ONE)[free] / _ONE
+    matrix = csr_array((np.ones(len(row)), (row, column)), shape=(first[-1], len(step_of)))
+    up = np.clip(atoms.sums.units[step_of] / _ONE - before, 0, 1)
     most = np.repeat(np.where(must_meet, 0, np.inf), np.diff(first))
     slack = eye_array(first[-1])
     solution = milp(
         np.concatenate((_CLOSENESS * (1 - 2 * up), np.ones(2 * first[-1]))),
-        integrality=np.concatenate((np.ones(len(free)), np.zeros(2 * first[-1]))),
-        bounds=Bounds(0, np.concatenate((np.ones(len(free)), most, most))),
+        integrality=np.concatenate((np.ones(len(step_of)), np.zeros(2 * first[-1]))),
+        bounds=Bounds(0, np.concatenate((np.ones(len(step_of)), most, most))),
         constraints=LinearConstraint(hstack([matrix, slack, -slack], format="csr"), low, high),
         options={"node_limit": 1},
     )
     if solution.x is None:
         return None
-    targets = atoms.sums.low.copy()
-    targets[free] += np.rint(solution.x[: len(free)]).astype(np.int64)
-    return targets
+    taken = np.bincount(step_of, np.rint(solution.x[: len(step_of)]), len(steps))
+    return least + taken.astype(np.int64)
 
 
 def _deviation(moved: FloatArray, cell: NDArray[np.integer]) -> float:
-    """Return the largest sum, in size, of what counts were moved by over a cell; 0 where there is no cell."""
+    """Return the largest sum, in size, of what counts were moved by over a cell, to nine digits; 0 where there is no cell."""
     sums = np.bincount(cell + np.int64(1), moved)[1:]
-    return float(abs(sums).max()) if len(sums) else 0.0
+    return round(float(abs(sums).max()), _DIGITS) if len(sums) else 0.0
 
 
 def _check(values: FloatArray, cells: Sequence[Labels]) -> None:

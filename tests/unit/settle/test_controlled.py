@@ -23,7 +23,7 @@ def rounded(values: Sequence[float], *cells: Sequence[int]) -> Rounded:
     assert abs(result.counts - y).max(initial=0) < 1
     for of, deviation in zip([*labels, np.arange(len(y))], result.deviations, strict=True):
         sums = np.bincount(of + 1, result.counts - y)[1:]
-        assert deviation == pytest.approx(abs(sums).max(initial=0), abs=1e-12)
+        assert deviation == pytest.approx(abs(sums).max(initial=0), abs=1e-9)
     return result
 
 
@@ -84,16 +84,38 @@ def test_the_triangle_is_reported():
 
 
 def test_programs_find_what_enumeration_finds():
-    """Where three groupings cross, rounding is controlled exactly where some whole counts are."""
+    """Where three to five groupings cross, rounding is controlled exactly where some whole counts are."""
     random, impossible = np.random.default_rng(4), 0
-    for _ in range(150):
+    for _ in range(250):
         leaves = int(random.integers(3, 10))
-        values = random.integers(0, 4, leaves) / random.choice([2, 3, 4])
-        cells = [random.integers(0, 3, leaves).astype(np.int32) for _ in range(3)]
+        values = random.integers(0, 14, leaves) / random.choice([2, 3, 4, 7])
+        cells = [
+            random.integers(0, random.integers(2, 4), leaves).astype(np.int32) for _ in range(random.integers(3, 6))
+        ]
         possible = is_possible(values, cells)
         impossible += not possible
         assert is_controlled(rounded(values, *cells)) == possible
     assert impossible > 0
+
+
+def test_leaves_of_the_same_cells_may_go_the_same_way():
+    """Two leaves of 3/2 and 5/2 are in the same cells of all groupings, and rounding is controlled only if both go up or both down."""
+    values = [1.5, 2.5, 2.5, 3, 2.5, 1.5, 1, 1]
+    cells = [0, 0, 0, 0, 0, 1, 1, 1], [1, 0, 1, 0, 1, 1, 1, 0], [0] * 8, [0, 0, 0, 0, 1, 0, 0, 1]
+    result = rounded(values, *cells)
+    assert is_controlled(result)
+    assert result.counts[[0, 2]].tolist() in ([1, 2], [2, 3])
+
+
+def test_a_whole_sum_of_sevenths_is_met_or_not_whatever_floating_point_makes_of_it():
+    """A sum that is off by 1 is not taken for one that is off by a little less, neither by the search nor in what is stated."""
+    values = np.array([7, 5, 3, 16, 10, 24, 13, 17, 22, 1]) / 7
+    cells = [0, 0, 1, 1, 0, 0, 0, 0, 1, 1], [0, 2, 1, 0, 0, 0, 2, 0, 0, 0], [1, 2, 2, 0, 0, 2, 2, 2, 2, 2]
+    assert is_controlled(rounded(values, *cells))
+    moved = [
+        round(controlled._deviation(np.array([6 / 7, 1 / 7 - 1e-16, *[0.0] * 3]), np.zeros(5, dtype=np.int64)), 12)
+    ]
+    assert moved == [1.0]
 
 
 @pytest.mark.parametrize("most", [0, 30_000])
