@@ -326,6 +326,7 @@ MECHANISMS = {
             views=every_level,
             cells="survivors",
             repair={"least_squares": nearest_in_euclid},
+            bounds=chebyshev_bounds,
         ),
         Mechanism(
             name="tda_linf",
