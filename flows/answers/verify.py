@@ -93,7 +93,7 @@ def _guarantee_failures(folder: Path) -> list[str]:
     if privacy.distinct is None and any(_moves_further(manifest, entry) for entry in manifest.parts if entry.rho):
         return ["manifest.json: a unit can move some level further than its l2_sensitivity states."]
     measurements = [
-        Measurement(Fraction(entry.rho), entry.sigma, round(entry.l2_sensitivity**2))
+        Measurement(Fraction(entry.rho), entry.scale or entry.sigma, round(entry.l2_sensitivity**2))
         for entry in manifest.parts
         if entry.rho
     ]

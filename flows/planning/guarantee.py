@@ -161,7 +161,7 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
     if only and not (epsilon > 0 and delta > 0):
         return False
     measurements = [
-        Measurement(charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau)
+        Measurement(charge.rho, charge.scale or charge.sigma, charge.l2_sensitivity_squared, charge.tau)
         for charge in charges
         if _is_in_rho(charge)
     ]

@@ -508,7 +508,7 @@ def _settled_terms(number: int, scheme: Scheme, guarantee: Guarantee) -> LevelTe
         source=source,
     )
     if not is_measured:
-        return replace(term, mechanism=scheme.law.name, scale=noise.scale if scheme.law.states_scale else 0.0)
+        return replace(term, mechanism=scheme.law.name, scale=noise.stated_scale)
     return _charged(term, scheme, guarantee)
 
 
@@ -516,9 +516,14 @@ def _charged(term: LevelTerms, scheme: Scheme, guarantee: Guarantee) -> LevelTer
     """Return the terms of a measured level with what it is charged: ρ, or (ε, δ) and the scale and threshold of its noise."""
     place, law = scheme.measured.index(term.level), scheme.law
     if law.costs_rho:
-        of = guarantee.measurements[place]
+        of, scale = guarantee.measurements[place], guarantee.noises[place].stated_scale
         return replace(
-            term, mechanism=law.name, rho=of.rho, l2_sensitivity_squared=of.l2_sensitivity_squared, tau=of.tau
+            term,
+            mechanism=law.name,
+            rho=of.rho,
+            l2_sensitivity_squared=of.l2_sensitivity_squared,
+            tau=of.tau,
+            scale=scale,
         )
     level = guarantee.by_map[place]
     return replace(

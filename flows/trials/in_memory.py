@@ -241,7 +241,7 @@ def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed
         l2_sensitivity_squared=moved.l2_squared if law.costs_rho else 0,
         mechanism=law.name,
         epsilon=cost.epsilon,
-        scale=scale if law.states_scale else 0.0,
+        scale=LevelNoise(law, scale).stated_scale,
     )
 
 

@@ -68,6 +68,7 @@ class Charge:
         mechanism: what was drawn: `discrete_gaussian`, charged in ρ, or one that is only (ε, δ).
         rho: 0 for mechanisms that are only (ε, δ).
         sigma: the standard deviation of the noise, records.
+        scale: the scale of the noise, records; 0 where it is the standard deviation.
         epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`.
         tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
         view: the name of the view that was measured; empty for a level that no view names.
@@ -84,6 +85,7 @@ class Charge:
     delta: float = 0.0
     tau: Fraction = Fraction(0)
     view: str = ""
+    scale: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +359,7 @@ class Books:
                 level.get("delta", 0.0),
                 Fraction(level.get("tau", 0)),  # of a sampler that is not exact
                 level.get("view", ""),
+                level.get("scale", 0.0),
             )
             if not (charge.rho > 0 or (charge.rho == 0 and charge.epsilon > 0 and charge.delta >= 0)):
                 raise StoreError(f"level {charge.level} of {release} is charged nothing.")
@@ -406,6 +409,7 @@ def reserved_charges(release_id: str, levels: Iterable[LevelTerms]) -> list[Char
             level.delta,
             level.tau,
             level.view,
+            level.scale,
         )
         for level in levels
         if level.is_charged
@@ -416,8 +420,8 @@ def as_charged(terms: LevelTerms, charge: Charge | None) -> bool:
     """Return whether a level is as the ledger has it: measured as it is charged, or exact or summed and not charged."""
     if charge is None:
         return not (terms.is_charged or terms.rho or terms.epsilon)
-    charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau
-    asked = terms.rho, terms.sigma, terms.l2_sensitivity_squared, terms.tau
+    charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau, charge.scale
+    asked = terms.rho, terms.sigma, terms.l2_sensitivity_squared, terms.tau, terms.scale
     drawn = charge.mechanism, charge.epsilon, charge.delta, charge.view
     return terms.is_charged and charged == asked and drawn == (terms.mechanism, terms.epsilon, terms.delta, terms.view)
 

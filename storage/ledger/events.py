@@ -164,8 +164,10 @@ def _recorded_level(level: LevelTerms) -> dict[str, Any]:
         recorded |= {"view": level.view}
     if level.tau:
         recorded |= {"tau": str(level.tau)}
+    if level.scale:
+        recorded |= {"scale": level.scale}
     if level.epsilon:  # the mechanism is only (ε, δ)
-        recorded |= {name: getattr(level, name) for name in ("epsilon", "delta", "scale", "threshold")}
+        recorded |= {name: getattr(level, name) for name in ("epsilon", "delta", "threshold")}
     return recorded
 
 

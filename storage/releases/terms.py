@@ -316,13 +316,14 @@ def _checked(kind: type[Any], content: Any, place: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class ChargeDetails:
-    """What manifests and JSON add about a level that is summed, or whose mechanism is only (ε, δ); None where that is plain.
+    """What manifests and JSON add about a level that is summed, or whose noise ρ and σ do not say all of; None where that is plain.
 
     Attributes:
         summed: True where nothing is measured, and the counts are sums.
         same_as: the level that this one repeats, since every cell above it holds one cell; nothing is measured here.
         mechanism: what is drawn, where it is only (ε, δ).
-        epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
+        epsilon: of that; likewise `delta`, and `threshold`, the least noisy count that is kept.
+        scale: of the noise, where it is not its standard deviation, records.
     """
 
     summed: bool | None = None
@@ -344,8 +345,7 @@ class LevelTerms:
         possible_cells: the cells if every node survived; None where no codebook lists them.
         is_invariant: whether the level is published exactly; the spec decides that, and a share of 0 does not imply it.
         rho: the level's share of the budget; 0 where the level is not measured, or by a mechanism that is only (ε, δ).
-        sigma: the standard deviation of the noise, records: of a discrete Gaussian its scale; of a summed level that of its
-            widest cell; 0 where the level is invariant, or sums what reached a threshold, whose error is not noise alone.
+        sigma: the standard deviation of the noise, records; of a summed level that of its widest cell; 0 where the level is invariant, or sums what reached a threshold, whose error is not noise alone.
         l2_sensitivity_squared: Δ₂²; 0 where the level takes no ρ.
         bound: with 95% probability, every count at this level is within this many records of the true count; None where none is
             stated.
@@ -353,8 +353,8 @@ class LevelTerms:
         tau: how far the sampler may be from its law, in total variation over the cells that one unit can touch.
         is_summed: whether nothing is measured here, and the counts are the sums of the finest level's.
         mechanism: what is drawn here, as the ledger names it.
-        epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta`, `scale` and `threshold`.
-        scale: of discrete Laplace noise, records; 0 where σ is the scale.
+        epsilon: of a mechanism that is only (ε, δ), otherwise 0; likewise `delta` and `threshold`.
+        scale: of the noise, records; 0 where it is the standard deviation, as of a discrete Gaussian that is not tiny.
         threshold: the least noisy count that is kept, records.
         same_as: the level above whose counts, noise and bound these are, since each of its cells holds one cell of this level;
             None for others. Nothing is measured here, and nothing is charged.
@@ -407,7 +407,7 @@ class LevelTerms:
             law = self.mechanism if self.scale else None  # otherwise σ says all of the noise
             return ChargeDetails(same_as=self.same_as, mechanism=law, scale=self.scale or None)
         if not self.epsilon:
-            return ChargeDetails()
+            return ChargeDetails(scale=self.scale or None)
         return ChargeDetails(
             mechanism=self.mechanism,
             epsilon=self.epsilon,

@@ -211,7 +211,7 @@ class LevelEntry(_Part):
         mechanism: what was drawn, where it costs only (ε, δ).
         epsilon: ε of that, as charged.
         delta: δ of that, as charged.
-        scale: the scale of its noise, records.
+        scale: the scale of its noise, records; 0 where that is `sigma`, as of a discrete Gaussian that is not tiny.
         threshold: the least noisy count that was kept, records.
         bound_after: the same, known from the released and the noisy counts: with 95% probability, every count at every level is
             within the level's of its true count. None where not every level is measured.
@@ -426,8 +426,8 @@ class Manifest(_Part):
         csv: whether the finest level is also published as CSV, or `every_level` if all levels are. The file leaves out True.
         waived: the rules that the mechanism cannot meet by nature, such as `counts_positive`. The file leaves out an empty list.
         covariance: by which rule the variance of any sum of released counts follows from the sigmas of the levels: `tree`. The counts are
-            the least-squares estimate from independent counts of all nodes, with 1/sigma² as precision (0 for summed levels, infinite for
-            exact ones), whose sums over the first leaves were rounded; that adds 1/6 to the variance of any range of leaves that are adjacent in the order of the tree. With `grid` they come from all
+            the least-squares estimate from independent counts of all nodes, with 1/scale² as precision (1/sigma² where no scale is stated,
+            0 for summed levels, infinite for exact ones), whose sums over the first leaves were rounded; that adds 1/6 to the variance of any range of leaves that are adjacent in the order of the tree. With `grid` they come from all
             pairs of levels of two axes, each with a product of precisions; rounding adds 1/3 to the variance of any rectangle
             (docs/uncertainty.md). The file leaves it out where counts are not such estimates.
         statistic: of group sizes, what was measured of each region and size: `tails`, the groups of at least this size; `sizes`, those

@@ -17,6 +17,7 @@ from tasks.laws.table_sampler import LARGEST_TAU, table_noise
 _MOST_LISTED = 2.0**13  # of σ: beyond it a bound on the tail is at most 1 too far
 _LEAST_LISTED = -500.0  # of a logarithm of a probability: below it sums of floats say nothing
 _SMOOTH = 3.0  # of σ: from here on the variance is σ² to the last digit of a float
+_LEAST_DEVIATION = 1e-9  # records: what is stated of less, which no reader tells from 0 (0 stands for an exact level), and floats divide by
 _REACH = 12.0  # in units of one over the standard deviation, beyond which a characteristic function is taken to be 0
 _LOST = 1e-15  # of a logarithm, by every term whose characteristic function is multiplied
 _POINTS = 4096  # at which that is summed up
@@ -34,6 +35,12 @@ def gaussian_variance(sigma: float) -> float:
     values = np.arange(1, math.ceil(40 * sigma) + 2)
     weights = np.exp(-((values / sigma) ** 2) / 2)
     return float(2 * (values**2 * weights).sum() / (1 + 2 * weights.sum()))
+
+
+def gaussian_deviation(sigma: float) -> float:
+    """Return the standard deviation of a discrete Gaussian of scale σ, records: σ itself where it is that to nine digits, from 1.2 on."""
+    deviation = max(math.sqrt(gaussian_variance(sigma)), _LEAST_DEVIATION)
+    return sigma if math.isclose(deviation, sigma, rel_tol=1e-9) else deviation
 
 
 @lru_cache(maxsize=4096)
@@ -110,10 +117,9 @@ GAUSSIAN = Law(
     samplers={"opendp": Sampling(discrete_gaussian), "table": Sampling(table_noise, LARGEST_TAU)},
     cost=lambda scale, _, sensitivity: LevelCost(rho=privacy_map(scale, square_root_up(sensitivity.l2_squared))),
     fit=lambda cost, sensitivity: (scale_for(Fraction(cost.rho), sensitivity.l2_squared), 0),
-    deviation=lambda scale: scale,
+    deviation=gaussian_deviation,
     variance=gaussian_variance,
     reach=_reach,
     quantile=gaussian_quantile,
     density=gaussian_density,
-    states_scale=False,
 )

@@ -78,7 +78,6 @@ class Law:
         density: how likely a value is, up to a factor; None for a law whose rows are never noise alone.
         derivation: from the neighbours, the records per unit and whether the level is the root to how far one unit moves a level,
             in words; None for the Euclidean norm, where it depends on the level.
-        states_scale: whether levels state its scale beside σ; otherwise σ is the scale.
         keeps_some: whether only cells with records are looked at, and only those kept whose noisy count reaches a threshold.
         refused: keys of the spec's privacy that it does not take, with the reason.
     """
@@ -95,7 +94,6 @@ class Law:
     quantile: Callable[[float, float, int], int] | None = None
     density: Density | None = None
     derivation: Callable[[str, int, bool], str] | None = None
-    states_scale: bool = True
     keeps_some: bool = False
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -127,6 +125,11 @@ class LevelNoise:
     def sigma(self) -> float:
         """The σ that is stated, records; 0 where the level is exact."""
         return self.law.deviation(self.scale) * math.sqrt(self.terms) if self.law else 0.0
+
+    @property
+    def stated_scale(self) -> float:
+        """The scale of one draw, which is stated beside σ, records; 0 where it is the standard deviation, and where the level is exact."""
+        return self.scale if self.law and self.law.deviation(self.scale) != self.scale else 0.0
 
     @property
     def variance(self) -> float:

@@ -32,5 +32,4 @@ def noise_of(level: MeasuredLevel) -> LevelNoise:
     """Return the noise of a level that is measured or exact, as its terms or its manifest state it."""
     if not level.sigma:
         return NO_NOISE
-    law = LAWS[level.mechanism]
-    return LevelNoise(law, level.scale if law.states_scale else level.sigma)
+    return LevelNoise(LAWS[level.mechanism], level.scale or level.sigma)

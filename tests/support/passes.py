@@ -106,7 +106,8 @@ def try_threshold(table: SeenTable, noise: Thresholded, neighbours: str, most_re
         terms=replace(like.terms, mechanism=mechanism.name, privacy=privacy),
         levels=(*like.levels[:-1], finest),
     )
-    charge = Charge(release.id, depth, "reserved", finest.rho, finest.sigma, 0, THRESHOLDED_LAPLACE.name, **costs)
+    of = finest.rho, finest.sigma, 0, THRESHOLDED_LAPLACE.name
+    charge = Charge(release.id, depth, "reserved", *of, **costs, scale=noise.scale)
     return try_release(table, release, [charge], mechanism, sampler)
 
 

@@ -71,7 +71,8 @@ def spendings(con: Connection) -> list[Spending]:
 def test_a_histogram_is_charged_at_its_finest_level_alone(con):
     """The sums above it have no charge, and the charge is (ε, δ) with the noise it was told, not ρ."""
     reserve_of(con, "one", histogram())
-    assert charges_of(con, "one") == {1: Charge("one", 1, "reserved", Fraction(0), 3.0, 0, THRESHOLDED, EPSILON, SMALL)}
+    charge = Charge("one", 1, "reserved", Fraction(0), 3.0, 0, THRESHOLDED, EPSILON, SMALL, scale=2.1)
+    assert charges_of(con, "one") == {1: charge}
     assert spendings(con) == [Spending(Fraction(0), ((EPSILON, SMALL),), EPSILON, SMALL, contributions=ONE_RECORD)]
     [event] = [json.loads(text) for (text,) in con.execute("SELECT event FROM ledger").fetchall()][-1:]
     assert (event["levels"][0]["scale"], event["levels"][0]["threshold"]) == (2.1, 40)
