@@ -116,9 +116,11 @@ def format_share(share: float) -> str:
 
 
 def format_noise_rows(estimate: float | None, at_most: float) -> str:
-    """Return which share of the rows is noise alone: estimated where it can be, and at most."""
+    """Return which share of the rows is noise alone: estimated where it can be, and at most, where that is less than all of them."""
     if not at_most:
         return "0%"
+    if at_most >= 1:
+        return NOT_STATED if estimate is None else format_share(estimate)
     most = f"at most {format_share(at_most)}"
     return most if estimate is None else f"{format_share(estimate)}, {most}"
 

@@ -118,10 +118,12 @@ export function noiseSentence(level) {
   const marked = level.signal ? level.signal.reduce((sum, one) => sum + one, 0) : 0;
   const others = level.count.length - marked;
   const most = Math.ceil(noise.at_most * level.count.length);
-  const of = share(Math.min(1, noise.at_most));
-  if (!level.signal || !others) return `At most ${of} of all rows of this level are noise alone: their true number is 0.`;
+  if (!level.signal || !others) {
+    return noise.at_most < 1 ? `At most ${share(noise.at_most)} of all rows of this level are noise alone: their true number is 0.` : "";
+  }
   const text = `${number(marked)} of the ${number(level.count.length)} rows of this level stand out from the noise; of these, at most ${share(release.signal_rate)} are expected to be noise alone, which means that their true number is 0. `;
-  return text + (others === 1 ? "The other one may be." : `Of the other ${number(others)}, up to ${share(Math.min(1, most / others))} are noise alone.`);
+  if (others === 1) return text + "The other one may be.";
+  return text + (most < others ? `Of the other ${number(others)}, up to ${share(most / others)} are noise alone.` : `Any of the other ${number(others)} may be.`);
 }
 
 /** Return how many of the rows that do not stand out may be noise alone, in words; empty where nothing is known. */
@@ -129,7 +131,7 @@ export function unmarkedShare(level) {
   if (!level?.noise_rows || !level.signal) return "";
   const others = level.signal.reduce((sum, one) => sum + (one ? 0 : 1), 0);
   const most = Math.ceil(level.noise_rows.at_most * level.count.length);
-  return others ? `Up to ${share(Math.min(1, most / others))} of the rows like this one are noise alone, with 95% probability.` : "";
+  return most < others ? `Up to ${share(most / others)} of the rows like this one are noise alone, with 95% probability.` : "";
 }
 
 /** Return the list of the largest flows of all. */

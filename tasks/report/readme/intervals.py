@@ -124,11 +124,9 @@ def _shares(manifest: Manifest) -> str:
             "- Noise rows are rows whose true count is 0. With 95% probability their share is no larger than the figure. It is not\n"
             f"  estimated, because rows were not chosen by their own measurement alone.\n  {above}"
         )
-    unknown = (
-        "  Where one figure stands, rows were not chosen by their own measurement alone, and no share is estimated.\n"
-    )
+    unknown = "  Where only `at most` stands, rows were not chosen by their own measurement alone, and no share is estimated.\n"
     return (
         "- Noise rows are rows whose true count is 0. Their share is estimated; with 95% probability it is no larger than the\n"
-        "  second figure. The two can be far apart, because where the noise is large nothing tells a true count of 1 from one\n"
+        "  second figure, where there is one. The two can be far apart, because where the noise is large nothing tells a true count of 1 from one\n"
         f"  of 0. {above}"
     ) + unknown * any(of.estimate is None for of in stated)

@@ -11,6 +11,7 @@ from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, N
 from tasks.report.readme.page import readme
 from tasks.words.numbers import (
     format_bound,
+    format_noise_rows,
     format_percent,
     format_probability,
     format_rounded,
@@ -104,7 +105,11 @@ def test_a_readme_says_what_sigma_is_of(mechanism: str, bound: float | None, tol
 @pytest.mark.parametrize(
     ("estimate", "at_most", "told"),
     [
-        (0.2, 0.5, "Their share is estimated; with 95% probability it is no larger than the second figure."),
+        (
+            0.2,
+            0.5,
+            "Their share is estimated; with 95% probability it is no larger than the second figure, where there is one.",
+        ),
         (None, 0.5, "With 95% probability their share is no larger than the figure. It is not estimated, because"),
         (0.0, 0.0, "Their share is estimated;"),
     ],
@@ -114,6 +119,21 @@ def test_a_readme_says_whether_noise_rows_are_estimated(estimate: float | None, 
     text = said("inftda", None, noise_rows=NoiseRows(estimate=estimate, at_most=at_most))
     assert told in text
     assert ("second figure" in text) == (estimate is not None)
+
+
+@pytest.mark.parametrize(
+    ("estimate", "at_most", "told"),
+    [
+        (0.2, 0.5, "20%, at most 50%"),
+        (None, 0.5, "at most 50%"),
+        (0.0, 0.0, "0%"),
+        (0.2, 1.0, "20%"),
+        (None, 1.0, "n/a"),
+    ],
+)
+def test_that_at_most_all_rows_are_noise_is_left_out(estimate: float | None, at_most: float, told: str) -> None:
+    """It says nothing: of the one row of a total, no share below 100% can be known."""
+    assert format_noise_rows(estimate, at_most) == told
 
 
 def test_mechanisms_of_two_passes_are_known() -> None:
