@@ -520,6 +520,11 @@ class Manifest(_Part):
         return self.levels[0].source is not None
 
     @property
+    def adds_up_leaves(self) -> bool:
+        """Whether only leaves were measured, and every count is the sum of their noisy counts."""
+        return self.levels[0].summed and not (self.is_settled_together or self.covariance or self.statistic)
+
+    @property
     def finest_drawn(self) -> LevelEntry:
         """The finest level at which noise was drawn; the finest level if none was."""
         return next((entry for entry in reversed(self.levels) if entry.rho or entry.epsilon), self.levels[-1])

@@ -102,7 +102,7 @@ def answer(
     kind = SIMULTANEOUS if simultaneous else INTERVAL
     if manifest.levels[-1].threshold:
         return _of_thresholded(folder, known, rows, is_cell, kind)
-    if manifest.levels[0].summed:
+    if manifest.adds_up_leaves:
         return _of_leaves(folder, known, rows, is_cell, areas, kind)
     if manifest.noisy_counts:
         return _of_measured(folder, known, areas, simultaneous=simultaneous)
@@ -132,7 +132,7 @@ def _of_ranges(
     count, finest = sum(of.count for of in found), folder.manifest.levels[-1]
     cells = {"areas": len(boxes), "released": sum(of.cells.get("released", 0) for of in found)}
     whole = Answer(count, level, cells, describe_pieces(len(boxes), simultaneous=simultaneous))
-    if folder.manifest.levels[0].summed and not finest.threshold and not simultaneous and folder.manifest.noisy_counts:
+    if folder.manifest.adds_up_leaves and not finest.threshold and not simultaneous and folder.manifest.noisy_counts:
         leaves = sum(of.cells["leaves"] for of in found)
         low, high = leaf_sum_interval(count, leaves, noise_of(finest), math.log(share / 2))
         return replace(whole, cells=cells | {"leaves": leaves}, low=low, high=high)
@@ -140,7 +140,8 @@ def _of_ranges(
         return replace(whole, how=f"{whole.how}; no interval: the noisy counts are not published")
     ends = [(of.low, of.high) for of in found if of.low is not None and of.high is not None]
     if len(ends) < len(found):
-        return replace(whole, how=f"{whole.how}; no interval: {found[0].how}")
+        untold = next(of for of in found if of.low is None)
+        return replace(whole, how=f"{whole.how}; no interval: {untold.how}")
     return replace(whole, low=sum(low for low, _ in ends), high=sum(high for _, high in ends))
 
 

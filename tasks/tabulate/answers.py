@@ -88,7 +88,7 @@ def _by_levels(tables: Tables, boxes: Boxes, level: int, count: IntArray) -> Ans
     manifest = tables.folder.manifest
     if manifest.levels[-1].threshold:
         return _of_thresholded(tables, boxes, level, count)
-    if manifest.levels[0].summed:
+    if manifest.adds_up_leaves:
         return _of_leaves(tables, boxes, level, count)
     if manifest.noisy_counts:
         return Answers(count, *measured_intervals(tables, boxes, count), np.ones(len(boxes), dtype=bool))
@@ -167,7 +167,7 @@ def absent_high(tables: Tables, level: int, most_cells: int) -> int | None:
         return _most_of_all(tables, level, most_cells)
     if manifest.levels[-1].threshold:
         return _below_threshold(tables) if level == manifest.levels[-1].level else None
-    if manifest.levels[0].summed:
+    if manifest.adds_up_leaves:
         finest = manifest.levels[-1]
         leaves = finest.cells if level < finest.level else 1
         if manifest.noisy_counts:

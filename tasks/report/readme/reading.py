@@ -122,7 +122,7 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
             ' counts. A released count is settled from all measurements; "sd of a count" is the\n  standard deviation of its error'
             " (`deviations` in the manifest)."
         )
-    if manifest.levels[0].summed:
+    if manifest.adds_up_leaves:
         return f"{bound}. `sigma` is the standard deviation of the noise in the level's widest cell."
     return f"{bound}; most counts are far closer.{after} `sigma` is the standard deviation of the noise in one measurement."
 
@@ -155,7 +155,7 @@ def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
             "- All levels are sums of the finest, so it does not matter where you read a count. Numbers of groups of at least some size\n"
             "  bear less noise than those of one size, and `trellis query FOLDER --size 5..` answers for them."
         )
-    if manifest.levels[0].summed:
+    if manifest.adds_up_leaves:
         return (
             "- Use any level that answers your question: a coarser level is the sum of the finest, and no closer to the truth than\n"
             "  that sum. Every sum of counts carries the noise of each of its leaves."

@@ -34,6 +34,11 @@ def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PublishedRel
         "pruned without noisy counts": {**exact, **unlisted, "mechanism": "inftda"},
         "leaves": {"mechanism": "gaussian"},
         "views": {**exact, "mechanism": "inftda", "release": {"order": ["zone", "age"], "views": "margins"}},
+        "settled without the total": {
+            **exact,
+            "mechanism": "cbdp",
+            "release": {"order": ["zone", "age"], "views": {"ages": {"age": "age"}}},
+        },
         "made": {**EXACT, "release": {"order": ["zone", "age"], "finest": {"age": "age_2"}}},
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -58,7 +63,7 @@ def asked(found: PublishedRelease, **where: str) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize("name", ["pruned", "views"])
+@pytest.mark.parametrize("name", ["pruned", "views", "settled without the total"])
 def test_a_range_without_noise_is_the_truth(releases: dict[str, PublishedRelease], name: str) -> None:
     """Every range of ages, in a zone and in all, counts its people, inside its interval."""
     found = releases[name]
