@@ -157,7 +157,7 @@ def _under(levels: Sequence[MetCells], most: Sequence[tuple[int, int]], low: int
 def leaf_sum_interval(
     total: int, leaves: int, noise: LevelNoise, log_tail: float, *, cells: int = 1
 ) -> tuple[int, int]:
-    """Return low and high of a box whose leaves were all measured, extended to contain its count.
+    """Return low and high of a box whose leaves were all measured; a count below 0 lies outside.
 
     Args:
         total: the sum of the noisy counts of its leaves, which is its count, records.
@@ -167,4 +167,4 @@ def leaf_sum_interval(
         cells: how many cells are added up; the noise of each is within its margin.
     """
     z = cells * int(sum_margins(noise, np.array([leaves]), log_tail)[0])
-    return min(max(total - z, 0), total), max(total + z, 0)
+    return max(total - z, 0), max(total + z, 0)

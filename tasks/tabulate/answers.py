@@ -121,7 +121,7 @@ def _of_leaves(tables: Tables, boxes: Boxes, level: int, count: IntArray) -> Ans
     else:
         leaves = np.full(len(boxes), 1 if is_cell and level == finest.level else finest.cells)
     z = sum_margins(noise_of(finest), leaves, _log_tail(tables))
-    found = Answers(count, np.minimum(np.maximum(count - z, 0), count), np.maximum(count + z, 0), stated)
+    found = Answers(count, np.maximum(count - z, 0), np.maximum(count + z, 0), stated)
     return found if has_noisy else _with_rows(tables, boxes, level, found)
 
 

@@ -138,7 +138,7 @@ def caps(noisy: IntArray, margin: int, above: IntArray) -> IntArray:
 def intervals(
     noisy: IntArray, margin: int | IntArray, above: int | IntArray, counts: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Return the intervals of measured cells, low and high, with their released counts inside.
+    """Return the intervals of measured cells, low and high, with their released counts inside, or 0 where these are below it.
 
     Args:
         noisy: x, shape (cells,), int64, records.
@@ -146,9 +146,9 @@ def intervals(
         above: the caps of the cells that hold them; `NO_CAP` where there is none.
         counts: released, shape (cells,), int64, records.
     """
-    low = np.maximum(noisy - margin, 0)
+    low, inside = np.maximum(noisy - margin, 0), np.maximum(counts, 0)  # no true count is below 0
     high = np.minimum(np.maximum(noisy + margin, 0), above)
-    return np.minimum(low, counts), np.maximum(high, counts)
+    return np.minimum(low, inside), np.maximum(high, inside)
 
 
 def rounded_outwards(low: IntArray, high: IntArray, step: int) -> tuple[IntArray, IntArray]:

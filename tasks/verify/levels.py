@@ -181,9 +181,9 @@ class _Seen:
             return any(end.null_count < len(end) for end in bounds)
         if any(end.null_count for end in bounds):
             return True
-        ends = [end.to_numpy() for end in bounds]
+        ends, inside = [end.to_numpy() for end in bounds], np.maximum(counts, 0)  # no true count is below 0
         return any(
-            (low > counts).any() or (high < counts).any() for low, high in zip(ends[::2], ends[1::2], strict=True)
+            (low > inside).any() or (high < inside).any() for low, high in zip(ends[::2], ends[1::2], strict=True)
         )
 
 

@@ -128,15 +128,18 @@ def test_alpha_is_shared_out_as_is_said():
 @settings(max_examples=200)
 @given(data=st.data())
 def test_counts_lie_in_their_intervals(data):
-    """low <= count <= high, low is never above what was measured less its margin, and high never above the caps or the count."""
+    """0 <= low <= count <= high, where a count below 0 counts as 0; low is never above what was measured less its margin, and high never
+    above the caps or the count.
+    """
     cells = data.draw(st.integers(1, 6))
     numbers = st.lists(st.integers(-50, 500), min_size=cells, max_size=cells).map(np.array)
-    noisy, counts, above = data.draw(numbers), np.abs(data.draw(numbers)), np.abs(data.draw(numbers))
+    noisy, counts, above = data.draw(numbers), data.draw(numbers), np.abs(data.draw(numbers))
     margin = data.draw(st.integers(0, 30))
     low, high = intervals(noisy, margin, above, counts)
-    assert ((low <= counts) & (counts <= high) & (low >= 0)).all()
+    inside = np.maximum(counts, 0)
+    assert ((0 <= low) & (low <= inside) & (inside <= high)).all()
     assert (low <= np.maximum(noisy - margin, 0)).all()
-    assert (high == np.maximum(np.minimum(np.maximum(noisy + margin, 0), above), counts)).all()
+    assert (high == np.maximum(np.minimum(np.maximum(noisy + margin, 0), above), inside)).all()
     step = data.draw(st.integers(1, 9))
     wider_low, wider_high = rounded_outwards(low, high, step)
     assert ((wider_low <= low) & (wider_low > low - step) & (wider_high >= high) & (wider_high < high + step)).all()
