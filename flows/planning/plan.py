@@ -191,9 +191,8 @@ class Plan:
         """What a release costs."""
         return self.spending_with(self.guarantee)
 
-    def spending_with(self, guarantee: Guarantee) -> Spending:
+    def spending_with(self, of: Guarantee) -> Spending:
         """Return what a release would cost with another guarantee."""
-        of = guarantee
         return Spending(of.rho, of.approximate, of.epsilon, of.delta, of.tau, self.contributions)
 
     def spending_of_series(self, releases: int, delta: float) -> Spending:
@@ -209,6 +208,18 @@ class Plan:
             delta=delta,
             tau=one.tau * releases,
         )
+
+    @property
+    def deviations(self) -> dict[int, float]:
+        """By the number of each level and view, the standard deviation of the error of a count of it, the widest, records.
+
+        It is that of the noise, or, where all measurements settle each count without bias, that of the count.
+        """
+        parts = (*self.levels, *self.views)
+        if not self.scheme.is_unbiased:
+            return {of.level: of.sigma for of in parts}
+        released = self.scheme.released(self.guarantee.noises)
+        return {of.level: released.deviations(self.scheme.view(of.level).axis_levels)[1] for of in parts}
 
     @property
     def measure(self) -> Measure:
@@ -366,6 +377,9 @@ def _plan(file: SpecFile) -> Plan:
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law], named)
     check_settling(scheme, spec.run.max_memory)
     guarantee = guarantee_of(scheme)
+    levels = level_terms(scheme, guarantee)
+    if spec.input.groups:  # how many groups there are is public
+        levels = (replace(levels[0], sigma=0.0), *levels[1:])
     return Plan(
         file,
         source,
@@ -376,7 +390,7 @@ def _plan(file: SpecFile) -> Plan:
         scheme,
         guarantee,
         promised_levels(spec.privacy, whole),
-        level_terms(scheme, guarantee),
+        levels,
         view_terms(scheme, guarantee),
         tuple(terms for terms, _ in views),
         derived,
@@ -463,7 +477,7 @@ def _unbiased_terms(scheme: Scheme, guarantee: Guarantee, views: Sequence[View])
 
 
 def _terms_of_sizes(level: int, scheme: Scheme, guarantee: Guarantee, noises: Sequence[LevelNoise]) -> LevelTerms:
-    """Return the terms of a level of group sizes: it is measured, or a sum; then its σ is that of the measured level of its regions."""
+    """Return the terms of a level of group sizes: it is measured, or a sum; then its σ is that of the sum from which its intervals follow."""
     is_measured = level in scheme.measured
     term = LevelTerms(
         level=level,

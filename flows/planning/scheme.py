@@ -14,6 +14,7 @@ from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of, sizes_derivation
 from tasks.capacity import cores, default_memory
+from tasks.groups.sources import noise_of_sum, own_source
 from tasks.groups.task import Sizes, regions_of
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.settle.task import Together
@@ -147,17 +148,15 @@ class Scheme:
             return [self.source(level, of_number)[1] for level in range(self.tree.depth + 1)]
         if self.sizes:
             of_number = self.of_measured(measured)
-            return [of_number[self.measured_alike(level)] for level in range(self.tree.depth + 1)]
+            of = self.sizes.of.statistic.name
+            levels = range(self.tree.depth + 1)
+            return [of_number.get(level) or noise_of_sum(self.tree, level, of, of_number) for level in levels]
         if self.law.keeps_some or not self.is_summed:
             of_level = dict(zip(self.measured, measured, strict=True))
             return [of_level.get(self.own(level), NO_NOISE) for level in range(self.tree.depth + 1)]
         leaves = self.tree.axis_levels(self.tree.depth)
         of_levels = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
         return [replace(measured[0], terms=terms) for terms in of_levels]
-
-    def measured_alike(self, level: int) -> int:
-        """Return, of group sizes, the measured level of the same regions as a level, by the codebook; level 1 for the total."""
-        return max(number for number in self.measured if number <= max(level, 1))
 
     def of_measured(self, measured: Sequence[LevelNoise]) -> dict[int, LevelNoise]:
         """Return the noise of what is measured, by number; a public total, which is met exactly, has none."""
@@ -206,7 +205,7 @@ class Scheme:
             if level == 0:
                 return "sums of the finest level's counts"
             if level not in self.measured:
-                return f"the regions of level {self.measured_alike(level)}, by the codebook: sums of the finest level's counts"
+                return f"the regions of level {own_source(level, self.measured)}, by the codebook: sums of the finest level's counts"
             keys, of = self.keys, self.sizes.of.statistic
             return sizes_derivation(
                 of.name, self.sensitivity(level), keys.neighbours, keys.max_records_per_unit, self.law.norm

@@ -36,12 +36,14 @@ class MeasuredSizes:
         noise: of one of these.
         groups: how many groups there are in each region, empty ones too, int64, shape (regions,), where a public list says so: then the
             first column, of size 0, is not looked at. None where the number of groups is protected.
+        inside: how many measured regions are added up in each, int64, shape (regions,); None where all were measured themselves.
     """
 
     statistic: str
     noisy: IntArray
     noise: LevelNoise
     groups: IntArray | None = None
+    inside: IntArray | None = None
 
     @property
     def sizes(self) -> int:
@@ -61,9 +63,9 @@ class MeasuredSizes:
         if self.groups is not None and size == 0:
             return SizesNoisy(self.groups, np.zeros(regions, dtype=np.int64))
         if self.statistic == "tails":
-            return SizesNoisy(self.noisy[:, size], np.ones(regions, dtype=np.int64))
+            return SizesNoisy(self.noisy[:, size], self._draws(1))
         found = self.noisy[:, size:] if self.statistic == "sizes" else self._from_chain[:, size:]
-        many = np.full(regions, found.shape[1], dtype=np.int64)
+        many = self._draws(found.shape[1])
         if self.statistic == "sizes":
             return SizesNoisy(found.sum(axis=1), many)
         if regions == 1:  # the sums between the first and the last one cancel out
@@ -80,11 +82,16 @@ class MeasuredSizes:
         one, other = self.at_least(first), self.at_least(stop)
         return SizesNoisy(one.counts - other.counts, one.terms + other.terms)
 
+    def _draws(self, of_one: int) -> IntArray:
+        """Return how many draws a number of each region bears, given that of a region that was measured itself; int64, shape (regions,)."""
+        many = np.full(len(self.noisy), of_one, dtype=np.int64)
+        return many if self.inside is None else many * self.inside
+
     def _terms_between(self, first: int, stop: int) -> IntArray:
         regions = len(self.noisy)
         if self.statistic == "chain" and regions == 1:
             return np.full(1, 1 if stop >= self.sizes else 2, dtype=np.int64)
-        terms = np.full(regions, (stop - first) * (2 if self.statistic == "chain" else 1), dtype=np.int64)
+        terms = self._draws((stop - first) * (2 if self.statistic == "chain" else 1))
         if self.statistic == "chain" and stop >= self.sizes:
             terms[-1] -= 1
         return terms
@@ -113,8 +120,8 @@ class MeasuredSizes:
 
     @property
     def is_paired(self) -> bool:
-        """Whether only adjacent cells share a draw."""
-        return self.statistic == "tails" or self.groups is None
+        """Whether adjacent cells, and no others, share a draw; a single cell shares none."""
+        return self.counts.size > 1 and (self.statistic == "tails" or self.groups is None)
 
     @cached_property
     def _from_chain(self) -> IntArray:
@@ -136,11 +143,6 @@ class MeasuredSizes:
         if self.groups is not None:
             return MeasuredSizes("tails", found.counts[:, None], replace(self.noise, law=None), self.groups)
         return MeasuredSizes("tails", found.counts[:, None], replace(self.noise, terms=int(found.terms[0])))
-
-
-def measured_level(level: int, measured: MeasuredSizes) -> MeasuredSizes:
-    """Return what was measured of a level, from its regions or, for level 0, which has one cell, from those of level 1."""
-    return measured if level else measured.of_everything()
 
 
 @dataclass(frozen=True)
@@ -196,5 +198,6 @@ class ReleasedSizes:
         if not self.measured.noise:
             return noisy > 0, None
         if not self.measured.is_paired:
-            return noisy > self.measured.margins(math.log(rate / self.measured.counts.size), terms), None
+            margin = self.measured.margins(math.log(rate / self.measured.counts.size), terms)
+            return noisy > margin, int(margin[0]) if margin.size == 1 else None
         return signals(noisy, terms, self.measured.every_other, rate, self.measured.margins)

@@ -64,16 +64,17 @@ def _in_order_of_tree(sizes: IntArray) -> Iterator[IntArray]:
 
 def regions_of(tree: Tree, level: int) -> int:
     """Return how many regions a level of a tree of group sizes has."""
-    axis = _regions(tree)
+    axis = region_axis(tree)
     return tree.axes[axis].areas(tree.axis_levels(level)[axis])
 
 
 def first_children(tree: Tree, levels: list[int]) -> list[IntArray]:
     """Return, for each of some levels but the last, where the regions of the next one begin in each of its own, and the end."""
-    axis = _regions(tree)
+    axis = region_axis(tree)
     own = [tree.axis_levels(level)[axis] for level in levels]
     return [tree.axes[axis].first_descendants(one, other) for one, other in pairwise(own)]
 
 
-def _regions(tree: Tree) -> int:
+def region_axis(tree: Tree) -> int:
+    """Return the number of the axis of regions."""
     return [axis.name for axis in tree.axes].index(REGION)

@@ -9,8 +9,8 @@ from storage.releases.terms import LevelTerms
 from tasks.format.manifest import Signal
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows
-from tasks.groups.released import MeasuredSizes, ReleasedSizes, measured_level
-from tasks.groups.task import by_region
+from tasks.groups.released import MeasuredSizes, ReleasedSizes
+from tasks.groups.sources import measured_sizes
 from tasks.laws.named import noise_of
 from tasks.publish.published_levels import KnownAfter
 from tasks.tree.axis import IntArray
@@ -79,15 +79,14 @@ class SizeLevels:
         return counts
 
     def _measured(self, level: int) -> MeasuredSizes:
-        """Return what was measured of the regions of a level, at that level or another one of the same regions."""
+        """Return what was measured of the regions of a level."""
         job, tree = self.job, self.job.tree
-        source = max(of.level for of in self._levels if of.is_measured and of.level <= max(level, 1))
         groups = None
         if job.load_groups() is not None:
-            groups = self._counts(source).sum(axis=1)  # the public numbers, which counts add up to
-        noisy = by_region(tree, source, job.all_noisy(source))
-        statistic = job.record.release.terms.statistic
-        return measured_level(level, MeasuredSizes(statistic, noisy, noise_of(self._levels[source]), groups))
+            groups = self._counts(max(level, 1)).sum(axis=1)  # the public numbers, which counts add up to
+        noises = {of.level: noise_of(of) for of in self._levels if of.is_measured}
+        found = measured_sizes(tree, level, job.record.release.terms.statistic, noises, job.all_noisy, groups)
+        return found if level else found.of_everything()
 
     def _give(self, level: int) -> None:
         """Give what was measured of a level to the sink."""

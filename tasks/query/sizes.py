@@ -11,7 +11,7 @@ from storage.counts.columns import COUNT, INTERVAL, NOISY
 from storage.counts.columns import SIMULTANEOUS as AT_ONCE
 from tasks.format.manifest import LevelEntry
 from tasks.groups.released import MeasuredSizes, SizesNoisy
-from tasks.groups.task import by_region
+from tasks.groups.sources import own_source, regions_inside, source_of
 from tasks.laws.named import noise_of
 from tasks.query.areas import Area
 from tasks.query.boxes import level_of
@@ -67,7 +67,7 @@ def sizes_answer(folder: PublishedFolder, asked: Sequence[Area | AreaRange], *, 
             level, rows, count, is_cell=isinstance(size, Area) and size.level > 0, simultaneous=simultaneous
         )
     first, stop = _places(folder, size)
-    measured, place, source = _measured(folder, level, region)
+    measured, place, source = _measured(folder, level, region, simultaneous=simultaneous)
     found = measured.between(first, stop)
     noisy, terms = int(found.counts[place]), int(found.terms[place])
     low, high = intervals(
@@ -91,23 +91,28 @@ def _margin(folder: PublishedFolder, source: LevelEntry, found: SizesNoisy, plac
     return terms * noise_of(source).quantile(math.log(alpha / (2 * draws)))
 
 
-def _measured(folder: PublishedFolder, level: int, region: Area) -> tuple[MeasuredSizes, int, LevelEntry]:
-    """Return what was measured of a region, the region's place in it, and the level at which that was."""
+def _measured(
+    folder: PublishedFolder, level: int, region: Area, *, simultaneous: bool
+) -> tuple[MeasuredSizes, int, LevelEntry]:
+    """Return what was measured of a region, the region's place in it, and the level at which that was.
+
+    Intervals that hold at once hold for every draw, and many draws that reach so far reach further than one: they take the regions themselves.
+    """
     manifest, tree = folder.manifest, folder.tree
-    source = max(entry.level for entry in manifest.levels if not entry.summed and entry.level <= max(level, 1))
-    regions, sizes = tree.sizes(source)
-    is_one = manifest.statistic == "tails"  # of which those of a region say all of it
-    number = int(region.number) if region.level else 0
-    areas = [range(number, number + 1) if is_one else range(regions), range(sizes)]
-    (cells,) = folder.collect([folder.noisy(source, areas)])
-    found: IntArray = cells[NOISY].to_numpy()
-    noisy = found[None, :] if is_one else by_region(tree, source, found)
+    noises = {entry.level: noise_of(entry) for entry in manifest.levels if not entry.summed}
+    source = own_source(level, noises) if simultaneous else source_of(tree, level, manifest.statistic, noises)
+    number, begins = int(region.number) if region.level else 0, regions_inside(tree, level, source)
+    is_one = manifest.statistic != "chain"  # sums that run through the regions need all of them
+    inside = range(int(begins[number]), int(begins[number + 1])) if is_one else range(int(begins[-1]))
+    (cells,) = folder.collect([folder.noisy(source, [inside, range(tree.sizes(source)[1])])])
+    found: IntArray = cells[NOISY].to_numpy().reshape(-1, len(inside)).T
+    noisy, place = (found.sum(axis=0)[None, :], 0) if is_one else (found, number)
     groups = None
     if manifest.has_groups:
         of_region = int(_rows(folder, level, region, Area(0, ()))[COUNT].sum())
         groups = np.full(len(noisy), of_region)
-    entry = manifest.levels[source]
-    return MeasuredSizes(manifest.statistic, noisy, noise_of(entry), groups), 0 if is_one else number, entry
+    many = np.full(len(noisy), len(inside) if is_one else 1)
+    return MeasuredSizes(manifest.statistic, noisy, noises[source], groups, many), place, manifest.levels[source]
 
 
 def _cap(measured: MeasuredSizes, place: int) -> int:

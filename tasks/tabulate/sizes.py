@@ -6,7 +6,7 @@ import numpy as np
 
 from storage.counts.columns import COUNT, HIGH, LOW, NOISY
 from tasks.groups.released import MeasuredSizes, SizesNoisy
-from tasks.groups.task import by_region
+from tasks.groups.sources import measured_sizes
 from tasks.laws.named import noise_of
 from tasks.query.boxes import level_of
 from tasks.tabulate.measured import each
@@ -26,25 +26,22 @@ def sizes_intervals(tables: Tables, boxes: Boxes, count: IntArray) -> tuple[IntA
     manifest, level = tables.folder.manifest, level_of(tables.folder.steps, boxes.levels)
     if not manifest.noisy_counts:
         return _of_rows(tables, boxes, level)
-    source = max(entry.level for entry in manifest.levels if not entry.summed and entry.level <= max(level, 1))
-    groups = _groups(tables, boxes, level) if manifest.has_groups else None
-    found = by_region(tables.tree, source, tables.noisy(source).column(NOISY))
-    noise = noise_of(manifest.levels[source])
     regions, sizes = boxes.areas
-    if manifest.statistic == "tails":  # those of a region say all of it
-        found, regions = found[regions], np.arange(len(boxes))
-    elif groups is not None:
-        of_region = np.zeros(len(found), dtype=np.int64)
-        of_region[regions] = groups
-        groups = of_region
-    measured = MeasuredSizes(manifest.statistic, found, noise, groups)
+    groups = None
+    if manifest.has_groups:
+        groups = np.zeros(tables.tree.sizes(max(level, 1))[0], dtype=np.int64)
+        groups[regions] = _groups(tables, boxes, level)
+    noises = {entry.level: noise_of(entry) for entry in manifest.levels if not entry.summed}
+    measured = measured_sizes(
+        tables.tree, level, manifest.statistic, noises, lambda source: tables.noisy(source).column(NOISY), groups
+    )
     noisy, terms = (np.zeros(len(boxes), dtype=np.int64) for _ in range(2))
     for size in np.unique(sizes).tolist():
         of_size = sizes == size
         between = _between(measured, size, is_one=boxes.levels[1] > 0)
         noisy[of_size], terms[of_size] = (of[regions[of_size]] for of in (between.counts, between.terms))
     alpha = 1 - manifest.intervals.confidence
-    margin = each(terms, lambda many: noise.quantile(math.log(alpha / 2), many) if many else 0)
+    margin = each(terms, lambda many: measured.noise.quantile(math.log(alpha / 2), many) if many else 0)
     cap = NO_CAP if measured.groups is None else measured.groups[regions]
     low, high = intervals(noisy, margin, cap, count)
     return low, high, np.ones(len(boxes), dtype=bool)

@@ -25,10 +25,15 @@ def true_sizes(generator: np.random.Generator) -> np.ndarray:
     return generator.poisson(means)
 
 
-@pytest.mark.parametrize("statistic", ["tails", "sizes", "chain"])
+@pytest.mark.parametrize(
+    ("statistic", "regions"), [("tails", 1), ("sizes", 1), ("chain", 1), ("tails", 4), ("sizes", 4), ("tails", REGIONS)]
+)
 @pytest.mark.parametrize("has_list", [False, True])
-def test_few_rows_are_missed_and_few_marks_are_false(statistic: str, has_list: bool) -> None:
-    """Of the rows at most a share α is missed on average, and of the marked ones at most the stated share is 0, by four standard errors."""
+def test_few_rows_are_missed_and_few_marks_are_false(statistic: str, regions: int, has_list: bool) -> None:
+    """Of the rows at most a share α is missed on average, and of the marked ones at most the stated share is 0, by four standard errors.
+
+    Likewise of regions of which only those inside were measured, so many in each.
+    """
     generator, missed, false = np.random.default_rng(3), [], []
     for _ in range(RUNS):
         true = true_sizes(generator)
@@ -40,9 +45,14 @@ def test_few_rows_are_missed_and_few_marks_are_false(statistic: str, has_list: b
             true = np.column_stack((empty, true))
             groups = true.sum(axis=1)
             noisy = np.column_stack((groups + noise_of(generator, (REGIONS,)), noisy))
-        measured = MeasuredSizes(statistic, noisy, LevelNoise(LAPLACE, SCALE), groups)
+        if regions > 1:
+            first = np.arange(0, REGIONS, regions)
+            true, noisy = np.add.reduceat(true, first), np.add.reduceat(noisy, first)
+            groups = None if groups is None else np.add.reduceat(groups, first)
+        inside = np.full(len(noisy), regions)
+        measured = MeasuredSizes(statistic, noisy, LevelNoise(LAPLACE, SCALE), groups, inside)
         counts = np.maximum(measured.counts, 0)  # chosen by the noise
-        if statistic == "tails" and not has_list:
+        if statistic == "tails" and regions == 1 and not has_list:
             total = noisy.sum(axis=0, keepdims=True)
             counts = from_tails([total, noisy], [1.0, 1.0], [np.array([0, REGIONS])])[-1]
         released = ReleasedSizes(counts, measured, 1 - ALPHA)

@@ -11,8 +11,8 @@ from tasks.format.batches import scan_level
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
 from tasks.format.published_tree import areas_of_rows, tree_of_codebook
-from tasks.groups.released import MeasuredSizes, ReleasedSizes, measured_level
-from tasks.groups.task import by_region
+from tasks.groups.released import MeasuredSizes, ReleasedSizes
+from tasks.groups.sources import measured_sizes
 from tasks.laws.named import noise_of
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
@@ -83,14 +83,14 @@ class Sizes:
         return ""
 
     def _measured(self, level: int) -> MeasuredSizes:
-        source = max(entry.level for entry in self.manifest.levels if not entry.summed and entry.level <= max(level, 1))
-        groups = self._counts(source).sum(axis=1) if self.manifest.has_groups else None
-        noise = noise_of(self.manifest.levels[source])
-        return measured_level(level, MeasuredSizes(self.manifest.statistic, self._noisy(source), noise, groups))
+        groups = self._counts(max(level, 1)).sum(axis=1) if self.manifest.has_groups else None
+        noises = {entry.level: noise_of(entry) for entry in self.manifest.levels if not entry.summed}
+        found = measured_sizes(self._tree, level, self.manifest.statistic, noises, self._noisy, groups)
+        return found if level else found.of_everything()
 
     def _noisy(self, level: int) -> IntArray:
         found = pl.read_parquet(noisy_counts_path(self.folder, level), columns=[NOISY], glob=False)
-        return by_region(self._tree, level, found[NOISY].to_numpy())
+        return found[NOISY].to_numpy()
 
     def _counts(self, level: int) -> IntArray:
         """Return the released numbers of groups of a level, shape (regions, sizes)."""

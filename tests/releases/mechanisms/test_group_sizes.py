@@ -161,7 +161,28 @@ def test_a_question_about_tails_has_the_noise_of_one_draw(released: Make) -> Non
     assert widths["3.."] <= widths["3..4"]
     at_once = query_answer(noisy.folder, None, None, ["size=3.."], simultaneous=True)
     alone = query_answer(noisy.folder, None, None, ["size=3.."], simultaneous=False)
-    assert at_once.low <= alone.low <= alone.high <= at_once.high
+    assert at_once.low <= at_once.count <= at_once.high
+    assert alone.high - alone.low < at_once.high - at_once.low
+
+
+def test_a_level_is_answered_by_the_measurement_that_says_most(released: Make) -> None:
+    """Where counties bear so much less noise than what holds them, the sums over them are the source of rows, questions and marks."""
+    found = released(privacy=PRIVACY | {"split": {"finest": 20}})
+    root = found.manifest.levels[0]
+    assert root.sigma == pytest.approx(found.manifest.levels[3].sigma * 5**0.5)  # five counties, one draw each
+    row = counts(found.folder, 0).row(0, named=True)
+    answer = query_answer(found.folder, None, None, [], simultaneous=False)
+    assert (row["low"], row["high"]) == (answer.low, answer.high)  # of one cell, both promises are the same
+    assert (
+        row["high"] - row["low"] <= 2 * 2 * root.sigma
+    )  # with level 1, which has a twentieth of the budget, it would be above 50
+    assert row["signal"]
+    for where, places in (([], 5), (["region=A"], 2), (["region=A1"], 1)):
+        how = query_answer(found.folder, None, None, [*where, "size=2.."], simultaneous=False).how
+        assert how.endswith("measured at level 3")
+        assert f"{places} noisy" in how if places > 1 else "one of the noisy" in how
+    even = released(privacy=PRIVACY | {"split": "uniform"})
+    assert query_answer(even.folder, None, None, ["size=2.."], simultaneous=False).how.endswith("measured at level 1")
 
 
 def test_open_ranges_are_refused_without_an_end(released: Make) -> None:
