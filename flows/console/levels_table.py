@@ -151,7 +151,8 @@ def show_noise_note(levels: "Sequence[ShownLevel]") -> None:
         )
     if any(level.noise_rows for level in levels):
         out.print(
-            "[dim]noise rows: the share of rows whose true count is 0, estimated, and what it is at most with 95% probability[/]"
+            "[dim]noise rows: the share of rows whose true count is 0, estimated where that can be, and what it is at most with 95%"
+            " probability[/]"
         )
 
 

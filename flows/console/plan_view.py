@@ -17,7 +17,7 @@ from flows.console.levels_table import (
 from flows.console.terminal import escaped, format_bytes, out, print_line, say
 from storage.counts.columns import SIGNAL, column_name
 from tasks.words.levels import place
-from tasks.words.numbers import format_sigma, rounded_up
+from tasks.words.numbers import format_share, format_sigma, rounded_up
 
 if TYPE_CHECKING:
     from flows.forecast.check import FailedCheck, PassedCheck, Problem
@@ -145,7 +145,8 @@ def _show_intervals(forecast: "Forecast") -> None:
         within = f"± {least:,}" if least == most else f"± {least:,} to ± {most:,}"
         out.print(
             f"intervals: with {100 * forecast.confidence:g}% probability, the true count of a cell that you fix beforehand is within"
-            f" {within} of what is measured of it{'' if forecast.is_grid else '; the intervals in the tables hold for the rows, and are at least as wide'}"
+            f" {within} of {'its count' if forecast.levels[0].deviations else 'what is measured of it'}"
+            f"{'' if forecast.is_grid else '; the intervals in the tables hold for the rows, and are at least as wide'}"
         )
 
 
@@ -186,7 +187,7 @@ def _show_typical(forecast: "Forecast") -> None:
             f"{spread}: the mean count is at least twice the noise {above}; [bold yellow]at {below} it is less[/]"
         )
     if typical.records_above:
-        rarely, often = (f"{100 * share:.2g}%" for share in typical.records_above[-1])
+        rarely, often = (format_share(share) for share in typical.records_above[-1])
         out.print(
             f"few cells are like the mean: in typical tables, which are uneven, {rarely} to {often} of the records are in cells above"
             f" twice the noise at level {leaf.level}; the report will estimate the share of this release"

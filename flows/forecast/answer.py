@@ -1,5 +1,6 @@
 """The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -213,19 +214,20 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
 def _typical(plan: Plan, total: int | None, source: str) -> TypicalCells | None:
     if total is None:
         return None
-    sigmas, possible = [level.sigma for level in plan.levels], [level.possible_cells for level in plan.levels]
-    finest = finest_above_noise(total, sigmas, possible, plan.levels[-1].threshold)
+    deviations, possible = plan.deviations, [level.possible_cells for level in plan.levels]
+    of_levels = [deviations[level.level] for level in plan.levels]
+    finest = finest_above_noise(total, of_levels, possible, plan.levels[-1].threshold)
     known = [] if plan.levels[-1].threshold else _possible_cells(plan)
-    above = [records_above_noise(total, sigma, cells) for sigma, cells in zip(sigmas, known, strict=False)]
+    above = [records_above_noise(total, deviation, cells) for deviation, cells in zip(of_levels, known, strict=False)]
     rounded = [[round(share, 3) for share in shares] for shares in above]
-    return TypicalCells(total, source, finest, rounded, _views_below_noise(plan, total))
+    return TypicalCells(total, source, finest, rounded, _views_below_noise(plan, total, deviations))
 
 
-def _views_below_noise(plan: Plan, total: int) -> list[str]:
-    """Return the views, also those that are levels, of which a cell counts less than σ if a total is spread evenly."""
-    parts = {terms.level: terms for terms in (*plan.levels, *plan.views)}
-    named = ((view.name, parts[view.number]) for view in plan.named_views)
-    return [name for name, terms in named if terms.possible_cells and total / terms.possible_cells < terms.sigma]
+def _views_below_noise(plan: Plan, total: int, deviations: Mapping[int, float]) -> list[str]:
+    """Return the views, also those that are levels, of which a cell counts less than its noise if a total is spread evenly."""
+    cells = {terms.level: terms.possible_cells for terms in (*plan.levels, *plan.views)}
+    named = ((view.name, view.number) for view in plan.named_views)
+    return [name for name, number in named if (many := cells[number]) and total / many < deviations[number]]
 
 
 def _possible_cells(plan: Plan) -> list[int]:

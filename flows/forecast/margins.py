@@ -22,9 +22,10 @@ def planned_margins(plan: Plan) -> list[PlannedMargin]:
 
     What an alternative would give is computed for the same cost, without searching for its ρ anew.
     """
+    scheme = plan.scheme
     if (
-        plan.unlisted or plan.scheme.is_unbiased or plan.scheme.sizes
-    ):  # of unbiased counts every sum has a deviation of its own
+        plan.unlisted or scheme.is_unbiased or scheme.is_summed or scheme.sizes
+    ):  # nothing is settled, or no totals are told apart
         return []
     with_views, without = _schemes(plan)
     found = [_errors(plan, scheme) if scheme else {} for scheme in (with_views, without)]
@@ -69,7 +70,7 @@ def _errors(plan: Plan, scheme: Scheme) -> Mapping[Margin, float]:
     guarantee = plan.guarantee
     noises = guarantee.noises if scheme is plan.scheme else noises_like(scheme, guarantee)
     measured = dict(zip(scheme.measured, noises, strict=True))
-    if not (scheme.is_together or scheme.is_summed):  # a level that repeats another is as good as that one
+    if not scheme.is_together:  # a level that repeats another is as good as that one
         views = {number: noise for number, noise in measured.items() if number > plan.tree.depth}
         measured = dict(enumerate(scheme.noises(noises))) | views
     return {

@@ -95,9 +95,11 @@ def _worth(plan: Plan, part: float, before: Sequence[Spending], cap: Cap, total:
     after = composed_epsilon([*before, other.spending], cap.delta, cap)
     finest = None
     if total is not None:
-        levels = other.levels
-        sigmas, possible = [level.sigma for level in levels], [level.possible_cells for level in levels]
-        finest = finest_above_noise(total, sigmas, possible, levels[-1].threshold)
+        levels, deviations = other.levels, other.deviations
+        possible = [level.possible_cells for level in levels]
+        finest = finest_above_noise(
+            total, [deviations[level.level] for level in levels], possible, levels[-1].threshold
+        )
     fits = after <= cap.epsilon
     return Worth(epsilon, is_planned, after, fits, _levels(other), finest)
 
@@ -129,10 +131,13 @@ def _levels(plan: Plan) -> list[LevelWorth]:
 
 def _measured(plan: Plan, terms: LevelTerms, noise: LevelNoise) -> LevelWorth:
     """Return the worth of counts that are measured, or sums; sums that miss what a threshold left out have none that is known."""
+    if terms.level == 0 and plan.file.spec.input.groups:
+        return _EXACT
     if not noise:
         return LevelWorth(None, None) if terms.is_summed else _EXACT
     sizes = plan.scheme.sizes
-    draws = 2 if sizes and sizes.of.statistic.name != "sizes" else 1  # a count of a size is a difference of two
+    # a count of a size is a difference of two, and that of all sizes has a noise of its own
+    draws = 2 if sizes and terms.level and sizes.of.statistic.name != "sizes" else 1
     within = noise.quantile(math.log((1 - CONFIDENCE) / 2), draws)
     return LevelWorth(within, noise.quantile(_log_tail(terms), draws))
 

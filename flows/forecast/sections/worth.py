@@ -8,7 +8,7 @@ from flows.forecast.worth import LevelWorth, Worth
 from tasks.report.frame import table
 from tasks.words.epsilon import format_right_guess
 from tasks.words.levels import in_short
-from tasks.words.numbers import format_percent, format_rounded, rounded_up
+from tasks.words.numbers import format_rounded, format_share, rounded_up
 
 _EXAMPLES = (10, 100, 1_000)  # records
 
@@ -83,7 +83,7 @@ def _in_words(facts: PageFacts) -> str:
         whose = "a guess from the spec" if typical.from_ == "expected_total" else f"from {escape(typical.from_)}"
         told.append(f"With {typical.total:,} {facts.counted} ({whose}), {_stands(facts)}")
         if typical.records_above:
-            rarely, often = (format_percent(round(share, 2)) for share in typical.records_above[-1])
+            rarely, often = (format_share(share) for share in typical.records_above[-1])
             told.append(
                 f"Real tables are uneven: of the finest level's {facts.counted}, typically {rarely} to {often} are in counts of more than twice"
                 " the noise."

@@ -99,6 +99,19 @@ def test_of_twenty_counts_nineteen_are_within(tmp_path: Path) -> None:
         assert same.finest_above is None
 
 
+def test_unbiased_counts_stand_above_their_own_deviation(tmp_path: Path) -> None:
+    """Down to which level the mean count is twice the noise is told by the deviations of counts, not by the noise of measurements."""
+    plan, cap = planned(tmp_path, mechanism="unbiased_tree"), cap_of(10.0, 1e-5)
+    depth = len(plan.levels) - 1
+    cells = {of.level: of.possible_cells for of in plan.levels if of.possible_cells}
+    total = math.ceil(max(2 * plan.deviations[level] * cells[level] for level in range(1, depth + 1)))
+    (_, same, _) = worth_at_three(plan, [], cap, total)
+    assert same.finest_above == depth
+    assert any(total < 2 * of.sigma * cells[of.level] for of in plan.levels[1:])
+    (_, fewer, _) = worth_at_three(plan, [], cap, total - 1)
+    assert (fewer.finest_above or 0) < depth
+
+
 def test_an_epsilon_that_the_cap_does_not_allow_is_marked(tmp_path: Path) -> None:
     """With what was spent before, double the ε is over the cap, and what would be spent says so."""
     cap = cap_of(1.8, 1e-5)
