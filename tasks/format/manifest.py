@@ -215,8 +215,9 @@ class LevelEntry(_Part):
         threshold: the least noisy count that was kept, records.
         bound_after: the same, known from the released and the noisy counts: with 95% probability, every count at every level is
             within the level's of its true count. None where not every level is measured.
-        bias: released minus noisy counts, the mean over the measured cells, records; it is noisy itself. None where nothing was
-            measured, where only counts that reached a threshold were kept, or where the spec does not keep noisy counts.
+        bias: released minus noisy counts, the mean over the cells that have one, records; it is noisy itself. None where nothing was
+            measured, where only counts that reached a threshold were kept, where counts are settled without bias or are of groups,
+            and where the spec does not keep noisy counts.
         half_width: z of the interval around the noisy count of a row, records; None where only leaves are measured.
         cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, in questions that are fixed
             beforehand, records.
@@ -523,6 +524,18 @@ class Manifest(_Part):
     def adds_up_leaves(self) -> bool:
         """Whether only leaves were measured, and every count is the sum of their noisy counts."""
         return self.levels[0].summed and not (self.is_settled_together or self.covariance or self.statistic)
+
+    @property
+    def sums_of_source(self) -> bool:
+        """Whether the sigma of a level that is not measured is that of the widest sum from which its intervals follow."""
+        return self.is_settled_together or bool(self.statistic)
+
+    @property
+    def missing_row(self) -> str:
+        """What a row says that the table of a level has not, in words that follow it."""
+        if self.levels[-1].threshold:
+            return "has no records, or too few for the threshold"
+        return "stands for a released count of zero"
 
     @property
     def finest_drawn(self) -> LevelEntry:

@@ -126,7 +126,7 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
         else _column(name, "string", of_code.get(name, "A code."), required=not file.of_signal)
         for before, name in zip(("", *file.codes), file.codes, strict=False)
     ]
-    described = _numbers(manifest, of_view=of_view is not None) | (_of_signal(manifest) if file.of_signal else {})
+    described = _numbers(manifest, entry) | (_of_signal(manifest) if file.of_signal else {})
     columns += [
         _column(
             name,
@@ -195,7 +195,7 @@ def _described(manifest: Manifest, entry: LevelEntry, *, of_records: bool) -> st
         records = "Synthetic records: one row for each record that the finest level counts. No row belongs to anyone."
         warnings = filter(None, (manifest.warning_of_margins, manifest.warning_of_views))
         return " ".join([records, *map(_plain, warnings)])
-    return "Counts. A missing row stands for a released count of zero." if entry.level else "The total."
+    return f"Counts. A missing row {manifest.missing_row}." if entry.level else "The total."
 
 
 def _column(name: str, datatype: str, description: str, *, required: bool) -> dict[str, Any]:
@@ -209,25 +209,26 @@ def _column(name: str, datatype: str, description: str, *, required: bool) -> di
     }
 
 
-def _numbers(manifest: Manifest, *, of_view: bool) -> dict[str, str]:
+def _numbers(manifest: Manifest, entry: LevelEntry) -> dict[str, str]:
     """Return the descriptions of the columns of numbers of a level or view, by name."""
+    counted = "groups" if manifest.statistic else "records"
     sure = f"{100 * manifest.intervals.confidence:g}% probability"
     stated = "Empty where no interval is stated."
     outside = f"{100 * (1 - manifest.intervals.confidence):.4g}%"
     one = (
         f"with {sure}, over all noise, the true count of a cell that was fixed beforehand lies between low and high."
-        if manifest.levels[-1].threshold or of_view
+        if entry.intervals is None or entry.intervals.promise == "cells"
         else f"on average at most {outside} of the table's rows have a true count that is not between low and high."
     )
     one = f"{one} {stated}"
     all_ = f"with {sure}, over all noise, the true counts of all cells lie between these ends at once. {stated}"
     low, high, simultaneous_low, simultaneous_high = BOUNDS
     return {
-        COUNT: "The released number of records.",
-        low: f"Lower end of the interval, records: {one}",
-        high: f"Upper end of the interval, records: {one}",
-        simultaneous_low: f"Lower end of the wider interval, records: {all_}",
-        simultaneous_high: f"Upper end of the wider interval, records: {all_}",
+        COUNT: f"The released number of {counted}.",
+        low: f"Lower end of the interval, {counted}: {one}",
+        high: f"Upper end of the interval, {counted}: {one}",
+        simultaneous_low: f"Lower end of the wider interval, {counted}: {all_}",
+        simultaneous_high: f"Upper end of the wider interval, {counted}: {all_}",
         SIGNAL: "Whether the row stands out from the noise: of a table's rows that do, at most"
         f" {100 * manifest.intervals.signal_rate:.4g}% are expected to have a true count of 0.",
     }

@@ -58,8 +58,9 @@ class UnbiasedLevels:
         signal, above = estimates.signals(terms.signal_rate)
         widths = self._counts.half_widths(levels, len(ordered))
         marked = int(signal.sum())
+        self._give(level)
         self._known[level] = KnownAfter(
-            bias=self._give(level, int(ordered.counts.sum())),
+            bias=None,
             bound=None,
             promise="cells" if self._counts.is_grid else "rows",
             half_width=widths[0],
@@ -100,17 +101,13 @@ class UnbiasedLevels:
     def _levels(self) -> tuple[LevelTerms, ...]:
         return self.job.record.release.levels
 
-    def _give(self, level: int, released: int) -> float | None:
-        """Give the noisy counts of a level to the sink, and return by how much the released ones are above them; None without any."""
-        if not self._levels[level].is_measured:
-            return None
-        take, noisy_sum = taking(self.job.noisy(level, TRUNK)), 0
+    def _give(self, level: int) -> None:
+        """Give the noisy counts of a level to the sink."""
+        if self.sink is None or not self._levels[level].is_measured:
+            return
+        take = taking(self.job.noisy(level, TRUNK))
         for areas in self._measured_areas(level):
-            noisy = take(len(areas[0]))
-            noisy_sum += int(noisy.sum())
-            if self.sink:
-                self.sink.add(level, areas, noisy)
-        return (released - noisy_sum) / self.job.tree.possible_cells(level)
+            self.sink.add(level, areas, take(len(areas[0])))
 
     def _measured_areas(self, level: int) -> Iterator[Sequence[IntArray]]:
         """Yield the areas of all cells of a level, in the order in which they were measured, in parts."""

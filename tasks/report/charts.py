@@ -10,7 +10,9 @@ import numpy as np
 from storage.counts.columns import REGION
 from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
-from tasks.report.facts import CLASS_NAMES, CLASSES, Facts, Histograms, LevelFacts, Matrix, Series
+from tasks.report.facts import CLASS_NAMES, CLASSES, Facts, LevelFacts, Matrix, Series
+from tasks.report.levels import noise_series
+from tasks.report.sections.histograms import Histograms
 from tasks.report.sections.largest import Path
 from tasks.report.svg import as_svg, figure, level_ticks, line_style
 from tasks.words.numbers import format_percent, format_short
@@ -33,13 +35,7 @@ _NOISY: dict[str, Any] = {"facecolor": "#f3f3f3", "hatch": "///", "edgecolor": "
 
 def noise_picture(levels: Sequence[LevelEntry], facts: Facts, counted: str = "records") -> str:
     """Draw noise and error bound per level beside the mean count of its possible cells, in what is counted."""
-    series: dict[str, Sequence[float | None]] = {
-        "mean count": [facts.mean_count(level) for level in range(len(levels))],
-        "noise (σ)": [level.sigma for level in levels],
-        "half of the interval": [level.half_width for level in facts.levels],
-        "error bound (95%)": [level.bound for level in levels],
-        "threshold": [level.threshold for level in levels],
-    }
+    series = noise_series(levels, facts)
     with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
         _shade_noise(panel, levels, facts)
         for (name, values), style in zip(series.items(), count(), strict=False):
@@ -137,9 +133,8 @@ def histograms_picture(histograms: Histograms, confidence: float, names: Names) 
     with figure(width, _HEIGHT, columns, margins=(0.8, bottom, 0.1, 0.6)) as (drawn, panels):
         for panel, region in zip(panels, histograms.regions, strict=True):
             panel.bar(places, region.counts, width=0.8, color="#1b6ca8", alpha=0.75, label="groups")
-            there = np.flatnonzero(region.counts)
             interval = f"{format_percent(confidence)} interval"
-            panel.vlines(there, region.low[there], region.high[there], color="#222222", linewidth=1, label=interval)
+            panel.vlines(places, region.low, region.high, color="#222222", linewidth=1, label=interval)
             room = max(2, int(_MOST_CODES * width / columns / _WHOLE_PAGE))
             shown = np.unique(np.linspace(0, len(places) - 1, min(len(places), room)).round().astype(int))
             panel.set_xticks(shown, [histograms.sizes[place] for place in shown])
@@ -257,7 +252,7 @@ def _shade_noise(panel: Any, levels: Sequence[LevelEntry], facts: Facts) -> None
     """Mark the levels at which most counts are small beside their noise."""
     last = len(levels) - 1
     finest = facts.finest_above_noise
-    if finest == last or facts.is_unlisted:
+    if finest == last or not facts.is_noise_compared:
         return
     first = 0.5 if finest is None else finest + 0.5
     label = "mostly left out" if levels[-1].threshold else "small beside noise"

@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.counts.columns import REGION
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
 from tasks.format.rows import Rows, SlicedRows, slices
+from tasks.report.sections.histograms import EndsOf, Histograms, as_asked, histograms_of
 from tasks.report.sections.largest import (
     CHUNK,
     LargeCount,
@@ -38,7 +38,6 @@ CLASSES = (
 )  # the least count of each size class; one more class lies below them
 CLASS_NAMES = ("below 1", "1", "2–9", "10–99", "100–999", "1,000–9,999", "10k–99k", "100k–999k", "1M or more")
 MOST_SHOWN = 40  # areas per side of a matrix
-_MOST_HISTOGRAMS = 6  # regions of a level
 _MOST_POINTS = 2_000  # of a line along an axis
 _MOST_ROWS = 0.5  # of a level; if fewer stand above the noise, most counts are small beside it
 
@@ -131,47 +130,15 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Histogram:
-    """The released numbers of groups of one region by size.
-
-    Attributes:
-        path: the codes of the region, coarse to fine; empty for everything.
-        counts: int64, shape (sizes,), groups.
-        low: of the intervals, likewise; 0 where there is no row; likewise `high`.
-        high: the upper ends.
-    """
-
-    path: tuple[str, ...]
-    counts: IntArray
-    low: IntArray
-    high: IntArray
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Histograms:
-    """The regions of a level with the most groups.
-
-    Attributes:
-        level: the tree level.
-        sizes: the codes of the sizes, up to the last one that any of these regions has.
-        regions: those that are shown, those with the most groups first.
-        there: how many regions have groups.
-    """
-
-    level: int
-    sizes: tuple[str, ...]
-    regions: tuple[Histogram, ...]
-    there: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Facts:
     """What a report shows about the released counts. All of it is public.
 
     Attributes:
         total: of the counts, records.
+        total_ends: of its interval, records; None where none is stated.
         finest_above_noise: the finest level down to which at least half of the rows are estimated to count more than twice the
             noise, or, where counts had to reach a threshold, at which a count of the mean size is published; None for no level.
+        is_noise_compared: whether that is known: whether rows are estimated, and no codes are unlisted.
         levels: levels 0 to T.
         matrix: the coarsest matrix; None where no axis is refined.
         largest_level: the level of the largest counts.
@@ -201,6 +168,8 @@ class Facts:
     maps: tuple[AreaTotals, ...] = ()
     shapes: Shapes = field(default_factory=Shapes)
     names: Names = field(default_factory=Names)
+    total_ends: tuple[int, int] | None = None
+    is_noise_compared: bool = True
 
     @property
     def is_unlisted(self) -> bool:
@@ -252,6 +221,8 @@ class Collector:
         self._tree, self._terms = tree, levels
         self._matrix_level = _first_matrix(tree)
         self._total = 0
+        self._total_ends: tuple[int, int] | None = None
+        self._has_shares = bool(levels[-1].threshold)
         self._finest_above: int | None = None
         self._levels: list[LevelFacts] = []
         self._matrix: Matrix | None = None
@@ -280,8 +251,10 @@ class Collector:
             shares: how much of the rows stands above the noise; None where there are none, or counts had to reach a threshold.
         """
         level = len(self._levels)
+        self._has_shares = self._has_shares or shares is not None
         if level == 0:
             self._total = int(rows[:].counts.sum())
+            self._total_ends = (int(rows[:].bounds[0][0]), int(rows[:].bounds[1][0])) if rows[:].bounds else None
             self._finest_above = self._finest_published()
         elif shares and shares.rows_above >= _MOST_ROWS and (self._finest_above or 0) == level - 1:
             self._finest_above = level
@@ -290,7 +263,7 @@ class Collector:
             self._matrix = _matrix(self._tree, level, rows)
         if level and level == self._series_level:
             self._add_series(self._tree.axis_levels(level), f"level {level}", rows[:])
-        if self._histograms is not None and level and (found := _histograms(self._tree, level, rows[:])):
+        if self._histograms is not None and level and (found := histograms_of(self._tree, level, rows[:])):
             self._histograms.append(found)
         if level and level == self._largest_level:  # until a finer level turns out to be above the noise
             self._take_largest(level, rows)
@@ -349,12 +322,13 @@ class Collector:
         sigmas, possible = [terms.sigma for terms in self._terms], [terms.possible_cells for terms in self._terms]
         return finest_above_noise(max(self._total, 0), sigmas, possible, self._terms[-1].threshold)
 
-    def facts(self, ranges_of: RangesOf = lambda *_: None) -> Facts:
+    def facts(self, ranges_of: RangesOf = lambda *_: None, ends_of: EndsOf = lambda *_: None) -> Facts:
         """Return the facts, after the last level.
 
         Args:
             ranges_of: the totals of areas as the folder answers questions about them, for maps. Where they are not known, those of a
                 view of the same areas are taken.
+            ends_of: likewise the intervals of numbers of groups. Where they are not known, those of rows are taken.
         """
         reached = self._tree.axis_levels(self._largest_level)
         return Facts(
@@ -366,7 +340,7 @@ class Collector:
             tuple(axis.name for axis, own in zip(self._tree.axes, reached, strict=True) if own),
             self._largest,
             tuple(series for _, (_, series) in sorted(self._series.items())),
-            tuple(self._histograms or ()),
+            tuple(as_asked(of, ends_of) for of in self._histograms or ()),
             self._within,
             self._within_records,
             shown_on_maps(
@@ -377,6 +351,8 @@ class Collector:
             ),
             self._shapes,
             self._names,
+            self._total_ends,
+            self._has_shares and all(of.possible_cells is not None for of in self._levels),
         )
 
     def _look_at(self, level: int, rows: SlicedRows) -> LevelFacts:
@@ -412,31 +388,6 @@ class Collector:
         )
 
 
-def _histograms(tree: Tree, level: int, rows: Rows) -> Histograms | None:
-    """Return the numbers of groups by size of the regions of a level with the most groups; None where there is none."""
-    axis = [one.name for one in tree.axes].index(REGION)
-    region, size = (rows.areas[number].astype(np.int64) for number in (axis, 1 - axis))
-    if not len(rows):
-        return None
-    per_region = np.bincount(region, weights=rows.counts)
-    shown = np.argsort(-per_region, kind="stable")[:_MOST_HISTOGRAMS]
-    shown = shown[per_region[shown] > 0]
-    sizes = int(size[np.isin(region, shown)].max()) + 1
-    own, reached = tree.axes[axis], tree.axis_levels(level)[axis]
-    found = []
-    for number in shown:
-        of_region = region == number
-        ends = [rows.counts, *rows.bounds[:2]] if rows.bounds else [rows.counts] * 3
-        counts, low, high = (np.zeros(sizes, dtype=np.int64) for _ in range(3))
-        for into, values in zip((counts, low, high), ends, strict=True):
-            into[size[of_region]] = values[of_region]
-        paths = [own.ancestors(np.array([number]), reached, above) for above in range(1, reached + 1)]
-        path = tuple(own.codes[above][int(at[0])] for above, at in enumerate(paths))
-        found.append(Histogram(path, counts, low, high))
-    codes = tuple(tree.axes[1 - axis].codes[-1].head(sizes).to_list())
-    return Histograms(level, codes, tuple(found), len(per_region[per_region > 0]))
-
-
 def _first_matrix(tree: Tree) -> int:
     """Return the first level at which two axes are refined, or otherwise the first at which one is."""
     refined = [sum(own > 0 for own in tree.axis_levels(level)) for level in range(tree.depth + 1)]
@@ -470,7 +421,7 @@ def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
         released[there] = True
         if part.bounds:
             low, high = (ends[is_shown] for ends in part.bounds[:2])
-            may_be_zero[there] = (low <= 0) & (high > 0)  # what is exact has no width
+            may_be_zero[there] = (low <= 0) & (high > 0) | (part.counts[is_shown] < 0)  # what is exact has no width
     return Matrix(
         level,
         tuple(tree.axes[number].name for number in refined),

@@ -19,6 +19,7 @@ from tasks.report.charts import (
 )
 from tasks.report.facts import Facts
 from tasks.report.frame import page
+from tasks.report.levels import deviations_of, twice_the_noise
 from tasks.report.readme.page import revision
 from tasks.report.readme.protected import exact_levels, protection
 from tasks.report.readme.reading import reading
@@ -51,7 +52,6 @@ from tasks.words.numbers import (
     format_percent,
     format_probability,
     format_rounded,
-    format_sigma,
     rounded_up,
 )
 from tasks.words.readers import about, axes_called, title_of
@@ -216,7 +216,7 @@ def report(manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = 
         ),
         pictures=_figures(_pictures(manifest, facts)),
         series=_histograms(facts, manifest) if facts.histograms else _series(facts, manifest),
-        matrix=_matrix(facts, counted_in(manifest)) if facts.matrix else "",
+        matrix=_matrix(facts, manifest) if facts.matrix else "",
         largest=largest_counts(manifest, facts),
         beside=' class="beside"' if _is_small(facts) else "",
         tables=file_table(manifest, facts, checks) + signal_sentence(manifest),
@@ -265,32 +265,36 @@ def _limit(manifest: Manifest) -> str:
 
 def _cards(manifest: Manifest, facts: Facts) -> str:
     privacy, finest, leaf = manifest.privacy, facts.finest_above_noise, facts.levels[-1]
-    total, last = manifest.levels[0], len(manifest.levels) - 1
-    if FIXED_TOTAL in manifest.waived:
-        how = "the sum of noisy counts"
-    else:
-        how = (
-            "exact, because it is public"
-            if not total.sigma
-            else f"with noise of σ = {format_sigma(total.sigma, summed=False)}"
-        )
+    last = len(manifest.levels) - 1
     possible = leaf.possible_cells
     of_possible = "the number possible is unknown" if possible is None else f"of {format_cells(possible)} possible"
     delta = f"δ = {privacy.delta:g} ({format_probability(privacy.delta)})"
     cards = [
-        (counted_in(manifest).capitalize(), f"{facts.total:,}", how),
+        (counted_in(manifest).capitalize(), f"{facts.total:,}", _how_total(manifest, facts)),
         ("Privacy", f"ε = {rounded_up(privacy.epsilon, 4)}", f"and {delta}, for {escape(privacy.unit)}"),
         (f"{cells_called(manifest).capitalize()} at level {last}", f"{leaf.rows:,}", of_possible),
     ]
     if threshold := manifest.levels[-1].threshold:
         cards.append(("Smallest count kept", f"{threshold:,}", "smaller ones are missing, from sums too"))
-    elif not facts.is_unlisted:
+    elif facts.is_noise_compared:
         half = "half of the rows or more are" if finest == last else "below, more than half of the rows are not"
-        cards.append(("Above the noise", _down_to(finest, last), f"{half} estimated to count over twice the noise"))
+        over = f"{half} estimated to count over {twice_the_noise(manifest)[1]}"
+        cards.append(("Above the noise", _down_to(finest, last), over))
     if error := _error_card(manifest, facts):
         cards.append(error)
     inside = "".join(f"<div><dt>{head}</dt><dd>{value}</dd><dd>{more}</dd></div>" for head, value, more in cards)
     return f'<dl class="cards">{inside}</dl>'
+
+
+def _how_total(manifest: Manifest, facts: Facts) -> str:
+    """Return how far off the total can be, by what is known of it whatever it was settled from."""
+    total, percent = manifest.levels[0], format_percent(manifest.intervals.confidence)
+    if manifest.has_groups or not (total.sigma or total.summed):
+        return "exact, because it is public"
+    if total.deviations:
+        return f"with a standard deviation of {deviations_of(total)}"
+    how = "the sum of noisy counts" if FIXED_TOTAL in manifest.waived else "with noise"
+    return f"{how}; {percent} interval: {ends[0]:,} to {ends[1]:,}" if (ends := facts.total_ends) else how
 
 
 def _down_to(finest: int | None, last: int) -> str:
@@ -342,7 +346,9 @@ def _noise_line(manifest: Manifest, facts: Facts) -> str:
                 f" level, {typical}.</p>"
             )
         return f'<p class="above"><b>A count of the mean size is published.</b> At the finest level, {typical}.</p>'
-    rule = "a true count of more than twice the noise (σ), by an estimate from the noisy counts"
+    if not facts.is_noise_compared:
+        return ""
+    rule = f"a true count of more than {twice_the_noise(manifest)[1]}, by an estimate from the noisy counts"
     if finest == last.level:
         return f'<p class="above"><b>At every level, most counts are large beside their noise.</b> Half of the rows or more have {rule}.</p>'
     if finest is None:
@@ -390,7 +396,7 @@ def _histograms(facts: Facts, manifest: Manifest) -> str:
             if of.level == 1
             else f"{len(of.regions):,} of {of.there:,} regions, those with the most groups"
         )
-        text = f"Level {of.level}: {regions}. A bar is the number of groups of a size, and the line the interval of its row."
+        text = f"Level {of.level}: {regions}. A bar is the number of groups of a size, and the line its interval."
         numbers = of_histograms(of, facts.names)
         figures.append(f'<figure><div class="scroll">{picture}</div><figcaption>{text}</figcaption>{numbers}</figure>')
     return "<h2>Groups by size</h2>\n" + "\n".join(figures)
@@ -435,7 +441,7 @@ def _pictures(manifest: Manifest, facts: Facts) -> list[_Picture]:
     )
     shaded = (
         ""
-        if facts.is_unlisted or facts.finest_above_noise == manifest.levels[-1].level
+        if not facts.is_noise_compared or facts.finest_above_noise == manifest.levels[-1].level
         else " Hatched: levels where more than half of the rows are not above the noise."
     )
     return [
@@ -461,7 +467,7 @@ def _details(manifest: Manifest, facts: Facts) -> list[_Picture]:
         (
             f"{cells.capitalize()} that are released",
             cells_picture(manifest.levels, facts, cells),
-            f"On a logarithmic scale. {cells.capitalize()} that are not released have the count zero.",
+            f"On a logarithmic scale. A missing row {manifest.missing_row}.",
             of_cells(manifest.levels, facts, cells),
         ),
         (
@@ -480,8 +486,8 @@ def _is_small(facts: Facts) -> bool:
     )
 
 
-def _matrix(facts: Facts, counted: str) -> str:
-    matrix = facts.matrix
+def _matrix(facts: Facts, manifest: Manifest) -> str:
+    matrix, counted = facts.matrix, counted_in(manifest)
     if matrix is None or not matrix.counts.size:
         return ""
     axes = " and ".join(escape(axis) for axis in matrix.axes)
@@ -491,9 +497,8 @@ def _matrix(facts: Facts, counted: str) -> str:
         if left > len(codes)
     ]
     shown = f" Shown: {' and '.join(cut)}." if cut else ""
-    white = "a white cell has no row, which stands for a count of 0" + (
-        ", or is below zero" if (matrix.counts < 0).any() else ""
-    )
+    below = ", or is below zero" if (matrix.counts < 0).any() else ""
+    white = f"a white cell has no row: it {manifest.missing_row}{below}"
     noise = " Hatched counts may be noise: their intervals reach 0." if matrix.may_be_zero.any() else ""
     return (
         f'<figure class="matrix"><h3>By {axes} (level {matrix.level})</h3>'

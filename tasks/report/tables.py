@@ -8,7 +8,7 @@ from tasks.atlas.names import STEP
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.report.facts import Facts, LevelFacts
 from tasks.report.frame import table
-from tasks.report.levels import above_noise_of, deviations_of, noise_rows_of
+from tasks.report.levels import above_noise_of, deviations_of, noise_rows_of, twice_the_noise
 from tasks.report.readme.views import VIEW_HEADS, view_rows
 from tasks.report.sections.largest import LargeCount
 from tasks.words.levels import in_short, place
@@ -181,7 +181,7 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
     """
     interval = f" ({format_percent(manifest.intervals.confidence)})"
     has_intervals = any(level.half_width is not None for level in facts.levels)
-    has_bias = any(entry.bias is not None for entry in manifest.levels)
+    has_bias = any(entry.bias for entry in manifest.levels)
     of_epsilon = sum(bool(entry.epsilon) for entry in manifest.levels) > 1
     columns = {
         "level": True,
@@ -194,7 +194,7 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
         f"interval{interval}, on average": has_intervals,
         "rows that stand out": True,
         "noise rows": any(entry.noise_rows for entry in manifest.levels),
-        "rows, records above 2σ": any(entry.above_noise for entry in manifest.levels),
+        f"rows, records above {twice_the_noise(manifest)[0]}": any(entry.above_noise for entry in manifest.levels),
         "bias": has_bias,
         "mean count": not facts.is_unlisted,
         "largest count": True,
@@ -212,9 +212,9 @@ def noise_table(manifest: Manifest, facts: Facts) -> str:
         )
         rows += _rule(manifest, facts, entry)
     about_bias = (
-        f"<p>Bias: released minus noisy counts, in {counted_in(manifest)}, averaged over the measured cells. Counts that are adjusted to be whole"
+        f"<p>Bias: released minus noisy counts, in {counted_in(manifest)}, averaged over the cells that have one. Counts that are adjusted to be whole"
         " numbers and not negative are a little off on average; the noisy counts themselves are not.</p>"
-        if any(entry.bias for entry in manifest.levels)
+        if has_bias
         else ""
     )
     heads = [head for head, is_shown in columns.items() if is_shown]
@@ -252,7 +252,7 @@ def _standing_out(entry: LevelEntry) -> str:
 def _rule(manifest: Manifest, facts: Facts, entry: LevelEntry) -> list[list[str]]:
     """Return the line below which most counts are small beside their noise, if it follows this level."""
     last = manifest.levels[-1]
-    if facts.is_unlisted or last.threshold or entry.level != (facts.finest_above_noise or 0) or entry is last:
+    if not facts.is_noise_compared or last.threshold or entry.level != (facts.finest_above_noise or 0) or entry is last:
         return []
     return [["▼ Below this line, most counts are small beside their noise"]]
 

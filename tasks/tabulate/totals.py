@@ -1,8 +1,11 @@
 """The totals of areas, with everything of the other axes, as a published folder answers questions about them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tasks.query.boxes import level_of
+from tasks.report.sections.histograms import Ends, EndsOf
 from tasks.report.sections.totals import Ranges, RangesOf
 from tasks.tabulate.answers import Answers, answers
 from tasks.tabulate.tables import AxisLevels, Boxes, Tables
@@ -36,6 +39,22 @@ def ranges_of_areas(tables: Tables) -> RangesOf:
         return Ranges(found.count, found.low, found.high) if found.stated.all() else None
 
     return ranges_of
+
+
+def ends_of_sizes(tables: Tables) -> EndsOf:
+    """Return the function that yields the intervals of numbers of groups by region and size, as questions about them are answered.
+
+    It yields None where some have none, and where more cells would be added up than a page is worth.
+    """
+
+    def ends_of(level: int, regions: Sequence[int], sizes: int) -> Ends | None:
+        if max(entry.cells for entry in tables.folder.manifest.levels) > MOST_CELLS:
+            return None
+        areas = np.repeat(np.array(regions, dtype=np.int64), sizes), np.tile(np.arange(sizes), len(regions))
+        found = answers(tables, Boxes((level, 1), areas))
+        return np.array([found.low, found.high], dtype=np.float64).reshape(2, -1, sizes) if found.stated.all() else None
+
+    return ends_of
 
 
 def _levels(tables: Tables, axis: int, level: int) -> AxisLevels:

@@ -23,7 +23,7 @@ from tasks.report.readme.page import readme
 from tasks.report.release_page import report
 from tasks.tabulate.tables import Rows as TableRows
 from tasks.tabulate.tables import Tables
-from tasks.tabulate.totals import ranges_of_areas
+from tasks.tabulate.totals import ends_of_sizes, ranges_of_areas
 from tasks.tree.ordered import ordered_axes
 from tasks.uncertainty.shares import Shares
 
@@ -161,7 +161,7 @@ def _facts(folder: PublishedFolder) -> Facts:
         if not any(name in manifest.derived for name in view.axes):
             rows = tables.view(view)
             collector.take_view(view.name, rows.levels, _counted(rows, manifest.bounds[:2]))
-    return collector.facts(ranges_of_areas(tables))
+    return collector.facts(ranges_of_areas(tables), ends_of_sizes(tables))
 
 
 def _counted(rows: TableRows, bounds: tuple[str, ...]) -> Rows:

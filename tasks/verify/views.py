@@ -87,7 +87,8 @@ def _view_failure(folder: Path, manifest: Manifest, view: ViewEntry, finest: pl.
         return "must have each cell once, and no missing value."
     if COUNTS_POSITIVE not in manifest.waived and not (table[COUNT] >= 0).all():
         return "must have counts >= 0."
-    if not ((table[LOW] <= table[COUNT]) & (table[COUNT] <= table[HIGH])).all():
+    inside = table[COUNT].clip(0)  # no true count is below 0
+    if not ((table[LOW] <= inside) & (inside <= table[HIGH])).all():
         return "must have counts that lie between low and high."
     if not codes:
         return "" if int(table[COUNT].sum()) == int(finest[COUNT].sum()) else _NO_SUM

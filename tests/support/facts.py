@@ -63,7 +63,7 @@ def rows_of(tree: Tree, leaves: dict[tuple[int, ...], int], level: int, half_wid
     kept = [(node, count) for node, count in sums.items() if count or level == 0]
     areas = tuple(np.array([node[axis] for node, _ in kept], dtype=np.int32) for axis in range(len(tree.axes)))
     counts = np.array([count for _, count in kept], dtype=np.int64)
-    bounds = () if half_width is None else (np.maximum(counts - half_width, 0), counts + half_width)
+    bounds = () if half_width is None else (np.maximum(counts - half_width, 0), np.maximum(counts + half_width, 0))
     return in_order(Rows(areas, counts, bounds), tree.sizes(level))
 
 

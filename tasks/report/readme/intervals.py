@@ -1,7 +1,9 @@
 """What the intervals, the signal and the shares of noise of a release promise, in words."""
 
-from storage.releases.terms import GRID
+from storage.releases.terms import COUNTS_POSITIVE, GRID
 from tasks.format.manifest import Manifest
+from tasks.format.published_tree import tree_of_spec
+from tasks.report.levels import twice_the_noise
 from tasks.words.numbers import format_percent
 
 
@@ -22,15 +24,16 @@ def promises(manifest: Manifest) -> str:
         else ""
     )
     missing = "leaf" if manifest.levels[-1].threshold else "row"
-    has_all = (
-        not manifest.statistic or manifest.noisy_counts
-    )  # otherwise it follows from noisy counts that are not there
+    # by the deviations of unbiased counts, if the spec lists all areas
+    by_deviations = bool(manifest.covariance) and tree_of_spec(manifest) is not None
+    # otherwise it follows from noisy counts that are not there
+    has_all = manifest.noisy_counts or by_deviations or not (manifest.covariance or manifest.statistic)
     also = f"\n  A missing {missing} has an interval too: the explorer and `trellis query` show it." if has_all else ""
     alone = (
         ""
-        if manifest.noisy_counts or manifest.levels[-1].threshold
-        else "\n  The noisy counts are not published, so `trellis verify` cannot compute these intervals, `signal`, the shares of noise and the\n"
-        "  bounds as released again. What they promise is the same."
+        if manifest.noisy_counts or by_deviations or manifest.levels[-1].threshold
+        else "\n  The noisy counts are not published, so `trellis verify` cannot compute again what is said here of the noise. What it promises\n"
+        "  is the same."
     )
     return (
         f"{_promise_of_rows(manifest, confidence)}{none}{rounded}{alone}{also}{at_once}\n"
@@ -59,7 +62,7 @@ def _promise_of_rows(manifest: Manifest, confidence: str) -> str:
     outside = format_percent(1 - manifest.intervals.confidence)
     return (
         f"- Of the rows of a level, on average at most {outside} have a true count that is not between `low` and `high`, although\n"
-        "  many cells have a row only because their noise was high. This holds for a level's rows together, not for a part of\n"
+        "  many cells have a row only because of their noise. This holds for a level's rows together, not for a part of\n"
         f"  them that you pick.\n{question}"
     )
 
@@ -71,7 +74,7 @@ def _signal(manifest: Manifest) -> str:
     rate = format_percent(manifest.intervals.signal_rate)
     adjusted = (
         ""
-        if manifest.covariance or manifest.statistic
+        if COUNTS_POSITIVE in manifest.waived  # they are the noisy counts, or settled from them without bias
         else " The noisy counts decide, before they are adjusted to add\n"
         "  up, so a row may stand out beside one with a larger count that does not."
     )
@@ -118,7 +121,8 @@ def _shares(manifest: Manifest) -> str:
     stated = [level.noise_rows for level in manifest.levels if level.noise_rows]
     if not stated:
         return ""
-    above = "Above 2 sigma: the estimated share of rows with a true count above twice the noise, and of the records in them.\n"
+    short, twice = twice_the_noise(manifest)
+    above = f"Above {short}: the estimated share of rows with a true count above {twice}, and of the records in them.\n"
     if {of.estimate for of in stated if of.at_most} == {None}:
         return (
             "- Noise rows are rows whose true count is 0. With 95% probability their share is no larger than the figure. It is not\n"

@@ -36,15 +36,15 @@ def _measured(manifest: Manifest) -> str:
 def _counts(manifest: Manifest) -> str:
     """Return what a count can be, and what a missing row means."""
     zero = (
-        "A missing row stands for a released count of zero;\n  its true count may be small but not zero. A row that is present"
+        f"A missing row {manifest.missing_row};\n  its true count may be small but not zero. A row that is present"
         " may be noise alone."
     )
     if COUNTS_POSITIVE in manifest.waived:
-        return f"- Every count is a whole number, and may be below zero. {zero}"
+        return f"- Every count is a whole number, and may be below zero; a true count is not, and so is no interval. {zero}"
     if manifest.levels[-1].threshold:
         return (
-            "- Every count is a whole number above zero. A row that is present has records. A missing row has none, or too\n"
-            f"  few for the threshold.{_codes(manifest)}"
+            "- Every count is a whole number above zero. A row that is present has records. A missing row\n"
+            f"  {manifest.missing_row}.{_codes(manifest)}"
         )
     if manifest.views:
         return f"- Every count is a whole number, above zero in the tables of levels; those of views list zeros too.\n  In a level, {zero[0].lower()}{zero[1:]}"
@@ -109,7 +109,7 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
     if finest.bound is None:
         known = "known before the noise is drawn" if after else "stated"
         measured = f"- Counts are noisy; no error bound is {known}.{after} `sigma` is the standard deviation of the noise in one measurement"
-        if any(level.summed for level in manifest.parts) and manifest.is_settled_together:
+        if manifest.sums_of_source and any(level.summed and level.sigma for level in manifest.parts):
             measured += "\n  or, at a level marked as a sum, in the widest sum of the measurements from which its intervals follow"
         return f"{measured},\n  {how_counted}."
     bound = (
@@ -151,10 +151,13 @@ def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
             "  add up to little more noise than one of them has: `trellis query` gives the exact standard deviation of a range."
         )
     if manifest.statistic:
-        return (
-            "- All levels are sums of the finest, so it does not matter where you read a count. Numbers of groups of at least some size\n"
+        tails = (
+            " Numbers of groups of at least some size\n"
             "  bear less noise than those of one size, and `trellis query FOLDER --size 5..` answers for them."
+            if manifest.statistic == "tails"
+            else ""
         )
+        return f"- All levels are sums of the finest, so it does not matter where you read a count.{tails}"
     if manifest.adds_up_leaves:
         return (
             "- Use any level that answers your question: a coarser level is the sum of the finest, and no closer to the truth than\n"

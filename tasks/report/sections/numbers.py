@@ -9,12 +9,15 @@ import numpy as np
 from storage.counts.columns import REGION
 from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
-from tasks.report.facts import CLASS_NAMES, Facts, Histograms, Matrix, Series
+from tasks.report.facts import CLASS_NAMES, Facts, Matrix, Series
 from tasks.report.frame import table
+from tasks.report.levels import noise_series
+from tasks.report.sections.histograms import Histograms
 from tasks.words.numbers import NOT_STATED, format_cells, format_rounded, format_sigma
 
 _MOST_ROWS = 400
 _ZERO = "none"
+_SIGMA = "noise (σ)"
 
 
 def behind(heads: Sequence[str], rows: Sequence[Sequence[str]], *, of: str = "chart") -> str:
@@ -34,13 +37,9 @@ def behind(heads: Sequence[str], rows: Sequence[Sequence[str]], *, of: str = "ch
 
 def of_noise(levels: Sequence[LevelEntry], facts: Facts) -> str:
     """Return the noise and the errors of every level, beside the mean count; no column that would be empty."""
-    columns = {
-        "mean count": [_rounded(facts.mean_count(level.level)) for level in levels],
-        "noise (σ)": [format_sigma(level.sigma, summed=level.summed) for level in levels],
-        "half of the interval": [_rounded(level.half_width) for level in facts.levels],
-        "error bound (95%)": [_rounded(level.bound) for level in levels],
-        "threshold": [_rounded(level.threshold) for level in levels],
-    }
+    columns = {head: [_rounded(value) for value in values] for head, values in noise_series(levels, facts).items()}
+    if _SIGMA in columns:
+        columns[_SIGMA] = [format_sigma(level.sigma, summed=level.summed) for level in levels]
     return _by_level({head: cells for head, cells in columns.items() if not {*cells} <= {_ZERO, NOT_STATED}})
 
 
@@ -87,7 +86,7 @@ def of_series(series: Series, names: Names) -> str:
 def of_histograms(histograms: Histograms, names: Names) -> str:
     """Return the numbers of groups of some regions by size, with their intervals."""
     rows = [
-        [escape(names.called(REGION, region.path)) or "everything", escape(size), f"{count:,}", f"{low:,}", f"{high:,}"]
+        [escape(names.called(REGION, region.path)) or "everything", escape(size), f"{count:,}", _end(low), _end(high)]
         for region in histograms.regions
         for size, count, low, high in zip(
             histograms.sizes, region.counts.tolist(), region.low.tolist(), region.high.tolist(), strict=True

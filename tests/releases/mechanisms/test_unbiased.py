@@ -183,7 +183,7 @@ def test_verify_finds_what_does_not_follow(
     """Noisy counts that give other counts, other intervals, another order, other deviations, and a manifest without the rule."""
     folder = released().folder
     noisy, own = folder / "noisy_counts" / f"level_{level}.parquet", folder / "counts" / f"level_{level}.parquet"
-    if name == "noisy_counts":  # the sum stays, so that the bias does
+    if name == "noisy_counts":
         table = pl.read_parquet(noisy)
         moved = pl.Series([300, -300, *[0] * (table.height - 2)])
         rewritten(noisy, table.with_columns(noisy_count=table["noisy_count"] + moved))

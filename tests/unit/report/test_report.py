@@ -155,7 +155,9 @@ def _check_matrix(tree: Tree, leaves: dict[tuple[int, ...], int], facts: Facts) 
         for row in range(len(rows))
     }
     assert not matrix.counts[~matrix.is_released].any()
-    may_be_zero = (rows.bounds[0] <= 0) & (rows.bounds[1] > 0) if rows.bounds else np.zeros(len(rows), dtype=bool)
+    may_be_zero = np.zeros(len(rows), dtype=bool)
+    if rows.bounds:
+        may_be_zero = (rows.bounds[0] <= 0) & (rows.bounds[1] > 0) | (rows.counts < 0)
     assert matrix.may_be_zero.sum() == may_be_zero.sum()
     assert (matrix.counts[matrix.may_be_zero] <= rows.counts[may_be_zero].max(initial=0)).all()
 
