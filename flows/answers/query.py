@@ -10,6 +10,7 @@ from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
 from tasks.query.answers import answer, catalogue_of
 from tasks.query.areas import Area
+from tasks.query.exactness import is_exact
 from tasks.query.folder import PublishedFolder, open_folder
 from tasks.query.ranges import AreaRange, codes_of, find_areas
 from tasks.tree.ordered import RANGE
@@ -153,7 +154,9 @@ def _answer_about(published: PublishedFolder, question: Question, *, simultaneou
         count=found.count,
         low=found.low,
         high=found.high,
-        exact=found.low == found.high and not (level.sigma or level.summed) and not found.deviation,
+        exact=found.low == found.high
+        and is_exact(published, [area.level for area in areas])
+        and not (codes or found.deviation),
         confidence=intervals.confidence if found.low is not None else None,
         simultaneous=simultaneous,
         sd=found.deviation,

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from storage.counts.columns import COUNT, HIGH, LOW, SIGNAL
-from tasks.explore.exactness import is_exact
 from tasks.explore.views import views_shown
 from tasks.format.manifest import ViewEntry
 from tasks.query.boxes import level_of
+from tasks.query.exactness import is_exact
 from tasks.tabulate.answers import answers
 from tasks.tabulate.tables import AxisLevels, Boxes, Groups, Rows, Tables
 from tasks.words.levels import in_short

@@ -9,8 +9,8 @@ from storage.counts.columns import COUNT
 from storage.releases.terms import COUNTS_POSITIVE
 from tasks.explore.areas import axes_shown
 from tasks.explore.attributes import attributes
-from tasks.explore.exactness import is_exact
 from tasks.explore.trips import levels_that_fit, trips
+from tasks.query.exactness import is_exact
 from tasks.query.folder import PublishedFolder
 from tasks.tabulate.answers import answers
 from tasks.tabulate.tables import AxisLevels, Boxes, Tables

@@ -9,9 +9,9 @@ import numpy as np
 
 from storage.counts.columns import COUNT, HIGH, LOW, SIGNAL
 from storage.counts.tables import level_csv
-from tasks.explore.exactness import is_exact
 from tasks.explore.views import views_shown
 from tasks.format.manifest import LevelEntry, Manifest
+from tasks.query.exactness import is_exact
 from tasks.report.sections.largest import flows_within
 from tasks.tabulate.answers import absent_high, answers
 from tasks.tabulate.largest import level_shown

@@ -165,6 +165,7 @@ def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(outpu
         answer.low,
         answer.high,
     )
+    assert total["total"]["exact"] == answer.exact == ("exact, because it is public" in report)
     assert total["may_be_negative"] == (COLUMNS[family] in "LUG")
 
 
