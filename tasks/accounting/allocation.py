@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from tasks.accounting.opendp import privacy_map
-from tasks.accounting.sensitivity import square_root_up
+from tasks.accounting.sensitivity import joint_part, square_root_up
 
 LEAST_SCALE = 0.01  # below it the noise is 0 except in one draw in 10**2171
 LARGEST_SCALE = 2**32  # with totals up to 2**40 this keeps sums and products of noisy counts inside 64 bits
@@ -18,17 +18,20 @@ class Measurement:
     """One measured level: discrete Gaussian noise on its histogram.
 
     Attributes:
-        rho: its cost, > 0, exact.
+        rho: its charge, > 0, exact: its part of what the costliest unit costs all levels together.
         sigma: the scale of the noise, records.
         l2_sensitivity_squared: Δ₂² of the level.
         tau: how far, in total variation, the sampler's draws may be from that noise, over all the cells of the level that
             one unit can touch; 0 for an exact sampler.
+        is_total: whether it is a total that substitution may move. Then a unit that moves it moves the other levels of the release
+            by half of their Δ₂², and all other units do not move it.
     """
 
     rho: Fraction
     sigma: float
     l2_sensitivity_squared: int
     tau: Fraction = Fraction(0)
+    is_total: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +43,18 @@ class Allocation:
         squares: Δ₂² per measured level.
         taus: the sampler's total variation per measured level, over the cells that one unit can touch; empty where it
             is exact.
+        total: the place of a total that substitution may move; None where there is none.
     """
 
     shares: tuple[Fraction, ...]
     squares: tuple[int, ...]
     taus: tuple[Fraction, ...] = ()
+    total: int | None = None
+
+    @property
+    def joint_part(self) -> Fraction:
+        """How much the costliest unit costs, as a part of the sum of what each level costs alone."""
+        return joint_part(Fraction(0) if self.total is None else self.shares[self.total], Fraction(1))
 
     @property
     def tau(self) -> Fraction:
@@ -52,15 +62,17 @@ class Allocation:
         return sum(self.taus, Fraction(0))
 
     def measurements(self, rho: Fraction) -> tuple[Measurement, ...]:
-        """Return the measurement of every level, given ρ; their costs add up to ρ exactly.
+        """Return the measurement of every level, given ρ; their charges add up to ρ exactly.
+
+        Alone, each level costs its charge divided by `joint_part`. So no unit costs all of them more than ρ together.
 
         Raises:
             ValueError: ρ is so small or so large that some σ would be out of range.
         """
-        taus = self.taus or (Fraction(0),) * len(self.shares)
+        taus, alone = self.taus or (Fraction(0),) * len(self.shares), rho / self.joint_part
         return tuple(
-            Measurement(rho * share, scale_for(rho * share, square), square, tau)
-            for share, square, tau in zip(self.shares, self.squares, taus, strict=True)
+            Measurement(rho * share, scale_for(alone * share, square), square, tau, place == self.total)
+            for place, (share, square, tau) in enumerate(zip(self.shares, self.squares, taus, strict=True))
         )
 
     def least_rho(self, error: Callable[[tuple[Measurement, ...]], float], most: float) -> Fraction:
@@ -120,7 +132,7 @@ def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
     .. math:: \sigma = \sqrt{\Delta_2^2 / (2 \rho)}, \text{ rounded until } \mathrm{map}(\Delta_2; \sigma) \le \rho
 
     Args:
-        rho: the level's share, > 0.
+        rho: what the level may cost alone, > 0.
         l2_sensitivity_squared: Δ₂², > 0.
     Raises:
         ValueError: ρ is so small that σ would exceed 2**32, beyond which arithmetic on noisy counts could overflow, or
@@ -142,8 +154,29 @@ def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
     return scale
 
 
+def ways_of(measurements: Sequence[Measurement]) -> tuple[tuple[int, ...], ...]:
+    """Return, for each kind of unit that may cost most, by how much it moves every level, squared records.
+
+    One kind keeps its number of records, and moves every level but the total by Δ₂. Where a total is measured, the other kind comes
+    or goes, and moves the total by Δ₂ and every other level by half of Δ₂².
+    """
+    squares = tuple(of.l2_sensitivity_squared for of in measurements)
+    if not any(of.is_total for of in measurements):
+        return (squares,)
+    kept = tuple(0 if of.is_total else of.l2_sensitivity_squared for of in measurements)
+    return kept, tuple(square - kept_of // 2 for square, kept_of in zip(squares, kept, strict=True))
+
+
+def cost_of(measurements: Sequence[Measurement]) -> Fraction:
+    """Return the most that measurements cost any unit together, by their scales; `rho_of` is never less."""
+    return max(
+        sum((square / (2 * Fraction(of.sigma) ** 2) for square, of in zip(way, measurements, strict=True)), Fraction(0))
+        for way in ways_of(measurements)
+    )
+
+
 def rho_of(measurements: Sequence[Measurement]) -> Fraction:
-    """Return the total cost of measurements."""
+    """Return what measurements are charged together."""
     return sum((measurement.rho for measurement in measurements), Fraction(0))
 
 

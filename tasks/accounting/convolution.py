@@ -7,14 +7,17 @@ checked here, where it can be, by another road: with one record per unit each me
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+Sums = tuple[FloatArray, FloatArray]  # the probability and the loss of each
 
 _TAIL = 1e-24  # of one discrete Gaussian, at most, beyond what is summed; it is added to δ
 _MOST_VALUES = 2**15  # of a sum of outcomes; beyond, convolving takes seconds
+_MOST_TOGETHER = 2**15  # of all scales but the one with the most
 _ROUNDING = 1e-9  # of δ: far more than the rounding of all sums together
 _OF_DIFFERENCE = 1e-11  # of what two sums are subtracted from; likewise
 
@@ -30,32 +33,33 @@ def summed_delta(events: Sequence[tuple[float, int]], epsilon: float) -> float |
         events: each scale, records, with how many measured counts of it change by one.
         epsilon: ε >= 0.
     Returns:
-        None with more than two scales, or where the sums have too many values.
+        None without an event, or where the sums have too many values.
     Source:
         Canonne, Kamath and Steinke (2020), section 3, for the noise; Balle and Wang (2018) for δ as an expectation.
     """
-    if not 1 <= len(events) <= 2 or any(times * _reach(sigma) > _MOST_VALUES // 2 for sigma, times in events):
+    *others, most = sorted(2 * times * reach(sigma) + 1 for sigma, times in events) or [0]
+    if not events or most > _MOST_VALUES or math.prod(others) > _MOST_TOGETHER:
         return None
     tails = sum(times for _, times in events) * _TAIL
-    first, *rest = events
-    probabilities, losses = _of_sums(*first)
-    left = epsilon - losses  # what the other scale must lose more than
-    if rest:
-        delta = float(probabilities @ _beyond(*_of_sums(*rest[0]), left))
+    *first, last = sorted((_of_sums(*event) for event in events), key=lambda of: len(of[0]))
+    if first:
+        probabilities, losses = reduce(_paired, first)
+        delta = float(probabilities @ _beyond(*last, epsilon - losses))
     else:
-        delta = float(probabilities @ np.maximum(-np.expm1(np.minimum(left, 0.0)), 0.0))
+        probabilities, losses = last
+        delta = float(probabilities @ np.maximum(-np.expm1(np.minimum(epsilon - losses, 0.0)), 0.0))
     return delta * (1 + _ROUNDING) + tails
 
 
-def _reach(sigma: float) -> int:
-    """Return how far the outcomes of a discrete Gaussian are summed: beyond, it has less than `_TAIL`."""
+def reach(sigma: float) -> int:
+    """Return how far the outcomes of a discrete Gaussian are summed, records: beyond, it has less than `_TAIL`."""
     return math.ceil(sigma * math.sqrt(2 * math.log(8 * (sigma + 1) / _TAIL))) + 1
 
 
-def _of_sums(sigma: float, times: int) -> tuple[FloatArray, FloatArray]:
+def _of_sums(sigma: float, times: int) -> Sums:
     """Return the probability and the loss of each sum of outcomes, the largest loss first."""
-    reach = _reach(sigma)
-    outcomes = np.arange(-reach, reach + 1)
+    end = reach(sigma)
+    outcomes = np.arange(-end, end + 1)
     one = np.exp(-((outcomes / sigma) ** 2) / 2)
     one /= one.sum()
     of_sums, power = np.ones(1), one
@@ -64,8 +68,13 @@ def _of_sums(sigma: float, times: int) -> tuple[FloatArray, FloatArray]:
             of_sums = np.convolve(of_sums, power)
         if bit:
             power = np.convolve(power, power)
-    sums = np.arange(len(of_sums)) - times * reach
+    sums = np.arange(len(of_sums)) - times * end
     return of_sums, (times - 2 * sums) / (2 * sigma**2)
+
+
+def _paired(one: Sums, other: Sums) -> Sums:
+    """Return the probability and the loss of each pair of sums."""
+    return np.multiply.outer(one[0], other[0]).ravel(), np.add.outer(one[1], other[1]).ravel()
 
 
 def _beyond(probabilities: FloatArray, losses: FloatArray, left: FloatArray) -> FloatArray:

@@ -8,13 +8,14 @@ from typing import Any
 
 from scipy.special import log_ndtr
 
-from tasks.accounting.allocation import Allocation, Measurement, rho_of
+from tasks.accounting.allocation import Allocation, Measurement, rho_of, ways_of
 from tasks.accounting.conversions import (
     check_delta,
     check_epsilon,
     zcdp_epsilon,
 )
 from tasks.accounting.convolution import summed_delta
+from tasks.accounting.few_values import has_few_values, largest_rho_of_few, least_epsilon_of_few
 
 LEAST_PLD_DELTA = 1e-12  # below it the truncated tails of composed privacy loss distributions would matter
 LARGEST_PLD_EPSILON = 100.0  # above it, and with delta above epsilon, they take gigabytes, and give no privacy
@@ -28,24 +29,33 @@ _MOST_STEPS = 6  # of the quick search, each of which may be twice as far from i
 _STEEPEST = 4.0  # how much faster δ may change than that of normal noise, and how much more slowly, as logarithms
 _WIDEST = math.log(1e6)  # how far from its start it looks, in logarithms
 
+Events = tuple[tuple[float, int], ...]  # scales, and how many counts of each change by one
+
 _remembered: dict[str, float] = {}  # δ, by what it is of: see `pld_delta`
 
 
 def pld_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
     """Return δ of the composed privacy loss distribution of a release's discrete Gaussians, for one record per unit.
 
-    With one record per unit, Δ₂² is the number of counts of the level that change, each by one: two under substitution, one
-    under add_remove and at a measured root. Each is a discrete Gaussian of sensitivity 1.
+    With one record per unit, a unit moves as many counts of a level by one as it moves it in squares: two under substitution, one
+    under add_remove, and a measured total by one or not at all. Each is a discrete Gaussian of sensitivity 1. δ is that of the kind of
+    unit with the largest: by symmetry it is the same in both directions.
 
-    Composing takes a tenth of a second, and importing what composes a second or two. So what was computed is remembered, and
-    `remember_deltas` adds what an earlier process has computed. `pld_holds` computes afresh.
+    Where few values matter, the outcomes are summed. Otherwise distributions are composed, which takes a tenth of a second, and importing
+    what composes a second or two. So what was composed is remembered, and `remember_deltas` adds what an earlier process has
+    composed. `pld_holds` computes afresh.
 
     Source:
         Koskela, Jälkö and Honkela (2020); Doroshenko et al. (2022); Google's dp-accounting, pessimistic estimates. The
         interval, at most min(1e-4, ε/20,000), moves ρ by less than a part in a thousand. It is a half, a quarter … of 1e-4, so
         that δ falls with ε as it should wherever it is the same.
     """
-    events = _events(measurements)
+    ways = _ways(measurements)
+    is_summed = has_few_values(ways)
+    return max((_summed(of, epsilon) if is_summed else _composed_once(of, epsilon) for of in ways), default=0.0)
+
+
+def _composed_once(events: Events, epsilon: float) -> float:
     of = f"{epsilon!r}: " + " ".join(f"{sigma!r}x{times}" for sigma, times in events)
     if of not in _remembered:
         _remembered[of] = _delta(events, epsilon)
@@ -58,35 +68,45 @@ def remember_deltas(deltas: Mapping[str, float]) -> None:
 
 
 def remembered_deltas() -> dict[str, float]:
-    """Return every δ that `pld_delta` has computed or was given, by a text of ε, the scales and how often each occurs."""
+    """Return every δ that `pld_delta` has composed or was given, by a text of ε, the scales and how often each occurs."""
     return dict(_remembered)
 
 
 def pld_holds(measurements: Sequence[Measurement], epsilon: float, delta: float) -> bool:
     """Return whether measurements are (ε, δ)-differentially private, by a computation that uses nothing remembered.
 
-    Where it can, it is not the one that chose the noise.
+    Where outcomes can be summed, they are: unless few of them matter, that is not the computation that chose the noise.
     """
-    events = _events(measurements)
+    return all(_summed(events, epsilon) <= delta for events in _ways(measurements))
+
+
+def _summed(events: Events, epsilon: float) -> float:
+    """Return δ by summing over outcomes, or by composing where there are too many."""
     found = summed_delta(events, epsilon)
-    return (_delta(events, epsilon) if found is None else found) <= delta
+    return _delta(events, epsilon) if found is None else found
 
 
-def _events(measurements: Sequence[Measurement]) -> tuple[tuple[float, int], ...]:
+def _ways(measurements: Sequence[Measurement]) -> tuple[Events, ...]:
+    """Return, for each kind of unit that may cost most, what changes."""
+    return tuple(dict.fromkeys(_events(measurements, way) for way in ways_of(measurements)))
+
+
+def _events(measurements: Sequence[Measurement], way: Sequence[int]) -> Events:
     """Return the scales, and of each how many discrete Gaussians of sensitivity 1 there are."""
     events: dict[float, int] = {}
-    for measurement in measurements:
-        events[measurement.sigma] = events.get(measurement.sigma, 0) + measurement.l2_sensitivity_squared
+    for measurement, square in zip(measurements, way, strict=True):
+        if square:
+            events[measurement.sigma] = events.get(measurement.sigma, 0) + square
     return tuple(events.items())
 
 
-def _delta(events: tuple[tuple[float, int], ...], epsilon: float) -> float:
+def _delta(events: Events, epsilon: float) -> float:
     interval = _INTERVAL * 2.0 ** min(math.floor(math.log2(epsilon / (20_000 * _INTERVAL))), 0)
     return float(_composed(events, interval).get_delta_for_epsilon(epsilon)) if events else 0.0
 
 
 @lru_cache(maxsize=2)  # of the last ones: the curve of a plan asks for several ε
-def _composed(events: tuple[tuple[float, int], ...], interval: float) -> Any:  # dp-accounting's PrivacyLossDistribution
+def _composed(events: Events, interval: float) -> Any:  # dp-accounting's PrivacyLossDistribution
     from dp_accounting.pld import privacy_loss_distribution
 
     losses = (
@@ -102,15 +122,19 @@ def _composed(events: tuple[tuple[float, int], ...], interval: float) -> Any:  #
 def pld_rho(allocation: Allocation, epsilon: float, delta: float) -> Fraction:
     """Return the largest ρ that holds, to a part in a few thousand at worst."""
     check_pld_within(allocation, epsilon, delta)
-    return Fraction(
-        _crossing(
-            lambda rho: pld_delta(allocation.measurements(Fraction(rho)), epsilon),
-            lambda rho: _normal_log_delta(rho, epsilon),
-            delta,
-            _normal_rho(epsilon, delta),
-            _NEAR_RHO,
-        )
-    )
+    start = _normal_rho(epsilon, delta)
+
+    def delta_at(rho: float) -> float:
+        return pld_delta(allocation.measurements(Fraction(rho)), epsilon)
+
+    ways = _ways(allocation.measurements(Fraction(start)))
+    found = largest_rho_of_few(ways, start, epsilon, delta) if has_few_values(ways) else None
+    if found is None:
+        found = _crossing(delta_at, lambda rho: _normal_log_delta(rho, epsilon), delta, start, _NEAR_RHO)
+    step = 2.0**-48
+    while delta_at(found) > delta:  # the scales are rounded to floats
+        found, step = found * (1 - step), 2 * step
+    return Fraction(found)
 
 
 def pld_epsilon(measurements: Sequence[Measurement], delta: float) -> float:
@@ -120,6 +144,9 @@ def pld_epsilon(measurements: Sequence[Measurement], delta: float) -> float:
     check_pld(measurements, start, delta)
     if start == LARGEST_PLD_EPSILON and pld_delta(measurements, start) > delta:
         raise ValueError(f"accountant pld needs epsilon <= {LARGEST_PLD_EPSILON:g}; use zcdp.")
+    ways = _ways(measurements)
+    if has_few_values(ways) and (few := least_epsilon_of_few(ways, delta, 10 * delta, start)):
+        return few
     return 1 / _crossing(
         lambda inverse: pld_delta(measurements, 1 / inverse),
         lambda inverse: _normal_log_delta(float(rho), 1 / inverse),

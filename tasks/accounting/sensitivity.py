@@ -1,8 +1,10 @@
 """How far one privacy unit can move the histogram of a level, in the norms that noise laws take."""
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Protocol
 
 MOST_RECORDS = 2**20  # per unit: keeps Δ₂² inside 64 bits
 
@@ -77,6 +79,52 @@ def l2_sensitivity_squared(
     full, rest = divmod(max_records, _in_one_node(max_records, most_distinct))
     one_side = full * _in_one_node(max_records, most_distinct) ** 2 + rest**2
     return 2 * one_side if neighbours == SUBSTITUTION else one_side
+
+
+def joint_part(total: Fraction, together: Fraction) -> Fraction:
+    r"""Return how much the costliest unit costs, as a part of the sum of what each level costs alone, under substitution.
+
+    No unit moves a measured total as far as it can be moved, and everything else too: what a unit takes from the total it does not
+    put elsewhere. With s the share of the total in the sum,
+
+    .. math:: c = \max\left\{1 - s, \frac{1 + s}{2}\right\}
+
+    where the first is the cost of a unit that keeps its number of records, and the second of one that comes or goes. Both are
+    reached where each other level has two nodes; with a promise of distinct records c is a bound.
+
+    Args:
+        total: what the total costs alone; 0 where it is exact, and under add_remove, where a unit moves everything at once.
+        together: what all levels cost, the total included, > 0.
+    Returns:
+        c, from 2/3 to 1; 1 where the total costs nothing.
+    Source:
+        docs/privacy.md, "The total and the rest".
+    """
+    share = total / together if total else Fraction(0)
+    return max(1 - share, (1 + share) / 2)
+
+
+class Charged(Protocol):
+    """A level or view, and what it is charged: ρ or ε."""
+
+    @property
+    def rho(self) -> Fraction | float:
+        """ρ, exact or as published; 0 where it costs none."""
+
+    @property
+    def epsilon(self) -> float | None:
+        """ε; 0 or None where it costs none."""
+
+    @property
+    def axes(self) -> Mapping[str, str | None]:
+        """Per axis or derived column, the level reached; None where the axis is not refined: all are None of the total."""
+
+
+def joint_part_of(parts: Iterable[Charged], neighbours: str) -> Fraction:
+    """Return `joint_part` of a release, from what its levels and views are charged."""
+    costs = [(Fraction(of.rho or of.epsilon or 0), not any(of.axes.values())) for of in parts]
+    total = sum((cost for cost, is_total in costs if is_total and neighbours == SUBSTITUTION), Fraction(0))
+    return joint_part(total, sum((cost for cost, _ in costs), Fraction(0)))
 
 
 def touched_cells(neighbours: str, max_records: int, *, is_root: bool = False) -> int:
