@@ -12,7 +12,7 @@ from storage.counts.columns import SIZE
 from storage.releases.terms import GRID, SURVIVORS
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
-from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
+from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, joint_part_of, sensitivity_of
 from tasks.export.formats import unread_files
 from tasks.format.manifest import LevelEntry, Manifest, published_manifest
 from tasks.groups.task import Sizes
@@ -92,8 +92,15 @@ def _guarantee_failures(folder: Path) -> list[str]:
         return ["manifest.json: accountant pld needs max_records_per_unit 1."]
     if privacy.distinct is None and any(_moves_further(manifest, entry) for entry in manifest.parts if entry.rho):
         return ["manifest.json: a unit can move some level further than its l2_sensitivity states."]
+    if wrong := _wrong_sigmas(manifest):
+        return wrong
     measurements = [
-        Measurement(Fraction(entry.rho), entry.scale or entry.sigma, round(entry.l2_sensitivity**2))
+        Measurement(
+            Fraction(entry.rho),
+            entry.scale or entry.sigma,
+            round(entry.l2_sensitivity**2),
+            is_total=privacy.neighbours == SUBSTITUTION and _is_root(entry),
+        )
         for entry in manifest.parts
         if entry.rho
     ]
@@ -106,12 +113,26 @@ def _guarantee_failures(folder: Path) -> list[str]:
     return ["manifest.json: its noise costs more than its epsilon and delta state."]
 
 
+def _wrong_sigmas(manifest: Manifest) -> list[str]:
+    """Return which levels have another σ than what all of them are charged together allows."""
+    part = float(joint_part_of(manifest.parts, manifest.privacy.neighbours))
+    return [
+        f"manifest.json: level {entry.level} has a sigma that does not follow from its rho and l2_sensitivity."
+        for entry in manifest.parts
+        if entry.rho
+        and not math.isclose(
+            2 * entry.rho * (entry.scale or entry.sigma) ** 2, part * entry.l2_sensitivity**2, rel_tol=1e-9
+        )
+    ]
+
+
 def _failures_by_map(manifest: Manifest, law: Law) -> list[str]:
     """Return where (ε, δ) does not follow from the scales and thresholds of the levels, by the law's own privacy map."""
     privacy = manifest.privacy
     if privacy.accountant != PRIVACY_MAP or any(entry.rho for entry in manifest.parts):
         return [f"manifest.json: {law.called} has no rho, and costs what its privacy map returns."]
     spent_epsilon = spent_delta = Fraction(0)
+    part = float(joint_part_of(manifest.parts, privacy.neighbours))
     for entry in manifest.parts:
         if not entry.epsilon:
             continue
@@ -121,7 +142,7 @@ def _failures_by_map(manifest: Manifest, law: Law) -> list[str]:
             cost = law.cost(entry.scale, entry.threshold, moved)
         except ValueError as fault:
             return [f"manifest.json: {fault}"]
-        if not LevelCost(0, entry.epsilon * _SLACK, entry.delta * _SLACK).covers(cost):
+        if not LevelCost(0, entry.epsilon * _SLACK / part, entry.delta * _SLACK).covers(cost):
             return [f"manifest.json: {name}: its scale and threshold cost more than its epsilon and delta state."]
         if not math.isclose(entry.sigma, law.deviation(entry.scale), rel_tol=1e-9):
             return [f"manifest.json: {name}: its sigma is not that of its scale."]
@@ -153,5 +174,9 @@ def _moved(manifest: Manifest, entry: LevelEntry) -> Sensitivity:
     if manifest.statistic:
         regions = entry.cells // len(ordered_axes(manifest.spec)[SIZE].codes)
         return STATISTICS[manifest.statistic].sensitivity(privacy.neighbours, privacy.max_records_per_unit, regions)
-    is_root = not any(entry.axes.values())
-    return sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)
+    return sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=_is_root(entry))
+
+
+def _is_root(entry: LevelEntry) -> bool:
+    """Return whether everything is in the one cell of a level or view."""
+    return not any(entry.axes.values())

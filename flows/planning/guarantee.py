@@ -13,10 +13,11 @@ from storage.errors import SpecError, StoreError
 from storage.ledger.books import Charge
 from storage.machine.deltas import DELTAS, keep_deltas, kept_deltas
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau
-from tasks.accounting.allocation import Measurement, rho_of, tau_of
+from tasks.accounting.allocation import Measurement, cost_of, rho_of, tau_of
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.accounting.floats import float_above, float_below
 from tasks.accounting.pld import check_pld, check_pld_within, remember_deltas, remembered_deltas
+from tasks.accounting.sensitivity import joint_part
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelCost, LevelNoise
 from tasks.laws.named import LAWS
@@ -41,7 +42,7 @@ class MappedLevel:
     Attributes:
         noise: of the level.
         threshold: the least noisy count that is kept, records; 0 where all are.
-        cost: by the map.
+        cost: what it is charged: by the map, and beside a measured total its part of what all levels cost any unit together.
         tau: how far, in total variation, the sampler's draws may be from that noise, over all the cells of the level that
             one unit can touch.
     """
@@ -102,7 +103,8 @@ class Guarantee:
         Raises:
             StoreError: what an earlier process kept is wrong.
         """
-        if not self.accountant.holds(self.measurements, self.epsilon, self.delta):
+        holds = cost_of(self.measurements) <= self.rho
+        if not (holds and self.accountant.holds(self.measurements, self.epsilon, self.delta)):
             raise StoreError(
                 f"the noise does not give epsilon {self.epsilon:g} by accountant {self.accountant.name}: {DELTAS} in"
                 " TRELLIS_HOME has been altered.",
@@ -132,7 +134,8 @@ def epsilon_of_series(guarantee: Guarantee, releases: int, delta: float) -> floa
             if left >= 0
             else inf
         )
-    measurements = guarantee.measurements * releases
+    # a unit may come in one month and stay in another, and both are less than what each level is moved at most
+    measurements = tuple(replace(of, is_total=False) for of in guarantee.measurements) * releases
     epsilon = ACCOUNTANTS["zcdp"].least_epsilon(measurements, delta)
     if guarantee.accountant.name == "pld":
         with suppress(ValueError), _remembering():  # the measurements are outside the range of `check_pld`
@@ -248,16 +251,21 @@ def _guarantee_by_map(scheme: Scheme, epsilon: float) -> Guarantee:
 def _mapped_levels(scheme: Scheme, epsilon: float) -> tuple[MappedLevel, ...]:
     """Return the measured levels, each with its share of ε and of the spec's δ, as far as its noise needs them.
 
-    Shares are exact, and rounded down: the costs of all levels never add up to more than ε.
+    Shares are exact, and rounded down: the costs of all levels never add up to more than ε. Beside a measured total, a level is
+    charged its share of what all levels cost any unit together, and costs more alone.
     """
     levels, allocation, law = [], scheme.allocation, scheme.law
-    for share, sensitivity, tau in zip(allocation.shares, scheme.sensitivities, allocation.taus, strict=True):
-        part = LevelCost(
-            epsilon=float_below(Fraction(epsilon) * share), delta=float_below(Fraction(scheme.keys.delta) * share)
-        )
-        scale, threshold = law.fit(part, sensitivity)
+    shares = [float_below(Fraction(epsilon) * share) for share in allocation.shares]
+    total = 0.0 if scheme.total is None else shares[scheme.total]
+    together = joint_part(Fraction(total), sum(map(Fraction, shares), Fraction(0)))
+    for share, own, sensitivity, tau in zip(
+        allocation.shares, shares, scheme.sensitivities, allocation.taus, strict=True
+    ):
+        delta = float_below(Fraction(scheme.keys.delta) * share)
+        scale, threshold = law.fit(LevelCost(epsilon=float_below(Fraction(own) / together), delta=delta), sensitivity)
         cost = law.cost(scale, threshold, sensitivity)
-        levels.append(MappedLevel(LevelNoise(law, scale), threshold, cost, tau))
+        charged = cost if together == 1 else replace(cost, epsilon=own)
+        levels.append(MappedLevel(LevelNoise(law, scale), threshold, charged, tau))
     return tuple(levels)
 
 

@@ -12,7 +12,7 @@ from flows.spec.sections.privacy import PrivacyKeys
 from storage.counts.columns import REGION, SIZE
 from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation
-from tasks.accounting.sensitivity import Sensitivity, derivation, sensitivity_of, sizes_derivation
+from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
 from tasks.capacity import cores, default_memory
 from tasks.groups.sources import noise_of_sum, own_source
 from tasks.groups.task import Sizes, regions_of
@@ -236,6 +236,13 @@ class Scheme:
             self.most_distinct[number] if self.most_distinct else None,
             is_root=self.is_root(number),
         )
+
+    @property
+    def total(self) -> int | None:
+        """The place in `measured` of a total that substitution may move; None where there is none."""
+        if self.keys.neighbours != SUBSTITUTION:
+            return None
+        return next((place for place, number in enumerate(self.measured) if self.is_root(number)), None)
 
     def is_root(self, number: int) -> bool:
         """Return whether a level or view holds everything in one cell, whatever the codebooks are."""

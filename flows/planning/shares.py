@@ -52,6 +52,7 @@ def scheme_of(
         split.shares if split else _shares_of_scheme(scheme),
         tuple(of.l2_squared for of in scheme.sensitivities),
         tuple(per_draw * of.cells for of in scheme.sensitivities),
+        scheme.total,
     )
     return replace(scheme, allocation=allocation)
 

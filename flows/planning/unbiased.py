@@ -12,6 +12,7 @@ from flows.planning.scheme import Scheme, released_level
 from flows.spec.sections.privacy import Targets, Workload
 from storage.errors import SpecError
 from tasks.accounting.allocation import shares_of
+from tasks.accounting.sensitivity import joint_part
 from tasks.tree.order import Tree
 from tasks.tree.views import every_level
 from tasks.unbiased.precisions import costs_of, for_targets, for_workload, mean_fan_outs, twice_rho
@@ -48,10 +49,13 @@ def tree_split(scheme: Scheme) -> TreeSplit | None:
     split = keys.split if is_named else mechanism.split
     if scheme.is_grid:
         return _grid_split(scheme, split)
+    is_either = scheme.total is not None
     if isinstance(split, Targets):
-        for_all = for_targets(_variances(split, tree), tree, squares)
-        return TreeSplit(*_shares(for_all, squares), Fraction(twice_rho(for_all, squares)) / 2)
-    precisions = _by_rule(split, tree, squares)
+        for_all = for_targets(_variances(split, tree), tree, squares, is_either=is_either)
+        measured, shares = _shares(for_all, squares)
+        together = joint_part(shares[0] if is_either and not measured[0] else Fraction(0), Fraction(1))
+        return TreeSplit(measured, shares, together * Fraction(twice_rho(for_all, squares)) / 2)
+    precisions = _by_rule(split, tree, squares, is_either=is_either)
     return None if precisions is None else TreeSplit(*_shares(precisions, squares))
 
 
@@ -80,23 +84,23 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
     return TreeSplit(*_shares(np.array(products), squares))
 
 
-def _by_rule(split: object, tree: Tree, squares: Sequence[int]) -> FloatArray | None:
+def _by_rule(split: object, tree: Tree, squares: Sequence[int], *, is_either: bool = False) -> FloatArray | None:
     """Return the relative precisions that a rule gives to the levels of a tree; None where the split is no such rule."""
     if isinstance(split, Workload):
-        return _best_for(split.workload, tree, squares)
+        return _best_for(split.workload, tree, squares, is_either=is_either)
     if isinstance(split, str) and split in SPLITS:
         split = SPLITS[split]
     if callable(split):
         precisions: FloatArray = split(mean_fan_outs(tree))
         return precisions
     if split is None:
-        return _best_for("ranges" if tree.ordered else "nodes", tree, squares)
+        return _best_for("ranges" if tree.ordered else "nodes", tree, squares, is_either=is_either)
     return None
 
 
-def _best_for(workload: str, tree: Tree, squares: Sequence[int]) -> FloatArray:
+def _best_for(workload: str, tree: Tree, squares: Sequence[int], *, is_either: bool) -> FloatArray:
     try:
-        return for_workload(workload, tree, squares, tree.ordered)
+        return for_workload(workload, tree, squares, tree.ordered, is_either=is_either)
     except ValueError as fault:
         raise SpecError(f"privacy.split.workload: {fault}", field="privacy.split.workload") from None
 

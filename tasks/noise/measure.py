@@ -15,7 +15,8 @@ def measure(
     Args:
         true_counts: int64, shape (cells,), records. Confidential.
         noise: of the level.
-        charged: what the level is charged.
+        charged: what the level may cost alone. That is its charge, but for levels beside a measured total: these are charged what
+            they cost any unit together.
         sensitivity: how far one unit moves the level; the law takes its own norm.
         sampler: of the law of the noise, outside of tests.
     Guarantees:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from storage.counts.vault import read_true_codebooks, read_true_leaves, read_tru
 from storage.database.connections import Connection
 from storage.releases.seals import Seal
 from storage.releases.terms import LevelTerms, PrivacyTerms
-from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
+from tasks.accounting.floats import float_below
+from tasks.accounting.sensitivity import Sensitivity, joint_part_of, sensitivity_of
 from tasks.capacity import memory_of
 from tasks.groups.task import regions_of
 from tasks.laws.law import LevelCost, Sampler, ThresholdedSampler
@@ -70,11 +72,12 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     if release.terms.statistic:
         true_chunks = _of_statistic(job, level, true_chunks)
         moved = _sensitivity_of_statistic(job, level)
+    charged = _charged_alone(terms, joint_part_of(release.parts, privacy.neighbours))
 
     def row_groups() -> Iterator[dict[str, IntArray]]:
         for true_counts in true_chunks:
             job.check_going_on()
-            yield {"noisy": _released(true_counts, terms, moved, sampler)}
+            yield {"noisy": _released(true_counts, terms, charged, moved, sampler)}
 
     return Seal(level, branch, job.shelf.write(name, ("noisy",), row_groups()), number, turn)
 
@@ -183,11 +186,18 @@ def _sensitivity_of_statistic(job: Job, level: int) -> Sensitivity:
     return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
 
 
-def _released(true_counts: IntArray, terms: LevelTerms, moved: Sensitivity, sampler: Sampler) -> IntArray:
+def _charged_alone(terms: LevelTerms, joint_part: Fraction) -> LevelCost:
+    """Return what the noise of a level may cost alone, so that all levels together cost no unit more than they are charged."""
+    epsilon = float_below(Fraction(terms.epsilon) / joint_part)
+    return LevelCost(terms.rho / joint_part, epsilon, terms.delta)
+
+
+def _released(
+    true_counts: IntArray, terms: LevelTerms, charged: LevelCost, moved: Sensitivity, sampler: Sampler
+) -> IntArray:
     """Return the counts that may cross the trust line: noisy counts, or the exact counts of an invariant, unprotected."""
     if terms.is_invariant:
         return true_counts
-    charged = LevelCost(terms.rho, terms.epsilon, terms.delta)
     return measure(true_counts, noise_of(terms), charged, moved, sampler)
 
 

@@ -10,7 +10,7 @@ from its subtree. Precisions are >= 0, so :math:`u_l = w_l / (b_1 \cdots b_l)` n
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -26,6 +26,7 @@ _SAME = 1e-9  # relative: how much u has to fall for a level to be measured, and
 _LEAST = 1e-5  # of the largest precision: what is below it is not measured
 _ROUNDS = 30  # in which targets are corrected for uneven fan-outs, at most
 _STEPS = 20_000  # towards the fixed point of the multipliers, at most
+_HALVINGS = 10  # of the price of a total that a unit moves only if it moves all else by less
 _GAP = 1e-12  # relative, between a cost and the least
 _DENOMINATOR = 10**12  # of a precision as a share of the largest, at most
 
@@ -73,7 +74,9 @@ def wavelet(fan_outs: FloatArray) -> FloatArray:
     return _precisions(np.append(1.0, np.full(len(own), own[:1].prod())), fan_outs)
 
 
-def for_workload(workload: str, tree: Tree, squares: Sequence[float], ordered: Collection[int]) -> FloatArray:
+def for_workload(
+    workload: str, tree: Tree, squares: Sequence[float], ordered: Collection[int], *, is_either: bool = False
+) -> FloatArray:
     """Return the relative precisions with which the queries of a workload have the least mean variance, whatever ρ is.
 
     Args:
@@ -81,6 +84,7 @@ def for_workload(workload: str, tree: Tree, squares: Sequence[float], ordered: C
         tree: the axes and their order.
         squares: Δ₂² of levels 0 to T; 0 for level 0 where it is exact.
         ordered: the numbers of the ordered axes.
+        is_either: whether a unit moves either the total or all other levels by Δ₂, and these by half of Δ₂² in the first case.
     Returns:
         As `uniform`; 0 where level 0 is exact, and where a level is better not measured.
     Raises:
@@ -88,14 +92,22 @@ def for_workload(workload: str, tree: Tree, squares: Sequence[float], ordered: C
     """
     fan_outs, costs = mean_fan_outs(tree), np.asarray(squares, dtype=np.float64)
     own = np.append(True, fan_outs > 1)
-    best = _least_error(level_weights(workload, tree, ordered)[own], costs[own], fan_outs[own[1:]])
-    precisions = _precisions(best, fan_outs)
+    weights = level_weights(workload, tree, ordered)[own]
+
+    def best(of: FloatArray) -> FloatArray:
+        return _precisions(_least_error(weights, of[own], fan_outs[own[1:]]), fan_outs)
+
+    if is_either:
+        costs = _at_balance(best, costs)
+    precisions = best(costs)
     if _is_even(tree) or tree.possible_cells(tree.depth) > MOST_REFINED:
         return precisions
     return _refined(precisions, workload, tree, costs, ordered)
 
 
-def for_targets(most: Mapping[int, float], tree: Tree, squares: Sequence[float]) -> FloatArray:
+def for_targets(
+    most: Mapping[int, float], tree: Tree, squares: Sequence[float], *, is_either: bool = False
+) -> FloatArray:
     r"""Return the precisions that cost least among those with which the nodes of some levels have at most some variances.
 
     A node of level k has the variance :math:`V_k = V_{k - 1} / b_k^2 + (1 - 1 / b_k) / w_k`. This is convex in w, as is the set of w, and
@@ -107,6 +119,7 @@ def for_targets(most: Mapping[int, float], tree: Tree, squares: Sequence[float])
             takes that of the nearest level above that has.
         tree: the axes and their order.
         squares: Δ₂² of levels 0 to T; 0 for level 0 where it is exact.
+        is_either: as for `for_workload`.
     Returns:
         Precisions of levels 0 to T, float64, shape (T + 1,), as they are; 0 where level 0 is exact, and where a level is better
         not measured.
@@ -120,16 +133,45 @@ def for_targets(most: Mapping[int, float], tree: Tree, squares: Sequence[float])
     fan_outs, costs, levels = mean_fan_outs(tree), np.asarray(squares, dtype=np.float64), np.array(list(most))
     own = np.append(True, fan_outs > 1)
     per_inverse = _per_inverse(fan_outs[own[1:]], is_exact=not costs[0])[np.cumsum(own)[levels] - 1]
-    bounds = aims = np.array(list(most.values()))
-    for _ in range(_ROUNDS):  # the means of uneven fan-outs may give a worst node more than its bound
-        w = _least_cost(per_inverse / aims[:, None], costs[own], fan_outs[own[1:]])
-        precisions, meant = _precisions(w, fan_outs), per_inverse @ (1 / w)
-        of_levels = tree_variances(tree, _with_exact(precisions, costs)).of_levels()
-        worst = np.array([of_levels[level].most for level in levels])
-        if np.allclose(worst, meant, rtol=_SAME, atol=0):
-            break
-        aims = bounds * np.divide(meant, worst, out=np.ones_like(worst), where=worst > 0)
-    return precisions * float((worst / bounds).max())
+    bounds = np.array(list(most.values()))
+
+    def cheapest(of: FloatArray) -> FloatArray:
+        aims = bounds
+        for _ in range(_ROUNDS):  # the means of uneven fan-outs may give a worst node more than its bound
+            w = _least_cost(per_inverse / aims[:, None], of[own], fan_outs[own[1:]])
+            precisions, meant = _precisions(w, fan_outs), per_inverse @ (1 / w)
+            of_levels = tree_variances(tree, _with_exact(precisions, of)).of_levels()
+            worst = np.array([of_levels[level].most for level in levels])
+            if np.allclose(worst, meant, rtol=_SAME, atol=0):
+                break
+            aims = bounds * np.divide(meant, worst, out=np.ones_like(worst), where=worst > 0)
+        return precisions * float((worst / bounds).max())
+
+    return cheapest(_at_balance(cheapest, costs) if is_either else costs)
+
+
+def _at_balance(best: Callable[[FloatArray], FloatArray], costs: FloatArray) -> FloatArray:
+    """Return costs whose best precisions are best where a unit moves either the total or everything else.
+
+    With R_0 the cost of the total and R that of all other levels, such precisions cost the larger of R and R_0 + R/2. That is convex, and
+    the largest of the costs in which the total is dearer or cheaper by a factor from 0 to 2, and the rest cheaper or dearer. So the
+    factor is right at which both kinds of unit cost the same.
+    """
+
+    def priced(factor: float) -> FloatArray:
+        return np.append(factor * costs[0], costs[1:])
+
+    def is_precise(factor: float) -> bool:
+        each = best(priced(factor)) * costs
+        return bool(2 * each[0] >= each[1:].sum())
+
+    low, high = 0.0, 2.0
+    if is_precise(high):
+        return priced(high)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_precise(middle) else (low, middle)
+    return priced(high)
 
 
 def costs_of(precisions: FloatArray, squares: Sequence[int]) -> tuple[Fraction, ...]:

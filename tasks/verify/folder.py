@@ -102,15 +102,11 @@ def _manifest(manifest: Manifest) -> list[str]:
         if entry.summed and (entry.rho or entry.epsilon):
             failures.append(f"{level} is summed and must cost nothing.")
         elif entry.summed or entry.epsilon:
-            continue  # its sigma does not follow from ρ
+            continue
         elif (entry.rho == 0) != (entry.sigma == 0):
             failures.append(f"{level} must have both rho and sigma, or neither.")
-        elif entry.rho:
-            scale = entry.scale or entry.sigma
-            if not math.isclose(scale**2, entry.l2_sensitivity**2 / (2 * entry.rho), rel_tol=1e-9):
-                failures.append(f"{level} has a sigma that does not follow from its rho and l2_sensitivity.")
-            if entry.scale and not math.isclose(entry.sigma, noise_of(entry).sigma, rel_tol=1e-9):
-                failures.append(f"{level} has a sigma that is not that of its scale.")
+        elif entry.scale and not math.isclose(entry.sigma, noise_of(entry).sigma, rel_tol=1e-9):
+            failures.append(f"{level} has a sigma that is not that of its scale.")
         if not (entry.sigma or entry.summed) and not _is_named(entry, manifest):
             failures.append(f"{level} is exact, but unprotected does not list it.")
     failures += _promises(manifest) + _promises_of_views(manifest)

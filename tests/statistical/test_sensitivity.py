@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from itertools import combinations_with_replacement, product
 
@@ -219,6 +220,53 @@ def test_a_release_charges_every_level_with_its_sensitivity(
             if level and is_tight(name, neighbours, most, promised, lengths):
                 assert found == square
             assert scheme.derivation(level).endswith(f"= {square}")
+
+
+@every_case
+@both_trees
+@pytest.mark.parametrize("name", UNIVERSES)
+def test_no_unit_costs_all_levels_together_more_than_a_release_is_charged(
+    universe_of, name: str, first: int, neighbours: str, most: int, exact: bool
+) -> None:
+    """Over all changes by one unit the levels' costs, by their scales, add up to ρ at most; without a promise, to ρ for some unit."""
+    whole, released = trees(universe_of, name, first)
+    keys = PrivacyKeys(
+        unit="one person",
+        neighbours=neighbours,
+        max_records_per_unit=most,
+        exact_records_per_unit=exact,
+        rho=0.02,
+        delta=1e-8,
+        split={"geometric": 0.6},
+    )
+    for distinct, tree in product([None, whole.axes[0].level_names[0], whole.axes[0].level_names[-1]], released[-2:]):
+        scheme = scheme_of(keys.model_copy(update={"distinct": distinct}), tree, whole, MECHANISMS["inftda"], "opendp")
+        promised = whole.axis_levels(whole.level_named(distinct)) if distinct else None
+        of_unit, cost = contributions(name, most, promised, exact).astype(np.float64), 0
+        if not len(of_unit):
+            continue
+        for number, of in zip(scheme.measured, scheme.allocation.measurements(Fraction(keys.rho)), strict=True):
+            cells = cells_of(name, tree.axis_levels(number))
+            counts = of_unit @ holds(cells)
+            norms = (counts**2).sum(axis=1)
+            squares = norms if neighbours == ADD_REMOVE else norms[:, None] + norms[None, :] - 2 * counts @ counts.T
+            cost = cost + squares / (2 * of.sigma**2)
+        assert cost.max() <= keys.rho * (1 + 1e-12)
+        if distinct is None:
+            assert cost.max() == pytest.approx(keys.rho, rel=1e-9)
+
+
+def holds(cells: list[tuple]) -> np.ndarray:
+    """Return which leaf lies in which cell, shape (leaves, cells)."""
+    columns = {cell: column for column, cell in enumerate(dict.fromkeys(cells))}
+    return np.eye(len(columns))[[columns[cell] for cell in cells]]
+
+
+def test_whoever_moves_the_total_moves_the_rest_less() -> None:
+    """Per level, a unit with k records has at most the share 1 - (1 - k/m)² of what m distinct records can, as the proof says."""
+    for most, below in product(range(1, 41), range(1, 45)):
+        of = [0, *(l2_sensitivity_squared(ADD_REMOVE, records, below) for records in range(1, most + 1))]
+        assert all(most**2 * own <= of[most] * (most**2 - (most - records) ** 2) for records, own in enumerate(of))
 
 
 @pytest.mark.parametrize(

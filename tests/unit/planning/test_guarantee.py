@@ -145,10 +145,10 @@ def test_an_epsilon_that_an_accountant_states_is_checked(scheme, monkeypatch, by
 def test_what_was_computed_is_remembered_by_the_next_process(scheme, monkeypatch, tmp_path: Path) -> None:
     """A second process plans the same noise and composes nothing."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
-    first = _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=1.25)))
+    first = _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=0.125)))
     assert json.loads((tmp_path / DELTAS).read_text())["deltas"]
     monkeypatch.setattr(pld, "_composed", pytest.fail)
-    second = _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=1.25)))
+    second = _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=0.125)))
     assert second.measurements == first.measurements
 
 
@@ -156,22 +156,22 @@ def test_what_was_computed_is_remembered_by_the_next_process(scheme, monkeypatch
 def test_what_cannot_be_read_or_is_of_another_version_is_not_used(scheme, monkeypatch, tmp_path: Path, spoil) -> None:
     """It is computed again."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
-    first = _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=1.25)))
+    first = _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=0.125)))
     kept = (tmp_path / DELTAS).read_text()
     (tmp_path / DELTAS).write_text(spoil(kept))
-    assert _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=1.25))) == first
+    assert _as_a_new_process(monkeypatch, lambda: guarantee_of(scheme("pld", epsilon=0.125))) == first
     assert (tmp_path / DELTAS).read_text() == kept
 
 
 def test_noise_that_is_remembered_wrongly_is_not_charged(scheme, monkeypatch, tmp_path: Path) -> None:
     """A file that says every δ is small makes the noise too small; the check before the charge finds it, and says what to do."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
-    asked = scheme("pld", epsilon=1.25)
+    asked = scheme("pld", epsilon=0.125)
     with monkeypatch.context() as wrong:
         wrong.setattr(pld, "_delta", lambda events, epsilon, right=pld._delta: right(events, epsilon) / 1000)
         _as_a_new_process(wrong, lambda: guarantee_of(asked))
     planned = _as_a_new_process(monkeypatch, lambda: guarantee_of(asked))
-    with pytest.raises(StoreError, match=r"does not give epsilon 1\.25") as refusal:
+    with pytest.raises(StoreError, match=r"does not give epsilon 0\.125") as refusal:
         planned.check()
     assert DELTAS in refusal.value.hint
     (tmp_path / DELTAS).unlink()

@@ -1,10 +1,11 @@
 """Releases in memory: one way down, a finish that measures nothing and keeps the laws, and leaves that are summed up."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from math import nextafter
 
 import numpy as np
 import pytest
@@ -17,11 +18,16 @@ import tasks.noise.truth
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.mechanisms import MECHANISMS
+from flows.planning.guarantee import guarantee_of
+from flows.planning.plan import level_terms
+from flows.planning.shares import scheme_of
+from flows.spec.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import SeenTable, seen_table, try_release, try_scales
 from flows.walks.steps import Cuts
 from flows.walks.walk import walk
 from storage.errors import StoreError
-from storage.ledger.books import Charge
+from storage.ledger.books import Charge, reserved_charges
+from storage.releases.terms import LevelTerms
 from tasks.laws.thresholded import Thresholded
 from tasks.tree.axis import IntArray
 from tests.support.passes import (
@@ -158,6 +164,36 @@ def test_nothing_is_drawn_that_is_not_charged(universe_of):
     refused([replace(charge, sigma=4.0) if charge.level == 2 else charge for charge in reserved], "differs from its")
     refused([replace(charge, state="void") if charge.level == 2 else charge for charge in reserved], "has no charge")
     refused([replace(charge, state="sealed") if charge.level == 2 else charge for charge in reserved], "has no charge")
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_beside_a_measured_total_no_level_is_drawn_with_less_noise_than_all_together_are_charged(universe_of, law):
+    """As planned, all levels are drawn; with the scale of one a float smaller, that one is not."""
+    table = binary_table(universe_of, 40)
+    keys = PrivacyKeys(
+        unit="one",
+        neighbours="substitution",
+        max_records_per_unit=1,
+        exact_records_per_unit=False,
+        epsilon=1.0,
+        delta=1e-6,
+    )
+    scheme = scheme_of(keys, table.tree, table.tree, ONCE, "opendp", ONCE.laws[law])
+    levels = level_terms(scheme, guarantee_of(scheme))
+    release = try_scales(table, ONCE, SIGMAS, noise_of(1), law=ONCE.laws[law]).job.record.release
+
+    def drawn(terms: Sequence[LevelTerms]) -> list[int]:
+        asked = list[int]()
+        try_release(
+            table, replace(release, levels=tuple(terms)), reserved_charges(release.id, terms), ONCE, noise_of(1, asked)
+        )
+        return asked
+
+    assert len(drawn(levels)) == len(levels)
+    for level in levels:
+        less = replace(level, sigma=nextafter(level.sigma, 0), scale=nextafter(level.scale, 0))
+        with pytest.raises(ValueError, match="exceeds the level's share"):
+            drawn([less if of is level else of for of in levels])
 
 
 @pytest.mark.parametrize("mechanism", [ONCE, TWICE], ids=lambda mechanism: mechanism.name)

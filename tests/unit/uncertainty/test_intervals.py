@@ -137,7 +137,7 @@ def test_counts_lie_in_their_intervals(data):
     margin = data.draw(st.integers(0, 30))
     low, high = intervals(noisy, margin, above, counts)
     inside = np.maximum(counts, 0)
-    assert ((0 <= low) & (low <= inside) & (inside <= high)).all()
+    assert ((low >= 0) & (low <= inside) & (inside <= high)).all()
     assert (low <= np.maximum(noisy - margin, 0)).all()
     assert (high == np.maximum(np.minimum(np.maximum(noisy + margin, 0), above), inside)).all()
     step = data.draw(st.integers(1, 9))
