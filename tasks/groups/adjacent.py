@@ -6,7 +6,8 @@ Bin(M′, q), where M′ is the number of every other cell. For R chosen cells w
 
 .. math:: \frac{E (B - 2 b R_g)_+}{2 R_g} \le \frac{E (B_1 - b R_g)_+ + E (B_2 - b R_g)_+}{2 R_g} \le \frac{E (\mathrm{Bin}(M', q_g) - b R_g)_+}{R_g}
 
-so that the probabilities q_g of M′ cells hold for twice as many chosen ones. One chosen cell has its share by a union over all M.
+so that the probabilities q_g of M′ cells hold for twice as many chosen ones. They take nine tenths of α; the rest is for one chosen cell, by a
+union over all cells. So the share is at most α even for somebody who sees all noise and then decides how many cells to choose.
 """
 
 import math
@@ -16,6 +17,8 @@ import numpy as np
 
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.uncertainty.selection import tails_of
+
+_OF_ONE = 0.1  # of α, for one chosen cell
 
 MarginOf = Callable[[float, IntArray], IntArray]
 
@@ -29,7 +32,7 @@ def row_log_tail(every_other: int, rows: int, confidence: float) -> float:
         confidence: 1 − α, in (0, 1).
     """
     alpha, half = 1 - confidence, max(every_other, 1)
-    own = math.log(alpha / (2 * half)) if rows < 2 else tails_of(half, alpha).of(rows // 2)
+    own = math.log(_OF_ONE * alpha / (2 * half)) if rows < 2 else tails_of(half, (1 - _OF_ONE) * alpha).of(rows // 2)
     return own - math.log(2)
 
 
