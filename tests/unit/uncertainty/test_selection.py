@@ -5,8 +5,10 @@ from math import comb, exp
 
 import numpy as np
 import pytest
-from scipy.special import ndtri
+from scipy.special import ndtri, ndtri_exp
 
+from tasks.groups import adjacent
+from tasks.uncertainty import estimates, intervals
 from tasks.uncertainty.selection import expected_excess, tails_of
 
 SHARES = [0.01, 0.05, 0.1, 0.2, 0.5]
@@ -52,6 +54,37 @@ def test_many_cells_keep_the_promise_and_naive_intervals_do_not(cells):
         naive.append(float(missed > 0))  # who picks one of them alone
     assert np.mean(found) <= share + 3 * np.std(found) / runs**0.5
     assert np.mean(naive) > 0.9
+
+
+FAMILIES = {  # from normal draws to the noise of half as many pairs of cells, and the tail that a row may take of it
+    "each cell has a draw": (
+        lambda draws: draws[:, 1:],
+        lambda cells, rows: intervals.row_log_tail(cells, rows, 0.9),
+    ),
+    "adjacent cells share a draw": (
+        lambda draws: np.diff(draws) / 2**0.5,
+        lambda cells, rows: adjacent.row_log_tail(cells // 2, rows, 0.9),
+    ),
+    "siblings share what their parent has": (
+        lambda draws: np.hstack([draws[:, 1::2], -draws[:, 1::2]]),
+        lambda cells, rows: estimates.row_log_tail(cells, rows, 0.9),
+    ),
+}
+
+
+@pytest.mark.parametrize("cells", [2, 1000])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_keep_the_promise_whoever_chooses_how_many_and_which(family, cells):
+    """In every family of mechanisms: of rows that are chosen by all noise, so that most of them miss, a share α does so on average."""
+    noise_of, log_tail_of = FAMILIES[family]
+    runs = 2_000_000 // max(cells, 200)
+    noise = np.sort(abs(noise_of(np.random.default_rng(11).standard_normal((runs, cells + 1)))), axis=1)
+    missed = np.zeros(runs)
+    for rows in np.unique(np.geomspace(1, cells, 60).astype(int)).tolist():
+        margin = -ndtri_exp(log_tail_of(cells, rows))
+        missed = np.maximum(missed, (noise[:, -rows:] > margin).mean(axis=1))
+    assert missed.mean() <= 0.1 + 3 * missed.std() / runs**0.5
+    assert missed.mean() > 0.1 / 3  # or the intervals would be wider than they must
 
 
 @pytest.mark.parametrize("cells", [1, 2, 10, 333, 10**6, 3 * 10**8])

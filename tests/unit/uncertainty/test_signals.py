@@ -69,6 +69,35 @@ def test_under_any_dependence_few_marked_rows_are_noise(normal):
     assert np.mean(fixed) > rate
 
 
+def test_under_the_worst_dependence_few_marked_rows_are_noise():
+    """Noise that is made to mark as many rows as the rule asks for, one size or another, marks any with a probability of at most the rate.
+
+    Every cell is empty, so that all marks are false. Of M cells either M, or M/2, or M/4 … have a p-value just within the reach of that size.
+    The law of each cell is uniform as it must be; it is made against rules that try the rate itself, or any part of it.
+    """
+    cells, rate = 64, 0.1
+    sizes = [cells >> halved for halved in range(7)]
+
+    def margin_of(log_tail):
+        return int(-1e6 * log_tail)
+
+    def is_marked(size, p_value):
+        noisy = np.where(np.arange(cells) < size, int(-1e6 * np.log(p_value)), -1)
+        return signals_under_any_dependence(noisy, cells, rate, margin_of)[0].any()
+
+    odds = []
+    for against in np.geomspace(rate / 8, rate, 40):
+        reach = [against * size / cells for size in [*sizes, 0]]
+        odds.append(
+            sum(
+                (reach[number] - reach[number + 1]) * cells / size * is_marked(size, reach[number])
+                for number, size in enumerate(sizes)
+            )
+        )
+    assert max(odds) <= rate
+    assert max(odds) > rate / 2  # or fewer rows would be marked than may be
+
+
 def test_under_any_dependence_counts_far_above_the_noise_are_marked(normal):
     """All of them are, and counts of 0 are not; nothing is marked of noise alone or of no rows."""
     noisy = np.where(np.arange(50) < 12, 90, 1)
