@@ -10,11 +10,13 @@ from flows.answers.ledger import ledger_answer
 from flows.answers.release_status import releases_answer
 from flows.api import release
 from flows.cli.json_object import json_object
+from flows.execution import backups
 from flows.execution.backups import back_up, restore
 from flows.execution.plain import finish_plainly
 from flows.walks.runner import report_nothing
-from storage.database.connections import store
+from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, HeldElsewhere, StoreError, UsageError
+from storage.ledger.events import note
 from storage.machine.fingerprints import KEY
 from storage.machine.locks import held
 from storage.releases.register import find_release, list_releases
@@ -155,6 +157,22 @@ def test_nothing_is_copied_while_a_release_runs(office: Office) -> None:
     with held(listed.id), pytest.raises(HeldElsewhere, match="is running"):
         back_up(office.folder / "kept")
     assert not list(office.folder.glob("kept*"))
+
+
+def test_a_store_that_changes_meanwhile_is_not_backed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the database is copied, another process writes to the ledger: no backup is left whose parts are of different moments."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    copy_files = backups._copy_files
+
+    def copied_while_a_release_begins(target: Path, *, vaults: bool) -> None:
+        copy_files(target, vaults=vaults)
+        with store() as con, transaction(con):
+            note(con, "table", "another", table="trips.csv")
+
+    monkeypatch.setattr(backups, "_copy_files", copied_while_a_release_begins)
+    with pytest.raises(StoreError, match="changed while it was copied"):
+        back_up(tmp_path / "kept")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 def test_a_backup_removes_nothing_of_others(office: Office) -> None:

@@ -190,6 +190,18 @@ def test_a_charged_table_cannot_be_put_in_the_place_of_another(office: Office) -
         plan_again(made)
 
 
+def test_who_answered_for_one_table_has_not_answered_for_another(office: Office) -> None:
+    """The link points to a table that another dataset was charged for by now: what was said of the table before is not said of it."""
+    (office.folder / "mine.csv").touch()
+    link = office.folder / "own.csv"
+    link.symlink_to(office.folder / "mine.csv")
+    made = reserved(office, different_people=True)
+    link.unlink()
+    link.symlink_to(office.folder / "people.csv")
+    with pytest.raises(UsageError, match="used by dataset first"):
+        plan_again(made)
+
+
 def test_the_fingerprint_is_kept_for_the_keeper_of_the_store(office: Office) -> None:
     """It is in a table of its own; not in the ledger, whose hash is published, nor in a published file. The key is its owner's alone."""
     key = office.folder / "home" / KEY
