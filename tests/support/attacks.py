@@ -5,7 +5,7 @@ of them as of wrong ones, and δ of all guesses more.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,7 +64,7 @@ def guesses_of(one: Values, other: Values, certain: float) -> Guesses:
     return Guesses(right, (one <= -certain).sum(-1) + (other >= certain).sum(-1), 2 * one.shape[-1])
 
 
-def log_evidence(guesses: Guesses, claim: Claim) -> Values:
+def log_evidence(guesses: Guesses, claim: Claim, stakes: Sequence[float] = _STAKES) -> Values:
     r"""Return the logarithm of what somebody owns who began with 1 and bet against a claim on every guess.
 
     .. math:: \prod_i (1 + \lambda g_i), \qquad g = 1 - \delta, \; -e^\epsilon - \delta, \; -\delta
@@ -74,6 +74,10 @@ def log_evidence(guesses: Guesses, claim: Claim) -> Values:
     up to at most 0, the mean of the product is at most 1 (of two factors the product is largest where they are equal), and
     a product of 1/α or more has at most the probability α.
 
+    Args:
+        guesses: about as many releases of either table.
+        claim: what is to be refuted.
+        stakes: λ, of what may be lost at most; small ones notice a small excess in many guesses.
     Guarantees:
         The rule by which is guessed must be fixed before the releases are seen.
     Source:
@@ -85,9 +89,9 @@ def log_evidence(guesses: Guesses, claim: Claim) -> Values:
         guesses.right * math.log1p(stake / most * (1 - claim.delta))
         + guesses.wrong * math.log1p(-stake)
         + none * math.log1p(-stake / most * claim.delta)
-        for stake in _STAKES
+        for stake in stakes
     ]
-    return np.logaddexp.reduce(owned) - math.log(len(_STAKES))
+    return np.logaddexp.reduce(owned) - math.log(len(stakes))
 
 
 def lower_bound(guesses: Guesses, delta: float, false_alarm: float) -> float:
