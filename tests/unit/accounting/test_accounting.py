@@ -24,7 +24,7 @@ from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from storage.errors import SpecError
-from tasks.accounting.accountants import ACCOUNTANTS
+from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import (
     LARGEST_SCALE,
     Allocation,
@@ -35,7 +35,14 @@ from tasks.accounting.allocation import (
     shares_of,
     uniform,
 )
-from tasks.accounting.conversions import epsilon_from_rho, rho_from_epsilon, zcdp_epsilon, zcdp_rho
+from tasks.accounting.conversions import (
+    epsilon_from_rho,
+    renyi_epsilon,
+    renyi_order,
+    rho_from_epsilon,
+    zcdp_epsilon,
+    zcdp_rho,
+)
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.pld import LARGEST_PLD_SCALE, LEAST_PLD_DELTA, check_pld
 from tasks.accounting.sensitivity import square_root_up
@@ -415,6 +422,24 @@ def test_zcdp_is_the_optimal_conversion(epsilon: float, log_delta: float) -> Non
     """The δ of the ρ that zcdp allows is the asked one by the published formula, computed independently."""
     delta = 10**log_delta
     assert math.isclose(optimal_delta(float(zcdp_rho(epsilon, delta)), epsilon), delta, rel_tol=1e-5)
+
+
+@settings(max_examples=20)
+@given(rho=st.floats(1e-6, 20).map(Fraction), log_delta=st.floats(-30, -3))
+def test_the_conversion_at_the_best_renyi_order_is_that_of_zcdp(rho: Fraction, log_delta: float) -> None:
+    """Of what costs α ρ at the order α, the ε at the best α is that of the whole curve, by OpenDP, and never below it."""
+    delta = 10**log_delta
+    order, whole = renyi_order(rho, delta), zcdp_epsilon(rho, delta)
+    assert whole <= renyi_epsilon(order * float(rho), order, delta) <= whole * (1 + 1e-6) + 1e-9
+
+
+@given(epsilon=st.floats(0.01, 5), tau=st.fractions(Fraction(1, 10**9), Fraction(1, 10**3)))
+def test_a_sampler_that_is_not_exact_costs_delta_on_both_sides(epsilon: float, tau: Fraction) -> None:
+    """Within τ of the law on either table, it takes (1 + e^ε) τ off δ, rounded so that no less is taken."""
+    with localcontext(prec=60):
+        exact = Decimal("0.25") - (1 + Decimal(epsilon).exp()) * tau.numerator / tau.denominator
+        left = Decimal(delta_left(0.25, epsilon, tau))
+        assert exact - Decimal("1e-15") <= left <= exact
 
 
 @settings(max_examples=8)

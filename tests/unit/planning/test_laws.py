@@ -5,6 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -103,6 +104,21 @@ def test_a_promise_of_distinct_records_does_not_change_laplace_noise(planned: PL
     scales = [[level.scale for level in planned({"law": "laplace"}, privacy=of).levels] for of in (privacy, apart)]
     assert scales[0] == scales[1]
     assert planned(privacy=apart).levels[-1].sigma < planned(privacy=privacy).levels[-1].sigma
+
+
+@pytest.mark.parametrize(("law", "power"), [("laplace", 2), ("gaussian", 1)])
+def test_minimised_shares_have_the_least_error_under_the_law(planned: PLANNED, law: str, power: int) -> None:
+    """Of two leaves and the view cell that holds them, no share of the view in hundredths has less variance: 1 / σ² is s² under Laplace noise, s under Gaussian."""
+    split = {"minimise": {"own": 1.0, "leaves": 1.0}}
+    release = {"order": ["a", "b"], "views": {"own": {"a": "a"}}}
+    plan = planned({"law": law}, ["a", "b"], {"split": split}, mechanism="cbdp", release=release)
+    view = np.linspace(0.01, 0.89, 89)
+    of_view, of_leaf = view**power, (1 - view) ** power  # 1 / σ²
+    together = 1 / (of_view + of_leaf / 2)  # the variance of the sum of both leaves
+    error = together + (together / 4 + 1 / of_leaf / 2)  # and of a leaf: half of the sum, and half of the difference
+    own, leaves = plan.scheme.allocation.shares
+    assert float(own) == pytest.approx(float(view[error.argmin()]), abs=0.011)
+    assert leaves + own == 1
 
 
 def test_auto_takes_less_noise_and_gaussian_with_a_schedule(planned: PLANNED) -> None:

@@ -14,6 +14,7 @@ from threading import Barrier, Thread
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -792,6 +793,7 @@ def test_own_statements_of_several_releases_do_not_help_them() -> None:
     """However little each says of itself, several releases come to what their ρ converts to."""
     one = Spending(Fraction(1, 50), (), 1e-9, DELTA)
     assert composed_epsilon([one], DELTA) == 1e-9
+    assert composed_epsilon([replace(one, delta=2 * DELTA)], DELTA) == zcdp_epsilon(Fraction(1, 50), DELTA)
     assert composed_epsilon([one, one], DELTA) == zcdp_epsilon(Fraction(1, 25), DELTA)
 
 
@@ -832,6 +834,28 @@ def test_approximate_mechanisms_alone_need_no_conversion_and_never_more_than_the
     with_rho = [*spendings, Spending(Fraction(1, 10**6), (), NEVER_ALONE, DELTA)]
     assert composed_epsilon(with_rho, 2.0**-20) == math.inf
     assert composed_epsilon(with_rho, 2.0**-19) == pytest.approx(0.75 + converted(Fraction(1, 10**6), 2.0**-20))
+
+
+@pytest.mark.parametrize(("epsilon", "rho", "pairs"), [(20.0, 1.0, [1.0, 0.5]), (20.0, 0.5, [4.0]), (1.0, 0.01, [0.3])])
+def test_what_is_chosen_after_seeing_the_rest_keeps_within_one_renyi_order(
+    epsilon: float, rho: float, pairs: list[float]
+) -> None:
+    """Beside ρ, a mechanism that is only (ε, δ) costs min(ε, α ε² / 2) at the order α that is best for the cap, and all is converted once.
+
+    What is stated is that, or the sum of the ε, whichever is more. α is found afresh, and so is the conversion.
+    """
+    cap = cap_at(epsilon)
+
+    def converted_at(order: float, loss: float) -> float:
+        return loss + (math.log(1 / DELTA) + (order - 1) * math.log(1 - 1 / order) - math.log(order)) / (order - 1)
+
+    orders = 1 + np.geomspace(1e-3, 1e4, 200_001)
+    order = min(orders.tolist(), key=lambda of: converted_at(of, of * float(cap.rho)))
+    at_order = converted_at(order, order * rho + sum(min(of, order * of**2 / 2) for of in pairs))
+    added = sum(pairs) + zcdp_epsilon(Fraction(rho), DELTA)
+    spendings = [Spending(Fraction(rho), (), NEVER_ALONE, DELTA)]
+    spendings += [Spending(Fraction(0), ((of, 0.0),), NEVER_ALONE, DELTA) for of in pairs]
+    assert composed_epsilon(spendings, DELTA, cap) == pytest.approx(max(added, at_order), rel=1e-4)
 
 
 def test_what_approximate_mechanisms_have_spent_is_not_left(con: Connection) -> None:

@@ -5,9 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.law import LevelNoise
 from tasks.tree.frontier import Frontier, expand
 from tasks.tree.leaves import root_of
 from tasks.tree.order import Tree
+from tasks.unbiased.released import released_counts
 from tasks.unbiased.variance import TreeVariances, tree_variances
 from tests.support.shapes import complete, covariance, drawn, halved, incidences, tree_by
 
@@ -63,6 +66,17 @@ def test_boxes_and_weighted_sums_have_the_variances_of_dense_least_squares(seed:
     assert found == pytest.approx(np.einsum("bi,ij,bj->b", inside, leaves, inside), abs=1e-10)
     weights = generator.normal(size=sizes)
     assert variances.of_sum(weights) == pytest.approx(weights.ravel() @ leaves @ weights.ravel(), abs=1e-10)
+
+
+def test_intervals_of_all_nodes_hold_at_once() -> None:
+    """By the bound of sub-Gaussian noise, both sides of all nodes of all levels add up to α at most, and hardly less."""
+    tree, scale = tree_by(complete(2, 5)), 1000.0
+    measured = [(tree.axis_levels(level), LevelNoise(GAUSSIAN, scale)) for level in range(6)]
+    rule, missed = released_counts(tree, measured, 0.9, None, is_grid=False), 0.0
+    for levels, _ in measured:
+        deviation, margin = rule.deviations(levels)[1], rule.half_widths(levels, 1)[1]
+        missed += 2 * tree.axes[0].areas(levels[0]) * np.exp(-(((margin or 0) / deviation) ** 2) / 2)
+    assert 0.09 < missed <= 0.1
 
 
 def test_a_range_visits_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
 from tasks.laws.gaussian import _log_kappa, gaussian_quantile, gaussian_variance
 from tasks.laws.laplace import laplace_quantile
+from tasks.uncertainty import estimates
 from tasks.uncertainty.intervals import (
     NO_CAP,
     Margins,
@@ -18,6 +20,7 @@ from tasks.uncertainty.intervals import (
     intervals,
     margins_of,
     rounded_outwards,
+    row_margins,
     simultaneous_margins,
     sum_margins,
 )
@@ -123,6 +126,38 @@ def test_alpha_is_shared_out_as_is_said():
     assert margins[0] == Margins(0, 0)
     assert margins[4].own == gaussian_quantile(6.0, math.log(0.025))
     assert margins_of(gaussians([0.0, 4.0]), 0.9)[1].own == gaussian_quantile(4.0, math.log(0.05))
+
+
+def test_simultaneous_margins_share_alpha_among_all_cells():
+    """Both sides of all cells of all levels with noise add up to α at most, and hardly less; an exact level has no margin."""
+    noises, cells = gaussians([0.0, 40.0, 30.0, 20.0]), [1, 10, 200, 5_000]
+    margins = [margin.own for margin in simultaneous_margins(noises, cells, 0.9)]
+    missed = [
+        2 * of * ndtr(-(margin + 0.5) / noise.sigma)
+        for of, margin, noise in zip(cells[1:], margins[1:], noises[1:], strict=True)
+    ]
+    assert margins[0] == 0
+    assert 0.08 < sum(missed) <= 0.1
+    of_estimates = estimates.simultaneous_margins(np.array([0.0, 40.0]), math.log(1e4))
+    assert of_estimates[0] == 0
+    assert ndtr(-of_estimates[1] / 40.0) <= 1e-4  # to either side
+
+
+def test_rows_hold_what_is_said_of_their_cells():
+    """However few or many rows there are, the interval of a row is no narrower than that of its cell, were it fixed beforehand."""
+    noises, cells = gaussians([0.0, 4.0, 4.0, 6.0]), [1, 4, 40, 1000]
+    fixed = margins_of(noises, 0.9)
+    for rows in (cells, [1, 2, 5, 30], [1] * 4):
+        assert all(row.own >= cell.own for row, cell in zip(row_margins(noises, cells, rows, 0.9), fixed, strict=True))
+
+
+@given(st.integers(-(10**6), 10**6), st.integers(0, 10**6), st.integers(1, 1000))
+def test_rounded_intervals_hold_what_they_are_made_from(low, width, step):
+    """Their ends are multiples of the step, outside of the interval, and by less than a step."""
+    ends = rounded_outwards(np.array([low]), np.array([low + width]), step)
+    assert (ends[0] % step, ends[1] % step) == (0, 0)
+    assert 0 <= low - ends[0] < step
+    assert 0 <= ends[1] - low - width < step
 
 
 @settings(max_examples=200)

@@ -1,0 +1,146 @@
+"""Mutants: faults that are put into a copy of the code, one at a time. The test that is named beside each must fail.
+
+`make mutants` runs them all; `python -m tests.support.mutants WORD` those whose file or test contains a word. tests/mutants.toml lists them.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import cache_from_source
+from pathlib import Path
+from queue import SimpleQueue
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).parents[2]
+LIST = ROOT / "tests" / "mutants.toml"
+COPIED = "docs", "deployments", "flows", "storage", "tasks", "tests", "pyproject.toml", "README.md", "trellis.py"
+LONGEST = 120  # seconds that a test may take; a mutant with which it never ends is not noticed, only waited for
+
+FAILED = 1  # the exit code of pytest where tests ran and some failed
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A fault.
+
+    Attributes:
+        file: which it is put into.
+        text: what it replaces; it occurs exactly once in the file.
+        replacement: what stands there instead.
+        test: the test that notices it, as pytest names it.
+    """
+
+    file: str
+    text: str
+    replacement: str
+    test: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.text} -> {self.replacement or '(nothing)'}"
+
+    def put_into(self, root: Path) -> str:
+        """Return the text of the file with the fault.
+
+        Raises:
+            ValueError: what it replaces does not occur exactly once.
+        """
+        source = (root / self.file).read_text(encoding="utf-8")
+        if (times := source.count(self.text)) != 1:
+            raise ValueError(f"{self.file} must contain {self.text!r} once, got {times} times.")
+        return source.replace(self.text, self.replacement)
+
+
+def listed_mutants() -> list[Mutant]:
+    """Return the mutants of tests/mutants.toml."""
+    return [Mutant(**mutant) for mutant in tomllib.loads(LIST.read_text(encoding="utf-8"))["mutant"]]
+
+
+def passes(root: Path, tests: Sequence[str], *, writes_bytecode: bool) -> tuple[bool, str]:
+    """Return whether tests pass in a copy of the code, and what pytest has said.
+
+    Raises:
+        RuntimeError: it did not come so far as to run them, or they did not end.
+    """
+    environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "" if writes_bytecode else "1"}
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-p", "no:cacheprovider", "-m", "", *tests]
+    try:
+        done = subprocess.run(
+            command, cwd=root, env=environment, capture_output=True, text=True, timeout=LONGEST * len(tests)
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError("the test does not end") from None
+    if done.returncode not in {0, FAILED}:
+        raise RuntimeError(f"pytest ends with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.returncode == 0, done.stdout
+
+
+def noticed(mutant: Mutant, root: Path) -> bool:
+    """Return whether the test of a mutant fails in a copy of the code with it; the copy is as before afterwards."""
+    path = root / mutant.file
+    sound, faulty = path.read_bytes(), mutant.put_into(root)
+    Path(cache_from_source(str(path))).unlink(
+        missing_ok=True
+    )  # it may have the length and the second of the faulty one
+    path.write_text(faulty, encoding="utf-8")
+    try:
+        return not passes(root, [mutant.test], writes_bytecode=False)[0]
+    finally:
+        path.write_bytes(sound)
+
+
+def tell(text: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def run(mutants: Sequence[Mutant], jobs: int) -> int:
+    """Run the tests without mutants, then each test with its mutant; return how many mutants are not noticed."""
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        copies = [Path(folder) / str(number) for number in range(jobs)]
+        for name in COPIED:
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
+            copies[0].mkdir(exist_ok=True)
+            copy(ROOT / name, copies[0] / name)
+        tests = sorted({mutant.test for mutant in mutants})
+        is_sound, said = passes(copies[0], tests, writes_bytecode=True)
+        if not is_sound:
+            tell(f"{said}\nA test fails without any mutant.")
+            return len(mutants)
+        tell(f"{len(tests)} tests pass without mutants.")
+        free = SimpleQueue[Path]()
+        free.put(copies[0])
+        for other in copies[1:]:
+            free.put(Path(shutil.copytree(copies[0], other)))
+
+        def try_one(mutant: Mutant) -> bool:
+            begun, root = time.monotonic(), free.get()
+            try:
+                is_noticed, why = noticed(mutant, root), ""
+            except (RuntimeError, ValueError) as fault:
+                is_noticed, why = False, f" ({fault})"
+            finally:
+                free.put(root)
+            word = "killed  " if is_noticed else "SURVIVES"
+            tell(f"{word} {time.monotonic() - begun:4.1f} s  {mutant}  [{mutant.test}]{why}")
+            return is_noticed
+
+        survivors = len(mutants) - sum(pool.map(try_one, mutants))
+    tell(f"{len(mutants)} mutants, {len(mutants) - survivors} killed, {survivors} not.")
+    return survivors
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Put faults into a copy of the code; the test of each must fail.")
+    parser.add_argument("word", nargs="?", default="", help="only mutants whose file or test contains it")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="how many run at once (default: %(default)s)")
+    asked = parser.parse_args()
+    chosen = [mutant for mutant in listed_mutants() if asked.word in f"{mutant.file} {mutant.test}"]
+    sys.exit(min(run(chosen, asked.jobs), 1) if chosen else f"No mutant of {LIST} contains {asked.word}.")

@@ -1,0 +1,24 @@
+"""The list of mutants keeps up with the code: what each replaces is there, and so is the test that notices it."""
+
+import ast
+
+import pytest
+
+from tests.support.mutants import ROOT, Mutant, listed_mutants
+
+MUTANTS = listed_mutants()
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+def test_a_mutant_is_another_program_with_a_test(mutant: Mutant) -> None:
+    """The text is in the file once, the file with the fault is Python and does something else, and the test is in its file."""
+    faulty = ast.parse(mutant.put_into(ROOT))
+    assert ast.dump(faulty) != ast.dump(ast.parse((ROOT / mutant.file).read_text(encoding="utf-8")))
+    path, _, test = mutant.test.partition("::")
+    source = (ROOT / path).read_text(encoding="utf-8")
+    assert not test or f"def {test.partition('[')[0]}(" in source
+
+
+def test_a_mutant_is_listed_once() -> None:
+    """No file has the same text replaced by the same twice."""
+    assert len({(of.file, of.text, of.replacement) for of in MUTANTS}) == len(MUTANTS) >= 47
