@@ -205,3 +205,50 @@ def test_targets_that_mean_nothing_are_refused(most: dict[int, float]) -> None:
     """There must be a target, each above 0 and of a level that there is."""
     with pytest.raises(ValueError, match="targets must be variances > 0 of levels from 0 to 2"):
         for_targets(most, tree_by(complete(2, 2)), [1] * 3)
+
+
+# a measured total that a unit moves only if it moves everything else less -----------------------------------------------
+
+
+def dearer(precisions: np.ndarray) -> float:
+    """Return 2ρ of one record under substitution: of a unit that stays, or of one that comes or goes."""
+    return max(2 * float(precisions[1:].sum()), float(precisions.sum()))
+
+
+@pytest.mark.parametrize("shape", [complete(2, 3), complete(3, 1), halved(5)], ids=str)
+@pytest.mark.parametrize("workload", ["ranges", "nodes", "leaves"])
+def test_no_precisions_near_by_are_better_where_a_unit_moves_the_total_or_all_else(shape: list, workload: str) -> None:
+    """At the same cost to the costliest unit, other precisions have no smaller mean variance: but for 1% where fan-outs are uneven."""
+    tree, random = tree_by(shape), np.random.default_rng(3)
+    squares = [1] + [2] * tree.depth
+
+    def error(precisions: np.ndarray) -> float:
+        return mean_variances(tree_variances(tree, precisions.tolist()), {0})[workload] * dearer(precisions)
+
+    best = for_workload(workload, tree, squares, {0}, is_either=True)
+    assert error(best) < error(for_workload(workload, tree, squares, {0}))
+    for spread in (0.02, 0.3, 1.0):
+        for _ in range(100):
+            other = (best + 1e-3 * best.max()) * np.exp(spread * random.standard_normal(len(best)))
+            assert error(best) <= error(other) * (1.01 if shape == halved(5) else 1.002)
+
+
+@pytest.mark.parametrize("most", [{1: 9.0, 3: 25.0}, {0: 2.0, 3: 40.0}, {2: 10.0}])
+def test_targets_cost_less_where_a_unit_moves_the_total_or_all_else(most: dict[int, float]) -> None:
+    """They are met, and no precisions near by meet them for less, nor those that are best where one unit does both."""
+    tree, random = tree_by(complete(2, 3)), np.random.default_rng(4)
+    squares = [1, 2, 2, 2]
+    best = for_targets(most, tree, squares, is_either=True)
+    before = for_targets(most, tree, squares)
+    assert dearer(best) <= dearer(before) * (1 + 1e-9) < twice_rho(before, squares)
+
+    def ratio(precisions: np.ndarray) -> float:
+        levels = tree_variances(tree, precisions.tolist()).of_levels()
+        bounds = {3: most[max(most)], **most}
+        return max(levels[level].most / bound for level, bound in bounds.items())
+
+    assert ratio(best) <= 1 + 1e-9
+    for spread in (0.02, 0.3):
+        for _ in range(100):
+            other = (best + 1e-3 * best.max()) * np.exp(spread * random.standard_normal(4))
+            assert dearer(best) <= ratio(other) * dearer(other) * (1 + 2e-3)
