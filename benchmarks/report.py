@@ -47,6 +47,7 @@ These are not part of `make bench`. Their figures are in [docs/mechanisms.md](..
 | command | measures |
 |---|---|
 | `python benchmarks/accuracy.py` | errors compared with the paper's InfTDA at the same ε and δ; options `--only` (some sets), `--runs`, `--seed` |
+| `python benchmarks/largest_rho.py` | the largest ρ that the accountant `pld` finds, compared with an exhaustive search, for ε from 0.01 to 100; options `--every`, `--delta`, `--squares` |
 | `python benchmarks/laws.py` | discrete Laplace noise compared with discrete Gaussian noise, on Rhode Island; options `--runs`, `--ratios` |
 | `python benchmarks/settling.py` | errors with other weights and another rounding for views, on a made-up city; options `--runs`, `--seed` |
 | `python benchmarks/settling_size.py` | memory and time that settling takes, and how near rounding stays, on grids; option `--large` |
