@@ -130,7 +130,7 @@ def _show_rows(found: "TrialResults", epsilon: float) -> None:
         " measured cells is public; width: in records\n"
         "false rows: the share with a true count of 0, of all rows, and of the rows with `signal` alone, where it is on average at"
         " most the spec's signal_rate\n"
-        "noise rows: that share of all rows, as the release would estimate it (empty: it would not), and what it would say that it is at most\n"
+        "noise rows: that share of all rows, as the release would estimate it (mean of the runs in which it would; empty: none), and what it would say that it is at most\n"
         "bound: what the release would say that no error exceeds, after the draw; beside the largest error"
     )
 

@@ -151,8 +151,7 @@ def show_noise_note(levels: "Sequence[ShownLevel]") -> None:
         )
     if any(level.noise_rows for level in levels):
         out.print(
-            "[dim]noise rows: the share of rows whose true count is 0, estimated where that can be, and what it is at most with 95%"
-            " probability[/]"
+            "[dim]noise rows: the share of rows whose true count is 0: estimated, where the noisy counts allow it, and at most, with 95% probability[/]"
         )
 
 

@@ -156,8 +156,8 @@ class NoiseRows(_Part):
     """The share of a level's rows that are noise alone: their true count is 0.
 
     Attributes:
-        estimate: the estimated share; where the noise is large, nothing tells a true count of 1 from one of 0. None where the counts
-            of the level follow from sums of the noisy counts of another measurement, or rows were chosen by a fitted prior.
+        estimate: the estimated share. None where the noisy counts agree with shares that are more than 0.2 apart: where the noise is
+            large, nothing tells a true count of 1 from one of 0.
         at_most: with 95% probability, the share is no larger.
     """
 

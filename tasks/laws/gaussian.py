@@ -72,9 +72,9 @@ def gaussian_quantile(sigma: float, log_tail: float, terms: int = 1) -> int:
     return max(0, math.ceil(sigma * math.sqrt(terms) * deviations))
 
 
-def gaussian_density(values: FloatArray, sigma: float) -> FloatArray:
-    """Return how likely values are under a Gaussian of scale σ, up to a factor, of the same shape."""
-    return np.exp(-((values / sigma) ** 2) / 2)
+def gaussian_density(values: FloatArray, sigma: float, terms: int = 1) -> FloatArray:
+    """Return how likely values are under a sum of Gaussians of scale σ, up to a factor, of the same shape."""
+    return np.exp(-((values / sigma) ** 2) / (2 * terms))
 
 
 def _reach(sigma: float, terms: int, log_odds: float) -> float:

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import gammaln, kve
 
 from tasks.accounting.pure import laplace_map, laplace_scale_for
 from tasks.accounting.sensitivity import l1_derivation
@@ -18,6 +19,8 @@ from tasks.laws.law import CARE, FloatArray, Law, LevelCost, Sampling
 from tasks.laws.samplers import discrete_laplace
 from tasks.laws.table_sampler import LARGEST_TAU, laplace_by_table
 
+_NORMAL_FROM = 30  # terms, more of which are taken to add up to a normal variable, where only a density is asked for
+_NEAR_ZERO = 0.01  # scales, within which the density of a sum is flat
 _CARE_OF_SUMS = 1e-9  # of the logarithm of a probability: far more than floats lose
 _LEAST_SUMMED = (
     -500.0
@@ -165,9 +168,21 @@ def _least(holds: Callable[[float], bool], scale: float) -> float:
     return high
 
 
-def laplace_density(values: FloatArray, scale: float) -> FloatArray:
-    """Return how likely values are under a Laplace distribution, up to a factor, of the same shape."""
-    return np.exp(-np.abs(values) / scale)
+def laplace_density(values: FloatArray, scale: float, terms: int = 1) -> FloatArray:
+    r"""Return how likely values are under a sum of Laplace variables, up to a factor, of the same shape.
+
+    .. math:: |x|^{n - 1/2} K_{n - 1/2}(|x| / s)
+
+    with n terms of scale s and K the modified Bessel function of the second kind, which is e^{-|x| / s} up to a factor for n = 1.
+    """
+    far = np.abs(values) / scale
+    if terms == 1:
+        return np.exp(-far)
+    if terms > _NORMAL_FROM:
+        return np.exp(-(far**2) / (4 * terms))
+    far = np.maximum(far, _NEAR_ZERO)
+    density: FloatArray = np.exp((terms - 0.5) * np.log(far) - far - gammaln(terms)) * kve(terms - 0.5, far)
+    return density
 
 
 LAPLACE = Law(

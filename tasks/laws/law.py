@@ -21,7 +21,9 @@ Sampler = Callable[[IntArray, float], IntArray]  # from true counts and a scale 
 ThresholdedSampler = Callable[
     [IntArray, float, int], tuple[IntArray, IntArray]
 ]  # to the rows that are kept, and theirs
-Density = Callable[[FloatArray, float], FloatArray]  # from values and a scale to how likely they are, up to a factor
+Density = Callable[
+    [FloatArray, float, int], FloatArray
+]  # from values, a scale and a number of terms to how likely their sum is, up to a factor
 
 CARE = 1e-12  # of the logarithm of a probability, lowered by it: more than floats lose, or any sampler lacks
 
@@ -75,7 +77,7 @@ class Law:
         quantile: from a scale, the logarithm of a probability and a number of terms to the least z >= 0 that the sum of as
             many independent draws exceeds with at most that probability, or a bound on it; None for a law of which none is
             known: nothing that it measures can be published with intervals.
-        density: how likely a value is, up to a factor; None for a law whose rows are never noise alone.
+        density: how likely a value of the sum of some draws is, up to a factor; None for a law whose rows are never noise alone.
         derivation: from the neighbours, the records per unit and whether the level is the root to how far one unit moves a level,
             in words; None for the Euclidean norm, where it depends on the level.
         keeps_some: whether only cells with records are looked at, and only those kept whose noisy count reaches a threshold.
@@ -142,7 +144,7 @@ class LevelNoise:
 
     @property
     def density(self) -> Density:
-        """How likely a value of one draw is, up to a factor.
+        """How likely a value of the sum of some draws is, up to a factor.
 
         Raises:
             ValueError: there is no noise, or the law has no density.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -397,10 +397,7 @@ class ReleasedLevels:
             yield made
         self.bias[level] = moves.bias
         self._moves.append(moves)
-        shares = seen.shares() if seen else EXACT if self.record.rows_of(level) else None
-        # rows that a prior has chosen are not those with the largest noisy counts, by which their share would be estimated
-        is_by_prior = shares is not None and (level, TRUNK) in self.record.priors
-        self._shares[level] = replace(shares, noise=None) if shares and is_by_prior else shares
+        self._shares[level] = seen.shares() if seen else EXACT if self.record.rows_of(level) else None
 
     def _read(self, shard: FrontierShard, above: Mapping[str, _Nodes]) -> tuple[Rows, IntArray, _Read]:
         """Return the rows of a level of a branch, their noisy counts, and what else is needed, by the counts that its first pass has left."""
@@ -415,7 +412,7 @@ class ReleasedLevels:
             noisy, [caps(noisy, margin.cap, of_kind) for margin, of_kind in zip(margins, parents.caps, strict=True)]
         )
         if seen:
-            seen.add_rows(noisy[rows], seen.groups(parents.noisy[rows]))
+            seen.add_rows(noisy[rows])
         bounds: list[IntArray] = []
         for margin, of_kind in zip(margins, parents.caps, strict=True):
             bounds += self._rounded(level, *intervals(noisy[rows], margin.own, of_kind[rows], counts))
@@ -450,11 +447,10 @@ class ReleasedLevels:
             moves.add(noisy, counts)
             parent = _Nodes(np.zeros(1, dtype=np.int64), [np.full(1, NO_CAP) for _ in self._margins])
             if seen:
-                seen.add(noisy, seen.groups(parent.noisy))
+                seen.add(noisy)
             return noisy, parent
         parents = self.job.parents(level, branch)
         of_parents = self._of_parents(branch, level, above)
-        group = seen.groups(of_parents.noisy) if seen else of_parents.noisy
         first_kept, cell = cells_of(self._tree, parents, kept)
         of_cells = cell_counts(self._tree, parents)
         take, before = taking(parts), 0
@@ -467,7 +463,7 @@ class ReleasedLevels:
             if self.sink:
                 self._give(level, expand(self._tree, parents[nodes]).areas, chunk)
             if seen:
-                seen.add(chunk, np.repeat(group[nodes], of_cells[nodes]))
+                seen.add(chunk)
             of_chunk = np.zeros(len(chunk), dtype=np.int64)
             of_chunk[there] = counts[rows]
             moves.add(chunk, of_chunk)

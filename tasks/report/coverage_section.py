@@ -127,7 +127,8 @@ def _tables(found: TrialResults, epsilon: float, results: Sequence[MechanismResu
     return (
         f"<details><summary>Coverage and mean width of intervals, ε = {epsilon:g}</summary>\n{tables}\n<p>Rows: the share of the"
         " published rows whose interval contains the true count, in percent, as the mean over the runs; estimated: the share of"
-        " all rows whose true count is 0, as the release would estimate it, and what it would say it is at most. By true count: the share"
+        " all rows whose true count is 0, as the release would estimate it (the mean over the runs in which it would), and what it would"
+        " say it is at most. By true count: the share"
         " of fixed cells that is covered, with its standard error, in brackets where there are fewer than"
         f" {FEW_INTERVALS} intervals. Widths are means of high − low, in records.</p></details>"
     )

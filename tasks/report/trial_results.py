@@ -70,8 +70,8 @@ class LevelResult:
             below 0, which is no discovery.
         false_signal: of the rows that stand out, the share whose true count is 0; None where no row stands out in any run.
         noise_rows: the share of rows whose true count is 0 as the release would estimate it; the true one is `false_rows`.
-            None where it would say nothing.
-        noise_rows_at_most: what the release would say that it does not exceed; None likewise.
+            Over the runs in which it would estimate one; None where it would in none.
+        noise_rows_at_most: what the release would say that it does not exceed; None where it would say nothing.
         bound_after: what the release would say that no error exceeds, known after the draw, records; the largest error is
             `max_absolute`. None where it would say nothing.
     """

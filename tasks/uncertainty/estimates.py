@@ -100,8 +100,8 @@ class Estimates:
         if self.is_exact or not len(self.counts):
             return EXACT if len(self.counts) else None
         of_margins = [self._margins(log_tail) for log_tail in LOG_TAILS]
-        mixture = normal_mixture(self.counts, self.deviations, np.arange(len(self.counts)))
-        mixture.add_zeros(self.cells - len(self.counts))
+        rows = np.arange(len(self.counts))
+        mixture = normal_mixture(self.counts, self.deviations, rows, self.cells - len(rows))
         seen = None if self.is_any_dependence else beyond(self.counts, self.counts, of_margins)
         return shares_from(mixture, seen, self.cells, len(self.counts))
 

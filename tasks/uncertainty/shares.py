@@ -10,11 +10,15 @@ from tasks.laws.gaussian import gaussian_density
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import sum_margins
-from tasks.uncertainty.mixture import STEPS, CountMixture, FloatArray
+from tasks.uncertainty.mixture import CountMixture, FloatArray
 from tasks.uncertainty.noise_rows import LOG_TAILS, BeyondMargins, beyond
 
+KNOWN_WITHIN = 0.1  # of the rows of a level
+
 _DIGITS = 3  # of a share
-_NOTHING = np.zeros(0, dtype=np.int64)
+_UNITS = 128  # of normal noise, to a standard deviation
+_PARTS = 4  # of a whole count, where cells differ in their noise
+_NOTHING, _ZERO = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +26,8 @@ class Shares:
     """Shares of a level's rows, in [0, 1].
 
     Attributes:
-        noise: of rows with a true count of 0, estimated; None where their counts follow from sums of the noisy counts of another
-            level or view, or from a fitted prior, by which such an estimate is far off.
+        noise: of rows with a true count of 0, estimated; None where the noisy counts agree with shares that are further than
+            `KNOWN_WITHIN` from any estimate.
         noise_at_most: of such rows there are no more, but for a risk of `tasks.uncertainty.noise_rows.RISK`.
         rows_above: of rows with a true count above twice the noise, estimated.
         records_above: of the records in rows, those in such rows, estimated.
@@ -59,19 +63,15 @@ class SeenCounts:
         self._margins = [self.noise.quantile(log_tail) for log_tail in LOG_TAILS]
         self._beyond = beyond(_NOTHING, _NOTHING, self._margins)
 
-    def groups(self, above: IntArray) -> IntArray:
-        """Return by which the cells below some nodes are told apart, given the noisy counts of these nodes, records."""
-        return self._mixture.groups(above)
-
-    def add(self, cells: IntArray, group: IntArray) -> None:
-        """Add the noisy counts of measured cells, shape (cells,), records, and their groups."""
-        self._mixture.add_cells(cells, group)
+    def add(self, cells: IntArray) -> None:
+        """Add the noisy counts of measured cells, shape (cells,), records."""
+        self._mixture.add_cells(cells)
         self._beyond += beyond(cells, _NOTHING, self._margins)
         self._cells += len(cells)
 
-    def add_rows(self, rows: IntArray, group: IntArray) -> None:
-        """Add the noisy counts of rows, each of which is a measured cell as well, shape (rows,), records, and their groups."""
-        self._mixture.add_rows(rows, group)
+    def add_rows(self, rows: IntArray) -> None:
+        """Add the noisy counts of rows, each of which is a measured cell as well, shape (rows,), records."""
+        self._mixture.add_rows(rows)
         self._beyond += beyond(_NOTHING, rows, self._margins)
         self._rows += len(rows)
 
@@ -97,35 +97,62 @@ def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, cells: 
         cells: how many the level has.
     """
     margins: Sequence[IntArray] = [sum_margins(noise, leaves, log_tail) for log_tail in LOG_TAILS]
-    group = np.zeros(len(noisy), dtype=np.int64)
-    if not len(leaves) or leaves.max() == 1:  # the noise of sums is taken to be normal, and that of leaves is not
-        mixture = CountMixture(noise.density, noise.scale, noise.sigma)
-        mixture.add_cells(noisy, group)
-        mixture.add_rows(noisy, group)
-    else:
-        unit = noise.sigma * np.sqrt(leaves) / STEPS  # a step of each row's own noise
-        steps = np.rint(noisy / unit).astype(np.int64)
-        mixture = CountMixture(gaussian_density, STEPS, STEPS)
-        mixture.add_cells(steps, group)
-        mixture.add_rows(steps, group, unit)
-    mixture.add_zeros(cells - len(noisy))
+    mixture = mixture_of_sums(noise, noisy, leaves, np.arange(len(noisy)), cells - len(noisy))
     return shares_from(mixture, beyond(noisy, noisy, margins), cells, len(noisy))
 
 
-def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray) -> CountMixture:
+def mixture_of_sums(
+    noise: LevelNoise, noisy: IntArray, terms: IntArray, rows: IntArray, zeros: int = 0
+) -> CountMixture:
+    """Return the noisy counts of all cells and of some, to estimate what those are. Noise of sums of unlike sizes is taken to be normal.
+
+    Args:
+        noise: of one of the counts that are added up.
+        noisy: of all cells, int64, shape (cells,), records.
+        terms: how many each is the sum of, shape (cells,).
+        rows: the places of some cells.
+        zeros: how many more cells there are, whose noisy counts are 0.
+    """
+    if len(terms) and terms.min() < terms.max():
+        return normal_mixture(noisy, noise.sigma * np.sqrt(terms), rows, zeros)
+    width = int(terms[0]) if len(terms) else 1
+    mixture = CountMixture(noise.density, noise.scale, noise.sigma * math.sqrt(width), width)
+    _add(mixture, noisy, rows, zeros)
+    return mixture
+
+
+def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray, zeros: int = 0) -> CountMixture:
     """Return the noisy counts of all cells and of some, to estimate what those are, where their noise is taken to be normal.
+
+    A whole count stands for the numbers that round to it, in as many parts as there are `_PARTS`, so that the bins of cells whose noise
+    differs are as full as those of a density.
 
     Args:
         noisy: int64, shape (cells,), records.
         deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records.
         rows: the places of some cells.
+        zeros: how many more cells there are, whose noisy counts are 0.
     """
-    unit = deviations / STEPS  # a step of each cell's own noise
-    steps, group = np.rint(noisy / unit).astype(np.int64), np.zeros(len(noisy), dtype=np.int64)
-    mixture = CountMixture(gaussian_density, STEPS, STEPS)
-    mixture.add_cells(steps, group)
-    mixture.add_rows(steps[rows], group[rows], unit[rows])
+    unit = np.sqrt(deviations**2 + 1 / 12) / _UNITS  # of each cell's own noise, and of rounding
+    mixture = CountMixture(gaussian_density, _UNITS, _UNITS, one=1 / float(unit.max(initial=1 / _UNITS)))
+    for part in (np.arange(_PARTS) + 0.5) / _PARTS - 0.5:
+        units = np.rint((noisy + part) / unit).astype(np.int64)
+        _add(mixture, units, rows, zeros, unit, 1 / _PARTS)
     return mixture
+
+
+def _add(
+    mixture: CountMixture,
+    noisy: IntArray,
+    rows: IntArray,
+    zeros: int,
+    records: FloatArray | None = None,
+    weight: float = 1.0,
+) -> None:
+    """Add cells to a mixture, each as so many; other arguments are those of `mixture_of_sums`, and of `CountMixture.add_rows`."""
+    mixture.add_cells(noisy, weight)
+    mixture.add_cells(_ZERO, weight * zeros)
+    mixture.add_rows(noisy[rows], None if records is None else records[rows], weight)
 
 
 def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, rows: int) -> Shares | None:
@@ -140,10 +167,9 @@ def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, r
     if not rows:
         return None
     at_most, likely = share_at_most(seen, cells, rows) if seen else 1.0, mixture.likely()
-    noise, rows_above, records_above = (
-        round(share, _DIGITS) for share in (likely.noise, likely.rows_above, likely.records_above)
-    )
-    return Shares(min(noise, at_most), at_most, rows_above, records_above)
+    least, most = min(likely.least_noise, at_most), min(likely.most_noise, at_most)
+    noise = round((least + most) / 2, _DIGITS) if most - least <= 2 * KNOWN_WITHIN else None
+    return Shares(noise, at_most, round(likely.rows_above, _DIGITS), round(likely.records_above, _DIGITS))
 
 
 def share_at_most(seen: BeyondMargins, cells: int, rows: int) -> float:

@@ -16,9 +16,8 @@ from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import NO_CAP, intervals, row_log_tail, sum_margins
-from tasks.uncertainty.mixture import CountMixture
 from tasks.uncertainty.noise_rows import LOG_TAILS, BeyondMargins
-from tasks.uncertainty.shares import EXACT, Shares, normal_mixture, shares_from
+from tasks.uncertainty.shares import EXACT, Shares, mixture_of_sums, shares_from
 from tasks.uncertainty.signals import signals
 
 
@@ -91,28 +90,13 @@ class MeasuredSums:
         return signals(self.noisy[rows], len(self), rate, lambda log_tail: self.margin(log_tail, rows))
 
     def shares(self, rows: IntArray) -> Shares | None:
-        """Return how much of some cells is noise; None where there is none.
-
-        Of sums of several noisy counts the noise is large beside the counts. The cells that settled at a count other than 0 are then
-        not those with the largest sums, so that no share is estimated, and only the bound is stated.
-        """
+        """Return how much of some cells is noise; None where there is none."""
         if not self.noise:
             return EXACT if len(rows) else None
-        mixture = self._mixture(rows)
+        mixture = mixture_of_sums(self.noise, self.noisy, self.terms, rows)
         below = [np.count_nonzero(self.noisy < -self.margin(log_tail)) for log_tail in LOG_TAILS]
         within = [np.count_nonzero(self.noisy[rows] <= self.margin(log_tail, rows)) for log_tail in LOG_TAILS]
-        found = shares_from(mixture, BeyondMargins(np.array(below), np.array(within)), len(self), len(rows))
-        return replace(found, noise=None) if found and (self.terms > 1).any() else found
-
-    def _mixture(self, rows: IntArray) -> CountMixture:
-        """Return the noisy counts of all cells and of some, to estimate what those are. The noise of sums is taken to be normal."""
-        if self.one_width and self.terms[0] == 1:
-            group = np.zeros(len(self), dtype=np.int64)
-            mixture = CountMixture(self.noise.density, self.noise.scale, self.noise.sigma)
-            mixture.add_cells(self.noisy, group)
-            mixture.add_rows(self.noisy[rows], group[rows])
-            return mixture
-        return normal_mixture(self.noisy, self.noise.sigma * np.sqrt(self.terms), rows)
+        return shares_from(mixture, BeyondMargins(np.array(below), np.array(within)), len(self), len(rows))
 
 
 def best_source(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree: Tree) -> tuple[int, LevelNoise]:

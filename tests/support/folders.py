@@ -16,6 +16,11 @@ from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 
 
+def change_estimate(noise_rows: dict[str, Any]) -> None:
+    """Change the estimated share of noise rows of a level of a manifest: leave it out, or state one where there is none."""
+    noise_rows.update(estimate=None if noise_rows["estimate"] is not None else 0.0)
+
+
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a manifest, with the right checksum."""
     path = folder / "manifest.json"

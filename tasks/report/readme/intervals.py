@@ -126,11 +126,11 @@ def _shares(manifest: Manifest) -> str:
     if {of.estimate for of in stated if of.at_most} == {None}:
         return (
             "- Noise rows are rows whose true count is 0. With 95% probability their share is no larger than the figure. It is not\n"
-            f"  estimated, because rows were not chosen by their own measurement alone.\n  {above}"
+            "  estimated, because where the noise is large nothing tells a true count of 1 from one of 0.\n"
+            f"  {above}"
         )
-    unknown = "  Where only `at most` stands, rows were not chosen by their own measurement alone, and no share is estimated.\n"
+    unknown = "  Where one figure stands, no share is estimated: nothing tells a true count of 1 from one of 0 there.\n"
     return (
-        "- Noise rows are rows whose true count is 0. Their share is estimated; with 95% probability it is no larger than the\n"
-        "  second figure, where there is one. The two can be far apart, because where the noise is large nothing tells a true count of 1 from one\n"
-        f"  of 0. {above}"
+        "- Noise rows are rows whose true count is 0. Their share is estimated, usually within ten percentage points; with 95%\n"
+        f"  probability it is no larger than the second figure, where there is one. {above}"
     ) + unknown * any(of.estimate is None for of in stated)

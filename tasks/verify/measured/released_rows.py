@@ -19,10 +19,10 @@ from tasks.tree.axis import IntArray
 from tasks.tree.keys import packed
 from tasks.uncertainty.intervals import NO_CAP, intervals, row_log_tail, sum_margins
 from tasks.uncertainty.moves import Moves, bounds_after, reach_after
-from tasks.uncertainty.noise_rows import LOG_TAILS, beyond
 from tasks.uncertainty.repeated import own_levels
-from tasks.uncertainty.shares import share_at_most
+from tasks.uncertainty.shares import EXACT, SeenCounts, Shares, shares_of_sums
 from tasks.uncertainty.signals import Margin, signals
+from tasks.verify.measured.stated_shares import states_shares
 
 _OWN, _CAP, _PLACE, _BELOW = "\0own", "\0cap", "\0place", "\0below"  # no column of codes has such a name
 
@@ -90,8 +90,8 @@ class ReleasedRows:
             return "lacks a cell that has a released count."
         if not self._is_marked(level, entry):
             return f"does not agree with {SIGNAL} of the released counts, or with what the manifest says of it."
-        if not _is_as_noisy(level, entry):
-            return "does not agree with noise_rows of the manifest."
+        if not states_shares(entry, _shares(level)):
+            return "does not agree with noise_rows or above_noise of the manifest."
         if not self._is_within(level, entry):
             return "does not agree with the intervals of the released counts."
         if not entry.summed:
@@ -295,14 +295,13 @@ def _found(
     return np.concatenate(noisy or [of_rows[:0]]), of_rows, places
 
 
-def _is_as_noisy(level: _Level, entry: LevelEntry) -> bool:
-    """Return whether the share of noise rows is at most what the manifest states."""
-    stated = entry.noise_rows
-    if not len(level.rows):
-        return stated is None
-    if stated is None or (stated.estimate is not None and not stated.estimate <= stated.at_most):
-        return False
+def _shares(level: _Level) -> Shares | None:
+    """Return how much of the rows of a level is noise; None where there is none."""
     if not level.noise:
-        return stated.at_most == 0
-    seen = beyond(level.noisy, level.of_rows, [level.margin(log_tail) for log_tail in LOG_TAILS])
-    return stated.at_most == share_at_most(seen, level.cells, len(level.rows))
+        return EXACT if len(level.rows) else None
+    if level.leaves is not None:
+        return shares_of_sums(level.noise, level.of_rows, level.leaves, level.cells)
+    seen = SeenCounts(level.noise)
+    seen.add(level.noisy)
+    seen.add_rows(level.of_rows)
+    return seen.shares()

@@ -24,6 +24,7 @@ from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, ViewCells
 from tasks.uncertainty.intervals import row_log_tail
 from tasks.uncertainty.sources import MeasuredSums, below_zero, measured_sums, single
+from tasks.verify.measured.stated_shares import states_shares
 from tasks.verify.views import best_source_failures, noisy_view_failures, view_table
 
 
@@ -67,10 +68,8 @@ class Settled:
         signal, _ = sums.signals(rows, self.manifest.intervals.signal_rate)
         if not np.array_equal(signal, table[SIGNAL].to_numpy()):
             return f"does not mark the rows as {SIGNAL} that stand out."
-        shares = sums.shares(rows)
-        stated, found = entry.noise_rows, (shares.noise_at_most, shares.noise is None) if shares else None
-        if ((stated.at_most, stated.estimate is None) if stated else None) != found:
-            return "does not agree with noise_rows of the manifest."
+        if not states_shares(entry, sums.shares(rows)):
+            return "does not agree with noise_rows or above_noise of the manifest."
         return ""
 
     def view_misfit(self, view: ViewEntry) -> str:

@@ -24,6 +24,7 @@ from tasks.unbiased.grid import grid_of
 from tasks.unbiased.least_squares import least_squares, precisions_of
 from tasks.unbiased.released import ReleasedCounts, pair_precisions
 from tasks.unbiased.variance import tree_variances
+from tasks.verify.measured.stated_shares import states_shares
 from tasks.verify.views import noisy_view_failures
 
 _CLOSE = 1e-6  # records: by how much sums of floats on another machine may differ
@@ -101,9 +102,8 @@ class Unbiased:
         signal, above = estimates.signals(stated.signal_rate)
         if not np.array_equal(signal, table[SIGNAL].to_numpy()) or (entry.signal and entry.signal.above != above):
             return f"does not mark the rows as {SIGNAL} that stand out."
-        shares = estimates.shares()
-        if (entry.noise_rows.at_most if entry.noise_rows else None) != (shares.noise_at_most if shares else None):
-            return "does not agree with noise_rows of the manifest."
+        if not states_shares(entry, estimates.shares()):
+            return "does not agree with noise_rows or above_noise of the manifest."
         return ""
 
     def view_misfit(self, view: ViewEntry) -> str:

@@ -18,6 +18,7 @@ from tasks.uncertainty.intervals import NO_CAP, Margins, margins_of, simultaneou
 from tasks.uncertainty.selection import tails_of
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, Case, case_csv
+from tests.support.folders import change_estimate
 from tests.support.laws import gaussians
 from tests.support.making import CUT, make
 
@@ -219,7 +220,17 @@ def test_such_folders_verify(published):
             lambda manifest: manifest["levels"][3]["noise_rows"].update(
                 at_most=(manifest["levels"][3]["noise_rows"]["at_most"] + 0.5) % 1
             ),
-            "level_3.parquet does not agree with noise_rows of the manifest",
+            "level_3.parquet does not agree with noise_rows or above_noise of the manifest",
+        ),
+        (
+            lambda manifest: change_estimate(manifest["levels"][3]["noise_rows"]),
+            "level_3.parquet does not agree with noise_rows or above_noise of the manifest",
+        ),
+        (
+            lambda manifest: manifest["levels"][3]["above_noise"].update(
+                rows=(manifest["levels"][3]["above_noise"]["rows"] + 0.5) % 1
+            ),
+            "level_3.parquet does not agree with noise_rows or above_noise of the manifest",
         ),
         (
             lambda manifest: manifest["levels"][3].update(bound_after=manifest["levels"][3]["bound_after"] - 1),

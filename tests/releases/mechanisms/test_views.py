@@ -28,8 +28,7 @@ from storage.releases.seals import list_seals
 from tasks.laws.law import Sampling
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
-from tasks.words.numbers import format_noise_rows
-from tests.support.folders import changed, rewrite, with_sums
+from tests.support.folders import change_estimate, changed, rewrite, with_sums
 from tests.support.laws import drawn_by
 from tests.support.town import DISTRICT, NAMES, TRIPS, VIEWS, Town, added_up, level, mode_of, view
 
@@ -374,12 +373,12 @@ LIES: dict[str, tuple[Callable[[Path], None], str]] = {
     "a level's half-width": (stated(lambda manifest: manifest["levels"][4].update(half_width=1)), "half_width"),
     "a level's bias": (stated(lambda manifest: manifest["levels"][4].update(bias=9.0)), "bias"),
     "an estimate of sums": (
-        stated(lambda manifest: manifest["levels"][1]["noise_rows"].update(estimate=0.0)),
-        "level_1.parquet does not agree with noise_rows of the manifest",
+        stated(lambda manifest: change_estimate(manifest["levels"][1]["noise_rows"])),
+        "level_1.parquet does not agree with noise_rows or above_noise of the manifest",
     ),
-    "an estimate left out": (
-        stated(lambda manifest: manifest["levels"][4]["noise_rows"].update(estimate=None)),
-        "level_4.parquet does not agree with noise_rows of the manifest",
+    "an estimate": (
+        stated(lambda manifest: change_estimate(manifest["levels"][4]["noise_rows"])),
+        "level_4.parquet does not agree with noise_rows or above_noise of the manifest",
     ),
     "a promise": (of_view("by_mode", intervals={"confidence": 0.9, "promise": "rows"}), "does not promise"),
     "a seal that is missing": (stated(lambda manifest: manifest["seals"].pop()), "must have seals"),
@@ -597,22 +596,6 @@ def test_totals_that_nothing_measures_are_named_everywhere(tmp_path: Path) -> No
         assert "release.views: margins measures these totals" in text
     (note,) = [note for note in metadata["notes"] if "expected_error" in note]
     assert note["expected_error"] == errors
-
-
-def test_no_share_of_noise_is_estimated_from_sums_of_another_measurement(tmp_path: Path) -> None:
-    """Level 1 of cbdp is a sum of its pairs of districts: only the bound is stated."""
-    folder = Town(tmp_path).release()
-    levels = manifest_of(folder)["levels"]
-    of_sums = [of["source"] != of["level"] for of in levels]
-    assert of_sums == [False, True, False, True, False]
-    assert [of["noise_rows"]["estimate"] is None for of in levels] == of_sums
-    assert all(0 <= of["noise_rows"]["at_most"] <= 1 for of in levels)
-    readme, page = ((folder / name).read_text() for name in ("README.md", "report.html"))
-    most = format_noise_rows(None, levels[1]["noise_rows"]["at_most"])
-    assert most.startswith("at most ") or most in {"0%", "n/a"}  # now and then no row can be noise, or all can
-    assert most in readme
-    assert most in page
-    assert "no share is estimated" in readme
 
 
 def test_margins_leave_no_total_unmeasured(tmp_path: Path) -> None:

@@ -105,13 +105,9 @@ def test_a_readme_says_what_sigma_is_of(mechanism: str, bound: float | None, tol
 @pytest.mark.parametrize(
     ("estimate", "at_most", "told"),
     [
-        (
-            0.2,
-            0.5,
-            "Their share is estimated; with 95% probability it is no larger than the second figure, where there is one.",
-        ),
+        (0.2, 0.5, "Their share is estimated, usually within ten percentage points; with 95%"),
         (None, 0.5, "With 95% probability their share is no larger than the figure. It is not estimated, because"),
-        (0.0, 0.0, "Their share is estimated;"),
+        (0.0, 0.0, "Their share is estimated, usually"),
     ],
 )
 def test_a_readme_says_whether_noise_rows_are_estimated(estimate: float | None, at_most: float, told: str) -> None:
