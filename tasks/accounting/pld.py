@@ -207,7 +207,7 @@ def _crossing(
             slope = min(max((found - before[1]) / (normal - before[0]), 1 / _STEEPEST), _STEEPEST)
         before = normal, found
         sought = normal + (goal - near / 2 - found) / slope
-        if not math.isfinite(sought):
+        if not -math.inf < sought < 0:  # no logarithm of a δ: this is not like normal noise
             break
     return _bracketed_crossing(delta_at, delta, start, nearness)
 
