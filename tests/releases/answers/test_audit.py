@@ -711,7 +711,7 @@ def test_a_crash_after_abandoning_leaves_a_vault_that_can_be_forgotten(
     """Where the vault outlives the transaction, `forget` deletes it and gives back nothing a second time."""
     world.restore("failed")
     with monkeypatch.context() as patch:
-        patch.setattr(flows.execution.ending, "forget_release", lambda id_: EndedRelease(id_, "abandoned", []))
+        patch.setattr(flows.execution.ending, "forget_release", lambda id_: EndedRelease(id_, "abandoned", [], ""))
         abandon_release(world.ids["failed"])
     assert vault_path(world.ids["failed"]).exists()
     before = world.events()
