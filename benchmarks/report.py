@@ -33,6 +33,7 @@ You can also run each benchmark by itself:
 | `python benchmarks/coverage.py` | how many intervals of fixed cells contain the true count, and how wide they are: [coverage.md](coverage.md) |
 | `python benchmarks/estimator.py` | how near to the truth the shrinking estimator is, with every cell measured or survivors alone: [estimator.md](estimator.md) |
 | `python benchmarks/rows.py` | how many published rows have a true count in their interval, and how wide those are: [rows.md](rows.md) |
+| `python benchmarks/noise_rows.py` | what releases say of the share of rows that are noise alone, and how that is: [noise_rows.md](noise_rows.md) |
 | `python benchmarks/nation.py` | a made-up nation of Italy's shape: in memory, and with the command line; and how much of the release is serial (by `serial.py`) |
 | `python benchmarks/cores.py` | how much a second core speeds up the branches of a release |
 | `python benchmarks/cluster.py` | what a cluster costs and gains: CPU of an order, workers against threads, bytes through the mailbox |

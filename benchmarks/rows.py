@@ -2,10 +2,10 @@
 
 The sets are those of `accuracy.py`, Rhode Island and Adult among them where TRELLIS_DATA is set, and a made-up survey in place of the
 made-up country. ε is 0.1, 1 and 4, δ = 10⁻⁸, both noise laws, a uniform split below an exact total, confidence nine in ten and 19
-in 20. Beside the intervals of the tables stand those of cells that are fixed beforehand, on the same rows. Then come the shares of
-rows that are noise, the marks, and the bounds. The page is benchmarks/rows.md. The benchmark fails if on some level the mean
-share of rows that are missed, or of marked rows that are noise, is above its rate by more than two standard errors and what chance
-makes of so many levels, if more levels than the stated risk have more noise rows than is said, or if a bound does not hold.
+in 20. Beside the intervals of the tables stand those of cells that are fixed beforehand, on the same rows. Then come the marks and
+the bounds. The page is benchmarks/rows.md. The benchmark fails if on some level the mean share of rows that are missed, or of marked
+rows that are noise, is above its rate by more than two standard errors and what chance makes of so many levels, or if a bound does not
+hold.
 """
 
 import argparse
@@ -36,7 +36,6 @@ from tasks.synthesize.survey import draw_survey
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.bounds import chebyshev_bounds
 from tasks.uncertainty.intervals import margins_of
-from tasks.uncertainty.noise_rows import RISK
 from tasks.validate.coverage import false_share, measured_bounds, rows_covered, summed_bounds
 from tasks.validate.distances import level_errors
 
@@ -45,7 +44,6 @@ CONFIDENCES = (0.9, 0.95)
 NAMES = ("inftda", "inftda_reconciled", "inftda_lenient", "tda_l2", "gaussian")
 LAWS: dict[str, Law] = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 MOST_LEAVES = 100_000  # of a set on which `gaussian` is tried, which measures them all
-TENTH = 0.1
 WIDE = 1.6  # times the interval of a fixed cell
 FEWEST = 100  # rows of a level, of which a share says something
 
@@ -65,15 +63,12 @@ tried on sets of at most 100,000 possible leaves.
 
 {table}
 
-## Noise, marks and bounds
+## Marks and bounds
 
-*Noise* is the share of rows at the finest level whose true count is 0, *estimated* what the release says of it, and *at most* what it
-says that it does not exceed with 95% probability: of {levels} levels in all runs, with a row or more, {below} have more. *False marks* is
-the largest mean share, over the levels with {fewest} marked rows or more, of the rows with `signal` whose true count is 0; it is
-expected to be 10% at most, and {false} of the levels miss that by more than chance. *Error* is the largest error of any count at the
-finest level in any run, *after* the mean of the bounds that are known after the draw, and *before* the bound that is known before it.
-In {beyond} of {bounded} releases some error was beyond the bound after the draw. Of the estimates, {near} are within a tenth of the
-truth; the furthest are {low} too small and {high} too large, both where the noise is large.
+*False marks* is the largest mean share, over the levels with {fewest} marked rows or more, of the rows with `signal` whose true count is
+0; it is expected to be 10% at most, and {false} of the levels miss that by more than chance. *Error* is the largest error of any count
+at the finest level in any run, *after* the mean of the bounds that are known after the draw, and *before* the bound that is known before
+it. In {beyond} of {bounded} releases some error was beyond the bound after the draw.
 
 {known}
 
@@ -124,15 +119,11 @@ def known(table: SeenTable, trial: Trial) -> Iterator[dict[str, float]]:
     stated, before = published.known_after(), bounds_before(table, trial, noises)
     for level, (of_level, nodes) in enumerate(zip(rows, table.levels, strict=True)):
         true = Frontier(level, nodes.areas, nodes.true_counts)
-        shares, marked = published.shares(level), [areas[of_level.signal] for areas in of_level.areas]
+        marked = [areas[of_level.signal] for areas in of_level.areas]
         errors = level_errors(table.tree, true, trial.released[level])
         if level:
             yield {
-                "rows": len(of_level),
                 "marks": int(of_level.signal.sum()),
-                "noise": false_share(table.tree, true, of_level.areas) if shares else np.nan,
-                "estimated": shares.noise if shares else np.nan,
-                "at_most": shares.noise_at_most if shares else np.nan,
                 "false": false_share(table.tree, true, marked) or 0.0,
                 "error": errors.max_absolute,
                 "after": np.nan if stated[level].bound is None else stated[level].bound,
@@ -150,16 +141,13 @@ def bounds_before(table: SeenTable, trial: Trial, noises: Sequence[LevelNoise]) 
 def known_summary(of_runs: Sequence[Sequence[dict[str, float]]]) -> dict[str, Any]:
     """Return what the runs of a mechanism come to: at the finest level, and over all levels."""
     finest = [run[-1] for run in of_runs]
-    said = [level for run in of_runs for level in run if level["rows"]]
     often = [of for of in zip(*of_runs, strict=True) if all(level["marks"] >= FEWEST for level in of)]
     shares = np.array([[level["false"] for level in of] for of in often]).reshape(len(often), len(of_runs))
     means, errors = shares.mean(axis=1), shares.std(axis=1, ddof=1) / len(of_runs) ** 0.5
     allowed = (2 + float(-ndtri(0.05 / max(len(often), 1)))) * errors
     return {
-        **{key: mean([of[key] for of in finest]) for key in ("noise", "estimated", "at_most", "after", "before")},
+        **{key: mean([of[key] for of in finest]) for key in ("after", "before")},
         "error": max(of["error"] for of in finest),
-        "said": len(said),
-        "more": sum(of["noise"] > of["at_most"] for of in said),
         "false": float(means.max()) if len(often) else None,
         "false_levels": int((means > SIGNAL_RATE + allowed).sum()),
         "beyond": sum(any(of["error"] > of["after"] for of in run) for run in of_runs),
@@ -238,10 +226,7 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
         for name in {row["set"] for row in rows}
     ]
     of_releases = [row["known"] for row in rows if row["confidence"] == CONFIDENCES[0]]
-    off = [of["estimated"] - of["noise"] for of in of_releases if of["noise"] is not None]
-    said, more, false, beyond = (
-        sum(of[key] for of in of_releases) for key in ("said", "more", "false_levels", "beyond")
-    )
+    false, beyond = (sum(of[key] for of in of_releases) for key in ("false_levels", "beyond"))
     return PAGE.format(
         runs=rows[0]["runs"],
         fewest=FEWEST,
@@ -253,13 +238,8 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
         far=far or "none",
         table=markdown(lines),
         known=markdown(list(known_lines(rows))),
-        levels=said,
-        below=more or "none",
         false=false or "none",
         beyond=beyond or "none",
-        near=percent(sum(abs(of) <= TENTH for of in off) / len(off)),
-        low=f"{-min(off):.2f}",
-        high=f"{max(off):.2f}",
         bounded=len(of_releases) * rows[0]["runs"],
         machine=machine,
     )
@@ -267,8 +247,8 @@ def page(rows: Sequence[dict[str, Any]], machine: str) -> str:
 
 def known_lines(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
     """Yield the lines of the second table."""
-    yield ["set", "ε", "law", "mechanism", "noise", "estimated", "at most", "false marks", "error", "after", "before"]
-    yield ["---", "---:", "---", "---", *["---:"] * 7]
+    yield ["set", "ε", "law", "mechanism", "false marks", "error", "after", "before"]
+    yield ["---", "---:", "---", "---", *["---:"] * 4]
     for row in rows:
         if row["confidence"] == CONFIDENCES[0]:
             of = row["known"]
@@ -277,7 +257,6 @@ def known_lines(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
                 f"{row['epsilon']:g}",
                 row["law"],
                 f"`{row['mechanism']}`",
-                *("" if of[key] is None else percent(of[key]) for key in ("noise", "estimated", "at_most")),
                 "" if of["false"] is None else percent(of["false"]),
                 *("" if of[key] is None else f"{of[key]:,.0f}" for key in ("error", "after", "before")),
             ]
@@ -320,10 +299,7 @@ def main() -> None:
         assert not any(row["far"] for row in rows), "Some level misses more rows than is promised."
         of_releases = [row["known"] for row in rows if row["confidence"] == CONFIDENCES[0]]
         assert not any(of["false_levels"] for of in of_releases), "Some level has more false marks than is promised."
-        said, more, beyond = (sum(of[key] for of in of_releases) for key in ("said", "more", "beyond"))
-        assert more <= RISK * said + 2 * (RISK * said) ** 0.5, (
-            "More levels than that have more noise rows than is said."
-        )
+        beyond = sum(of["beyond"] for of in of_releases)
         releases = len(of_releases) * arguments.runs
         assert beyond <= 0.05 * releases + 2 * (0.05 * releases) ** 0.5, "More bounds than that do not hold."
     if not arguments.only and (last := load("rows")):
