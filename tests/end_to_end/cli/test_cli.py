@@ -206,7 +206,7 @@ def test_plan_answers_in_json(planned):
     assert (plan["levels"][0]["rho"], plan["levels"][0]["sigma"]) == (0, 0)
     assert sum(level["rho"] for level in plan["levels"]) == pytest.approx(plan["rho"])
     assert plan["unprotected"]
-    assert plan["budget"].keys() == {"cap", "before", "after"}
+    assert plan["budget"].keys() == {"cap", "before", "after", "holds_for"}
     assert (plan["budget"]["cap"]["epsilon"], plan["budget"]["cap"]["delta"]) == (10, 1e-7)
     assert (plan["budget"]["before"]["rho"], plan["budget"]["after"]["rho"]) == (0, plan["rho"])
 
