@@ -9,7 +9,7 @@ from storage.database.connections import store, transaction
 from storage.errors import UsageError
 from storage.ledger.books import Account, Books, CapRaise, Charge, Claim
 from storage.ledger.events import read_books
-from storage.ledger.spending import Contributions
+from storage.ledger.spending import Contributions, for_one_unit, weakest_promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +166,19 @@ def _known_account(books: Books, dataset: str) -> Account:
 def _account(books: Books, account: Account) -> AccountStatement:
     terms, standing = account.terms, account.standing
     cap = terms.cap
+    if for_one_unit(account.spendings) != account.spendings:  # older events recorded what they cost smaller units
+        from flows.planning.composition import standing_of
+
+        standing = standing_of(account.spendings, cap)
     return AccountStatement(
         dataset=terms.dataset,
         same_people=account.datasets[1:],
         unit=terms.unit,
         neighbours=terms.neighbours,
-        holds_for=claimed_units(account.holds_for),
-        max_records_per_unit=account.holds_for.max_records_per_unit if account.holds_for else None,
+        holds_for=claimed_units(account.contributions),
+        max_records_per_unit=promised.max_records_per_unit
+        if (promised := weakest_promise(account.contributions))
+        else None,
         unprotected=account.unprotected,
         cap=CapTerms(cap.epsilon, cap.delta, float(cap.rho)),
         spent=Cost(standing.epsilon, float(account.spent)),

@@ -25,6 +25,7 @@ from tasks.unbiased.task import Unbiased
 from tasks.verify.folder import verify
 from tasks.verify.pages import page_failures, unread_pages
 
+_ROUNDED = 1e-9  # relative, of numbers that the manifest rounds to floats
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
 
 
@@ -114,15 +115,15 @@ def _guarantee_failures(folder: Path) -> list[str]:
 
 
 def _wrong_sigmas(manifest: Manifest) -> list[str]:
-    """Return which levels have another σ than what all of them are charged together allows."""
+    """Return which levels have a smaller σ than what all of them are charged together allows, or a larger one than each needs."""
     part = float(joint_part_of(manifest.parts, manifest.privacy.neighbours))
     return [
         f"manifest.json: level {entry.level} has a sigma that does not follow from its rho and l2_sensitivity."
         for entry in manifest.parts
         if entry.rho
-        and not math.isclose(
-            2 * entry.rho * (entry.scale or entry.sigma) ** 2, part * entry.l2_sensitivity**2, rel_tol=1e-9
-        )
+        and not part - _ROUNDED
+        <= 2 * entry.rho * ((entry.scale or entry.sigma) / entry.l2_sensitivity) ** 2
+        <= 1 + _ROUNDED
     ]
 
 

@@ -36,7 +36,7 @@ from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap
 from storage.ledger.events import read_books
-from storage.ledger.spending import Spending, for_one_unit, weakest_promise
+from storage.ledger.spending import Spending, for_one_unit
 from storage.releases.register import published_specs
 from storage.releases.terms import LevelTerms, complete_level
 from tasks.accounting.floats import float_above
@@ -318,14 +318,16 @@ def _budget_summary(plan: Plan, books: Books) -> BudgetForecast:
     account = books.accounts.get(terms.dataset)
     before = account.spendings if account else []
     cap, scheduled = terms.cap, _schedule(plan, books)
-    releases = len(scheduled.releases) if scheduled and scheduled.until and not scheduled.declared else 1
-    cost = [] if scheduled and scheduled.declared else [plan.spending_of_series(releases, cap.delta)]
+    cost = [plan.spending]
+    if scheduled and (scheduled.until or scheduled.declared):
+        releases = len(scheduled.releases)
+        cost = [] if scheduled.declared else [plan.spending_of_series(releases, cap.delta)]
     after = for_one_unit([*before, *cost])
     return BudgetForecast(
         CapTerms(cap.epsilon, cap.delta, float(cap.rho)),
         before=_composed(after[: len(before)], cap),
         after=_composed(after, cap),
-        holds_for=claimed_units(weakest_promise(spending.contributions for spending in after)),
+        holds_for=claimed_units([spending.contributions for spending in after]),
     )
 
 

@@ -131,7 +131,7 @@ def check_fits(account: Account | None, terms: DatasetTerms, spending: Spending)
             spends = f"more than the delta of its cap, {cap.delta:g}"
         reason = f"With this release dataset {terms.dataset} would spend {spends}, and {_spent(now)} is spent."
         if of_unit != [*before, spending]:
-            reason += f" That is for {claimed_units(weakest_promise(of.contributions for of in of_unit))}."
+            reason += f" That is for {claimed_units([of.contributions for of in of_unit])}."
             if now != charged:
                 reason += f" For those that the releases so far promised, {_spent(charged)} is spent."
         refusal = BudgetExceeded(reason, field="privacy.epsilon", hint="`trellis ledger` shows what it was spent on.")

@@ -20,7 +20,7 @@ from storage.ledger.books import Asked, Claim
 from storage.ledger.events import Reservation
 from storage.ledger.recognition import SeenTable, known_contents
 from storage.ledger.spending import Contributions, Spending
-from storage.releases.approvals import ApprovedPlan
+from storage.releases.approvals import ApprovedPlan, sha256_of_value
 from storage.releases.terms import (
     GRID,
     SURVIVORS,
@@ -198,8 +198,6 @@ class Plan:
     def spending_of_series(self, releases: int, delta: float) -> Spending:
         """Return the cost of several releases that are declared together, and their (ε, δ) at the given δ."""
         one = self.spending
-        if releases == 1:
-            return one
         return replace(
             one,
             rho=one.rho * releases,
@@ -288,7 +286,14 @@ class Plan:
             distinct=spec.privacy.distinct,
             exact_records_per_unit=spec.privacy.total_is_public,
             max_records_per_unit=spec.privacy.max_records_per_unit,
+            distinct_cells=sha256_of_value(self._distinct_cells()) if spec.privacy.distinct else "",
         )
+
+    def _distinct_cells(self) -> list[list[object]]:
+        """Return what a promise of distinct records is about: per axis its columns, the level of the promise and the codebook."""
+        columns, codebooks = {axis.name: axis.columns for axis in self.source.axes}, self.source.codebooks
+        promised = zip(self.whole.axes, self.promised, strict=True)
+        return [[of.name, columns[of.name], level, codebooks[of.name]] for of, level in promised if level]
 
     @property
     def privacy(self) -> PrivacyTerms:

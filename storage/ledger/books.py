@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from storage.errors import StoreError
-from storage.ledger.spending import Contributions, Spending, for_one_unit, weakest_promise
+from storage.ledger.spending import Contributions, Spending, for_one_unit
 from storage.releases.terms import DISCRETE_GAUSSIAN, LevelTerms
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what an event's wrong fields raise
@@ -188,9 +188,9 @@ class Account:
         return sum((spending.rho for spending in for_one_unit(self.spendings)), Fraction(0))
 
     @property
-    def holds_for(self) -> Contributions | None:
-        """The units for which the claim of all these releases together holds; None for all units."""
-        return weakest_promise(spending.contributions for spending in self.spendings)
+    def contributions(self) -> list[Contributions | None]:
+        """How many records a unit has by each release or declared series that has not given everything back."""
+        return [spending.contributions for spending in self.spendings]
 
     @property
     def spendings(self) -> list[Spending]:

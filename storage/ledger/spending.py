@@ -21,12 +21,15 @@ class Contributions:
         distinct: the level at which a unit's records lie in distinct cells; None without that promise.
         exact_records_per_unit: whether every unit has exactly `max_records_per_unit`.
         max_records_per_unit: how many records one unit has at most.
+        distinct_cells: the sha256 of what the promise of distinct records is about: columns, levels and codebooks. Empty without that
+            promise, and of releases from before it was recorded.
     """
 
     bounded_by: Literal["ingest", "promise"]
     distinct: str | None
     exact_records_per_unit: bool
     max_records_per_unit: int
+    distinct_cells: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +55,22 @@ class Spending:
 def weakest_promise(all_contributions: Iterable[Contributions | None]) -> Contributions | None:
     """Return the units for which a claim about several releases holds; None for all units, if ingest bounds every release.
 
-    They have as many records as any release promises. The records are distinct only where every promise says so of one level.
+    They have as many records as any release promises. The records are distinct only where every promise says so of the same cells: a
+    level of the same name may have others.
     """
     promised = [of for of in all_contributions if of and of.bounded_by == "promise"]
     if not promised:
         return None
     most = max(promised, key=lambda of: of.max_records_per_unit)
-    return most if {of.distinct for of in promised} == {most.distinct} else replace(most, distinct=None)
+    is_kept = len(promised) == 1 or (
+        most.distinct_cells and {of.distinct_cells for of in promised} == {most.distinct_cells}
+    )
+    return most if is_kept else replace(most, distinct=None, distinct_cells="")
+
+
+def only_some_are_exact(all_contributions: Iterable[Contributions | None]) -> bool:
+    """Return whether a total was published exactly beside a release for which units may have fewer records."""
+    return len({of.exact_records_per_unit for of in all_contributions if of}) > 1
 
 
 def for_one_unit(spendings: Sequence[Spending]) -> list[Spending]:
@@ -81,7 +93,7 @@ def growth(charged: Contributions | None, unit: Contributions | None) -> Fractio
     most, m = unit.max_records_per_unit, charged.max_records_per_unit
     if charged.distinct is None:
         return Fraction(most, m) ** 2
-    if unit.distinct == charged.distinct:
+    if unit.distinct:
         return Fraction(math.ceil(Fraction(most, m)) ** 2)
     return Fraction(most**2, m)
 

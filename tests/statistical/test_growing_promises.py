@@ -23,6 +23,7 @@ from flows.answers.ledger import ledger_answer
 from flows.planning.admission import check_budget
 from flows.planning.budget import check_fits, reserve
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, standing_of
+from flows.planning.costs import claimed_units
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from storage.database.connections import store, transaction
@@ -42,9 +43,9 @@ PARTITIONS = {"root": 0, "area": 1, "place": 2}  # how much of a leaf's path a l
 CAP = cap_of(1.0, 1e-3)
 
 
-def promise(m: int, distinct: str | None = None, *, exact: bool = False) -> Contributions:
+def promise(m: int, distinct: str | None = None, *, exact: bool = False, cells: str | None = None) -> Contributions:
     """Return the data owner's promise of at most m records, or exactly m."""
-    return Contributions("promise", distinct, exact, m)
+    return Contributions("promise", distinct, exact, m, (distinct or "") if cells is None else cells)
 
 
 def enforced(m: int) -> Contributions:
@@ -98,6 +99,10 @@ def test_who_enforces_a_bound_is_not_asked_for_more() -> None:
     assert weakest_promise([enforced(7), None]) is None
     assert weakest_promise([promise(3, "place"), promise(2, "area")]) == promise(3)
     assert weakest_promise([promise(2, "area"), promise(3, "area")]) == promise(3, "area")
+    for cells in ("of another codebook", ""):  # a level of the same name, and one of which no more was recorded
+        assert weakest_promise([promise(3, "area"), promise(3, "area", cells=cells)]) == promise(3)
+    assert weakest_promise([promise(3, "area", cells="")] * 2) == promise(3)
+    assert weakest_promise([promise(3, "area", cells="")]) == promise(3, "area", cells="")
 
 
 def test_what_costs_epsilon_grows_as_group_privacy_says() -> None:
@@ -189,7 +194,10 @@ def test_exactly_and_at_most_do_not_go_together() -> None:
         with pytest.raises(SpecError, match=f"exact_records_per_unit must be {says}") as refused:
             check_fits(account_with(before), terms, asked)
         assert refused.value.field == "privacy.exact_records_per_unit"
-    assert check_fits(account_with(exact), terms, replace(at_most, contributions=enforced(3)))
+    beside = replace(at_most, contributions=enforced(3))
+    assert check_fits(account_with(exact), terms, beside)
+    assert claimed_units([exact.contributions, beside.contributions]).endswith("tables with the same number of units")
+    assert claimed_units([exact.contributions]) == "every unit with exactly 1 record, as the data owner promises"
 
 
 def test_what_would_fit_is_told_for_the_larger_unit() -> None:
@@ -259,6 +267,43 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
         return make_plan(load_spec(path))
 
     return plan
+
+
+def test_distinct_records_are_so_in_the_same_cells(planned: Callable[..., Plan], tmp_path: Path) -> None:
+    """What a promise of distinct records is about follows from columns, levels and codebooks, not from a level's name alone."""
+    plan, trips = planned(2, 0.5, CAP), planned(3, 0.5, CAP)
+
+    def about(of: Plan, distinct: str | None) -> str:
+        privacy = of.file.spec.privacy.model_copy(update={"distinct": distinct})
+        spec = of.file.spec.model_copy(update={"privacy": privacy})
+        promised = (1, 1) if distinct else (0, 0)
+        return replace(of, file=replace(of.file, spec=spec), promised=promised).contributions.distinct_cells
+
+    assert about(plan, None) == ""
+    assert about(plan, "area") == about(trips, "area")
+    origins = replace(plan, promised=(1, 0))
+    assert origins._distinct_cells() != replace(plan, promised=(1, 1))._distinct_cells()
+    (tmp_path / "codebook.csv").write_text("area\na\nb\nc\n")
+    assert about(planned(3, 0.5, CAP), "area") != about(plan, "area")
+
+
+def test_the_ledger_states_what_releases_cost_even_if_older_events_recorded_less(
+    planned: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store whose events recorded what smaller units lost is read for the largest unit."""
+    cap = cap_of(40.0, 0.01)
+    with monkeypatch.context() as before:
+        before.setattr("flows.planning.composition.for_one_unit", list)
+        before.setattr("flows.planning.budget.for_one_unit", list)
+        with store() as con:
+            for m in (1, RECORDS):
+                with transaction(con):
+                    reserve(con, planned(m, 0.5, cap).reservation(f"of-{m}"))
+    (account,) = ledger_answer("trips").datasets
+    with store() as con:
+        recorded = read_books(con).accounts["trips"]
+    assert account.spent.epsilon == standing_of(recorded.spendings, cap).epsilon > 2 * recorded.standing.epsilon
+    assert account.left.epsilon < recorded.standing.left_epsilon
 
 
 def test_an_attack_refutes_the_sum_of_charges_and_not_the_ledger(planned: Callable[..., Plan]) -> None:
