@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from flows.mechanisms import MECHANISMS
-from flows.planning.guarantee import Guarantee, guarantee_of, holds_together
+from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of, holds_together
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
@@ -95,6 +95,23 @@ def scheme(universe_of) -> Callable[..., Scheme]:
         return scheme_of(PrivacyKeys(**(plain | keys)), tree, tree, MECHANISMS["inftda"], "opendp")
 
     return make
+
+
+@pytest.mark.parametrize("releases", [1, 2])
+def test_a_series_states_what_its_charges_hold_beside_a_measured_total(
+    scheme: Callable[..., Scheme], releases: int
+) -> None:
+    """Also of one release, whose own statement is less: a ledger does not know which of its measurements is the total."""
+    measured = scheme("pld", epsilon=1.0, neighbours="substitution", exact_records_per_unit=False)
+    guarantee = guarantee_of(measured)
+    charges = [
+        Charge(f"release {number}", level, "released", of.rho, of.sigma, of.l2_sensitivity_squared)
+        for number in range(releases)
+        for level, of in enumerate(guarantee.measurements)
+    ]
+    stated = epsilon_of_series(guarantee, releases, 1e-6)
+    assert holds_together(charges, {"pld"}, stated * (1 + 1e-9), 1e-6)
+    assert not holds_together(charges, {"pld"}, guarantee.epsilon, 1e-6)
 
 
 @pytest.mark.parametrize("by", ["lemma", "zcdp", "pld"])
