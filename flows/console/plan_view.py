@@ -17,7 +17,7 @@ from flows.console.levels_table import (
 from flows.console.terminal import escaped, format_bytes, out, print_line, say
 from storage.counts.columns import SIGNAL, column_name
 from tasks.words.levels import place
-from tasks.words.numbers import format_share, format_sigma, rounded_up
+from tasks.words.numbers import format_share, format_sigma, format_spent, rounded_up
 
 if TYPE_CHECKING:
     from flows.forecast.check import FailedCheck, PassedCheck, Problem
@@ -226,7 +226,7 @@ def _show_schedule(schedule: "PlannedDays | None") -> None:
 def _budget_line(budget: "BudgetForecast") -> str:
     return (
         f"budget (ε at δ = {budget.cap.delta:g}): cap {budget.cap.epsilon:g},"
-        f" spent before {rounded_up(budget.before.epsilon)}, after {rounded_up(budget.after.epsilon)}\n"
+        f" spent before {rounded_up(budget.before.epsilon)}, after {format_spent(budget.after.epsilon)}\n"
         f"what is spent holds for {budget.holds_for}"
     )
 

@@ -135,6 +135,11 @@ def _show_account(account: "AccountStatement") -> None:
         if charges := [charge for charge in account.charges if charge.release == claim.release]:
             table.add_row(*_charged(claim, charges))
     out.print(table)
+    if account.spent.rho > sum(of.rho for of in account.charges if of.state != "void") * (1 + 1e-9):
+        out.print(
+            "  Each line is what a release was charged, for units with the records that it promises itself. What is spent counts all"
+            f" releases for {account.holds_for}. What is left is for a release that promises as many."
+        )
 
 
 def _charged(claim: "ReleaseClaim", charges: "list[LevelCharge]") -> list[str]:

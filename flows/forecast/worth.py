@@ -9,8 +9,9 @@ from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.plan import Plan, level_terms, view_terms
 from storage.errors import SpecError
 from storage.ledger.books import Cap
-from storage.ledger.spending import Spending, for_one_unit
+from storage.ledger.spending import Spending, for_one_unit, growth, weakest_promise
 from storage.releases.terms import LevelTerms
+from tasks.accounting.conversions import zcdp_epsilon
 from tasks.laws.law import LevelNoise
 from tasks.uncertainty.bounds import finest_above_noise
 
@@ -81,9 +82,15 @@ def further_releases(planned: Spending, before: Sequence[Spending], cap: Cap) ->
 
 
 def left_around(planned: Spending, before: Sequence[Spending], cap: Cap) -> tuple[float, float]:
-    """Return the ε of one more release that would still fit the cap, before the planned release and after it, as the ledger says it."""
+    """Return the ε of one more release that would still fit the cap, before the planned release and after it.
+
+    It is what the ledger says, for a release that promises as many records as the planned one.
+    """
     after = for_one_unit([*before, planned])
-    return standing_of(after[:-1], cap).left_epsilon, standing_of(after, cap).left_epsilon
+    times = growth(planned.contributions, weakest_promise(of.contributions for of in after))
+    standings = standing_of(after[:-1], cap), standing_of(after, cap)
+    first, last = (of.left_epsilon if times == 1 else zcdp_epsilon(of.left_rho / times, cap.delta) for of in standings)
+    return first, last
 
 
 def _worth(plan: Plan, part: float, before: Sequence[Spending], cap: Cap, total: int | None) -> Worth:

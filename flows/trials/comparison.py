@@ -27,7 +27,7 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms, ViewTerms
-from tasks.ingest.in_memory import read_in_memory
+from tasks.ingest.task import read_in_memory
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
 from tasks.publish.size_levels import SizeLevels

@@ -244,8 +244,7 @@ def check_pld_within(allocation: Allocation, epsilon: float, delta: float) -> No
     Raises:
         ValueError: ε, δ or a scale is out of their range.
     """
-    check_epsilon(epsilon)
-    check_delta(delta)
+    check_pld((), epsilon, delta)  # before anything is computed of an ε far out of range
     check_pld(allocation.measurements(Fraction(_normal_rho(epsilon, delta))), epsilon, delta)
 
 

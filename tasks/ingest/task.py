@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
+import duckdb
+import numpy as np
 import polars as pl
 
 from storage.counts.shards import write_codebook, write_derived, write_groups, write_names, write_shapes
-from storage.counts.vault import remove_vault, vault, write_true_codebook
+from storage.counts.vault import read_records, remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import Columns
@@ -21,7 +23,7 @@ from tasks.ingest.shape_files import read_features
 from tasks.ingest.tables import Table, same_table
 from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
 from tasks.stage import stage
-from tasks.tree.axis import axis_from_codebook
+from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import OrderedAxis
 
@@ -287,3 +289,31 @@ def _write_derived(release_id: str, source: Source, ends: Sequence[End]) -> None
             column, source.table, {name for axis in source.axes for name in axis.columns}, source.count, tree
         )
         write_derived(release_id, column.name, pl.DataFrame({"code": read.codes.gather(read.code_of)}))
+
+
+def read_in_memory(
+    source: Source, units: Units, promised: Sequence[int]
+) -> tuple[dict[str, pl.DataFrame], list[IntArray], IntArray]:
+    """Return the codebooks of a table, per axis the area of each record at the finest released level, and the true counts.
+
+    Only for data that anybody may see. Nothing is stored.
+
+    Args:
+        source: the table, the codebooks and the axes.
+        units: the bound on contributions.
+        promised: per axis, the axis level at which a unit's records are promised distinct.
+
+    Raises:
+        InputError: as `ingest_trips`.
+    """
+    with source.table.held() as table, duckdb.connect() as con:
+        source = replace(source, table=table)
+        ends = with_codes_of_records(con, source, read_ends(source))
+        ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
+        if source.groups is None:
+            ingest_trips(con, source.table, ends, source.count, units)
+        else:
+            ingest_groups(con, source.table, ends, source.count, units, source.groups)
+        areas, true_counts = read_records(con, len(source.axes))
+    codebooks = {end.name: down_to(end.codebook, end.finest) for end in ends}
+    return codebooks, [np.asarray(of_axis) for of_axis in areas], np.asarray(true_counts)

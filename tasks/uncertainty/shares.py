@@ -169,7 +169,9 @@ def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, r
     at_most, likely = share_at_most(seen, cells, rows) if seen else 1.0, mixture.likely()
     least, most = min(likely.least_noise, at_most), min(likely.most_noise, at_most)
     noise = round((least + most) / 2, _DIGITS) if most - least <= 2 * KNOWN_WITHIN else None
-    return Shares(noise, at_most, round(likely.rows_above, _DIGITS), round(likely.records_above, _DIGITS))
+    return Shares(
+        noise, at_most, round(min(likely.rows_above, 1 - (noise or 0)), _DIGITS), round(likely.records_above, _DIGITS)
+    )
 
 
 def share_at_most(seen: BeyondMargins, cells: int, rows: int) -> float:

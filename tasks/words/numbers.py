@@ -17,10 +17,13 @@ _LARGEST_ODDS = 10**15
 
 
 def rounded_up(value: float, digits: int = 6) -> str:
-    """Return a privacy cost as text, never less than its value; ∞ where no finite cost holds."""
-    if math.isinf(value):
-        return "∞"
+    """Return a privacy cost as text, never less than its value."""
     return f"{float(Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(value))):.{digits}g}"
+
+
+def format_spent(epsilon: float) -> str:
+    """Return what is spent of a cap as text: ε at its δ, rounded up, or that δ itself is exceeded, so that no ε holds."""
+    return "more than that δ" if math.isinf(epsilon) else rounded_up(epsilon)
 
 
 def rounded_down(value: float, digits: int = 6) -> str:
@@ -53,7 +56,7 @@ def format_sigma(sigma: float, *, summed: bool, digits: int = 3) -> str:
     """Return the noise of a level as text; `n/a` for a sum without a stated σ."""
     if not sigma:
         return NOT_STATED if summed else "exact"
-    return f"{sigma:.{digits}f}" if sigma < _LONG else f"{sigma:.3e}"
+    return f"{sigma:.{digits}f}" if 10**-digits <= sigma < _LONG else f"{sigma:.3g}" if sigma < 1 else f"{sigma:.3e}"
 
 
 def format_cost(rho: float, epsilon: float, *, of_epsilon: bool, same_as: int | None = None) -> str:

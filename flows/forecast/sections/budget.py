@@ -5,7 +5,7 @@ from html import escape
 from flows.forecast.sections.facts import PageFacts
 from tasks.report.frame import table
 from tasks.words.levels import in_short
-from tasks.words.numbers import rounded_down, rounded_up
+from tasks.words.numbers import format_spent, rounded_down, rounded_up
 
 
 def budget_section(facts: PageFacts) -> str:
@@ -21,7 +21,7 @@ def budget_section(facts: PageFacts) -> str:
         ["this release alone", rounded_up(forecast.epsilon), f"at δ = {forecast.delta:g}"],
         [
             "spent with it",
-            rounded_up(after),
+            format_spent(after),
             "all of them together" if planned.fits else "more than the cap: it is refused",
         ],
         ["left before", left_before, "what one more release may cost"],
@@ -31,8 +31,8 @@ def budget_section(facts: PageFacts) -> str:
     why = (
         f"<p>What is spent holds for {escape(forecast.budget.holds_for)}.</p>"
         "<p>What releases cost together is computed anew at the δ of the cap, so their ε do not simply add up. Once anything of a release"
-        " is measured, what that cost is never given back. What is left is the ε of one more release that would still fit, as"
-        " <code>trellis ledger</code> says it too; it is not the cap less what is spent.</p>"
+        " is measured, what that cost is never given back. What is left is the ε of one more release like this one that would"
+        " still fit; it is not the cap less what is spent.</p>"
     )
     return costs + why + _scheduled(facts)
 
@@ -65,5 +65,5 @@ def _scheduled(facts: PageFacts) -> str:
     )
     return (
         f"<p><b>A series</b> at {when}: {len(schedule.releases)} releases, {first} to {last}, which are reserved together. With all of them,"
-        f" ε = {rounded_up(budget.after.epsilon)} of {budget.cap.epsilon:g} is spent.{over} The table above is of one release.</p>"
+        f" ε = {format_spent(budget.after.epsilon)} of {budget.cap.epsilon:g} is spent.{over} The table above is of one release.</p>"
     )

@@ -5,7 +5,7 @@ from html import escape
 from flows.forecast.sections.facts import PageFacts, numbers_of, within
 from tasks.words.epsilon import format_right_guess, limits_guesses
 from tasks.words.levels import in_short
-from tasks.words.numbers import format_cells, rounded_up
+from tasks.words.numbers import format_cells, format_spent, rounded_up
 
 
 def inside_notice(facts: PageFacts) -> str:
@@ -33,7 +33,7 @@ def sentence(facts: PageFacts) -> str:
     counted = "Groups counted by size" if facts.plan.scheme.sizes else "Records counted"
     cap, after = forecast.budget.cap, facts.planned.after
     cost = (
-        f"It would be refused: with it, ε = {rounded_up(after)} would be spent, and the cap is {cap.epsilon:g}."
+        f"It would be refused: with it, ε = {format_spent(after)} would be spent, and the cap is {cap.epsilon:g} at δ = {cap.delta:g}."
         if not facts.planned.fits
         else f"Of a budget of ε = {cap.epsilon:g}, ε = {rounded_up(forecast.budget.before.epsilon)} is spent before it and"
         f" ε = {rounded_up(after)} with it."

@@ -8,7 +8,7 @@ from flows.forecast.worth import LevelWorth, Worth
 from tasks.report.frame import table
 from tasks.words.epsilon import format_right_guess
 from tasks.words.levels import in_short
-from tasks.words.numbers import format_rounded, format_share, rounded_up
+from tasks.words.numbers import format_rounded, format_share, format_spent, rounded_up
 
 _EXAMPLES = (10, 100, 1_000)  # records
 
@@ -183,7 +183,7 @@ def _costs_and_protection(facts: PageFacts) -> list[list[str]]:
 def _cost(worth: Worth) -> str:
     if not worth.levels:
         return "not possible"
-    return rounded_up(worth.after) if worth.fits else f"{rounded_up(worth.after)}: <b>refused</b>"
+    return rounded_up(worth.after) if worth.fits else f"{format_spent(worth.after)}: <b>refused</b>"
 
 
 def _down_to(facts: PageFacts, worth: Worth) -> str:

@@ -40,7 +40,7 @@ def _counts(manifest: Manifest) -> str:
         " may be noise alone."
     )
     if COUNTS_POSITIVE in manifest.waived:
-        return f"- Every count is a whole number, and may be below zero; a true count is not, and so is no interval. {zero}"
+        return f"- Every count is a whole number, and may be below zero. No true count and no interval is. {zero}"
     if manifest.levels[-1].threshold:
         return (
             "- Every count is a whole number above zero. A row that is present has records. A missing row\n"

@@ -29,10 +29,9 @@ from storage.errors import InputError, TrellisError, UsageError
 from storage.ledger.events import read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
-from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.sources.locations import sha256_at, table_at
 from tasks.ingest.tables import opened
-from tasks.ingest.task import ingest
+from tasks.ingest.task import ingest, read_in_memory
 from tests.support.exposure import Made
 from tests.support.postgresql import PASSWORD, USER, Postgres
 

@@ -18,10 +18,10 @@ from flows.forecast.check import check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from storage.errors import InputError, SpecError, UsageError
-from tasks.ingest.in_memory import read_in_memory
 from tasks.ingest.sources import matrices
 from tasks.ingest.sources.locations import matrix_at
 from tasks.ingest.tables import opened
+from tasks.ingest.task import read_in_memory
 from tests.support.spec import SPEC
 from tests.support.tables import records
 
