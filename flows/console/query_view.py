@@ -37,6 +37,10 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
         )
         within = f"with {100 * answer.confidence:g}% probability, over all noise"
         print_line(f"interval: {answer.low:,} to {answer.high:,}; {within}, {held}")
+        if answer.count < answer.high == 0:
+            print_line(
+                "the count is further below 0 than its noise usually takes it: the true count is small, if not 0"
+            )
     print_line(f"how: {answer.how}")
 
 

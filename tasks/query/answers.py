@@ -137,7 +137,12 @@ def _of_ranges(
         low, high = leaf_sum_interval(count, leaves, noise_of(finest), math.log(share / 2))
         return replace(whole, cells=cells | {"leaves": leaves}, low=low, high=high)
     if len(found) > 1 and not is_known:
-        return replace(whole, how=f"{whole.how}; no interval: the noisy counts are not published")
+        why = (
+            f"leaves below the threshold of {finest.threshold:,} may be missing"
+            if finest.threshold
+            else "the noisy counts are not published"
+        )
+        return replace(whole, how=f"sum of the {len(found):,} areas that the range is made of; no interval: {why}")
     ends = [(of.low, of.high) for of in found if of.low is not None and of.high is not None]
     if len(ends) < len(found):
         untold = next(of for of in found if of.low is None)

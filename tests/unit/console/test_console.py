@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from flows.answers.ledger import AccountStatement, BudgetBalance, LedgerStatement, LevelCharge, ReleaseClaim
+from flows.answers.query import QueryAnswer
 from flows.answers.release_status import MadeRelease, ShownLevel
 from flows.cli import main as cli
 from flows.console import levels_table, terminal
 from flows.console.comparison_view import show_comparison
+from flows.console.query_view import show_query
 from flows.console.release_view import show_ledger, show_release
 from flows.planning.costs import CapTerms, Cost
 from flows.trials.comparison import MEASURES
@@ -181,6 +183,15 @@ def test_a_sentence_that_is_piped_stands_on_one_line(capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out.splitlines()
     assert said[0] == told
     assert 100 < max(map(len, said[1:])) <= 140
+
+
+@pytest.mark.parametrize(("count", "high"), [(-24, 0), (-13, 10), (0, 0)])
+def test_an_interval_of_nothing_but_zero_is_explained(
+    capsys: pytest.CaptureFixture[str], count: int, high: int
+) -> None:
+    """A count far below 0 has an interval that ends at 0, which would read as certainty."""
+    show_query(QueryAnswer("id", {}, count, 0, high, False, 0.9, False, "question", 0, {}, {}, "added up", 12.1))
+    assert ("further below 0" in capsys.readouterr().out) == (count == -24)
 
 
 def test_errors_stand_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
