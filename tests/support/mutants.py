@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "tests" / "mutants.toml"
 COPIED = "docs", "deployments", "flows", "storage", "tasks", "tests", "pyproject.toml", "README.md", "trellis.py"
-LONGEST = 120  # seconds that a test may take; a mutant with which it never ends is not noticed, only waited for
+LONGEST = 300  # seconds that a test may take; a mutant with which it never ends is not noticed, only waited for
 
 FAILED = 1  # the exit code of pytest where tests ran and some failed
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tasks.groups import adjacent
 from tasks.uncertainty.selection import tails_of
 from tasks.uncertainty.signals import signals, signals_under_any_dependence
 
@@ -52,6 +53,19 @@ def test_few_marked_rows_are_noise_whoever_picks_the_rows(normal, true_rows):
         marked, _ = signals(noise[rows], 1000, 0.1, normal)
         shares.append((marked & (rows >= true_rows)).sum() / max(marked.sum(), 1))
     assert np.mean(shares) <= 0.1 + 2 * np.std(shares) / len(shares) ** 0.5
+
+
+@pytest.mark.parametrize("cells", [2, 40])
+def test_where_adjacent_cells_share_a_draw_few_marked_rows_are_noise(normal, cells):
+    """Of empty cells, the noise of each of which is that of two draws, any is marked with a probability of at most the rate."""
+    random, terms, marked = np.random.default_rng(5), np.full(cells, 2), []
+    for draws in random.normal(0, 5 / 2**0.5, (4000, cells + 1)):
+        noisy = np.round(np.diff(draws)).astype(np.int64)
+        found, _ = adjacent.signals(
+            noisy, terms, cells // 2, 0.1, lambda log_tail, of: np.full(len(of), normal(log_tail))
+        )
+        marked.append(found.any())
+    assert np.mean(marked) <= 0.1 + 3 * np.std(marked) / len(marked) ** 0.5
 
 
 def test_under_any_dependence_few_marked_rows_are_noise(normal):
