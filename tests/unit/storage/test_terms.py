@@ -90,11 +90,11 @@ def test_terms_of_older_stores_name_their_public_tables_by_axis_and_column(is_sh
     of_column = {"name": "near", "of": [[0, 1]], "sha256": "b"}
     content |= {"published_spec": {"hierarchy": hierarchy}, "codebooks": {"home": "a", "work": "w"}}
     content["derived"] = [of_column | {"path": "/near.csv"}]
-    content["files"] = {"spec": "s", "codebooks": {"home": "/a.csv"}, "fingerprint": "f"}
+    content["files"] = {"spec": "s", "codebooks": {"home": "/a.csv"}}
     read = Terms.from_json(json.dumps(content))
     home = "hierarchy.table" if is_shared else "hierarchy.home.table"
     tables = {home: TableTerms("/a.csv", "a"), "derived.near.table": TableTerms("/near.csv", "b")}
-    assert read.files == FileTerms("s", tables, "f")
+    assert read.files == FileTerms("s", tables)
     assert read.derived == (DerivedTerms("near", ((0, 1),), "b"),)
 
 

@@ -153,7 +153,7 @@ def test_sums_of_leaves_are_counted_by_how_many_leaves_they_have(universes, data
         for cell in small.chains[level]:
             count = counts.get(cell, 0)
             margin = int(sum_margins(*gaussians([sigma]), np.array([leaves_of[level][cell]]), math.log(0.05))[0])
-            cells[cell] = small.true[level][cell], count, min(max(count - margin, 0), count), max(count + margin, 0)
+            cells[cell] = small.true[level][cell], count, max(count - margin, 0), max(count + margin, 0)
         check_same(ours, listed(cells))
 
 
