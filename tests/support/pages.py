@@ -40,10 +40,10 @@ def blocks_of(page: str) -> list[Block]:
 def words(text: str, *, is_exact: bool) -> str:
     """Return a text on one line; unless numbers are to be the same, with a # for each, and for each that is left out.
 
-    Likewise for a share of noise rows, of which there are none on some levels of some tables.
+    Likewise for a share of noise rows: whether there are any, and whether it is estimated, depends on the noise.
     """
     line = " ".join(text.split())
-    return line if is_exact else re.sub("#%, at most #%|#%", "#", re.sub(r"\d[\d.,TZ]*|…", "#", line))
+    return line if is_exact else re.sub("(#%, )?at most #%|#%", "#", re.sub(r"\d[\d.,TZ]*|…", "#", line))
 
 
 def run_blocks(blocks: Sequence[Block], folder: Path, environment: Mapping[str, str]) -> list[str]:
