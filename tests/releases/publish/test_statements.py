@@ -85,7 +85,7 @@ STATEMENTS: dict[str, tuple[str, str]] = {
     r"`signal` is true in every row": ("T", "Ww2SLVCUGtlsc"),
     r"The noisy counts decide, before they are adjusted": ("Ww2SVCtlsc", "LTUG"),
     r"Noise rows are rows whose true count is 0": ("Ww2SLVCUG", "Ttlsc"),
-    r"Their share is estimated": ("WwLUG", "STtlsc"),
+    r"Their share is estimated": ("", "STtlsc"),  # of others, only if their noise allows it
     r"by an estimate from the noisy counts|estimated to count over": ("Ww2SLVCUG", "Ttlsc"),
     r"(over|above|than) twice the noise[,.\w ]*(by an estimate|and of the records)|count over twice the noise": ("Ww2SLVC", "TUGtlsc"),
     r"above 2 sigma": ("Ww2SLVC", "TUGtlsc"),
