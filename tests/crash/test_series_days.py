@@ -213,7 +213,7 @@ def test_what_was_declared_may_not_be_changed_between_two_days(country: Country)
     codebook.write_text(lines + lines.splitlines()[-1].replace("-", "x") + "9\n")
     with pytest.raises(InputError) as changed:
         make(IDS[1])
-    assert changed.value.field == "hierarchy"
+    assert changed.value.field == "hierarchy.table"
     assert reserved in str(changed.value)
     assert sha256_of(codebook) in str(changed.value)
     assert charge_events(IDS[1]) == {level: [] for level in MEASURED}

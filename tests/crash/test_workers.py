@@ -48,13 +48,17 @@ def test_a_release_in_processes_is_a_release(spec: Path) -> None:
     """Made by workers, it is published, verified and audited; an error of a stage is what it is in a thread."""
     plan = make_plan(load_spec(spec))
     wrong = spec.with_name("wrong.yaml")
-    wrong.write_text(spec.read_text().replace("origin: home", "origin: nowhere"))
+    wrong.write_text(spec.read_text().replace("data/trips.csv", "data/wrong.csv"))
+    table = (spec.parent / "data" / "trips.csv").read_text().splitlines()
+    (spec.parent / "data" / "wrong.csv").write_text(
+        "\n".join([table[0], "nowhere" + table[1][table[1].index(",") :], ""])
+    )
     with in_processes(), ThreadPoolExecutor(2) as executor:
         release = new_release(plan)
         make_release(plan, release, submit_to(executor), report_nothing)
         faulty = make_plan(load_spec(wrong))
         refused = new_release(faulty)
-        with pytest.raises(InputError, match="nowhere"):
+        with pytest.raises(InputError, match="codes that the codebook lacks"):
             make_release(faulty, refused, submit_to(executor), report_nothing)
     assert verify(Path(release.folder)) == []
     assert audit_answer().ok
