@@ -1,6 +1,9 @@
 """What all tests share: hypothesis without chance, small universes, the country, its users and their server."""
 
 import os
+
+os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # before numpy: idle threads of two workers spin
+
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +21,9 @@ from tasks.tree.axis import Axis
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support import universe  # noqa: E402 (after the line before, or its asserts would not say why they fail)
+from tests.support.library import Library, shared_place  # noqa: E402
 from tests.support.postgresql import Postgres, running  # noqa: E402
+from tests.support.processor_time import ProcessorTime  # noqa: E402
 from tests.support.server import Prefect, copy_database, shared_server  # noqa: E402
 from tests.support.user import User  # noqa: E402
 
@@ -29,6 +34,11 @@ import matplotlib.font_manager  # noqa: E402, F401 (lists the system's fonts by 
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hold the run to its budget."""
+    config.pluginmanager.register(ProcessorTime(), "processor_time")
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
@@ -42,6 +52,12 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(tmp_path_factory.mktemp("nobody") / "home"))
         yield
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """Return the published folders that all tests share; each is made when a test first asks for it."""
+    return Library(shared_place(tmp_path_factory.getbasetemp()))
 
 
 @pytest.fixture(scope="session")

@@ -88,6 +88,7 @@ def zcdp_epsilon(rho: Fraction, delta: float) -> float:
     return min(lemma, _converted(lambda: _zcdp_profile(rho).epsilon(delta), lemma))
 
 
+@lru_cache(maxsize=4096)
 def zcdp_rho(epsilon: float, delta: float) -> Fraction:
     """Return the largest float ρ (as a fraction) whose `zcdp_epsilon` stays within ε.
 

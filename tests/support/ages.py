@@ -31,7 +31,7 @@ SPEC: dict[str, Any] = {
     "mechanism": "cascade",
     "noise": {"sampler": "table"},
     "privacy": PRIVACY,
-    "budget": {"epsilon": 1.0e6, "delta": 1.0e-5},
+    "budget": {"epsilon": 2.0e3, "delta": 1.0e-5},
 }
 
 

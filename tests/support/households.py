@@ -29,7 +29,7 @@ SPEC: dict[str, Any] = {
     "hierarchy": {"region": {"table": "counties.csv", "levels": ["state", "county"]}},
     "release": {"group_sizes": {"region": "county", "largest": LARGEST}},
     "privacy": PRIVACY,
-    "budget": {"epsilon": 1.0e6, "delta": 1.0e-5},
+    "budget": {"epsilon": 2.0e3, "delta": 1.0e-5},
 }
 LISTED = {"input": SPEC["input"] | {"groups": {"table": "addresses.csv", "levels": "county"}}}
 

@@ -33,7 +33,7 @@ TRIPS: dict[str, Any] = {
     "release": {"tree": "destination", "finest": "municipality"},
     "privacy": {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}
     | {"epsilon": 4.0, "delta": 1.0e-8, "accountant": "zcdp"},
-    "budget": {"epsilon": 1e6, "delta": 1.0e-5},
+    "budget": {"epsilon": 2e3, "delta": 1.0e-5},
     "noise": {"sampler": "table"},
     "output": "out",
 }

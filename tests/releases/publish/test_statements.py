@@ -1,7 +1,6 @@
 """What outputs say is true of the family that they are about: a matrix of statements and families, and the numbers in them."""
 
 import re
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -9,9 +8,7 @@ from flows.answers.query import query_answer
 from tasks.explore.payload import payload
 from tasks.query.folder import open_folder
 from tasks.verify.folder import verify
-from tests.support.families import FAMILIES, OF_HOMES, Outputs, outputs_of
-
-OutputsOf = Callable[[str], Outputs]
+from tests.support.library import FAMILIES, OF_HOMES, Kept, Library
 
 # the families, a column each, in this order
 COLUMNS = {
@@ -105,19 +102,10 @@ STATEMENTS: dict[str, tuple[str, str]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OutputsOf]:
-    """Return what releases a family once, and says what its outputs say."""
-    place, made = tmp_path_factory.mktemp("families"), dict[str, Outputs]()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRELLIS_HOME", str(place / "home"))
-
-        def of(name: str) -> Outputs:
-            if name not in made:
-                made[name] = outputs_of(name, place / str(FAMILIES.index(name)))
-            return made[name]
-
-        yield of
+@pytest.fixture(scope="module", params=FAMILIES)
+def told(request: pytest.FixtureRequest, library: Library) -> Kept:
+    """Return a release of each family."""
+    return library[request.param]
 
 
 def test_every_statement_is_judged_for_known_families() -> None:
@@ -128,26 +116,23 @@ def test_every_statement_is_judged_for_known_families() -> None:
         assert {*true, *false} <= {*COLUMNS.values()}
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_outputs_say_what_is_true_of_their_family(outputs: OutputsOf, family: str) -> None:
+def test_outputs_say_what_is_true_of_their_family(told: Kept) -> None:
     """What is false of a family stands in none of its outputs, and what only it can say stands in one of them; the folder is verified."""
-    told, letter = outputs(family), COLUMNS[family]
+    letter, texts = COLUMNS[told.name], told.texts()
     wrong, missing = [], []
     for statement, (true, false) in STATEMENTS.items():
-        where = [output for output, text in told.texts.items() if re.search(statement, text)]
+        where = [output for output, text in texts.items() if re.search(statement, text)]
         if letter in false and where:
             wrong.append((statement, where))
         if letter in true and not where:
             missing.append(statement)
     assert (wrong, missing) == ([], [])
-    assert verify(told.found.folder) == []
+    assert verify(told.folder) == []
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(outputs: OutputsOf, family: str) -> None:
+def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(told: Kept) -> None:
     """The report states its deviation or the interval of its row, which holds the answer's; the explorer what `query` says."""
-    told = outputs(family)
-    folder, report = told.found.folder, told.texts["report"]
+    folder, report = told.folder, told.texts()["report"]
     answer = query_answer(folder, None, None, [], simultaneous=False)
     row = told.found.table(0).row(0, named=True)
     if answer.sd:
@@ -166,27 +151,26 @@ def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(outpu
         answer.high,
     )
     assert total["total"]["exact"] == answer.exact == ("exact, because it is public" in report)
-    assert total["may_be_negative"] == (COLUMNS[family] in "LUG")
+    assert total["may_be_negative"] == (COLUMNS[told.name] in "LUG")
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_no_interval_claims_less_than_nothing(outputs: OutputsOf, family: str) -> None:
+def test_no_interval_claims_less_than_nothing(told: Kept) -> None:
     """Of every row 0 <= low <= count <= high, where a count below 0 counts as 0."""
-    found = outputs(family).found
+    found = told.found
     for level in range(len(found.levels)):
         for row in found.table(level).iter_rows(named=True):
             if row["low"] is not None:
                 assert 0 <= row["low"] <= max(row["count"], 0) <= row["high"]
 
 
-@pytest.mark.parametrize("family", OF_HOMES)
-def test_the_numbers_behind_charts_of_sizes_are_those_of_queries(outputs: OutputsOf, family: str) -> None:
+@pytest.mark.parametrize("name", OF_HOMES)
+def test_the_numbers_behind_charts_of_sizes_are_those_of_queries(library: Library, name: str) -> None:
     """Each size of each region has the interval that a question about it has, those without a row too."""
-    told = outputs(family)
-    section = told.texts["report"].split("Groups by size")[1].split("Level by level")[0]
+    told = library[name]
+    section = told.texts()["report"].split("Groups by size")[1].split("Level by level")[0]
     rows = re.findall(r" (everything|[AB]\d?) \| (\d) \| ([\d,]+) \| (\S+) \| (\S+) \|", section)
     assert {region for region, *_ in rows} >= {"everything", "A", "B", "A1"}
     for region, size, *numbers in rows:
         where = [f"size={size}", *([] if region == "everything" else [f"region={region}"])]
-        answer = query_answer(told.found.folder, None, None, where, simultaneous=False)
+        answer = query_answer(told.folder, None, None, where, simultaneous=False)
         assert numbers == [f"{number:,}" for number in (answer.count, answer.low, answer.high)]

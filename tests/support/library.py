@@ -1,0 +1,217 @@
+"""Published folders that tests share: some twenty small releases, each made once for a whole run, by the worker that first asks for it.
+
+The rows below are a covering array over what a release can be: families of mechanisms, laws of noise, neighbours, records per unit,
+views, names, shapes, and kinds of tables. tests/unit/test_library.py says which pairs no row has, and why. A test reads a folder of the
+library as it is, and copies the one that it spoils.
+"""
+
+import fcntl
+import html
+import io
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+
+import flows.mechanisms
+from flows.answers.release_status import show_answer
+from flows.api import PublishedRelease, open_release, plan_page, release
+from flows.console.plan_view import show_plan
+from flows.console.release_view import show_one
+from flows.forecast.answer import plan_answer
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from flows.synthetic import write_ready
+from tasks.synthesize.country import draw_country
+from tests.support.ages import PRIVACY, SPEC, draw_people, people_released
+from tests.support.households import LISTED, homes_released
+from tests.support.households import PRIVACY as OF_HOME
+
+FAMILY, LAW, NEIGHBOURS, RECORDS, VIEWS, LAND, TABLE = range(7)
+FACTORS = ("family", "law", "neighbours", "records", "views", "land", "table")
+
+# name: (family, law, neighbours, records per unit, views, names and shapes, table)
+ROWS: dict[str, tuple[str, str, str, int, str, str, str]] = {
+    "walked": ("inftda", "gaussian", "add_remove", 1, "none", "none", "people"),
+    "walked with Laplace noise": ("inftda", "laplace", "substitution", 1, "none", "none", "people"),
+    "two passes": ("inftda_reconciled", "gaussian", "substitution", 1, "none", "none", "people"),
+    "shrunk": ("inftda_shrunk", "gaussian", "add_remove", 1, "none", "none", "people"),
+    "leaves": ("gaussian", "gaussian", "add_remove", 1, "none", "none", "people"),
+    "leaves with a threshold": ("stability_histogram", "laplace", "add_remove", 1, "none", "none", "people"),
+    "settled together": ("cbdp", "gaussian", "add_remove", 1, "one", "none", "people"),
+    "calibrated": ("inftda_reconciled", "gaussian", "add_remove", 1, "margins", "none", "people"),
+    "unbiased tree": ("unbiased_tree", "gaussian", "add_remove", 1, "none", "none", "people"),
+    "grid": ("grid", "gaussian", "add_remove", 1, "none", "none", "people"),
+    "sizes by tails": ("group_sizes", "laplace", "add_remove", 1, "none", "none", "homes"),
+    "sizes within a list": ("group_sizes", "laplace", "add_remove", 1, "none", "none", "listed homes"),
+    "sizes by themselves": ("sizes_direct", "laplace", "add_remove", 1, "none", "none", "homes"),
+    "sizes by a chain": ("sizes_chain", "laplace", "add_remove", 1, "none", "none", "homes"),
+    "trips": ("inftda", "gaussian", "substitution", 1, "none", "both", "trips"),
+    "trips of three": ("inftda", "laplace", "add_remove", 3, "none", "both", "trips"),
+    "trips in two passes": ("inftda_reconciled", "gaussian", "add_remove", 3, "none", "names", "trips"),
+    "trips shrunk": ("inftda_shrunk", "laplace", "substitution", 3, "none", "both", "trips"),
+    "trips calibrated": ("inftda_reconciled", "laplace", "substitution", 3, "margins", "names", "trips"),
+    "trips settled together": ("cbdp", "laplace", "substitution", 3, "one", "both", "trips"),
+    "trips of leaves": ("gaussian", "laplace", "substitution", 3, "none", "names", "trips"),
+    "trips with a threshold": ("stability_histogram", "laplace", "substitution", 3, "none", "both", "trips"),
+    "trips by least squares": ("tda_l2", "gaussian", "substitution", 1, "none", "names", "trips"),
+    "ages of three": ("unbiased_tree", "gaussian", "substitution", 3, "none", "none", "people"),
+    "grid of three": ("grid", "gaussian", "substitution", 3, "none", "none", "people"),
+    "sizes of three": ("group_sizes", "gaussian", "substitution", 3, "none", "none", "homes"),
+}
+FAMILIES = list(ROWS)[:14]  # one of each family, of which all statements are judged
+OF_HOMES = [name for name, row in ROWS.items() if "homes" in row[TABLE]]
+PEOPLE = 600
+
+_ORDER = SPEC["release"]["order"]
+_VIEWS: dict[tuple[str, str], dict[str, Any]] = {
+    ("one", "people"): {"views": {"ages": {"age": "age"}}},
+    ("one", "trips"): {"views": {"out": {"origin": "province"}}},
+    ("margins", "people"): {"views": "margins"},
+    ("margins", "trips"): {"views": "margins"},
+}
+_GRID: dict[str, Any] = {
+    "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
+    "release": {"grid": ["zone", "age"]},
+}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A release of the library. Nobody changes its folder.
+
+    Attributes:
+        name: its row.
+        home: the store that it is in, and nothing else.
+        spec: its spec, beside its tables.
+        found: the published release.
+    """
+
+    name: str
+    home: Path
+    spec: Path
+    found: PublishedRelease
+
+    @property
+    def folder(self) -> Path:
+        """Where it is published."""
+        return self.found.folder
+
+    def copied(self, to: Path) -> Path:
+        """Return a copy of its folder below another, to spoil."""
+        return Path(shutil.copytree(self.folder, to / self.folder.name))
+
+    def texts(self) -> dict[str, str]:
+        """Return what each of its outputs says, by its name, on one line."""
+        with _at_home(self.home, self.name):
+            texts = {
+                "plan page": _as_text(plan_page(self.spec)),
+                "plan in a terminal": _printed(lambda: show_plan(plan_answer(make_plan(load_spec(self.spec))))),
+                "release in a terminal": _printed(lambda: show_one(show_answer(self.folder.name))),
+            }
+        texts |= {
+            "README": (self.folder / "README.md").read_text().split("## Files")[0],
+            "report": _as_text((self.folder / "report.html").read_text()),
+            "metadata": (self.folder / "metadata.json").read_text(),
+        }
+        if (self.folder / "counts.xlsx").exists():
+            sheet = pl.read_excel(self.folder / "counts.xlsx", sheet_name="Read me", has_header=False)
+            texts["workbook"] = "\n".join(text for row in sheet.rows() for text in row if text)
+        return {output: " ".join(text.split()) for output, text in texts.items()}
+
+
+@dataclass(frozen=True)
+class Library:
+    """The releases, in a folder that all workers see."""
+
+    place: Path
+
+    def __getitem__(self, name: str) -> Kept:
+        """Return a release, which is made if nobody has asked for it before."""
+        place = self.place / name.replace(" ", "_")
+        place.mkdir(parents=True, exist_ok=True)
+        with (place / "made.lock").open("a+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            known = place / "made"
+            if not known.exists():
+                with _at_home(place / "home", name):
+                    known.write_text(str(_released(name, place).folder))
+        return Kept(name, place / "home", place / "spec.yaml", open_release(known.read_text()))
+
+
+def _released(name: str, place: Path) -> PublishedRelease:
+    family, law, neighbours, records, views, land, table = ROWS[name]
+    privacy: dict[str, Any] = (OF_HOME if "homes" in table else PRIVACY) | {
+        "neighbours": neighbours,
+        "max_records_per_unit": records,
+    }
+    mechanism = "unbiased_tree" if family == "grid" else family
+    keys: dict[str, Any] = {"mechanism": mechanism, "dataset": f"library-{list(ROWS).index(name)}"}
+    if "homes" in table:
+        of_list = LISTED if table == "listed homes" else {}
+        noise = {"noise": {"law": law}} if law != "laplace" else {}
+        return homes_released(place, privacy=privacy, **keys, **noise, **of_list)
+    if law == "laplace":
+        del privacy["accountant"]
+    threshold = mechanism == "stability_histogram"
+    keys |= {"privacy": privacy, "noise": {} if threshold else {"sampler": "table", "law": law}}
+    if table == "trips":
+        return _trips_released(place, keys, views, land)
+    made = draw_people(PEOPLE + list(ROWS).index(name))  # other people in every dataset
+    asked: dict[str, Any] = {"formats": ["parquet", "csv", "xlsx"], **_VIEWS.get((views, table), {})}
+    of_grid = _GRID if family == "grid" else {"release": {"order": _ORDER}}
+    keys |= of_grid | {"release": of_grid["release"] | asked}
+    return people_released(place, made, expected_total=10 * PEOPLE, **keys)
+
+
+def _trips_released(place: Path, keys: dict[str, Any], views: str, land: str) -> PublishedRelease:
+    number = int(keys["dataset"].removeprefix("library-"))
+    generator = np.random.default_rng(number)
+    country = draw_country(regions=2, provinces=4, municipalities=12, people=500 + number, generator=generator)
+    spec = write_ready(country, place, "trips", "country", epsilon=1.0)
+    written = yaml.safe_load(spec.read_text()) | keys
+    written["privacy"] = keys["privacy"] | {"unit": "one made-up commuter", "epsilon": 20.0}  # many rows at every level
+    written["release"] |= _VIEWS.get((views, "trips"), {}) | {"csv": "every_level"}
+    if keys["mechanism"] != "stability_histogram":
+        written["release"]["noisy_counts"] = True
+    written["budget"] = SPEC["budget"]
+    if land == "names":
+        del written["hierarchy"]["boundaries"]
+    spec.write_text(yaml.safe_dump(written))
+    return release(spec)
+
+
+@contextmanager
+def _at_home(home: Path, name: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(home))
+        if ROWS[name][VIEWS] == "margins":
+            patch.setattr(flows.mechanisms, "MOST_SETTLED", 5)  # so that they are calibrated to, not settled with
+        yield
+
+
+def shared_place(basetemp: Path) -> Path:
+    """Return the folder of the library of a run, which its workers share."""
+    return (basetemp.parent if "PYTEST_XDIST_WORKER" in os.environ else basetemp) / "library"
+
+
+def _as_text(page: str) -> str:
+    """Return the text of a page, with a bar between the cells of tables."""
+    page = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
+    page = re.sub(r"</t[dh]>", " | ", page)
+    return html.unescape(re.sub(r"<[^>]*>", " ", page))
+
+
+def _printed(show: Any) -> str:
+    with redirect_stdout(io.StringIO()) as said:
+        show()
+    return said.getvalue()

@@ -1,0 +1,94 @@
+"""The budget of the suite: processor seconds of every test and its children, a table of them by folder, and a limit.
+
+A test that takes more than LIMIT fails, unless it is marked `heavy("the reason")`. What a shared fixture takes counts for the first
+test that asks for it; a server that outlives its test counts for none.
+"""
+
+import resource
+from collections import defaultdict
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LIMIT = 10.0  # processor seconds
+APART = {"audit", "cluster", "crash"}  # marks of tests that take what they take
+DEAREST = 10  # tests that the table names
+
+
+def seconds() -> float:
+    """Return the processor time of this process so far, and of its children that have ended."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(used.ru_utime + used.ru_stime for used in both)
+
+
+class ProcessorTime:
+    """A plugin: in a worker it measures tests, in the process that reports it adds them up.
+
+    Attributes:
+        last: the processor time up to which tests have been counted.
+        of_test: that of the test that runs now.
+        by_test: seconds by the id of the test.
+    """
+
+    def __init__(self) -> None:
+        """Begin to count."""
+        self.last = 0.0
+        self.of_test = 0.0
+        self.by_test: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_collection_finish(self) -> None:
+        """Count from here: imports and the collection are nobody's."""
+        self.last = seconds()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Note what a phase of a test has taken, and let the last one fail where the test took too much."""
+        report = yield
+        now = seconds()
+        took, self.last = now - self.last, now
+        self.of_test = took if call.when == "setup" else self.of_test + took
+        report.user_properties.append(("processor_seconds", took))
+        if call.when == "teardown" and report.passed and (fault := too_much(item, self.of_test)):
+            report.outcome, report.longrepr = "failed", fault
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add up what the workers have measured."""
+        self.by_test[report.nodeid] += sum(
+            value for name, value in report.user_properties[-1:] if name == "processor_seconds"
+        )
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the table, if more than one file was run."""
+        if len({test.partition("::")[0] for test in self.by_test}) > 1:
+            terminalreporter.section("processor seconds")
+            for line in table(self.by_test):
+                terminalreporter.write_line(line)
+
+
+def too_much(item: pytest.Item, took: float) -> str:
+    """Return what is wrong with what a test has taken; empty if nothing is."""
+    if took <= LIMIT or any(item.iter_markers("heavy")) or any(mark.name in APART for mark in item.iter_markers()):
+        return ""
+    return (
+        f"{item.nodeid} takes {took:.1f} processor seconds, and the limit is {LIMIT:g}. Make it cheaper, as docs/contributing.md says,"
+        ' or mark it heavy("the reason").'
+    )
+
+
+def table(by_test: dict[str, float]) -> Iterator[str]:
+    """Yield the lines of the table: seconds by folder, and the tests that took most."""
+    by_folder, tests_of = defaultdict[str, float](float), defaultdict[str, int](int)
+    for test, took in by_test.items():
+        folder = str(Path(test.partition("::")[0]).parent)
+        by_folder[folder] += took
+        tests_of[folder] += 1
+    for folder in sorted(by_folder, key=lambda folder: -by_folder[folder]):
+        yield f"{by_folder[folder]:8.1f}  {folder} ({tests_of[folder]} tests)"
+    yield f"{sum(by_folder.values()):8.1f}  together"
+    for test in sorted(by_test, key=lambda test: -by_test[test])[:DEAREST]:
+        yield f"{by_test[test]:8.1f}  {test}"
