@@ -1,5 +1,6 @@
 # make demo     builds .venv and releases a synthetic country
-# make test     runs every test but those of `make crash`, `make cluster` and `make audit`
+# make test     runs the tests that answer in ten minutes
+# make test-all runs them and the thorough ones: browsers, databases, long statistics; takes half an hour
 # make crash    kills a release before and after each of its durable steps, and begins twenty at once; takes about twenty minutes
 # make cluster  runs releases on clusters of this machine, whose workers are killed, stopped and cut off; takes about twenty minutes
 # make audit    audits the privacy claim as a black box, with thousands of releases; takes about an hour
@@ -12,7 +13,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test crash cluster audit mutants check format reference bench clean
+.PHONY: demo test test-all crash cluster audit mutants check format reference bench clean
 
 .venv/.built: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -26,6 +27,9 @@ demo: .venv/.built
 
 test: .venv/.built
 	$(BIN)/python -m pytest
+
+test-all: .venv/.built
+	$(BIN)/python -m pytest -m "not audit and not crash and not cluster"
 
 crash: .venv/.built
 	$(BIN)/python -m pytest tests/crash tests/end_to_end/server/test_many_runs.py -m "crash or not crash"

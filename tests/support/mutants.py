@@ -35,12 +35,14 @@ class Mutant:
         text: what it replaces; it occurs exactly once in the file.
         replacement: what stands there instead.
         test: the test that notices it, as pytest names it.
+        thorough: why no test of `make test` notices it, where only one of `make test-all` does.
     """
 
     file: str
     text: str
     replacement: str
     test: str
+    thorough: str = ""
 
     def __str__(self) -> str:
         return f"{self.file}: {self.text} -> {self.replacement or '(nothing)'}"

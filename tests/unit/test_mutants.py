@@ -16,7 +16,20 @@ def test_a_mutant_is_another_program_with_a_test(mutant: Mutant) -> None:
     assert ast.dump(faulty) != ast.dump(ast.parse((ROOT / mutant.file).read_text(encoding="utf-8")))
     path, _, test = mutant.test.partition("::")
     source = (ROOT / path).read_text(encoding="utf-8")
-    assert not test or f"def {test.partition('[')[0]}(" in source
+    name = test.partition("[")[0]
+    assert not test or f"def {name}(" in source
+    assert is_thorough(ast.parse(source), name) == bool(mutant.thorough)
+
+
+def is_thorough(module: ast.Module, test: str) -> bool:
+    """Return whether only `make test-all` runs a test, or a whole module."""
+    marks = [
+        node.value if isinstance(node, ast.Assign) else node.decorator_list
+        for node in module.body
+        if (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark")
+        or (isinstance(node, ast.FunctionDef) and node.name == test)
+    ]
+    return any("mark.thorough" in ast.unparse(mark) for of in marks for mark in (of if isinstance(of, list) else [of]))
 
 
 def test_a_mutant_is_listed_once() -> None:
