@@ -1,4 +1,4 @@
-"""What all tests share: hypothesis without chance, small universes, the country, its users and their server."""
+"""What all tests share: hypothesis and noise without chance, small universes, the country, its users and their server."""
 
 import os
 
@@ -24,6 +24,7 @@ from tests.support import universe  # noqa: E402 (after the line before, or its 
 from tests.support.library import Library, shared_place  # noqa: E402
 from tests.support.postgresql import Postgres, running  # noqa: E402
 from tests.support.processor_time import ProcessorTime  # noqa: E402
+from tests.support.seeded_bits import seed_bits_of  # noqa: E402
 from tests.support.server import Prefect, copy_database, shared_server  # noqa: E402
 from tests.support.user import User  # noqa: E402
 
@@ -39,6 +40,12 @@ settings.load_profile("ci")
 def pytest_configure(config: pytest.Config) -> None:
     """Hold the run to its budget."""
     config.pluginmanager.register(ProcessorTime(), "processor_time")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave nothing to chance, in shared fixtures neither."""
+    seed_bits_of(item)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

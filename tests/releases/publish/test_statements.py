@@ -118,7 +118,7 @@ def test_every_statement_is_judged_for_known_families() -> None:
 
 def test_outputs_say_what_is_true_of_their_family(told: Kept) -> None:
     """What is false of a family stands in none of its outputs, and what only it can say stands in one of them; the folder is verified."""
-    letter, texts = COLUMNS[told.name], told.texts()
+    letter, texts = COLUMNS[told.name], told.texts
     wrong, missing = [], []
     for statement, (true, false) in STATEMENTS.items():
         where = [output for output, text in texts.items() if re.search(statement, text)]
@@ -132,7 +132,7 @@ def test_outputs_say_what_is_true_of_their_family(told: Kept) -> None:
 
 def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(told: Kept) -> None:
     """The report states its deviation or the interval of its row, which holds the answer's; the explorer what `query` says."""
-    folder, report = told.folder, told.texts()["report"]
+    folder, report = told.folder, told.texts["report"]
     answer = query_answer(folder, None, None, [], simultaneous=False)
     row = told.found.table(0).row(0, named=True)
     if answer.sd:
@@ -167,7 +167,7 @@ def test_no_interval_claims_less_than_nothing(told: Kept) -> None:
 def test_the_numbers_behind_charts_of_sizes_are_those_of_queries(library: Library, name: str) -> None:
     """Each size of each region has the interval that a question about it has, those without a row too."""
     told = library[name]
-    section = told.texts()["report"].split("Groups by size")[1].split("Level by level")[0]
+    section = told.texts["report"].split("Groups by size")[1].split("Level by level")[0]
     rows = re.findall(r" (everything|[AB]\d?) \| (\d) \| ([\d,]+) \| (\S+) \| (\S+) \|", section)
     assert {region for region, *_ in rows} >= {"everything", "A", "B", "A1"}
     for region, size, *numbers in rows:
