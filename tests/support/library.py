@@ -24,6 +24,7 @@ import pytest
 import yaml
 
 import flows.mechanisms
+import tasks.publish.task
 from flows.answers.release_status import show_answer
 from flows.api import PublishedRelease, open_release, plan_page, release
 from flows.console.plan_view import show_plan
@@ -86,6 +87,9 @@ _GRID: dict[str, Any] = {
     "hierarchy": {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}},
     "release": {"grid": ["zone", "age"]},
 }
+
+
+_PAGES = {name: getattr(tasks.publish.task, name) for name in ("report", "explorer", "import_matplotlib")}
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,8 @@ def _trips_released(place: Path, keys: dict[str, Any], views: str, land: str) ->
 def _at_home(home: Path, name: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(home))
+        for page, write in _PAGES.items():
+            patch.setattr(tasks.publish.task, page, write)  # whole, whoever asks first
         patch.setattr(table_sampler, "system_words", SeededBits(list(ROWS).index(name)))
         if ROWS[name][VIEWS] == "margins":
             patch.setattr(flows.mechanisms, "MOST_SETTLED", 5)  # so that they are calibrated to, not settled with
