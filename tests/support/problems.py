@@ -47,11 +47,11 @@ def solve(optimise: Optimiser, parents: Sequence[Problem]) -> list[list[int]]:
 
 def least_distance(x: Sequence[int], c: int) -> int:
     """Return t*, the least integer t >= 0 with t >= −min x and Σ max(0, x_i − t) <= c <= Σ (x_i + t)."""
-    times = Counter(x)
+    times, lowest, whole, cells = Counter(x), min(x), sum(x), len(x)
 
     def suffices(t: int) -> bool:
         least = sum(often * max(0, count - t) for count, often in times.items())
-        return t >= -min(x) and least <= c <= sum(x) + len(x) * t
+        return t >= -lowest and least <= c <= whole + cells * t
 
     return bisect_left(range(c + max(map(abs, x)) + 1), True, key=suffices)
 

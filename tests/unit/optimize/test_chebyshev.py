@@ -1,7 +1,8 @@
-"""Laws of every optimiser, and IntOpt, in both orders, against the paper's loop, the closed form and brute force."""
+"""Laws of every optimiser, in both orders and in squares, against oracles, the closed form, brute force and CLARABEL."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from fractions import Fraction
 from functools import partial
 from itertools import product
 
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from tasks.optimize import siblings
 from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
+from tasks.optimize.siblings import simplex_threshold
+from tasks.optimize.solver import nearest_by_solver
 from tests.support.problems import (
     LARGEST_COUNT,
     LARGEST_NOISE,
@@ -29,14 +32,7 @@ from tests.support.problems import (
     solve,
 )
 
-Loop = Callable[[Sequence[int], int], list[int]]
-
-OPTIMISERS: list[Optimiser] = [  # a new optimiser joins here and inherits the laws
-    nearest_in_chebyshev,
-    nearest_in_chebyshev_large_first,
-    nearest_in_euclid,
-]
-every_optimiser = pytest.mark.parametrize("optimise", OPTIMISERS, ids=lambda function: function.__name__)
+Oracle = Callable[[Sequence[int], int], list[int]]
 
 
 def paper_loop(x: Sequence[int], c: int, large_first: bool = False) -> list[int]:
@@ -60,25 +56,57 @@ def paper_loop(x: Sequence[int], c: int, large_first: bool = False) -> list[int]
         t += max(1, too_much // len(kept))
 
 
-every_order = pytest.mark.parametrize(
-    ("optimise", "loop"),
-    [
-        pytest.param(nearest_in_chebyshev, paper_loop, id="small first"),
-        pytest.param(nearest_in_chebyshev_large_first, partial(paper_loop, large_first=True), id="large first"),
-    ],
-)
+def project(x: Sequence[int], c: int) -> list[Fraction]:
+    """Return the projection of x onto the simplex of size c as Michelot (1986) finds it: drop what is not positive."""
+    kept = set(range(len(x))) if c else set()
+    while kept:
+        theta = Fraction(sum(x[cell] for cell in kept) - c, len(kept))
+        below = {cell for cell in kept if x[cell] <= theta}
+        if not below:
+            return [x[cell] - theta if cell in kept else Fraction(0) for cell in range(len(x))]
+        kept -= below
+    return [Fraction(0)] * len(x)
+
+
+def rounded(x: Sequence[int], c: int) -> list[int]:
+    """Return the projection's floors, and one more for as many of its largest fractional cells as the sum lacks."""
+    p = project(x, c)
+    y = [int(value) for value in p]
+    for cell in sorted(range(len(x)), key=lambda cell: (-p[cell], cell))[: c - sum(y)]:
+        y[cell] += 1
+    return y
+
+
+ORACLES: dict[Optimiser, Oracle] = {  # a new optimiser joins here and inherits the laws
+    nearest_in_chebyshev: paper_loop,
+    nearest_in_chebyshev_large_first: partial(paper_loop, large_first=True),
+    nearest_in_euclid: rounded,
+}
+every_optimiser = pytest.mark.parametrize("optimise", ORACLES, ids=lambda function: function.__name__)
+
+
+def assert_solved(optimise: Optimiser, parents: list[Problem]) -> None:
+    """Assert that every parent has what the oracle says of it alone: the loop of Algorithm 3, or exact fractions."""
+    assert solve(optimise, parents) == [ORACLES[optimise](*parent) for parent in parents]
 
 
 @every_optimiser
-@given(parents=problems)
-def test_counts_are_whole_and_not_negative_and_sum_to_their_totals(optimise: Optimiser, parents: list[Problem]) -> None:
-    """Every cell gets an int64 >= 0, and the cells of a parent add up to its total."""
+@given(parents=problems, block=st.integers(1, 12))
+def test_any_problem_is_solved(optimise: Optimiser, parents: list[Problem], block: int) -> None:
+    """Counts are int64 >= 0, sum to their totals, are at the least distance t*, and are the oracle's, whatever the blocks."""
     noisy, first_cell, totals = lay_out(parents)
     counts = optimise(noisy, first_cell, totals)
     assert counts.dtype == np.int64
     assert counts.shape == noisy.shape
     assert (counts >= 0).all()
-    assert [sum(cells) for cells in solve(optimise, parents)] == totals.tolist()
+    solved = solve(optimise, parents)
+    assert [sum(cells) for cells in solved] == totals.tolist()
+    distances = [distance(x, cells) for (x, _), cells in zip(parents, solved, strict=True)]
+    assert distances == [least_distance(*parent) for parent in parents]
+    assert_solved(optimise, parents)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(siblings, "_BLOCK", block)
+        assert solve(optimise, parents) == solved
 
 
 @every_optimiser
@@ -86,13 +114,6 @@ def test_counts_are_whole_and_not_negative_and_sum_to_their_totals(optimise: Opt
 def test_zero_noise_is_the_identity(optimise: Optimiser, parents: list[list[int]]) -> None:
     """Counts that are consistent already come back unchanged."""
     assert solve(optimise, [(counts, sum(counts)) for counts in parents]) == parents
-
-
-@every_optimiser
-@given(parents=problems)
-def test_parents_are_independent(optimise: Optimiser, parents: list[Problem]) -> None:
-    """Solving parents together gives what solving each of them alone gives."""
-    assert solve(optimise, parents) == [solve(optimise, [parent])[0] for parent in parents]
 
 
 @every_optimiser
@@ -105,23 +126,18 @@ def test_the_order_of_cells_does_not_matter(optimise: Optimiser, parent: Problem
     assert Counter(zip(noisy, counts, strict=True)) == Counter(zip(shuffled, counts_of_shuffled, strict=True))
 
 
-@every_optimiser
+@pytest.mark.parametrize("optimise", [*ORACLES, nearest_by_solver], ids=lambda function: function.__name__)
 def test_the_result_does_not_change_from_call_to_call(optimise: Optimiser) -> None:
-    """The same noisy counts with many ties give the same counts every time."""
-    parents = [([1] * 50 + [-1] * 50, 25)] * 20
-    assert solve(optimise, parents) == solve(optimise, parents)
-    assert len({tuple(counts) for counts in solve(optimise, parents)}) == 1
+    """The same noisy counts with many ties give the same counts every time; no parent gives no count at all."""
+    parents = [([1] * 20 + [-1] * 20, 25)] * 4
+    first = solve(optimise, parents)
+    assert first == solve(optimise, parents)
+    assert len({tuple(counts) for counts in first}) == 1
+    nothing = optimise(*lay_out([]))
+    assert nothing.dtype == np.int64
+    assert nothing.shape == (0,)
 
 
-@every_optimiser
-def test_no_parent_gives_no_cell(optimise: Optimiser) -> None:
-    """A level without parents is solved by no count at all."""
-    counts = optimise(*lay_out([]))
-    assert counts.dtype == np.int64
-    assert counts.shape == (0,)
-
-
-@every_optimiser
 @pytest.mark.parametrize(
     ("noisy", "first_cell", "totals", "named"),
     [
@@ -138,88 +154,115 @@ def test_no_parent_gives_no_cell(optimise: Optimiser) -> None:
         pytest.param([1], [0], [], "first_cell", id="a cell without any parent"),
     ],
 )
-def test_malformed_problems_are_refused(
-    optimise: Optimiser, noisy: list[int], first_cell: list[int], totals: list[int], named: str
-) -> None:
+def test_malformed_problems_are_refused(noisy: list[int], first_cell: list[int], totals: list[int], named: str) -> None:
     """A negative total, a parent without a cell and shapes that disagree are refused by the name of the argument."""
-    with pytest.raises(ValueError, match=rf"^{named} must "):
-        optimise(*(np.array(values, dtype=np.int64) for values in (noisy, first_cell, totals)))
+    for optimise in (*ORACLES, nearest_by_solver):
+        with pytest.raises(ValueError, match=rf"^{named} must "):
+            optimise(*(np.array(values, dtype=np.int64) for values in (noisy, first_cell, totals)))
 
 
-@every_order
-@given(parents=problems)
-def test_intopt_does_what_the_papers_loop_does(optimise: Optimiser, loop: Loop, parents: list[Problem]) -> None:
-    """IntOpt returns, cell by cell, what the literal loop of Algorithm 3 returns."""
-    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
+@pytest.mark.parametrize(
+    ("noisy", "total", "counts"),
+    [
+        ([7, -3, 0], 0, [0, 0, 0]),  # nothing to share
+        ([-3, -3], 0, [0, 0]),
+        ([-4], 9, [9]),  # one child, raised and lowered
+        ([12], 9, [9]),
+        ([-3, -1], 4, [1, 3]),  # all negative, one optimum
+        ([5, 0, 900], 905, [5, 0, 900]),  # consistent already
+    ],
+)
+def test_where_there_is_one_optimum_all_find_it(noisy: list[int], total: int, counts: list[int]) -> None:
+    """Small problems have the solution that one finds on paper, by the solver too."""
+    for optimise in (*ORACLES, nearest_by_solver):
+        assert solve(optimise, [(noisy, total)]) == [counts]
 
 
-@every_optimiser
-@given(parents=problems)
-def test_every_optimiser_reaches_the_closed_form_of_the_optimum(optimise: Optimiser, parents: list[Problem]) -> None:
-    """The Chebyshev distance to the noisy counts is t*, whatever the order, and for least squares too."""
-    solved = solve(optimise, parents)
-    distances = [distance(noisy, counts) for (noisy, _), counts in zip(parents, solved, strict=True)]
-    assert distances == [least_distance(*parent) for parent in parents]
-
-
-@every_optimiser
-@given(noisy=st.lists(st.integers(-5, 6), min_size=1, max_size=4), total=st.integers(0, 6))
-def test_every_optimiser_is_as_near_as_the_best_of_all_candidates(
-    optimise: Optimiser, noisy: list[int], total: int
+@pytest.mark.parametrize(
+    ("noisy", "total", "small_first", "large_first", "euclid"),
+    [
+        pytest.param([0, -1, 1], 2, [0, 0, 2], [1, 0, 1], [0, 0, 2], id="small counts go to zero first or survive"),
+        pytest.param([5, 5, 5], 16, [4, 6, 6], [4, 6, 6], [6, 5, 5], id="of equal counts the lower cell gives or gets"),
+        pytest.param([-3, -1, -2], 2, [0, 2, 0], [0, 1, 1], [0, 2, 0], id="all negative"),
+        pytest.param([-3, -3], 5, [2, 3], [2, 3], [3, 2], id="all negative, raised"),
+        pytest.param([10, 4, 1], 9, [8, 1, 0], [7, 2, 0], [8, 1, 0], id="the small count stops at zero"),
+        pytest.param([10, 4, 1, -5], 9, [9, 0, 0, 0], [5, 3, 1, 0], [8, 1, 0, 0], id="the largest gives all it may"),
+        pytest.param([3, 9, 3, 9], 20, [2, 8, 2, 8], [2, 8, 2, 8], [2, 8, 2, 8], id="lowered evenly"),
+        pytest.param(
+            [3, 9, 3, 9], 22, [2, 9, 2, 9], [3, 8, 3, 8], [2, 9, 2, 9], id="the smaller or the larger two give"
+        ),
+    ],
+)
+def test_ties_are_decided_as_on_paper(
+    noisy: list[int], total: int, small_first: list[int], large_first: list[int], euclid: list[int]
 ) -> None:
-    """No vector of non-negative integers with the right sum is nearer to the noisy counts."""
-    candidates = [y for y in product(range(total + 1), repeat=len(noisy)) if sum(y) == total]
-    best = min(distance(noisy, candidate) for candidate in candidates)
-    assert distance(noisy, solve(optimise, [(noisy, total)])[0]) == best == least_distance(noisy, total)
+    """Small problems have the solutions that one finds on paper, and so do the oracles."""
+    for (optimise, oracle), counts in zip(ORACLES.items(), (small_first, large_first, euclid), strict=True):
+        assert solve(optimise, [(noisy, total)]) == [counts] == [oracle(noisy, total)]
 
 
-@pytest.mark.parametrize(
-    ("noisy", "total", "counts"),
-    [
-        pytest.param([0, -1, 1], 2, [0, 0, 2], id="small counts go to zero first"),
-        pytest.param([5, 5, 5], 16, [4, 6, 6], id="ties go to the lower cell"),
-        pytest.param([7, -3, 0], 0, [0, 0, 0], id="nothing to share"),
-        pytest.param([-4], 9, [9], id="one child, raised"),
-        pytest.param([12], 9, [9], id="one child, lowered"),
-        pytest.param([-3, -1, -2], 2, [0, 2, 0], id="all negative"),
-        pytest.param([-3, -3], 0, [0, 0], id="all negative, nothing to share"),
-        pytest.param([10, 4, 1], 9, [8, 1, 0], id="lowered evenly, the small count stops at zero"),
-    ],
-)
-def test_intopt_by_example(noisy: list[int], total: int, counts: list[int]) -> None:
-    """Small problems have the solutions that the paper's loop gives on paper."""
-    assert solve(nearest_in_chebyshev, [(noisy, total)]) == [counts]
-    assert paper_loop(noisy, total) == counts
+def with_totals(noisy: np.ndarray, totals: np.ndarray) -> list[Problem]:
+    """Return parents with noisy counts, a row each, and their totals."""
+    return list(zip(noisy.tolist(), totals.tolist(), strict=True))
 
 
-@pytest.mark.parametrize(
-    ("noisy", "total", "counts"),
-    [
-        pytest.param([0, -1, 1], 2, [1, 0, 1], id="small counts survive"),
-        pytest.param([5, 5, 5], 16, [4, 6, 6], id="of equal counts the lower cell gives first"),
-        pytest.param([7, -3, 0], 0, [0, 0, 0], id="nothing to share"),
-        pytest.param([-4], 9, [9], id="one child, raised"),
-        pytest.param([12], 9, [9], id="one child, lowered"),
-        pytest.param([-3, -1, -2], 2, [0, 1, 1], id="all negative"),
-        pytest.param([-3, -3], 0, [0, 0], id="all negative, nothing to share"),
-        pytest.param([10, 4, 1, -5], 9, [5, 3, 1, 0], id="the largest gives all it may before the next gives any"),
-    ],
-)
-def test_large_first_by_example(noisy: list[int], total: int, counts: list[int]) -> None:
-    """Small problems have the solutions that the paper's loop gives on paper if it lowers large counts first."""
-    assert solve(nearest_in_chebyshev_large_first, [(noisy, total)]) == [counts]
-    assert paper_loop(noisy, total, large_first=True) == counts
-
-
-@every_order
-@pytest.mark.parametrize("total", [0, 1, 4_999, 100_000, 3_000_000])
-def test_intopt_on_a_parent_with_five_thousand_children(optimise: Optimiser, loop: Loop, total: int) -> None:
-    """A wide and sparse parent is solved as by the paper's loop, whether its counts have to go down or up."""
+def wide(total: int) -> list[Problem]:
+    """Return a wide and sparse parent, and another one."""
     random = np.random.default_rng(total)
     noisy = np.rint(random.normal(0, 40, 5_000)).astype(np.int64)
     noisy[:50] += random.integers(0, 4_000, 50)
-    parents = [(noisy.tolist(), total), ([3, 1], 4)]
-    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
+    return [(noisy.tolist(), total), ([3, 1], 4)]
+
+
+def large(deviation: float, parents: int = 100) -> list[Problem]:
+    """Return parents of counts up to 2**40 each, all of which stay above zero or nearly so."""
+    random = np.random.default_rng(7)
+    true_counts = random.integers(0, LARGEST_COUNT, (parents, 20))
+    noise = np.rint(random.normal(0, deviation, true_counts.shape)).astype(np.int64)
+    return with_totals(true_counts + noise, true_counts.sum(axis=1))
+
+
+def largest() -> list[Problem]:
+    """Return many parents with the largest counts and noise, too wide for one key."""
+    random = np.random.default_rng(1)
+    noisy = random.integers(-LARGEST_NOISE, LARGEST_COUNT + LARGEST_NOISE, (1_000, 5))
+    return with_totals(noisy, random.integers(0, LARGEST_COUNT, 1_000))
+
+
+LEVELS = {
+    **{f"5,000 children of {total}": partial(wide, total) for total in (0, 1, 4_999, 100_000, 3_000_000)},
+    **{
+        f"parents of up to {widest}, noise {deviation:g}": partial(
+            mostly_empty_parents, widest, 2_000 // widest + 20, widest, deviation
+        )
+        for widest, deviations in {1: (0.8, 2.0**32), 2: (6.0,), 5: (60.0, 2.0**32), 40: (0.8, 2.0**32)}.items()
+        for deviation in deviations
+    },
+    **{f"wide ones, noise {of:g}": partial(mostly_empty_parents, 500, 28, 500, of) for of in (6.0, 60.0, 2.0**32)},
+    **{f"large counts, noise {of:g}": partial(large, of) for of in (6.0, 2.0**32)},
+    "the largest counts and noise": largest,
+}
+
+
+@every_optimiser
+@pytest.mark.parametrize("level", LEVELS)
+def test_levels_of_every_kind_are_solved(optimise: Optimiser, level: str) -> None:
+    """Wide, ragged, mostly empty and large ones, as they are met down a tree, come to what the oracle says, parent by parent."""
+    assert_solved(optimise, LEVELS[level]())
+
+
+@every_optimiser
+@given(noisy=st.lists(st.lists(_any, min_size=1, max_size=9), min_size=1, max_size=6), data=st.data())
+def test_totals_at_which_short_cuts_begin_and_end(
+    optimise: Optimiser, noisy: list[list[int]], data: st.DataObject
+) -> None:
+    """With totals near Σx, max x, and the differences that decide which cells end at zero, nothing is solved otherwise."""
+    parents = []
+    for x in noisy:
+        most, least = max(x), min(x)
+        at = [0, most, most - least, most + least, sum(x), sum(map(abs, x)), sum(x) - len(x) * least]
+        parents.append((x, max(0, data.draw(st.sampled_from(at)) + data.draw(st.integers(-3, 3)))))
+    assert_solved(optimise, parents)
 
 
 @pytest.mark.parametrize(
@@ -227,83 +270,112 @@ def test_intopt_on_a_parent_with_five_thousand_children(optimise: Optimiser, loo
 )
 def test_no_optimiser_overflows_on_the_widest_parent(raised: int, total: int) -> None:
     """2**20 children whose noise is the largest that can occur get counts that sum to the total, at distance t*."""
-    noisy = [LARGEST_NOISE] * raised + [-LARGEST_NOISE] * (2**20 - raised)
+    noisy = np.repeat((LARGEST_NOISE, -LARGEST_NOISE), (raised, 2**20 - raised))
     noisy[0] += LARGEST_COUNT
-    best, problem = least_distance(noisy, total), lay_out([(noisy, total)])
-    for optimise in OPTIMISERS:
-        counts = optimise(*problem)
+    best = least_distance(noisy.tolist(), total)
+    for optimise in ORACLES:
+        counts = optimise(noisy, np.array([0, 2**20]), np.array([total]))
         assert counts.min() >= 0
-        assert sum(counts.tolist()) == total
-        assert np.abs(counts - problem[0]).max() == best
-
-
-@every_order
-def test_intopt_does_not_overflow_on_many_parents(optimise: Optimiser, loop: Loop) -> None:
-    """Two thousand parents with the largest counts and noise, too wide for one key, are solved as by the loop."""
-    random = np.random.default_rng(1)
-    noisy = random.integers(-LARGEST_NOISE, LARGEST_COUNT + LARGEST_NOISE, (2_000, 5)).tolist()
-    parents = list(zip(noisy, random.integers(0, LARGEST_COUNT, 2_000).tolist(), strict=True))
-    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
-
-
-@every_order
-@pytest.mark.parametrize("deviation", [0.8, 6.0, 60.0, 2.0**32])
-@pytest.mark.parametrize("widest", [1, 2, 5, 40, 500])
-def test_intopt_on_a_level_of_ragged_and_mostly_empty_parents(
-    optimise: Optimiser, loop: Loop, widest: int, deviation: float
-) -> None:
-    """A level as it is met far down a tree is solved as by the paper's loop, parent by parent."""
-    parents = mostly_empty_parents(widest, 4_000 // widest + 20, widest, deviation)
-    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
-
-
-@every_order
-@pytest.mark.parametrize("deviation", [6.0, 2.0**32])
-def test_intopt_on_a_level_of_large_counts(optimise: Optimiser, loop: Loop, deviation: float) -> None:
-    """Children with counts up to 2**40 each, all of which stay above zero or nearly so, are solved as by the loop."""
-    random = np.random.default_rng(7)
-    true_counts = random.integers(0, LARGEST_COUNT, (300, 20))
-    noisy = true_counts + np.rint(random.normal(0, deviation, true_counts.shape)).astype(np.int64)
-    parents = list(zip(noisy.tolist(), true_counts.sum(axis=1).tolist(), strict=True))
-    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
-
-
-@every_order
-@given(noisy=st.lists(st.lists(_any, min_size=1, max_size=9), min_size=1, max_size=6), data=st.data())
-def test_intopt_around_the_totals_at_which_its_short_cuts_begin_and_end(
-    optimise: Optimiser, loop: Loop, noisy: list[list[int]], data: st.DataObject
-) -> None:
-    """With totals near Σx, max x, and what is above the bound, IntOpt returns what the paper's loop returns."""
-    parents = []
-    for counts in noisy:
-        most, least = max(counts), min(counts)
-        near = data.draw(st.sampled_from([0, most, most - least, most + least, sum(counts), sum(map(abs, counts))]))
-        parents.append((counts, max(0, near + data.draw(st.integers(-3, 3)))))
-    assert solve(optimise, parents) == [loop(*parent) for parent in parents]
+        assert sum(map(int, np.add.reduceat(counts, range(0, 2**20, 2**10)))) == total
+        assert np.abs(counts - noisy).max() == best
 
 
 @every_optimiser
-@given(parents=problems, block=st.integers(1, 12))
-def test_the_blocks_in_which_parents_are_solved_do_not_matter(
-    optimise: Optimiser, parents: list[Problem], block: int
-) -> None:
-    """Blocks as small as a cell, within and across which parents of any width lie, give what one block gives."""
-    together = solve(optimise, parents)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(siblings, "_BLOCK", block)
-        assert solve(optimise, parents) == together
-
-
-def test_more_cells_than_a_block_are_solved_as_parent_by_parent() -> None:
+def test_more_cells_than_a_block_are_solved_as_parent_by_parent(optimise: Optimiser) -> None:
     """At its true size, too, a block ends between parents: what comes before and after the cut is the same alone."""
-    parents = mostly_empty_parents(5, 2 * siblings._BLOCK // 250 + 20, 500, 20.0)
-    noisy, first_cell, totals = lay_out(parents)
+    noisy, first_cell, totals = lay_out(mostly_empty_parents(5, 2 * siblings._BLOCK // 250 + 20, 500, 20.0))
     assert len(noisy) > siblings._BLOCK
-    counts = nearest_in_chebyshev(noisy, first_cell, totals)
+    counts = optimise(noisy, first_cell, totals)
     half = len(totals) // 2
     cut = first_cell[half]
-    assert (counts[:cut] == nearest_in_chebyshev(noisy[:cut], first_cell[: half + 1], totals[:half])).all()
-    assert (counts[cut:] == nearest_in_chebyshev(noisy[cut:], first_cell[half:] - cut, totals[half:])).all()
+    assert (counts[:cut] == optimise(noisy[:cut], first_cell[: half + 1], totals[:half])).all()
+    assert (counts[cut:] == optimise(noisy[cut:], first_cell[half:] - cut, totals[half:])).all()
+
+
+# brute force over all candidates -------------------------------------------------------------------------------------
+
+few = st.lists(st.integers(-5, 6), min_size=1, max_size=4)
+
+
+def candidates(size: int, total: int) -> Iterator[tuple[int, ...]]:
+    """Yield every vector of non-negative integers of a size that sums to a total."""
+    for first in product(range(total + 1), repeat=size - 1):
+        if sum(first) <= total:
+            yield (*first, total - sum(first))
+
+
+def squares(x: Sequence[int | Fraction], y: Sequence[int]) -> Fraction:
+    """Return the squared Euclidean distance."""
+    return sum(((before - after) ** 2 for before, after in zip(x, y, strict=True)), Fraction(0))
+
+
+@given(x=few, c=st.integers(0, 6))
+def test_no_candidate_is_nearer(x: list[int], c: int) -> None:
+    """No whole numbers with the sum are nearer to the noisy counts, nor, in squares, to these or to their projection.
+
+    To be a Chebyshev optimum costs nothing in squares; of equally near counts those win whose larger cells have more.
+    """
+    every = list(candidates(len(x), c))
+    least = min(distance(x, y) for y in every)
+    assert least == least_distance(x, c)
+    for optimise in ORACLES:
+        assert distance(x, solve(optimise, [(x, c)])[0]) == least
+
+    def larger_then_lower(y: Sequence[int]) -> list[int]:
+        return [-y[cell] for cell in sorted(range(len(x)), key=lambda cell: (-x[cell], cell))]
+
+    [counts] = solve(nearest_in_euclid, [(x, c)])
+    optima = [y for y in every if distance(x, y) == least]
+    for near, point in ((every, project(x, c)), (optima, x)):
+        best = min(near, key=lambda y, point=point: (squares(point, y), larger_then_lower(y)))
+        assert counts == list(best)
+    assert squares(x, counts) == min(squares(x, y) for y in every)
+
+
+# the projection ------------------------------------------------------------------------------------------------------
+
+
+def fractions_of(parents: Sequence[Problem]) -> list[list[Fraction]]:
+    """Return each parent's projection by `simplex_threshold`, all of them at once."""
+    x, first_cell, totals = lay_out([(sorted(x, reverse=True), c) for x, c in parents])
+    numerator, denominator = simplex_threshold(x, np.diff(first_cell), totals)
+    thetas = map(Fraction, numerator.tolist(), denominator.tolist())
+    return [[max(Fraction(0), count - theta) for count in x] for (x, _), theta in zip(parents, thetas, strict=True)]
+
+
+@given(parents=st.lists(st.tuples(few, st.integers(1, 9)), min_size=1, max_size=6))
+def test_the_projection_is_exact(parents: list[Problem]) -> None:
+    """The threshold by sorting is, as a fraction, the one that dropping cells one after the other comes to."""
+    assert fractions_of(parents) == [project(*parent) for parent in parents]
+
+
+@pytest.mark.parametrize("deviation", [6.0, 2.0**32])
+def test_the_projection_is_exact_with_the_largest_counts(deviation: float) -> None:
+    """With counts up to 2**40 each, whose sums take 46 bits, no digit of the threshold is lost."""
+    parents = large(deviation, 40)
+    totals = np.random.default_rng(3).integers(1, LARGEST_COUNT, len(parents)).tolist()
+    parents += [(x, total) for (x, _), total in zip(parents, totals, strict=True)]
+    assert fractions_of(parents) == [project(*parent) for parent in parents]
+
+
+def test_the_projection_is_what_clarabel_finds() -> None:
+    """On random vectors the exact projection is CLARABEL's up to its tolerance, and the counts are within one of it."""
+    import cvxpy
+
+    random = np.random.default_rng(0)
+    for fan_out in random.integers(1, 60, 12, endpoint=True):  # dense and sparse, totals near the sum, below and above
+        x = np.rint(random.pareto(1.5, fan_out) * 20 + random.normal(0, 30, fan_out)).astype(np.int64)
+        parent = x.tolist(), max(1, int(x.sum() * random.choice([0.1, 1.0, 3.0]) + random.integers(-20, 20)))
+        p = cvxpy.Variable(len(x))
+        program = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum_squares(p - x)), [p >= 0, cvxpy.sum(p) == parent[1]])
+        program.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
+        assert program.status == "optimal"
+        # the squared distance is at most the gap: 1e-11 of an objective of up to 1e5
+        assert np.abs(p.value - np.array(list(map(float, fractions_of([parent])[0])))).max() < 1e-3
+        assert np.abs(p.value - np.array(solve(nearest_in_euclid, [parent])[0])).max() < 1 + 1e-3
+
+
+# sorting -------------------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -322,24 +394,24 @@ def test_both_ways_of_sorting_agree(parents: list[list[int]]) -> None:
         assert siblings.ascending_siblings(noisy, np.diff(first_cell)).tolist() == expected
 
 
+def assert_sorted(fan_outs: Sequence[int]) -> None:
+    """Assert that every parent's keys end up in ascending order."""
+    random = np.random.default_rng(sum(fan_outs))
+    key = np.repeat(np.arange(len(fan_outs)), fan_outs) * 1_000 + random.integers(0, 1_000, sum(fan_outs))
+    expected = np.sort(key)
+    siblings._sort_keys(key, np.array(fan_outs))
+    assert key.tolist() == expected.tolist()
+
+
 @given(fan_outs=st.lists(st.integers(1, 40), min_size=1, max_size=30), row=st.sampled_from([2, 4, 16, 64]))
 def test_parents_within_across_and_wider_than_rows_are_sorted(fan_outs: list[int], row: int) -> None:
-    """Rows cut parents anywhere, and still every parent's keys end up in ascending order."""
-    random = np.random.default_rng(sum(fan_outs))
-    owner = np.repeat(np.arange(len(fan_outs)), fan_outs)
-    key = owner * 1_000 + random.integers(0, 1_000, len(owner))
-    expected = np.sort(key)
+    """Rows cut parents anywhere, and still every one of them is sorted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(siblings, "_ROW", row)
-        siblings._sort_keys(key, np.array(fan_outs))
-    assert key.tolist() == expected.tolist()
+        assert_sorted(fan_outs)
 
 
 @pytest.mark.parametrize("fan_out", [1, 3, 100, 128, 129, 256, 300])
 def test_rows_of_their_true_size_sort_parents_of_every_width(fan_out: int) -> None:
     """Parents up to half a row, a row, and beyond are sorted."""
-    random = np.random.default_rng(fan_out)
-    key = np.repeat(np.arange(50), fan_out) * 1_000 + random.integers(0, 1_000, 50 * fan_out)
-    expected = np.sort(key)
-    siblings._sort_keys(key, np.full(50, fan_out))
-    assert key.tolist() == expected.tolist()
+    assert_sorted([fan_out] * 50)

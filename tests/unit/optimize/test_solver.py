@@ -45,41 +45,6 @@ def test_a_level_of_mostly_empty_parents_is_solved(fan_out: int, deviation: floa
         assert_nearest(parent, y)
 
 
-@pytest.mark.parametrize(
-    ("noisy", "total", "expected"),
-    [
-        pytest.param([7, -3, 0], 0, [0, 0, 0], id="nothing to share"),
-        pytest.param([-4], 9, [9], id="one child, raised"),
-        pytest.param([12], 9, [9], id="one child, lowered"),
-        pytest.param([-3, -3], 0, [0, 0], id="all negative, nothing to share"),
-        pytest.param([-3, -1], 4, [1, 3], id="all negative, one optimum"),
-        pytest.param([5, 0, 900], 905, [5, 0, 900], id="consistent already"),
-    ],
-)
-def test_small_problems_with_one_optimum(noisy: list[int], total: int, expected: list[int]) -> None:
-    """Where there is only one optimum, the solver finds it."""
-    assert solve(nearest_by_solver, [(noisy, total)]) == [expected]
-
-
-def test_the_result_does_not_change_from_call_to_call() -> None:
-    """The same noisy counts with many ties give the same counts every time."""
-    parents = [([1] * 20 + [-1] * 20, 25)] * 4
-    first = solve(nearest_by_solver, parents)
-    assert first == solve(nearest_by_solver, parents)
-    assert len({tuple(counts) for counts in first}) == 1
-
-
-def test_no_parent_gives_no_cell() -> None:
-    """A level without parents is solved by no count at all."""
-    assert nearest_by_solver(*lay_out([])).shape == (0,)
-
-
-def test_malformed_problems_are_refused() -> None:
-    """What is no problem of an optimiser is refused by the name of the argument."""
-    with pytest.raises(ValueError, match=r"^totals must "):
-        nearest_by_solver(np.array([1, 2]), np.array([0, 2]), np.array([-1]))
-
-
 @settings(max_examples=200)
 @given(
     parent=st.tuples(st.lists(st.integers(-9, 20), min_size=1, max_size=6), st.integers(0, 60)),
