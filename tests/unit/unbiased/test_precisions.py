@@ -1,6 +1,6 @@
 """Precisions of levels: what the named ones are, and that no others are better for workloads and targets."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import product
 
@@ -24,12 +24,8 @@ from tasks.unbiased.variance import TreeVariances, tree_variances
 from tasks.unbiased.workloads import WORKLOADS, mean_variances
 from tests.support.shapes import complete, drawn, halved, tree_by
 
-ADDED, EXACT, MEASURED = (
-    "add_remove",
-    "exact total",
-    "measured total",
-)  # how neighbours differ, and what a level's Δ₂² is
-RELATIONS = (ADDED, EXACT, MEASURED)
+# how neighbours differ, and what a level's Δ₂² is
+RELATIONS = ADDED, EXACT, MEASURED = ("add_remove", "exact total", "measured total")
 
 
 def squares_of(tree: Tree, relation: str) -> list[int]:
@@ -115,7 +111,7 @@ def test_a_single_leaf_is_measured_once() -> None:
         for_workload("ranges", tree, [0, 2, 2], {0})
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(WORKLOADS), st.sampled_from(RELATIONS))
 def test_no_fixed_split_is_better_for_a_workload(seed: int, workload: str, relation: str) -> None:
     """On random trees, and on halved ones, no split with a rule of its own has a smaller mean variance at the same ρ."""
@@ -133,18 +129,33 @@ def test_no_fixed_split_is_better_for_a_workload(seed: int, workload: str, relat
     assert best <= min(error_of(tree, precisions, squares, workload) for precisions in fixed) * (1 + 1e-4)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("shape", [complete(2, 2), complete(3, 2), [[2], [4, 4]], halved(5)])
+def least_on_grids(error: Callable[[tuple[float, ...]], float], axes: int) -> float:
+    """Return the least error of precisions on a coarse grid and on finer ones about the best; the last precision is 1."""
+    steps = [np.append(0.0, np.geomspace(0.03, 8, 8))] * axes
+    for ratio in (1.35, 1.1, 1.03, 1.0):
+        found, best = min((error((*of, 1.0)), of) for of in product(*steps))
+        steps = [np.unique(at * ratio ** np.arange(-3.0, 4)) for at in best]
+    return found
+
+
+SHAPES = [complete(2, 2), complete(3, 2), [[2], [4, 4]], halved(5)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "workload", "relation"),
+    [
+        (shape, workload, RELATIONS[(row + column) % 3])
+        for row, shape in enumerate(SHAPES)
+        for column, workload in enumerate(WORKLOADS)
+    ],
+)
 def test_the_best_precisions_are_those_of_a_fine_grid(shape: list[list[int]], workload: str, relation: str) -> None:
-    """Among 4,000 precisions of up to four levels none is better, and the nearest one is not much worse."""
+    """Among the precisions of up to four levels none is better, and the nearest one on a grid is not much worse."""
     tree = tree_by(shape)
     squares = squares_of(tree, relation)
     best = error_of(tree, for_workload(workload, tree, squares, {0}), squares, workload)
-    steps = np.append(0.0, np.geomspace(0.03, 8, 60 if tree.depth == 2 else 14))
-    grid = [(*of, 1.0) for of in product(steps, repeat=tree.depth)]
-    found = min(error_of(tree, precisions, squares, workload) for precisions in grid)
-    assert best * (1 - 1e-9) <= found <= best * (1.002 if tree.depth == 2 else 1.02)
+    found = least_on_grids(lambda precisions: error_of(tree, precisions, squares, workload), tree.depth)
+    assert best * (1 - 1e-9) <= found <= best * 1.002
 
 
 @settings(max_examples=40)
@@ -183,15 +194,15 @@ def test_targets_cost_no_more_than_on_a_fine_grid(most: dict[int, float], relati
     tree = tree_by(complete(2, 2))
     squares = squares_of(tree, relation)
     least = twice_rho(for_targets(most, tree, squares), squares)
-    bounds, found = {2: most[max(most)], **most}, np.inf
-    steps = np.append(0.0, np.geomspace(0.01, 10, 60))
-    for precisions in product(steps if squares[0] else [0.0], steps, [1.0]):
-        levels = variances_at(tree, precisions, squares).of_levels()
+    bounds = {2: most[max(most)], **most}
+
+    def error(precisions: tuple[float, ...]) -> float:  # precisions are scaled until they keep all
+        at = precisions if squares[0] else (0.0, *precisions)
+        levels = variances_at(tree, at, squares).of_levels()
         ratio = max(levels[level].most / bound for level, bound in bounds.items())
-        found = min(
-            found, ratio * twice_rho(np.array(precisions), squares)
-        )  # precisions are scaled until they keep all
-    assert least * (1 - 1e-9) <= found <= least * 1.03
+        return ratio * twice_rho(np.array(at), squares)
+
+    assert least * (1 - 1e-9) <= least_on_grids(error, 2 if squares[0] else 1) <= least * 1.03
 
 
 def test_a_target_that_lies_below_another_costs_nothing() -> None:
