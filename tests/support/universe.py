@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import polars as pl
@@ -48,10 +49,18 @@ class Universe:
 
     def areas(self, node: Node) -> tuple[int, ...]:
         """Return, per axis, the number of a node's area: the rank of its path among the paths of its length."""
-        return tuple(
-            sorted({path[: len(prefix)] for path in paths}).index(prefix)
-            for paths, prefix in zip(self.paths, node, strict=True)
-        )
+        return tuple(ranks[prefix] for ranks, prefix in zip(self._ranks, node, strict=True))
+
+    @cached_property
+    def _ranks(self) -> list[dict[Path, int]]:
+        return [
+            {
+                prefix: rank
+                for length in range(len(paths[0]) + 1)
+                for rank, prefix in enumerate(sorted({path[:length] for path in paths}))
+            }
+            for paths in self.paths
+        ]
 
 
 def axis_of(name: str, paths: Sequence[Path]) -> Axis:

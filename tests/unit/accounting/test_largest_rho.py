@@ -30,7 +30,7 @@ def allocations() -> list[Allocation]:
 )
 def test_the_largest_rho_is_found_wherever_delta_has_teeth(allocation: Allocation, delta: float) -> None:
     """From ε = 100 down to where noise is as good as normal noise, no ε is refused, its ρ holds, and no ρ that is 1% larger does."""
-    epsilons = [epsilon for epsilon in np.geomspace(100, 3, 12).tolist() if 10 * delta <= min(epsilon, 1)]
+    epsilons = [epsilon for epsilon in np.geomspace(100, 3, 8).tolist() if 10 * delta <= min(epsilon, 1)]
     for epsilon, most in zip(epsilons, exhaustive(allocation, delta, epsilons, step=2e-3), strict=True):
         rho = PLD.largest_rho(allocation, epsilon, delta)
         assert PLD.holds(allocation.measurements(rho), epsilon, delta)

@@ -103,11 +103,11 @@ def test_a_family_of_zeros_is_shared_by_what_it_was():
     assert [len(part) for part in share_out(np.zeros(0), *(np.zeros(0, dtype=np.int64),) * 3)] == [0, 0]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_balanced_counts_are_the_nearest(seed):
     """The solver of overlapping groupings finds nothing nearer by a thousandth, where many counts end at 0 too."""
     generator = np.random.default_rng(seed)
-    cells, parents, areas = [(40, 8, 6), (300, 60, 100), (300, 200, 30), (1_000, 500, 400)][seed % 4]
+    cells, parents, areas = [(40, 8, 6), (300, 60, 100), (300, 200, 30), (500, 250, 200)][seed % 4]
     family = np.sort(np.append(np.arange(parents), generator.integers(0, parents, cells - parents)))
     area, variance = generator.integers(0, areas, cells), float(generator.choice([0.2, 3.0, 40.0]))
     values = (generator.pareto(1.2, cells) * 8).astype(np.int64) % 500

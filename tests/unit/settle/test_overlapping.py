@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from tasks.settle import newton_step
+from tasks.settle import newton_step, overlapping
 from tasks.settle.overlapping import Grouping, settle_overlapping
 
 
@@ -78,7 +78,7 @@ def crossing(side: int, bands: int, weight_of: str) -> tuple[np.ndarray, float, 
     return truth + random.normal(0, 10, leaves), 1 / leaves if weight_of == "cells" else 1.0, groupings
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_settled_counts_are_those_of_another_solver(seed):
     """Whatever the leaves, cells, weights and noise, the values are those that non-negative least squares finds."""
@@ -88,7 +88,7 @@ def test_settled_counts_are_those_of_another_solver(seed):
     np.testing.assert_allclose(settled, by_nnls(own, weights, groupings), rtol=0, atol=1e-10)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_exact_counts_are_met(seed):
     """An exact grouping is met, and the values are those of a weight that is very large."""
@@ -236,12 +236,13 @@ def test_what_is_factored_is_known_beforehand(monkeypatch):
     )
 
 
-def test_very_different_weights_settle() -> None:
-    """Ten crossing groupings with a thousandth of the leaves' noise settle, and the values agree with them within their noise."""
-    ratio = 1000
-    random, shape = np.random.default_rng(3), (12, 10, 8, 6)
+def test_very_different_weights_settle(monkeypatch) -> None:
+    """Ten crossing groupings with a thousandth of the leaves' noise settle, by way of less different weights."""
+    approached, ways = overlapping._approached, []
+    monkeypatch.setattr(overlapping, "_approached", lambda problem: ways.append(1) or approached(problem))
+    ratio, random, shape = 1000, np.random.default_rng(3), (6, 5, 4, 3)
     index = np.indices(shape).reshape(len(shape), -1)
-    truth = np.where(random.random(index.shape[1]) < 0.01, random.geometric(0.05, index.shape[1]), 0)
+    truth = np.where(random.random(index.shape[1]) < 0.05, random.geometric(0.05, index.shape[1]), 0)
     groupings = [Grouping(np.zeros(len(truth), np.int32), np.array([float(truth.sum())]), np.inf)]
     for axes in [*combinations(range(4), 1), *combinations(range(4), 2)]:
         sizes = [shape[axis] for axis in axes]
@@ -250,6 +251,7 @@ def test_very_different_weights_settle() -> None:
         groupings.append(Grouping(cell, counts, 1 / math.sqrt(math.prod(sizes))))
     own = truth + random.normal(0, ratio, len(truth))
     values = settle_overlapping(own, 1 / (ratio**2 * math.sqrt(len(truth))), groupings)
+    assert ways == [1]
     assert values.min() >= 0
     assert values.sum() == pytest.approx(truth.sum(), rel=1e-9)
     for of in groupings:

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,12 +15,13 @@ from flows.execution.reservation import new_release, reserve_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.trials.comparison import MEASURES, comparison_answer, make_comparison, trials_of
+from flows.trials.comparison import MEASURES, make_comparison
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import advance
+from tests.support.comparisons import answer_of
 
-KEYS = {
+KEYS: dict[str, Any] = {
     "name": "features",
     "dataset": "made-up",
     "public_data": True,
@@ -37,12 +39,6 @@ KEYS = {
     },
     "budget": {"epsilon": 1.0, "delta": 1e-6},
 }
-
-
-@pytest.fixture(autouse=True)
-def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every test ask a ledger of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def spec_at(folder: Path, **keys: object) -> Path:
@@ -63,8 +59,7 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
         if mechanism.cells != "views" and not mechanism.is_of_sizes
     ]
     comparison = make_comparison(load_spec(spec_at(tmp_path)), names, [0.1, 100.0], runs=2)
-    rows = pl.DataFrame([row for entry in comparison.entries for row in trials_of(comparison, entry, [1, 2])])
-    answer = comparison_answer(comparison, rows, "nowhere")
+    answer = answer_of(comparison, 2)
     assert answer.refused == {}
     assert [(result.mechanism, result.epsilon) for result in answer.results] == [
         (name, epsilon) for name in names for epsilon in (0.1, 100.0)
@@ -89,12 +84,11 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_intervals_are_shown_where_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Coverage and width stand by level, mechanism and true count, at the spec's confidence; a mechanism without has no row."""
     release = {"order": ["colour", "size"], "intervals": {"confidence": 0.5}}
-    names, answers = ["inftda", "stability_histogram"], []
-    for keys in ({}, {"release": release}):
-        comparison = make_comparison(load_spec(spec_at(tmp_path, **keys)), names, [1.0], runs=2)
-        rows = [row for entry in comparison.entries for row in trials_of(comparison, entry, [1, 2])]
-        answers.append(comparison_answer(comparison, pl.DataFrame(rows, infer_schema_length=None), "nowhere"))
-    usual, answer = answers
+    names = ["inftda", "stability_histogram"]
+    usual, answer = (
+        answer_of(make_comparison(load_spec(spec_at(tmp_path, **keys)), names, [1.0], runs=2), 2)
+        for keys in ({}, {"release": release})
+    )
     assert (usual.confidence, answer.confidence) == (0.9, 0.5)
     finest, usual_finest = (of.results[0].levels[2].intervals["more"] for of in (answer, usual))
     assert finest.width.max < usual_finest.width.min
@@ -160,7 +154,7 @@ def test_a_bad_epsilon_costs_a_mechanism_nothing_else(tmp_path: Path) -> None:
 
 def test_what_holds_otherwise_for_a_mechanism_is_told(tmp_path: Path) -> None:
     """The spec's priority, split, sampler and invariants hold for those that have them; the others say what is left out."""
-    privacy = KEYS["privacy"] | {"split": [1, 2], "invariants": [], "accountant": "zcdp"}  # type: ignore[operator]
+    privacy = KEYS["privacy"] | {"split": [1, 2], "invariants": [], "accountant": "zcdp"}
     keys = {"privacy": privacy, "priority": "least_squares", "noise": {"sampler": "table"}}
     names = ["inftda", "inftda:false_positives", "inftda_reconciled", "gaussian", "stability_histogram"]
     comparison = make_comparison(load_spec(spec_at(tmp_path, **keys)), names, [1.0], runs=1)
@@ -184,32 +178,33 @@ def test_what_holds_otherwise_for_a_mechanism_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("said_public", [False, True])
-@pytest.mark.parametrize("name", ["people.csv", "linked.csv"])
 def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_be_seen(
-    name: str, said_public: bool, tmp_path: Path
+    said_public: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ledger that has charged the file, under whatever name, by a spec without public_data stands against a new one."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     plan = make_plan(load_spec(spec_at(tmp_path, public_data=said_public)))
     charged = new_release(plan)
     reserve_release(charged, plan)
     (tmp_path / "linked.csv").hardlink_to(tmp_path / "people.csv")
-    keys = KEYS | {"dataset": "another", "public_data": True, "input": KEYS["input"] | {"table": name}}  # type: ignore[operator]
-    (tmp_path / "another.yaml").write_text(yaml.safe_dump(keys))
-    spec = load_spec(tmp_path / "another.yaml")
+    specs = []
+    for name in ("people.csv", "linked.csv"):
+        keys = KEYS | {"dataset": "another", "input": KEYS["input"] | {"table": name}}
+        (tmp_path / f"of_{name}.yaml").write_text(yaml.safe_dump(keys))
+        specs.append(load_spec(tmp_path / f"of_{name}.yaml"))
     with store() as con:
         advance(con, charged.id, 1, "void")  # of two levels: the other one is still charged
-    if said_public:
+    for spec in specs if not said_public else []:
+        said = f"charged by release {charged.id}, whose spec did not set public_data"
+        with pytest.raises(SpecError, match=said) as refused:
+            make_comparison(spec, ["inftda"], [1.0], runs=1)
+        assert refused.value.field == "input.table"
+        assert "synthesise" in refused.value.hint
+    if not said_public:
+        with store() as con:
+            advance(con, charged.id, 2, "void")
+    for spec in specs:
         assert make_comparison(spec, ["inftda"], [1.0], runs=1).entries
-        return
-    with pytest.raises(
-        SpecError, match=f"charged by release {charged.id}, whose spec did not set public_data"
-    ) as refused:
-        make_comparison(spec, ["inftda"], [1.0], runs=1)
-    assert refused.value.field == "input.table"
-    assert "synthesise" in refused.value.hint
-    with store() as con:
-        advance(con, charged.id, 2, "void")
-    assert make_comparison(spec, ["inftda"], [1.0], runs=1).entries
 
 
 def test_too_many_leaves_are_told_as_they_are_to_be_read(tmp_path: Path) -> None:
@@ -227,23 +222,16 @@ def test_too_many_leaves_are_told_as_they_are_to_be_read(tmp_path: Path) -> None
     assert "Leave a feature out, or choose mechanism inftda" in refused.value.hint
 
 
-def test_leaves_have_no_levels_to_split_over(tmp_path: Path) -> None:
-    """A split is refused with gaussian, with the reason, as with the histogram."""
-    privacy = KEYS["privacy"] | {"split": [1, 2]}  # type: ignore[operator]
+def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
+    """Without public_data the table is not even opened; gaussian has no levels to split over."""
+    spec = load_spec(spec_at(tmp_path))
+    for name in ("magic", "inftda:magic", "gaussian:false_positives"):
+        with pytest.raises(UsageError, match="--mechanisms"):
+            make_comparison(spec, [name], [1.0], runs=1)
+    split = spec_at(tmp_path, mechanism="gaussian", privacy=KEYS["privacy"] | {"split": [1, 2]})
     with pytest.raises(SpecError, match=r"privacy\.split must be left out with mechanism gaussian: one level"):
-        make_plan(load_spec(spec_at(tmp_path, mechanism="gaussian", privacy=privacy)))
-
-
-def test_only_public_tables_are_compared(tmp_path: Path) -> None:
-    """Without public_data the table is not even opened."""
+        make_plan(load_spec(split))
     path = spec_at(tmp_path, public_data=False)
     (tmp_path / "people.csv").write_text("not what it was")
     with pytest.raises(SpecError, match="public_data must be true"):
         make_comparison(load_spec(path), ["inftda"], [1.0], runs=1)
-
-
-@pytest.mark.parametrize("name", ["magic", "inftda:magic", "gaussian:false_positives"])
-def test_unknown_mechanisms_are_refused(name: str, tmp_path: Path) -> None:
-    """A mechanism or a priority that is not there is refused, and those that are there are named."""
-    with pytest.raises(UsageError, match="--mechanisms"):
-        make_comparison(load_spec(spec_at(tmp_path)), [name], [1.0], runs=1)

@@ -51,6 +51,7 @@ def no_noise(true_counts: IntArray, sigma: float) -> IntArray:
     return true_counts
 
 
+@settings(max_examples=50)
 @given(st.data(), st.integers(0, 2**32), st.sampled_from([0.0, 0.5, 3.0, 20.0]), st.booleans())
 def test_passes_are_consistent_and_the_second_is_within_the_first(universes, data, seed, sigma, exact):
     """Both passes release whole positive counts that add up; the second measures nothing, and keeps no other node."""
@@ -70,7 +71,7 @@ def test_passes_are_consistent_and_the_second_is_within_the_first(universes, dat
         assert both.released[0].counts.tolist() == table.levels[0].true_counts.tolist()
 
 
-@settings(max_examples=50)  # each is six releases
+@settings(max_examples=20)  # each is six releases
 @given(st.data())
 def test_without_noise_both_passes_release_the_truth(universes, data):
     """Zero noise is the identity, whether its scale is said to be zero or not."""
@@ -86,6 +87,7 @@ def test_without_noise_both_passes_release_the_truth(universes, data):
                 assert counts_of(frontier) == grouped
 
 
+@settings(max_examples=40)
 @given(st.data(), st.integers(0, 2**32), st.integers(1, 9))
 def test_every_cell_is_measured_once(universes, data, seed, most):
     """The sampler is asked once per level, in order, for all children of the nodes that stay, in parts at most, never again."""
@@ -103,7 +105,7 @@ def test_every_cell_is_measured_once(universes, data, seed, most):
     assert sum(in_parts) == sum(asked)
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.data(), st.integers(0, 2**32))
 def test_what_was_measured_is_told_as_it_was(universes, data, seed):
     """Cells, their noisy counts and which of them are left are those of the way down; replayed, they give the same counts."""

@@ -49,6 +49,7 @@ def moved_by(noise: dict[int, IntArray]) -> Any:
     return lambda true, _scale: true + noise.get(len(true), np.zeros(len(true), dtype=np.int64))
 
 
+@settings(max_examples=40)
 @given(st.data(), st.integers(0, 2**32), st.sampled_from(SECOND), st.integers(0, 2))
 def test_every_cell_is_measured_once_and_charged_once(universes, data, seed, name, exact):
     """The sampler is asked once for each cell of every level that repeats no other, and each such level's charge is sealed."""
@@ -68,6 +69,7 @@ def test_every_cell_is_measured_once_and_charged_once(universes, data, seed, nam
     check_consistent(tree, trial.released)
 
 
+@settings(max_examples=40)
 @given(st.data(), st.integers(0, 2**32), st.sampled_from(SECOND))
 def test_above_the_finest_level_every_cell_is_measured_and_below_it_children_of_what_is_kept(
     universes, data, seed, name
@@ -98,6 +100,7 @@ def test_above_the_finest_level_every_cell_is_measured_and_below_it_children_of_
     check_consistent(tree, as_today.released)
 
 
+@settings(max_examples=40)
 @given(st.data(), st.integers(0, 2**32))
 def test_the_finest_level_has_the_cells_that_it_has_where_survivors_are_measured(universes, data, seed):
     """Zeros that stay in the first pass give their children nothing, so that the same nodes are left above the finest level."""
@@ -117,7 +120,7 @@ def no_noise(true_counts: IntArray, scale: float) -> IntArray:
     return true_counts
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(st.data(), st.sampled_from([ALL, ABOVE]), st.sampled_from(SECOND))
 def test_without_noise_the_truth_is_released(universes, data, measure, name):
     """Zero noise is the identity for the reconciled mechanism; the lenient one may drop counts that its σ does not bear out."""
@@ -132,7 +135,7 @@ def test_without_noise_the_truth_is_released(universes, data, measure, name):
 
 
 @pytest.mark.parametrize("name", SECOND)
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(data=st.data(), measure=st.sampled_from([ALL, ABOVE, SURVIVORS]), most=st.integers(1, 6))
 def test_tables_do_not_depend_on_how_the_work_was_cut(universes, data, measure, name, most):
     """In branches of few cells, some of them all zeros, it comes to the same by the same noise as in one piece."""

@@ -10,23 +10,24 @@ import yaml
 
 from flows.console.comparison_view import show_comparison
 from flows.spec.file import load_spec
-from flows.trials.comparison import Comparison, comparison_answer, make_comparison, trials_of
+from flows.trials.comparison import Comparison, make_comparison
 from flows.trials.contestants import Contestant
 from storage.errors import UsageError
 from tasks.report.comparison_page import comparison_page
 from tasks.tree.views import Partition, level_view, sums_of_leaves
+from tests.support.comparisons import answer_of
 
 PRIVACY = {"unit": "one person", "neighbours": "add_remove", "max_records_per_unit": 1, "epsilon": 1.0, "delta": 1e-6}
-LINEAR = ["cascade", "wavelet", "hierarchical", "unbiased_tree", "gaussian", "binary_tree", "eigen_design"]
 
 
-@pytest.fixture(autouse=True)
-def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every test ask a ledger of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-
-
-def compare(folder: Path, names: list[str], hierarchy: dict[str, Any] | None = None, **privacy: object) -> Comparison:
+def compare(
+    folder: Path,
+    names: list[str],
+    hierarchy: dict[str, Any] | None = None,
+    at: float = 1.0,
+    mechanism: str = "inftda",
+    **privacy: object,
+) -> Comparison:
     """Return a comparison on 3,000 people by age, from 0 to 12."""
     ages = np.random.default_rng(4).binomial(12, 0.4, 3000)
     pl.DataFrame({"age": ages.astype(str), "sex": np.where(ages % 2, "f", "m")}).write_csv(folder / "people.csv")
@@ -38,12 +39,13 @@ def compare(folder: Path, names: list[str], hierarchy: dict[str, Any] | None = N
         "input": {"table": "people.csv", "features": [*hierarchy]},
         "hierarchy": hierarchy,
         "release": {"order": [*hierarchy]},
-        "privacy": PRIVACY | privacy,
+        "mechanism": mechanism,
+        "privacy": {key: of for key, of in (PRIVACY | privacy).items() if of is not None},
         "noise": {"sampler": "table"},
         "budget": {"epsilon": 1.0, "delta": 1e-6},
     }
     (folder / "spec.yaml").write_text(yaml.safe_dump(keys, sort_keys=False))
-    return make_comparison(load_spec(folder / "spec.yaml"), names, [1.0], runs=2)
+    return make_comparison(load_spec(folder / "spec.yaml"), names, [at], runs=2)
 
 
 def errors_of(comparison: Comparison, entry: Contestant, runs: int) -> list[np.ndarray]:
@@ -68,13 +70,18 @@ def squares_of_ranges(leaves: np.ndarray) -> np.ndarray:
     return np.square(prefixes[:, :, None] - prefixes[:, None, :]).sum(axis=(1, 2)) / (size * (size - 1))
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
-@pytest.mark.parametrize("name", [name for name in LINEAR if name != "binary_tree"])
+@pytest.mark.parametrize(
+    ("name", "neighbours"),
+    [
+        *[(name, "add_remove") for name in ("cascade", "wavelet", "gaussian", "eigen_design")],
+        *[(name, "substitution") for name in ("cascade", "hierarchical", "unbiased_tree", "eigen_design")],
+    ],
+)
 def test_deviations_are_those_of_trials(tmp_path: Path, name: str, neighbours: str) -> None:
-    """Over 100 trials, ranges and leaves have the stated mean variance, and up to 1/6 more for rounding, within five standard errors."""
+    """Over 60 trials, ranges and leaves have the stated mean variance, and up to 1/6 more for rounding, within five standard errors."""
     comparison = compare(tmp_path, [name], neighbours=neighbours)
     [entry] = comparison.entries
-    leaves = errors_of(comparison, entry, 100)[-1]
+    leaves = errors_of(comparison, entry, 60)[-1]
     assert entry.variances.keys() == {"ranges", "prefix", "nodes", "worst_node", "leaves", "sets"}
     rounding = 0.0 if name == "gaussian" else 1 / 6
     for found, question in ((squares_of_ranges(leaves), "ranges"), ((leaves**2).mean(axis=1), "leaves")):
@@ -98,23 +105,11 @@ def test_noisy_nodes_are_released_as_they_are_drawn(tmp_path: Path) -> None:
 
 def test_a_level_of_only_children_repeats_the_one_above(tmp_path: Path) -> None:
     """Its noisy nodes are those of the level above, with the same counts."""
-    pairs = pl.DataFrame({"half": ["a", "b"], "part": ["a1", "b1"]})
-    pairs.write_csv(tmp_path / "parts.csv")
-    pl.DataFrame({"part": ["a1", "b1", "b1"]}).write_csv(tmp_path / "people.csv")
-    spec = {
-        "name": "parts",
-        "dataset": "made-up",
-        "public_data": True,
-        "input": {"table": "people.csv", "features": ["part"]},
-        "hierarchy": {"part": {"table": "parts.csv", "levels": ["half", "part"]}},
-        "release": {"order": ["part"]},
-        "privacy": PRIVACY,
-        "budget": {"epsilon": 1.0, "delta": 1e-6},
-    }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    [entry] = (comparison := make_comparison(load_spec(tmp_path / "spec.yaml"), ["binary_tree"], [1.0], 1)).entries
-    _, halves, parts = entry.try_on(comparison.table).released
-    assert halves.counts.tolist() == parts.counts.tolist()
+    pl.DataFrame({"half": ["a", "b"], "sex": ["f", "m"]}).write_csv(tmp_path / "halves.csv")
+    comparison = compare(tmp_path, ["binary_tree"], {"sex": {"table": "halves.csv", "levels": ["half", "sex"]}})
+    [entry] = comparison.entries
+    _, halves, sexes = entry.try_on(comparison.table).released
+    assert halves.counts.tolist() == sexes.counts.tolist()
     assert entry.sigmas[1] == entry.sigmas[2]
 
 
@@ -130,16 +125,10 @@ def test_sines_need_one_ordered_axis_with_few_leaves(tmp_path: Path, hierarchy: 
 
 def test_questions_are_shown_where_an_axis_is_ordered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Terminal and page have a row for each mechanism whose noise alone decides, and none for a mechanism that prunes."""
-    comparison = compare(tmp_path, ["cascade", "inftda_reconciled", "binary_tree"])
-    rows = [row for entry in comparison.entries for row in trials_of(comparison, entry, [1])]
-    answer = comparison_answer(comparison, pl.DataFrame(rows, infer_schema_length=None), "nowhere")
+    answer = answer_of(compare(tmp_path, ["cascade", "inftda_reconciled", "binary_tree"]))
     assert [result.mechanism for result in answer.with_deviations] == ["cascade", "binary_tree"]
     show_comparison(answer)
-    said = (
-        capsys.readouterr()
-        .out.partition("questions about the ordered axis")[2]
-        .partition("what a release would say")[0]
-    )
+    said = capsys.readouterr().out.partition("questions about the ordered axis")[2].partition("what a release")[0]
     cascade = answer.results[0].deviations
     wanted = ["ranges", "prefix", "nodes", "worst_node", "leaves", "sets"]
     [row] = [line.split()[1:] for line in said.splitlines() if line.split()[:1] == ["cascade"]]
@@ -153,9 +142,7 @@ def test_questions_are_shown_where_an_axis_is_ordered(tmp_path: Path, capsys: py
 
 def test_nothing_is_said_of_questions_without_an_ordered_axis(tmp_path: Path) -> None:
     """Neither results nor page have deviations then."""
-    comparison = compare(tmp_path, ["cascade"], {"age": {"values": 13}})
-    rows = trials_of(comparison, comparison.entries[0], [1])
-    answer = comparison_answer(comparison, pl.DataFrame(rows, infer_schema_length=None), "nowhere")
+    answer = answer_of(compare(tmp_path, ["cascade"], {"age": {"values": 13}}))
     assert answer.with_deviations == []
     assert "Questions about" not in comparison_page(answer)
 
@@ -163,11 +150,7 @@ def test_nothing_is_said_of_questions_without_an_ordered_axis(tmp_path: Path) ->
 def test_a_split_for_ranges_is_left_out_where_nodes_are_pruned(tmp_path: Path) -> None:
     """Other mechanisms take equal shares in its place, and the comparison says so; mechanisms that are a split keep it."""
     names = ["unbiased_tree", "inftda", "cascade"]
-    comparison = compare(tmp_path, ["unbiased_tree"])
-    text = yaml.safe_load((tmp_path / "spec.yaml").read_text())
-    text |= {"mechanism": "unbiased_tree", "privacy": PRIVACY | {"split": {"workload": "prefix"}}}
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(text))
-    comparison = make_comparison(load_spec(tmp_path / "spec.yaml"), names, [1.0], 1)
+    comparison = compare(tmp_path, names, mechanism="unbiased_tree", split={"workload": "prefix"})
     tree, inftda, cascade = (entry.sigmas for entry in comparison.entries)
     assert len(set(inftda)) == 1 < len(set(tree)) < len(tree) + 1
     assert cascade[0] < cascade[1] > cascade[-1]
@@ -180,11 +163,8 @@ def test_a_split_for_ranges_is_left_out_where_nodes_are_pruned(tmp_path: Path) -
 
 def test_targets_share_the_budget_of_a_comparison(tmp_path: Path) -> None:
     """At the ε of a comparison the levels have the ratios that the targets need, and a note says that they need not be met."""
-    compare(tmp_path, ["unbiased_tree"])
-    keys = yaml.safe_load((tmp_path / "spec.yaml").read_text())
-    privacy = {name: of for name, of in PRIVACY.items() if name != "epsilon"} | {"split": {"targets": {"age": 1.0}}}
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys | {"mechanism": "unbiased_tree", "privacy": privacy}))
-    comparison = make_comparison(load_spec(tmp_path / "spec.yaml"), ["unbiased_tree", "gaussian"], [0.5], 1)
+    targets = {"epsilon": None, "split": {"targets": {"age": 1.0}}}
+    comparison = compare(tmp_path, ["unbiased_tree", "gaussian"], at=0.5, mechanism="unbiased_tree", **targets)
     tree, flat = comparison.entries
     assert tree.variances["leaves"] == pytest.approx(flat.variances["leaves"], rel=0.05)
     assert "are met only where it suffices" in " ".join(comparison.notes["unbiased_tree"])

@@ -11,21 +11,16 @@ import yaml
 from flows.cli.json_object import json_object
 from flows.console.comparison_view import show_comparison
 from flows.spec.file import load_spec
-from flows.trials.comparison import comparison_answer, make_comparison, trials_of
+from flows.trials.comparison import comparison_answer, make_comparison
 from flows.trials.utility import utility_rows
 from storage.errors import InputError, SpecError, UsageError
 from tasks.report.comparison_page import comparison_page
 from tasks.validate.utility import UTILITIES, Terms
+from tests.support.comparisons import answer_of, rows_of
 from tests.support.spec import SPEC
 
 NUMBERS = ["busy", "flow", "pooled"]
 STOPS = {"table": "stops.csv", "levels": ["zone", "stop"]}
-
-
-@pytest.fixture(autouse=True)
-def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every test ask a ledger of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def spec_at(folder: Path, **keys: Any) -> Path:
@@ -53,10 +48,7 @@ def spec_at(folder: Path, **keys: Any) -> Path:
 def test_every_trial_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each run has three ratios, which near 1 as ε grows; JSON, terminal and page show mean, least and most of them."""
     comparison = make_comparison(load_spec(spec_at(tmp_path)), ["inftda", "gaussian"], [0.05, 1e3], 3, ["fleet"])
-    rows = pl.DataFrame(
-        [row for entry in comparison.entries for row in trials_of(comparison, entry, [1, 2, 3])],
-        infer_schema_length=None,
-    )
+    rows = rows_of(comparison, 3)
     written = utility_rows(comparison.utilities, rows)
     assert written.columns == ["mechanism", "epsilon", "run", "utility", "number", "value"]
     assert written.height == 2 * 2 * 3 * 3
@@ -86,7 +78,7 @@ def test_numbers_that_do_not_exist_are_null(
     """A number that no run has is null in JSON and in the rows, and a dash in the terminal and on the page."""
     monkeypatch.setitem(UTILITIES, "own", lambda *_: {"never": None})
     comparison = make_comparison(load_spec(spec_at(tmp_path)), ["inftda"], [1.0], 2, ["own"])
-    rows = pl.DataFrame(trials_of(comparison, comparison.entries[0], [1, 2]), infer_schema_length=None)
+    rows = rows_of(comparison, 2)
     answer = comparison_answer(comparison, rows, "nowhere")
     assert utility_rows(comparison.utilities, rows)["value"].to_list() == [None, None]
     assert json_object(answer.results[0])["utility"] == {"own": {"never": None}}
@@ -100,7 +92,7 @@ def test_nothing_is_said_where_nothing_is_asked_for(tmp_path: Path, capsys: pyte
     file = load_spec(spec_at(tmp_path))
     (tmp_path / "minutes.csv").unlink()
     comparison = make_comparison(file, ["inftda"], [1.0], 1)
-    rows = pl.DataFrame(trials_of(comparison, comparison.entries[0], [1]), infer_schema_length=None)
+    rows = rows_of(comparison)
     answer = comparison_answer(comparison, rows, "nowhere")
     show_comparison(answer)
     assert not [column for column in rows.columns if "fleet" in column]
@@ -153,8 +145,7 @@ def test_a_measure_of_ones_own_has_its_keys_and_tables(tmp_path: Path, monkeypat
     section = {"own": {"weight": 2, "name": "x", "zones": "stops.csv"}}
     file = load_spec(spec_at(tmp_path, hierarchy=hierarchy, utility=section))
     comparison = make_comparison(file, ["inftda"], [1.0], 1, ["own", "own"])
-    rows = pl.DataFrame(trials_of(comparison, comparison.entries[0], [1]), infer_schema_length=None)
-    found = (comparison_answer(comparison, rows, "nowhere").results[0].utility or {})["own"]
+    found = (answer_of(comparison).results[0].utility or {})["own"]
     assert found["kept"] is not None
     assert found["kept"].mean == 1  # the total is public
     assert found["never"] is None

@@ -46,7 +46,7 @@ def table_of(universe: Universe, counts: list[int]) -> SeenTable:
 
 
 @pytest.mark.parametrize("mechanism", WALKING)
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(st.data())
 def test_nothing_else_changes(universes: st.SearchStrategy[Universe], mechanism: str, data: Any) -> None:
     """The same noise gives the same counts with repeated levels and without; these have the counts of the level above."""
