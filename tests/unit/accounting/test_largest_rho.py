@@ -19,15 +19,14 @@ SQUARES = [(1,), (2,), (1, 1), (2, 2), (1, 1, 1), (2, 2, 2, 2)]
 WITH_TOTAL = Allocation(uniform(3), (1, 2, 2), total=0)
 
 
-def allocations() -> list[Allocation]:
-    """Return some of one to four measurements of equal noise, and with a measured total."""
-    return [*(Allocation(uniform(len(of)), of) for of in SQUARES), WITH_TOTAL]
+TRIED = [  # of one to four measurements of equal noise, and with a measured total
+    *((Allocation(uniform(len(of)), of), delta) for of in SQUARES for delta in (1e-8, 1e-3)),
+    *((Allocation(uniform(len(of)), of), delta) for of in SQUARES[1:4] for delta in (1e-12, 0.1)),
+    *((WITH_TOTAL, delta) for delta in (1e-12, 1e-3)),
+]
 
 
-@pytest.mark.parametrize("delta", [1e-12, 1e-8, 1e-3, 0.1])
-@pytest.mark.parametrize(
-    "allocation", allocations(), ids=lambda of: f"{of.squares}{'' if of.total is None else ' total'}"
-)
+@pytest.mark.parametrize(("allocation", "delta"), TRIED)
 def test_the_largest_rho_is_found_wherever_delta_has_teeth(allocation: Allocation, delta: float) -> None:
     """From ε = 100 down to where noise is as good as normal noise, no ε is refused, its ρ holds, and no ρ that is 1% larger does."""
     epsilons = [epsilon for epsilon in np.geomspace(100, 3, 8).tolist() if 10 * delta <= min(epsilon, 1)]
