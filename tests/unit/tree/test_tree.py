@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.releases.seals import TRUNK, Branch, branches_of_level
@@ -60,45 +60,30 @@ def frontier_of(universe, nodes, level: int) -> Frontier:
     return Frontier(level, areas, np.arange(1, len(nodes) + 1))
 
 
+@settings(max_examples=60)
 @given(data=st.data())
-def test_the_children_of_an_area_are_contiguous_and_parent_is_the_inverse(axis_of, codebooks, data) -> None:
-    """first_child cuts each level into one non-empty run per area above, and parent leads back from every child."""
-    axis = axis_of("place", data.draw(codebooks))
-    for level in range(axis.depth):
-        first_child = axis.first_child[level]
-        assert len(first_child) == axis.areas(level) + 1
-        assert first_child[0] == 0
-        assert first_child[-1] == axis.areas(level + 1)
-        assert (np.diff(first_child) >= 1).all()
-        areas = np.arange(axis.areas(level))
-        assert axis.parent[level].tolist() == np.repeat(areas, np.diff(first_child)).tolist()
-        assert axis.children_of(level, areas[::-1]).tolist() == np.diff(first_child)[::-1].tolist()
-
-
-@given(data=st.data())
-def test_areas_are_numbered_in_the_order_of_their_paths(axis_of, codebooks, data) -> None:
-    """An area's number is the rank of its path among the paths of its level, and its code is the path's last."""
+def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data) -> None:
+    """An area's number is the rank of its path, its children are one run, and ancestors are the areas of its first codes."""
     paths = data.draw(codebooks)
     axis = axis_of("place", paths)
+    prefixes = [sorted({path[:level] for path in paths}) for level in range(len(paths[0]) + 1)]
     assert axis.depth == len(paths[0])
-    assert axis.areas(0) == 1
-    for level in range(1, axis.depth + 1):
-        prefixes = sorted({path[:level] for path in paths})
-        assert axis.areas(level) == len(prefixes)
-        assert axis.codes[level - 1].to_list() == [prefix[-1] for prefix in prefixes]
-
-
-@given(data=st.data())
-def test_ancestors_are_the_areas_that_hold_an_area(axis_of, codebooks, data) -> None:
-    """From any level to any level above, an area's ancestor is the area of the first codes of its path."""
-    paths = data.draw(codebooks)
-    axis = axis_of("place", paths)
-    prefixes = [sorted({path[:level] for path in paths}) for level in range(axis.depth + 1)]
     for level in range(axis.depth + 1):
+        assert axis.areas(level) == len(prefixes[level])
+        if level:
+            assert axis.codes[level - 1].to_list() == [prefix[-1] for prefix in prefixes[level]]
         areas = np.array(data.draw(st.lists(st.integers(0, axis.areas(level) - 1))), dtype=np.int64)
         for above in range(level + 1):
             expected = [prefixes[above].index(prefixes[level][area][:above]) for area in areas]
             assert axis.ancestors(areas, level, above).tolist() == expected
+    for level, first_child in enumerate(axis.first_child):
+        assert len(first_child) == axis.areas(level) + 1
+        assert (first_child[0], first_child[-1]) == (0, axis.areas(level + 1))
+        children = np.diff(first_child)
+        assert (children >= 1).all()
+        areas = np.arange(axis.areas(level))
+        assert axis.parent[level].tolist() == np.repeat(areas, children).tolist()
+        assert axis.children_of(level, areas[::-1]).tolist() == children[::-1].tolist()
 
 
 def test_one_code_under_two_parents_names_two_areas(axis_of) -> None:
@@ -113,13 +98,13 @@ def test_one_code_under_two_parents_names_two_areas(axis_of) -> None:
 @pytest.mark.parametrize(
     ("depths", "first", "steps"),
     [
-        pytest.param((2, 2), 1, (1, 0, 1, 0), id="destination tree"),
-        pytest.param((2, 2), 0, (0, 1, 0, 1), id="origin tree"),
-        pytest.param((3, 1), 0, (0, 1, 0, 0), id="the first axis is deeper"),
-        pytest.param((1, 3), 0, (0, 1, 1, 1), id="the other axis is deeper"),
-        pytest.param((3, 1), 1, (1, 0, 0, 0), id="destination tree, origin is deeper"),
-        pytest.param((2, 1, 2), 1, (1, 0, 2, 0, 2), id="three axes"),
-        pytest.param((3,), 0, (0, 0, 0), id="one axis"),
+        ((2, 2), 1, (1, 0, 1, 0)),  # destination tree
+        ((2, 2), 0, (0, 1, 0, 1)),  # origin tree
+        ((3, 1), 0, (0, 1, 0, 0)),  # the first axis is deeper
+        ((1, 3), 0, (0, 1, 1, 1)),  # the other one is
+        ((3, 1), 1, (1, 0, 0, 0)),
+        ((2, 1, 2), 1, (1, 0, 2, 0, 2)),
+        ((3,), 0, (0, 0, 0)),
     ],
 )
 def test_axes_take_turns_by_example(depths: tuple[int, ...], first: int, steps: tuple[int, ...]) -> None:
@@ -140,6 +125,7 @@ def test_axes_take_turns(depths: list[int], data: st.DataObject) -> None:
         assert max(reached) - min(behind, default=max(reached)) <= 1
 
 
+@settings(max_examples=50)
 @given(data=st.data())
 def test_a_level_knows_its_axis_levels_and_possible_cells(universes, data) -> None:
     """The level of each axis, its size and name, and the number of cells are those of all nodes built by hand."""
@@ -155,6 +141,7 @@ def test_a_level_knows_its_axis_levels_and_possible_cells(universes, data) -> No
         assert tree.level_names(level) == names
 
 
+@settings(max_examples=60)
 @given(data=st.data())
 def test_expanding_lists_exactly_all_children_of_every_node(universes, data) -> None:
     """The cells of a parent are all nodes of the next level that it holds, each once, in the order of the tree."""
@@ -174,18 +161,6 @@ def test_expanding_lists_exactly_all_children_of_every_node(universes, data) -> 
     assert len(cells) == len(cell_rows) == sum(map(len, children))
     assert [cell_rows[start:stop] for start, stop in pairwise(cells.first_cell.tolist())] == children
     assert cell_counts(universe.tree, frontier).tolist() == [len(of_node) for of_node in children]
-
-
-@given(data=st.data())
-def test_the_root_expands_level_by_level_to_the_whole_universe(universes, data) -> None:
-    """When every cell survives, the finest level is every combination of finest areas, in the order of the tree."""
-    universe = data.draw(universes)
-    tree = universe.tree
-    frontier = frontier_of(universe, universe.nodes(0), 0)
-    for level in range(tree.depth):
-        cells = expand(tree, frontier)
-        frontier = keep_positive(cells, np.ones(len(cells), dtype=np.int64))
-        assert rows(frontier.areas) == [universe.areas(node) for node in universe.nodes(level + 1)]
 
 
 @given(counts=st.lists(st.integers(0, 2), max_size=12))
@@ -258,13 +233,11 @@ def test_branches_are_contiguous_not_empty_and_about_equal(weights: list[int], b
 
 
 def test_equal_nodes_are_cut_evenly() -> None:
-    """Where the weights allow it, there are as many branches as sought, of the same weight."""
-    assert [(nodes.start, nodes.stop) for nodes in cut(np.ones(12, dtype=np.int64), 4)] == [
-        (0, 3),
-        (3, 6),
-        (6, 9),
-        (9, 12),
-    ]
+    """Where the weights allow it, there are as many branches as sought, of the same weight; names sort like their numbers."""
+    slices = cut(np.ones(12, dtype=np.int64), 4)
+    assert [(nodes.start, nodes.stop) for nodes in slices] == [(0, 3), (3, 6), (6, 9), (9, 12)]
+    names = [branch_name(number) for number in range(MOST_BRANCHES)]
+    assert names == sorted(set(names))
 
 
 @given(
@@ -294,12 +267,6 @@ def test_branches_keep_a_release_within_its_task_runs(
     assert not fit(branches + 1) or too_few(branches + 1)
 
 
-def test_branch_names_sort_like_their_numbers() -> None:
-    """All names of a release differ, and sorted as text they are in the order of the tree."""
-    names = [branch_name(number) for number in range(MOST_BRANCHES)]
-    assert names == sorted(set(names))
-
-
 @given(memory=st.integers(64_000_000, 10**12), workers=st.integers(1, 64), axes=st.integers(1, 60))
 def test_as_many_cells_as_memory_allows(memory: int, workers: int, axes: int) -> None:
     """A branch may have the most cells whose arrays fit its share of memory, and one more would not fit."""
@@ -311,30 +278,33 @@ def test_as_many_cells_as_memory_allows(memory: int, workers: int, axes: int) ->
     assert most_cells(memory, workers, axes + 2) <= most
 
 
+@settings(max_examples=40)
 @given(data=st.data())
 def test_slices_keep_within_memory_and_in_order(universes, data) -> None:
     """Slices cover the nodes once and in order, none has more cells than it may but a single node that alone has."""
     universe = data.draw(universes)
     level = data.draw(st.integers(0, universe.tree.depth - 1))
-    nodes = universe.sort(set(universe.nodes(level)), level)
-    frontier = frontier_of(universe, nodes, level)
+    frontier = frontier_of(universe, universe.nodes(level), level)
     cells = cell_counts(universe.tree, frontier)
     most = data.draw(st.integers(1, 12))
     slices = slices_of(universe.tree, frontier, data.draw(st.integers(1, 4)), most)
-    assert [node for part in slices for node in range(part.start, part.stop)] == list(range(len(nodes)))
+    assert [node for part in slices for node in range(part.start, part.stop)] == list(range(len(frontier)))
     assert all(cells[part].sum() <= most or part.stop == part.start + 1 for part in slices)
 
 
+@settings(max_examples=40)
 @given(data=st.data())
-def test_expected_cells_are_those_of_full_nodes_where_counts_allow_it(universes, data) -> None:
-    """A node with records enough is expected to have every cell below it, and a node of one record one path of them."""
+def test_expected_cells_follow_from_counts_and_complete_levels(universes, data) -> None:
+    """A node with records enough is expected to have every cell below it, one record one path of them, and 0 none.
+
+    Down to a complete level every cell counts, whatever the count of the node.
+    """
     universe = data.draw(universes)
     tree = universe.tree
     level = data.draw(st.integers(0, tree.depth - 1))
-    nodes = universe.sort(set(universe.nodes(level)), level)
-    frontier = frontier_of(universe, nodes, level)
-    many = Frontier(level, frontier.areas, np.full(len(nodes), 10**9))
-    one = Frontier(level, frontier.areas, np.ones(len(nodes), dtype=np.int64))
+    nodes = universe.nodes(level)
+    areas = frontier_of(universe, nodes, level).areas
+    zeros, one, many = (Frontier(level, areas, np.full(len(nodes), count)) for count in (0, 1, 10**9))
     everything = expected_cells(tree, many)
     for node, expected in zip(nodes, everything, strict=True):
         leaves = [leaf for leaf in universe.leaves() if universe.node(leaf, level) == node]
@@ -342,24 +312,15 @@ def test_expected_cells_are_those_of_full_nodes_where_counts_allow_it(universes,
         assert expected == sum(len({universe.node(leaf, below) for leaf in leaves}) for below in finer)
     assert (expected_cells(tree, one) <= everything).all()
     assert (expected_cells(tree, one) >= tree.depth - level).all()
-
-
-@given(st.data())
-def test_nodes_without_a_count_are_expected_to_have_all_cells_of_complete_levels(universes, data) -> None:
-    """Down to a complete level every cell counts, whatever the count of the node; below it a node of 0 has none to come."""
-    universe = data.draw(universes)
-    tree = universe.tree
-    level = data.draw(st.integers(0, tree.depth - 1))
+    assert expected_cells(tree, zeros).sum() == 0
     complete = data.draw(st.integers(level + 1, tree.depth))
-    areas = tuple(np.array(of) for of in zip(*map(universe.areas, universe.nodes(level)), strict=True))
-    zeros = Frontier(level, areas, np.zeros(len(areas[0]), dtype=np.int64))
     below = sum(tree.possible_cells(of) for of in range(level + 1, complete + 1))
     assert expected_cells(tree, zeros, complete).sum() == pytest.approx(below)
-    assert expected_cells(tree, zeros).sum() == 0
     slices = slices_of(tree, zeros, 3, 2, complete)
     assert [node for part in slices for node in range(part.start, part.stop)] == list(range(len(zeros)))
 
 
+@settings(max_examples=50)
 @given(st.data())
 def test_kept_nodes_are_found_among_the_cells_of_parents_that_may_have_none(universes, data) -> None:
     """Where zeros are dropped, parents with a count of 0 have no node; where they stay, every parent has all of its cells."""

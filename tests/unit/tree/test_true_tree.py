@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks import capacity
@@ -64,26 +64,25 @@ def check_levels(universe, records: dict) -> None:
             assert list(range(first, first + children)) == positions
 
 
+@settings(max_examples=60)
 @given(data=st.data())
 def test_true_levels_are_the_records_grouped(universes, data) -> None:
-    """Each level has the nodes, counts and slices of children that grouping gives, whatever the order of refinement."""
-    universe = data.draw(universes)
-    check_levels(universe, draw_records(data, universe))
+    """Each level has the nodes, counts and slices of children that grouping gives, in whatever order axes are refined and records come.
 
-
-@given(data=st.data())
-def test_true_levels_do_not_depend_on_how_many_threads_grow_them(universes, data) -> None:
-    """Records that several threads sort and group are grouped as by one."""
+    So it has where several threads sort and group them.
+    """
     universe = data.draw(universes)
     records = draw_records(data, universe)
+    check_levels(universe, records)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(capacity, "ROWS_OF_A_SLICE", 1)
         patch.setattr(capacity, "cores", lambda: 3)
         patch.setattr(true_tree, "SAMPLED", 1)
-        check_levels(universe, records)
+        check_levels(universe, dict(data.draw(st.permutations(list(records.items())))))
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["origin tree", "destination tree"])
+@settings(max_examples=30)
 @given(data=st.data())
 def test_true_levels_of_origins_and_destinations(universe_of, first: int, data) -> None:
     """The origin tree and the destination tree of the same axes, of unequal depth, are both the records grouped."""
@@ -91,18 +90,7 @@ def test_true_levels_of_origins_and_destinations(universe_of, first: int, data) 
     check_levels(universe, draw_records(data, universe))
 
 
-@given(data=st.data())
-def test_the_order_of_records_does_not_matter(universes, data) -> None:
-    """Shuffled records give the same true levels."""
-    universe = data.draw(universes)
-    records = draw_records(data, universe)
-    shuffled = dict(data.draw(st.permutations(list(records.items()))))
-    for level, same in zip(grown(universe, records), grown(universe, shuffled), strict=True):
-        assert nodes_of(level) == nodes_of(same)
-        for column in ("true_counts", "first_child", "children"):
-            assert getattr(level, column).tolist() == getattr(same, column).tolist()
-
-
+@settings(max_examples=60)
 @given(data=st.data())
 def test_true_counts_of_surviving_nodes_are_found(universes, data) -> None:
     """Every cell below a surviving node gets its true count and zero where there is none, for any survivors.
@@ -154,12 +142,8 @@ def test_a_node_keeps_its_count_when_all_its_neighbours_are_gone(universe_of) ->
     parents = Frontier(1, (np.array([1, 2]), np.array([0, 0])), np.array([9, 9]))
     cells = expand(universe.tree, parents)
     assert nodes_of(cells) == [(1, 0), (1, 1), (2, 0), (2, 1)]
-    assert true_counts_of(universe.tree, parents, families(universe.tree, 1, levels[1], levels[2])).tolist() == [
-        3,
-        2,
-        0,
-        0,
-    ]
+    found = true_counts_of(universe.tree, parents, families(universe.tree, 1, levels[1], levels[2]))
+    assert found.tolist() == [3, 2, 0, 0]
 
 
 @pytest.mark.parametrize("axes", [2, 3, 4, 7])

@@ -54,9 +54,6 @@ def followed(of: Followed) -> Iterator[Followed]:
     raise AssertionError("The steps do not end.")
 
 
-releases = settings(max_examples=200)
-
-
 def ready(record: Record, level: int, branch: str) -> bool:
     """Return whether the nodes are known whose children are the cells of a level of a branch, as far as they are needed."""
     if level == 0:
@@ -66,147 +63,126 @@ def ready(record: Record, level: int, branch: str) -> bool:
     return above in record.frontiers or record.release.levels[level - 1].is_summed
 
 
-@releases
-@given(beginnings())
-def test_nothing_is_measured_that_is_not_charged(release):
+def only_what_is_charged_is_measured(of: Followed) -> None:
     """Whatever is measured is exact by the spec, or has a charge that is reserved or being drawn; others raise an error."""
-    for of in followed(release):
-        for step in of.next():
-            if not isinstance(step, Measure):
-                continue
-            if of.record.release.parts[step.level].is_invariant:
-                assert step.level not in of.record.charges
-                continue
-            charge = of.record.charges[step.level]
-            assert charge.state in {"reserved", "drawing"}
-            for state in ("void", "sealed", "released", "unheard of"):
-                charges = {**of.record.charges, step.level: replace(charge, state=state)}
-                with pytest.raises(StoreError, match=f"no charge for level {step.level} of one"):
-                    next_steps(of.mechanism, replace(of.record, charges=charges), None, of.cuts)
-            charges = {level: charge for level, charge in of.record.charges.items() if level != step.level}
+    for step in of.next():
+        if not isinstance(step, Measure):
+            continue
+        if of.record.release.parts[step.level].is_invariant:
+            assert step.level not in of.record.charges
+            continue
+        charge = of.record.charges[step.level]
+        assert charge.state in {"reserved", "drawing"}
+        for state in ("void", "sealed", "released", "unheard of"):
+            charges = {**of.record.charges, step.level: replace(charge, state=state)}
             with pytest.raises(StoreError, match=f"no charge for level {step.level} of one"):
                 next_steps(of.mechanism, replace(of.record, charges=charges), None, of.cuts)
+        charges = {level: charge for level, charge in of.record.charges.items() if level != step.level}
+        with pytest.raises(StoreError, match=f"no charge for level {step.level} of one"):
+            next_steps(of.mechanism, replace(of.record, charges=charges), None, of.cuts)
 
 
-@releases
-@given(beginnings())
-def test_nothing_is_measured_twice(release):
+def nothing_is_measured_twice(of: Followed) -> None:
     """No level of a branch is measured that is sealed, there or as a part of another branch, nor one that is summed up."""
-    for of in followed(release):
-        sealed = list(of.record.seals)
-        for step in of.next():
-            if isinstance(step, Measure):
-                is_view = step.level > of.record.finest
-                assert step.branch == TRUNK if is_view else step.level in of.record.levels_of(step.branch)
-                assert not of.record.release.parts[step.level].is_summed
-                line = line_of(of.record, step.branch)
-                assert not [of_level for of_level, name in sealed if name in line and of_level == step.level]
-                assert not [
-                    name for level, name in sealed if level == step.level and step.branch in line_of(of.record, name)
-                ]
-            if isinstance(step, Cut):  # what its parts will measure is not measured yet
-                assert not [level for level, name in sealed if name == step.branch and level > step.level]
+    sealed = list(of.record.seals)
+    for step in of.next():
+        if isinstance(step, Measure):
+            is_view = step.level > of.record.finest
+            assert step.branch == TRUNK if is_view else step.level in of.record.levels_of(step.branch)
+            assert not of.record.release.parts[step.level].is_summed
+            line = line_of(of.record, step.branch)
+            assert not [of_level for of_level, name in sealed if name in line and of_level == step.level]
+            assert not [
+                name for level, name in sealed if level == step.level and step.branch in line_of(of.record, name)
+            ]
+        if isinstance(step, Cut):  # what its parts will measure is not measured yet
+            assert not [level for level, name in sealed if name == step.branch and level > step.level]
 
 
-@releases
-@given(beginnings())
-def test_nothing_is_measured_after_the_finish_has_begun(release):
+def nothing_is_measured_after_the_finish_has_begun(of: Followed) -> None:
     """Once anything is estimated, settled or summed, nothing is measured, repaired or cut: all of it is there."""
-    for of in followed(release):
-        summed = [level for level, _ in of.record.frontiers if of.record.release.parts[level].is_summed]
-        finishing = [
-            step for step in of.next() if isinstance(step, Up | Down | Gather | Fit | Share | Sum | CalibrateAll)
-        ]
-        if finishing or of.record.estimates or of.record.settled or of.record.calibrated or summed:
-            assert finishing == of.next()
-            measured = [level.level for level in of.record.release.parts if not level.is_summed]
-            places = {(level, name) for level in measured for name in of.record.branches_of(level)}
-            assert places == set(of.record.seals)
-            if isinstance(
-                of.mechanism.finish, Unbiased | Sizes
-            ):  # the leaves are settled first, and all levels are their sums
-                places = {(of.record.finest, TRUNK)}
-            levels = {place for place in places if place[0] <= of.record.finest}
-            assert (places if not isinstance(of.mechanism.finish, Calibrate) else levels) <= set(of.record.frontiers)
+    summed = [level for level, _ in of.record.frontiers if of.record.release.parts[level].is_summed]
+    finishing = [step for step in of.next() if isinstance(step, Up | Down | Gather | Fit | Share | Sum | CalibrateAll)]
+    if finishing or of.record.estimates or of.record.settled or of.record.calibrated or summed:
+        assert finishing == of.next()
+        measured = [level.level for level in of.record.release.parts if not level.is_summed]
+        places = {(level, name) for level in measured for name in of.record.branches_of(level)}
+        assert places == set(of.record.seals)
+        if isinstance(
+            of.mechanism.finish, Unbiased | Sizes
+        ):  # the leaves are settled first, and all levels are their sums
+            places = {(of.record.finest, TRUNK)}
+        levels = {place for place in places if place[0] <= of.record.finest}
+        assert (places if not isinstance(of.mechanism.finish, Calibrate) else levels) <= set(of.record.frontiers)
 
 
-@releases
-@given(beginnings())
-def test_nothing_is_measured_again_once_a_finish_has_begun(release):
+def nothing_is_measured_again_once_a_finish_has_begun(of: Followed) -> None:
     """Where anything is estimated or settled, nothing is drawn, even if the store has lost its seals."""
-    for of in followed(release):
-        for made in ("estimates", "settled", "calibrated"):
-            begun = {(0, TRUNK): getattr(of.record, made).get((0, TRUNK))}
-            steps = next_steps(of.mechanism, replace(of.record, **{made: begun}), None, of.cuts)
-            assert not [step for step in steps if isinstance(step, Measure)]
+    for made in ("estimates", "settled", "calibrated"):
+        begun = {(0, TRUNK): getattr(of.record, made).get((0, TRUNK))}
+        steps = next_steps(of.mechanism, replace(of.record, **{made: begun}), None, of.cuts)
+        assert not [step for step in steps if isinstance(step, Measure)]
 
 
-@releases
-@given(beginnings())
-def test_no_step_comes_before_what_it_reads(release):
+def no_step_comes_before_what_it_reads(of: Followed) -> None:
     """Steps read what is recorded already, make what is not, and no two of them work on one branch at a time."""
-    for of in followed(release):
-        record, steps = of.record, of.next()
-        assert len({step.branch for step in steps}) == len(steps)
-        assert {step.branch for step in of.running} <= {step.branch for step in steps}
-        assert [step for step in of.running if step not in steps] == []
-        assert [step.branch for step in steps] == [name for name in record.all_branches if name in line_up(steps)]
-        for step in steps:
-            match step:
-                case Measure(level, branch):
-                    assert level > record.finest or of.mechanism.cells != "survivors" or ready(record, level, branch)
-                    assert (level, branch) not in record.seals
-                case Repair(level, branch):
-                    assert (level, branch) in record.seals
-                    assert (level, branch) not in record.frontiers
-                    assert ready(record, level, branch)
-                case Cut(level, branch, most_cells):
-                    assert (level, branch) in record.frontiers
-                    assert level + 1 in record.levels_of(branch)
-                    assert (level, branch) not in of.cuts.whole
-                    assert record.frontiers[level, branch].nonzero > 1
-                    assert most_cells == of.cuts.most_cells
-                case Sum(level, branch):
-                    assert record.release.levels[level].is_summed or isinstance(of.mechanism.finish, Unbiased | Sizes)
-                    assert all((level + 1, name) in record.frontiers for name in record.branches_of(level + 1))
-                    assert (level, branch) not in record.frontiers
-                case SettleTogether(branch):
-                    measured = [terms.level for terms in record.release.parts if terms.is_measured]
-                    assert {(level, branch) for level in measured} == set(record.seals)
-                    assert not record.frontiers
-                case CalibrateAll(branch):
-                    measured = [terms.level for terms in record.release.parts if terms.is_measured]
-                    assert {(level, name) for level in measured for name in record.branches_of(level)} == set(
-                        record.seals
-                    )
-                    assert bool(record.settled) == bool(of.mechanism.second_pass)
-                    assert not record.calibrated
-                case Up(branch):
-                    places = {(level, name) for name in record.all_branches for level in record.levels_of(name)}
-                    assert places <= set(record.frontiers)
-                    assert all(
-                        (record.levels_of(branch)[-1], part) in record.estimates for part in record.parts(branch)
-                    )
-                    assert not record.settled
-                    assert branch not in line_up(record.estimates)
-                case Down(branch):
-                    assert {(level, branch) for level in record.levels_of(branch)} <= set(record.estimates)
-                    above = record.branches.get(branch)
-                    assert above is None or (above.cut_level, above.parent) in record.settled
-                    assert branch not in line_up(record.settled)
-                case Gather(level, branch):
-                    assert {(level - 1, name) for name in record.branches_of(level - 1)} <= set(record.settled)
-                    assert (level, branch) in record.estimates
-                    assert (level, branch) not in record.statistics
-                case Fit(level, branch):
-                    assert branch == TRUNK
-                    assert {(level, name) for name in record.branches_of(level)} <= set(record.statistics)
-                    assert (level, TRUNK) not in record.priors
-                case Share(level, branch):
-                    is_drawn = level > 0 and record.release.levels[level].is_charged
-                    assert not is_drawn or (level, TRUNK) in record.priors
-                    assert all((level - 1, name) in record.settled for name in record.branches_of(level - 1) if level)
-                    assert (level, branch) not in record.settled
+    record, steps = of.record, of.next()
+    assert len({step.branch for step in steps}) == len(steps)
+    assert {step.branch for step in of.running} <= {step.branch for step in steps}
+    assert [step for step in of.running if step not in steps] == []
+    assert [step.branch for step in steps] == [name for name in record.all_branches if name in line_up(steps)]
+    for step in steps:
+        match step:
+            case Measure(level, branch):
+                assert level > record.finest or of.mechanism.cells != "survivors" or ready(record, level, branch)
+                assert (level, branch) not in record.seals
+            case Repair(level, branch):
+                assert (level, branch) in record.seals
+                assert (level, branch) not in record.frontiers
+                assert ready(record, level, branch)
+            case Cut(level, branch, most_cells):
+                assert (level, branch) in record.frontiers
+                assert level + 1 in record.levels_of(branch)
+                assert (level, branch) not in of.cuts.whole
+                assert record.frontiers[level, branch].nonzero > 1
+                assert most_cells == of.cuts.most_cells
+            case Sum(level, branch):
+                assert record.release.levels[level].is_summed or isinstance(of.mechanism.finish, Unbiased | Sizes)
+                assert all((level + 1, name) in record.frontiers for name in record.branches_of(level + 1))
+                assert (level, branch) not in record.frontiers
+            case SettleTogether(branch):
+                measured = [terms.level for terms in record.release.parts if terms.is_measured]
+                assert {(level, branch) for level in measured} == set(record.seals)
+                assert not record.frontiers
+            case CalibrateAll(branch):
+                measured = [terms.level for terms in record.release.parts if terms.is_measured]
+                assert {(level, name) for level in measured for name in record.branches_of(level)} == set(record.seals)
+                assert bool(record.settled) == bool(of.mechanism.second_pass)
+                assert not record.calibrated
+            case Up(branch):
+                places = {(level, name) for name in record.all_branches for level in record.levels_of(name)}
+                assert places <= set(record.frontiers)
+                assert all((record.levels_of(branch)[-1], part) in record.estimates for part in record.parts(branch))
+                assert not record.settled
+                assert branch not in line_up(record.estimates)
+            case Down(branch):
+                assert {(level, branch) for level in record.levels_of(branch)} <= set(record.estimates)
+                above = record.branches.get(branch)
+                assert above is None or (above.cut_level, above.parent) in record.settled
+                assert branch not in line_up(record.settled)
+            case Gather(level, branch):
+                assert {(level - 1, name) for name in record.branches_of(level - 1)} <= set(record.settled)
+                assert (level, branch) in record.estimates
+                assert (level, branch) not in record.statistics
+            case Fit(level, branch):
+                assert branch == TRUNK
+                assert {(level, name) for name in record.branches_of(level)} <= set(record.statistics)
+                assert (level, TRUNK) not in record.priors
+            case Share(level, branch):
+                is_drawn = level > 0 and record.release.levels[level].is_charged
+                assert not is_drawn or (level, TRUNK) in record.priors
+                assert all((level - 1, name) in record.settled for name in record.branches_of(level - 1) if level)
+                assert (level, branch) not in record.settled
 
 
 def line_up(places) -> set[str]:
@@ -214,33 +190,42 @@ def line_up(places) -> set[str]:
     return {place[1] if isinstance(place, tuple) else place.branch for place in places}
 
 
-@releases
-@given(beginnings())
-def test_steps_hold_references_only(release):
+def steps_hold_references_only(of: Followed) -> None:
     """A step is frozen, holds whole numbers and text alone, and is the same after a way through pickle."""
-    for of in followed(release):
-        for step in of.next():
-            assert pickle.loads(pickle.dumps(step)) == step  # noqa: S301 (made here)
-            assert hash(step) == hash(pickle.loads(pickle.dumps(step)))  # noqa: S301 (made here)
-            for own in fields(step):
-                assert type(getattr(step, own.name)) in {int, str}
-                with pytest.raises(FrozenInstanceError):
-                    setattr(step, own.name, 0)
+    for step in of.next():
+        assert pickle.loads(pickle.dumps(step)) == step  # noqa: S301 (made here)
+        assert hash(step) == hash(pickle.loads(pickle.dumps(step)))  # noqa: S301 (made here)
+        for own in fields(step):
+            assert type(getattr(step, own.name)) in {int, str}
+            with pytest.raises(FrozenInstanceError):
+                setattr(step, own.name, 0)
 
 
-@releases
+LAWS = [
+    only_what_is_charged_is_measured,
+    nothing_is_measured_twice,
+    nothing_is_measured_after_the_finish_has_begun,
+    nothing_is_measured_again_once_a_finish_has_begun,
+    no_step_comes_before_what_it_reads,
+    steps_hold_references_only,
+]
+
+
+@settings(max_examples=300)
 @given(beginnings())
-def test_following_the_steps_ends_with_every_level_released(release):
+def test_every_turn_keeps_the_laws_to_the_end(release):
     """Through failures and crashes, each step makes what was not there, and in the end every charge is sealed."""
-    *_, end = followed(release)
-    assert end.next() == []
-    assert end.is_released()
-    assert {charge.state for charge in end.record.charges.values()} == {"sealed"}
-    measured = [level.level for level in end.record.release.parts if not level.is_summed]
-    assert set(end.record.seals) == {(level, name) for level in measured for name in end.record.branches_of(level)}
+    for of in followed(release):
+        for law in LAWS:
+            law(of)
+    assert of.next() == []
+    assert of.is_released()
+    assert {charge.state for charge in of.record.charges.values()} == {"sealed"}
+    measured = [level.level for level in of.record.release.parts if not level.is_summed]
+    assert set(of.record.seals) == {(level, name) for level in measured for name in of.record.branches_of(level)}
 
 
-@releases
+@settings(max_examples=200)
 @given(beginnings(), st.data())
 def test_only_leaves_other_branches_as_they_are(release, data):
     """With one branch named, it, what is part of it and what holds it are finished; no shard of another one is made."""
