@@ -23,7 +23,6 @@ from tasks.laws.law import LevelCost
 FloatArray = NDArray[np.float64]
 
 SUMS = [(0.3, 2), (0.3, 9), (1.0, 2), (1.0, 5), (3.0, 2), (3.0, 3), (3.0, 20), (12.5, 7)]
-every_sum = pytest.mark.parametrize(("scale", "terms"), SUMS)
 
 
 def tails_of(scale: float, terms: int) -> FloatArray:
@@ -37,39 +36,43 @@ def tails_of(scale: float, terms: int) -> FloatArray:
     return beyond
 
 
-@every_sum
-def test_the_tail_of_a_sum_is_never_too_small_and_right_to_ten_digits(scale: float, terms: int) -> None:
-    """The bound on P[S > z] is that of the law by convolution, or above it by a part in 10¹⁰ at most."""
+@pytest.mark.parametrize(("scale", "terms"), SUMS)
+def test_tails_quantiles_and_reach_of_sums_are_those_of_the_law(scale: float, terms: int) -> None:
+    """Against the law by convolution, whose smallest probabilities are summed first.
+
+    The bound on P[S > z] is never too small, and right to ten digits. The quantile is the least whole number that is exceeded with at
+    most the probability. P[S >= t] is at most exp(-x) at the bound t, for one draw too.
+    """
     tails = tails_of(scale, terms)
     for z in (0, 1, 2, 5, math.ceil(3 * scale), math.ceil(10 * scale)):
         bound = math.exp(log_tail_of_sum(scale, terms, z))
         assert tails[z] * (1 - 1e-12) <= bound <= tails[z] * (1 + 1e-10)
-
-
-@every_sum
-@pytest.mark.parametrize("tail", [0.49, 0.3, 0.05, 0.01, 1e-4, 1e-9])
-def test_the_quantile_of_a_sum_is_the_least_that_holds(scale: float, terms: int, tail: float) -> None:
-    """The sum exceeds the quantile with at most the probability, and one record less with more."""
-    tails = tails_of(scale, terms)
-    z = laplace_quantile(scale, math.log(tail), terms)
-    assert tails[z] <= tail
-    assert z == 0 or tails[z - 1] > tail
+    for tail in (0.49, 0.3, 0.05, 0.01, 1e-4, 1e-9):
+        z = laplace_quantile(scale, math.log(tail), terms)
+        assert tails[z] <= tail
+        assert z == 0 or tails[z - 1] > tail
+    for number, beyond in ((1, tails_of(scale, 1)), (terms, tails)):
+        for log_odds in (0.7, 3.0, 20.0):
+            reached = math.ceil(laplace_reach(scale, number, log_odds) - 1e-9)
+            assert beyond[max(reached - 1, 0)] <= math.exp(-log_odds) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(("scale", "terms"), [(1e5, 2), (2.0**32, 3), (10.0, 10**8), (0.05, 10**8), (700.0, 64)])
 def test_the_quantile_of_what_cannot_be_listed_is_least_too(scale: float, terms: int) -> None:
-    """For much noise, or many draws, the tail at the quantile holds and one step of noise before it does not."""
+    """For much noise, or many draws, the tail at the quantile holds and one step of noise before it does not.
+
+    Many draws are nearly normal; below e⁻⁵⁰⁰ the quantile is by Chernoff's bound: of two draws hardly more than the exact one.
+    """
     step = max(1, round(1e-3 * math.sqrt(terms * laplace_variance(scale))))
     for log_tail in (-0.9, -3.0, -30.0):
         z = laplace_quantile(scale, log_tail, terms)
         assert log_tail_of_sum(scale, terms, z) <= log_tail
         assert z < step or log_tail_of_sum(scale, terms, z - step) > log_tail
-
-
-def test_many_draws_are_nearly_normal() -> None:
-    """The quantile of a hundred million draws is that of the normal distribution with their variance."""
-    z = laplace_quantile(10.0, math.log(0.05), 10**8)
-    assert z == pytest.approx(1.6448536 * math.sqrt(10**8 * laplace_variance(10.0)), rel=1e-4)
+    normal = 1.6448536 * math.sqrt(10**8 * laplace_variance(10.0))
+    assert laplace_quantile(10.0, math.log(0.05), 10**8) == pytest.approx(normal, rel=1e-4)
+    above, below = laplace_quantile(50.0, -499.0, 2), laplace_quantile(50.0, -501.0, 2)
+    assert above < below < 1.02 * above
+    assert laplace_quantile(3.0, -5000.0) == math.ceil(3.0 * (5000.0 - math.log1p(math.exp(-1 / 3.0)))) - 1
 
 
 def test_sums_of_drawn_noise_stay_within_their_quantiles() -> None:
@@ -79,23 +82,6 @@ def test_sums_of_drawn_noise_stay_within_their_quantiles() -> None:
     drawn = random.geometric(1 - q, (sums, terms)) - random.geometric(1 - q, (sums, terms))
     share = float((drawn.sum(axis=1) > laplace_quantile(scale, math.log(0.05), terms)).mean())
     assert 0.04 < share < 0.05 + 5 * math.sqrt(0.05 * 0.95 / sums)
-
-
-def test_tails_smaller_than_floats_have_quantiles() -> None:
-    """Below e⁻⁵⁰⁰ the quantile is by Chernoff's bound: of two draws hardly more than the exact one."""
-    above, below = laplace_quantile(50.0, -499.0, 2), laplace_quantile(50.0, -501.0, 2)
-    assert above < below < 1.02 * above
-    assert laplace_quantile(3.0, -5000.0) == math.ceil(3.0 * (5000.0 - math.log1p(math.exp(-1 / 3.0)))) - 1
-
-
-@every_sum
-@pytest.mark.parametrize("log_odds", [0.7, 3.0, 20.0])
-def test_noise_reaches_its_bound_seldom_enough(scale: float, terms: int, log_odds: float) -> None:
-    """P[S >= t] is at most exp(-x) at the bound t, for one draw and for sums."""
-    for number in (1, terms):
-        tails = tails_of(scale, number)
-        reached = math.ceil(laplace_reach(scale, number, log_odds) - 1e-9)
-        assert tails[max(reached - 1, 0)] <= math.exp(-log_odds) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.7, 3.0, 40.0])

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from tasks.accounting.opendp import opendp
 from tasks.accounting.sensitivity import sensitivity_of
-from tasks.laws.laplace import standard_deviation
 from tasks.laws.thresholded import (
     Thresholded,
     privacy_cost,
@@ -59,15 +58,25 @@ def exact_delta(noise: Thresholded, records: int) -> Decimal:
 
 @pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
 def test_the_map_stays_within_what_is_asked_for_and_the_exact_tail_within_the_map(neighbours, records, epsilon, delta):
-    """Neither ε nor δ of the charge exceeds the spec's, and what is charged is no less than the exact probability."""
-    noise = thresholded_for(sensitivity_of(neighbours, records), epsilon, delta)
+    """Neither ε nor δ of the charge exceeds the spec's, and what is charged is no less than the exact probability.
+
+    s is 2m/ε or m/ε; θ is the formula's, rounded up; for many records under substitution OpenDP's map asks for more, and no more
+    than it must.
+    """
+    sensitivity = sensitivity_of(neighbours, records)
+    noise = thresholded_for(sensitivity, epsilon, delta)
     assert noise.epsilon <= epsilon
     assert noise.delta <= delta
     assert exact_delta(noise, records) <= Decimal(noise.delta)
-    assert privacy_cost(sensitivity_of(neighbours, records), noise.scale, noise.threshold) == (
-        noise.epsilon,
-        noise.delta,
-    )
+    assert privacy_cost(sensitivity, noise.scale, noise.threshold) == (noise.epsilon, noise.delta)
+    s = (2 if neighbours == "substitution" else 1) * records / epsilon
+    c = 2 if (neighbours, records) == ("substitution", 1) else records
+    formula = records + s * math.log(c / delta)
+    assert noise.scale == pytest.approx(s, rel=1e-15)
+    beyond = s * math.log(2) if neighbours == "substitution" and records > 1 else 0
+    assert formula <= noise.threshold <= formula + beyond + 1
+    if noise.threshold > math.ceil(formula) + 1:
+        assert privacy_cost(sensitivity, noise.scale, noise.threshold - 1)[1] > delta
 
 
 def seen(count: int, scale: float, threshold: int) -> FloatArray:
@@ -116,27 +125,6 @@ def test_the_exact_divergence_of_all_neighbours_on_three_leaves_is_within_the_ch
     assert exact_delta_of_tables(alone, places[-1] if neighbours == "substitution" else nowhere, weak) > noise.delta
 
 
-@pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
-def test_scale_and_threshold_are_those_of_the_formula(neighbours, records, epsilon, delta):
-    """s is 2m/ε or m/ε; θ is the formula's, rounded up; for many records under substitution OpenDP's map asks for more."""
-    noise = thresholded_for(sensitivity_of(neighbours, records), epsilon, delta)
-    s = (2 if neighbours == "substitution" else 1) * records / epsilon
-    c = 2 if (neighbours, records) == ("substitution", 1) else records
-    formula = records + s * math.log(c / delta)
-    assert noise.scale == pytest.approx(s, rel=1e-15)
-    beyond = s * math.log(2) if neighbours == "substitution" and records > 1 else 0
-    assert formula <= noise.threshold <= formula + beyond + 1
-
-
-@pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES[:8])
-def test_one_less_than_a_raised_threshold_would_not_do(neighbours, records, epsilon, delta):
-    """Where the map raises the threshold beyond the formula's, it is raised no further than it must."""
-    noise = thresholded_for(sensitivity_of(neighbours, records), epsilon, delta)
-    c = 2 if (neighbours, records) == ("substitution", 1) else records
-    if noise.threshold > math.ceil(records + noise.scale * math.log(c / delta)) + 1:
-        assert privacy_cost(sensitivity_of(neighbours, records), noise.scale, noise.threshold - 1)[1] > delta
-
-
 def test_a_count_at_the_threshold_is_kept_which_the_map_of_that_threshold_leaves_out():
     """OpenDP keeps counts from its threshold on and charges for those above: asked at θ its map falls short, at θ − 1 not."""
     dp = opendp()
@@ -159,28 +147,24 @@ def test_what_is_kept_comes_in_order_with_its_own_counts():
     assert (len(rows), len(noisy), noisy.dtype) == (0, 0, np.int64)
 
 
-@pytest.mark.parametrize("count", [0, -1, 2**40 + 1])
-def test_a_leaf_without_records_is_never_looked_at(count):
-    """A count of zero among those to be measured, or one beyond 64 bits' care, stops everything before a draw."""
-
-    def never(*_):
-        raise AssertionError
-
-    noise = thresholded_for(sensitivity_of("substitution", 1), 1.0, 1e-8)
-    with pytest.raises(ValueError, match=r"1 to 2\*\*40"):
-        measure_thresholded(np.array([5, count]), noise, sensitivity_of("substitution", 1), never)
-
-
 @pytest.mark.parametrize(
-    ("scale", "threshold", "records"), [(1.99, 40, 1), (2.0, 38, 1), (2.0, 40, 2), (2.0, 1, 1), (math.inf, 40, 1)]
+    ("count", "scale", "threshold", "records", "told"),
+    [
+        (5, 1.99, 40, 1, "cost more"),
+        (5, 2.0, 38, 1, "cost more"),
+        (5, 2.0, 40, 2, "cost more"),
+        (5, 2.0, 1, 1, "above max_records"),
+        (5, math.inf, 40, 1, "finite"),
+        *((count, 2.0, 40, 1, r"1 to 2\*\*40") for count in (0, -1, 2**40 + 1)),  # no leaf without records is looked at
+    ],
 )
-def test_nothing_is_drawn_that_costs_more_than_is_charged(scale, threshold, records):
-    """A smaller scale, a lower threshold, or more records per unit than were charged for: no draw."""
+def test_nothing_is_drawn_that_costs_more_than_is_charged(count, scale, threshold, records, told):
+    """A smaller scale, a lower threshold, more records per unit than were charged for, or a leaf without any: no draw."""
     charged = thresholded_for(sensitivity_of("substitution", 1), 1.0, 1e-8)
     assert (charged.scale, charged.threshold) == (2.0, 40)
     noise = Thresholded(scale, threshold, charged.epsilon, charged.delta)
-    with pytest.raises(ValueError, match=r"cost more|above max_records|finite"):
-        measure_thresholded(np.array([5]), noise, sensitivity_of("substitution", records), pytest.fail)
+    with pytest.raises(ValueError, match=told):
+        measure_thresholded(np.array([5, count]), noise, sensitivity_of("substitution", records), pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -190,11 +174,3 @@ def test_what_no_noise_or_threshold_keeps_is_refused(epsilon, delta, rule):
     """A scale beyond use, or a δ below what the map's floats can show, is an error that names the rule."""
     with pytest.raises(ValueError, match=rule):
         thresholded_for(sensitivity_of("substitution", 1), epsilon, delta)
-
-
-@pytest.mark.parametrize("scale", [0.2, 1.0, 2.0, 30.0])
-def test_the_standard_deviation_is_that_of_the_exact_law(scale):
-    """σ² is the sum of k² P(k) over the integers."""
-    k = np.arange(-4000, 4001)
-    weights = np.exp(-np.abs(k) / scale)
-    assert standard_deviation(scale) == pytest.approx(math.sqrt((k**2 * weights).sum() / weights.sum()), rel=1e-12)
