@@ -55,31 +55,23 @@ def shares(depth: int) -> list[Fraction]:
 
 @pytest.mark.parametrize("depth", range(1, 6))
 def test_independent_counts_of_all_nodes_are_the_cascade(depth: int) -> None:
-    """With the shares 2 : 1 … 1 : 2 least squares has the covariance of the paper's sampler, entry by entry."""
-    assert (information(depth, shares(depth)) @ cascaded(depth) == identity(2**depth)).all()
+    """With the shares 2 : 1 … 1 : 2 least squares has the covariance of the paper's sampler, entry by entry.
 
-
-@pytest.mark.parametrize("depth", range(1, 5))
-def test_every_node_of_the_cascade_has_the_same_variance(depth: int) -> None:
-    """The diagonal of A C Aᵀ is 1 at every level."""
+    The diagonal of A C Aᵀ is 1 at every level. A noisy total of variance 1, and of every node left minus right with variance 3, say
+    as much as the noisy nodes.
+    """
+    covariance, of_nodes = cascaded(depth), information(depth, shares(depth))
+    assert (of_nodes @ covariance == identity(2**depth)).all()
     for of in map(fractions_of, incidences(tree_by(complete(2, depth)))):
-        assert set(np.diag(of @ cascaded(depth) @ of.T)) == {ONE}
-
-
-@pytest.mark.parametrize("depth", range(1, 5))
-def test_the_contrast_form_has_the_same_information(depth: int) -> None:
-    """A noisy total of variance 1, and of every node left minus right with variance 3, say as much as the noisy nodes."""
+        assert set(np.diag(of @ covariance @ of.T)) == {ONE}
     rows = [np.ones(2**depth, dtype=np.int64)]
-    variances = [ONE]
     for size in (2**level for level in range(depth, 0, -1)):
         for first in range(0, 2**depth, size):
             row = np.zeros(2**depth, dtype=np.int64)
             row[first : first + size // 2], row[first + size // 2 : first + size] = 1, -1
             rows.append(row)
-            variances.append(Fraction(3))
     contrasts = fractions_of(np.array(rows))
-    found = contrasts.T @ np.diag([1 / variance for variance in variances]) @ contrasts
-    assert (found == information(depth, shares(depth))).all()
+    assert (contrasts.T @ np.diag([ONE, *[THIRD] * (len(rows) - 1)]) @ contrasts == of_nodes).all()
 
 
 def test_leaves_and_uniform_shares_are_the_flat_and_the_hierarchical_mechanism() -> None:
@@ -181,26 +173,20 @@ def _inner(node: Node) -> list[Node]:
 
 
 @pytest.mark.parametrize("number", range(0, 200, 20))
-def test_every_node_of_any_tree_can_have_the_same_variance(number: int) -> None:
-    """With a precision for each pair of fan-outs, above and below a node, all variances are 1 in 200 random trees."""
+def test_any_tree_has_one_variance_at_the_cost_of_its_worst_path_or_pair(number: int) -> None:
+    """With a precision for each pair of fan-outs, above and below a node, all variances are 1 in 200 random trees.
+
+    The formulas for 2ρ agree with the sum of precisions over every path, and over every pair of paths where they differ.
+    """
     for tree in TREES[number : number + 20]:
         assert set(released(tree, below(tree, 0))) == {ONE}
-
-
-@pytest.mark.parametrize("number", range(0, 200, 20))
-def test_costs_of_any_tree_are_those_of_the_worst_path_and_the_worst_pair(number: int) -> None:
-    """The formulas for 2ρ agree with the sum of precisions over every path, and over every pair of paths where they differ."""
-    for tree in TREES[number : number + 20]:
         every = paths(tree)
         assert max(cost for _, cost in every) == 1 + continuation(tree)
-        if len(every) < 2:
-            continue
-        apart = []
-        for (one, cost), (other, of_other) in combinations(every, 2):
-            shared = set(one) & set(other)
-            together = sum(cost_of_node(tree, node) for node in shared)
-            apart.append(cost + of_other - 2 * together)
-        assert max(apart) == substituted(tree)
+        apart = [
+            cost + of_other - 2 * sum(cost_of_node(tree, node) for node in set(one) & set(other))
+            for (one, cost), (other, of_other) in combinations(every, 2)
+        ]
+        assert not apart or max(apart) == substituted(tree)
 
 
 def cost_of_node(tree: Node, path: tuple) -> Fraction:

@@ -158,7 +158,7 @@ def test_the_best_precisions_are_those_of_a_fine_grid(shape: list[list[int]], wo
     assert best * (1 - 1e-9) <= found <= best * 1.002
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(RELATIONS))
 def test_targets_are_met_and_one_is_reached(seed: int, relation: str) -> None:
     """On random trees no node of a level with a target is above it, by more than 1e-9, and the worst one of some level is at it."""
@@ -206,16 +206,15 @@ def test_targets_cost_no_more_than_on_a_fine_grid(most: dict[int, float], relati
 
 
 def test_a_target_that_lies_below_another_costs_nothing() -> None:
-    """Leaves of variance 1 make sums of at most 4 in any case, and a target of 100 for those changes nothing."""
+    """Leaves of variance 1 make sums of at most 4 in any case, and a target of 100 for those changes nothing.
+
+    There must be a target, each above 0 and of a level that there is.
+    """
     tree = tree_by(complete(2, 2))
     assert for_targets({0: 100.0, 2: 1.0}, tree, [1] * 3) == pytest.approx([0.0, 0.0, 1.0], abs=1e-9)
-
-
-@pytest.mark.parametrize("most", [{}, {1: 0.0}, {1: -1.0}, {3: 1.0}, {-1: 1.0}, {1: float("nan")}])
-def test_targets_that_mean_nothing_are_refused(most: dict[int, float]) -> None:
-    """There must be a target, each above 0 and of a level that there is."""
-    with pytest.raises(ValueError, match="targets must be variances > 0 of levels from 0 to 2"):
-        for_targets(most, tree_by(complete(2, 2)), [1] * 3)
+    for wrong in ({}, {1: 0.0}, {1: -1.0}, {3: 1.0}, {-1: 1.0}, {1: float("nan")}):
+        with pytest.raises(ValueError, match="targets must be variances > 0 of levels from 0 to 2"):
+            for_targets(wrong, tree, [1] * 3)
 
 
 # a measured total that a unit moves only if it moves everything else less -----------------------------------------------
@@ -239,7 +238,7 @@ def test_no_precisions_near_by_are_better_where_a_unit_moves_the_total_or_all_el
     best = for_workload(workload, tree, squares, {0}, is_either=True)
     assert error(best) < error(for_workload(workload, tree, squares, {0}))
     for spread in (0.02, 0.3, 1.0):
-        for _ in range(100):
+        for _ in range(40):
             other = (best + 1e-3 * best.max()) * np.exp(spread * random.standard_normal(len(best)))
             assert error(best) <= error(other) * (1.01 if shape == halved(5) else 1.002)
 

@@ -40,30 +40,26 @@ def areas_of(tree: Tree, level: int) -> list[np.ndarray]:
 
 @given(SEEDS)
 def test_nodes_have_the_variances_of_dense_least_squares(seed: int) -> None:
-    """On random trees every node has the variance that the inverse of the information matrix gives it."""
+    """On random trees every node has the variance that the inverse of the information matrix gives it.
+
+    r·x̂ has the variance rᵀCr, for boxes of adjacent areas, also empty ones, and for any weights.
+    """
     tree, variances, leaves = draw(seed)
     for level, of in enumerate(incidences(tree)):
         wanted = np.diag(of @ leaves @ of.T)
         assert variances.of_nodes(level, areas_of(tree, level)) == pytest.approx(wanted, abs=1e-10)
         found = variances.of_levels()[level]
-        assert [found.least, found.mean, found.most] == pytest.approx(
-            [wanted.min(), wanted.mean(), wanted.max()], abs=1e-10
-        )
+        least_mean_most = [wanted.min(), wanted.mean(), wanted.max()]
+        assert [found.least, found.mean, found.most] == pytest.approx(least_mean_most, abs=1e-10)
     assert variances.total == pytest.approx(leaves.sum(), abs=1e-10)
-
-
-@given(SEEDS)
-def test_boxes_and_weighted_sums_have_the_variances_of_dense_least_squares(seed: int) -> None:
-    """On random trees r·x̂ has the variance rᵀCr, for boxes of adjacent areas, also empty ones, and for any weights."""
-    tree, variances, leaves = draw(seed)
     generator, sizes = np.random.default_rng(seed), tree.sizes(tree.depth)
     ends = [np.sort(generator.integers(0, size + 1, (10, 2))) for size in sizes]
     places = np.indices(sizes).reshape(len(sizes), -1)
     inside = np.ones((10, leaves.shape[0]))
     for of_axis, of in zip(ends, places, strict=True):
         inside *= (of_axis[:, :1] <= of) & (of < of_axis[:, 1:])
-    found = variances.of_boxes([of[:, 0] for of in ends], [of[:, 1] for of in ends])
-    assert found == pytest.approx(np.einsum("bi,ij,bj->b", inside, leaves, inside), abs=1e-10)
+    boxes = variances.of_boxes([of[:, 0] for of in ends], [of[:, 1] for of in ends])
+    assert boxes == pytest.approx(np.einsum("bi,ij,bj->b", inside, leaves, inside), abs=1e-10)
     weights = generator.normal(size=sizes)
     assert variances.of_sum(weights) == pytest.approx(weights.ravel() @ leaves @ weights.ravel(), abs=1e-10)
 
@@ -100,37 +96,32 @@ def test_what_is_known_of_a_product_takes_memory_for_its_axes() -> None:
 
 def test_an_only_child_that_is_not_measured_is_its_parent() -> None:
     """Where levels of only children are not measured, their nodes have the variances of those above."""
-    tree = tree_by([[2], [1, 1], [2, 2], [1] * 4])
-    found = tree_variances(tree, [1.0, 1.0, 0.0, 1.0, 0.0])
-    shorter = tree_variances(tree_by([[2], [2, 2]]), [1.0, 1.0, 1.0]).of_levels()
-    assert found.of_levels() == [shorter[level] for level in (0, 1, 1, 2, 2)]
-    assert found.of_boxes([np.array([1])], [np.array([4])]) == tree_variances(
-        tree_by([[2], [2, 2]]), [1.0, 1.0, 1.0]
-    ).of_boxes([np.array([1])], [np.array([4])])
+    found = tree_variances(tree_by([[2], [1, 1], [2, 2], [1] * 4]), [1.0, 1.0, 0.0, 1.0, 0.0])
+    shorter = tree_variances(tree_by([[2], [2, 2]]), [1.0, 1.0, 1.0])
+    assert found.of_levels() == [shorter.of_levels()[level] for level in (0, 1, 1, 2, 2)]
+    box = [np.array([1])], [np.array([4])]
+    assert found.of_boxes(*box) == shorter.of_boxes(*box)
+    single = tree_variances(tree_by([[1], [1]]), [0.0, 4.0, 0.0])  # a chain needs one measured level
+    assert [level.most for level in single.of_levels()] == [0.25] * 3
 
 
 @pytest.mark.parametrize(
-    ("precisions", "message"),
+    ("shape", "precisions", "message"),
     [
-        ([1.0, 1.0], "3 numbers"),
-        ([1.0, -1.0, 1.0], "numbers >= 0"),
-        ([1.0, float("nan"), 1.0], "numbers >= 0"),
-        ([1.0, 1.0, 0.0], "level 2 must be measured"),
-        ([1.0, 0.0, 0.0], "level 2 must be measured"),
+        (complete(2, 2), [1.0, 1.0], "3 numbers"),
+        (complete(2, 2), [1.0, -1.0, 1.0], "numbers >= 0"),
+        (complete(2, 2), [1.0, float("nan"), 1.0], "numbers >= 0"),
+        (complete(2, 2), [1.0, 1.0, 0.0], "level 2 must be measured"),
+        (complete(2, 2), [1.0, 0.0, 0.0], "level 2 must be measured"),
+        ([[1], [1]], [0.0, 0.0, 0.0], "at least one level"),
     ],
 )
-def test_precisions_that_determine_nothing_are_refused(precisions: list[float], message: str) -> None:
-    """There must be one precision per level, none below 0, and siblings must be told apart."""
+def test_precisions_that_determine_nothing_are_refused(
+    shape: list[list[int]], precisions: list[float], message: str
+) -> None:
+    """There must be one precision per level, none below 0, siblings must be told apart, and something must be measured."""
     with pytest.raises(ValueError, match=message):
-        tree_variances(tree_by(complete(2, 2)), precisions)
-
-
-def test_a_chain_of_only_children_needs_one_measured_level() -> None:
-    """A single leaf whose chain is measured once has that variance; if nothing is measured, the tree is refused."""
-    tree = tree_by([[1], [1]])
-    assert [level.most for level in tree_variances(tree, [0.0, 4.0, 0.0]).of_levels()] == [0.25] * 3
-    with pytest.raises(ValueError, match="at least one level"):
-        tree_variances(tree, [0.0, 0.0, 0.0])
+        tree_variances(tree_by(shape), precisions)
 
 
 @given(SEEDS)

@@ -26,34 +26,24 @@ def noise_of_one(sigma: float, events: float, beta: float) -> float:
     return math.sqrt(2 * sigma**2 * math.log(2 * events / beta))
 
 
-@given(root=sigmas, below=measured_levels, confidence=confidences)
-def test_with_a_measured_root_its_noise_counts_once(root, below, confidence) -> None:
-    """e_k is √(2σ₀² ln(2(k+1)/β)) for the root, and 2√(2σ_l² ln(2(k+1)N_l/β)) for each level l below it."""
-    beta = 1 - confidence
-    bounds = chebyshev_bounds(
-        gaussians([root, *(sigma for sigma, _ in below)]), [1, *(many for _, many in below)], confidence
-    )
-    for k, bound in enumerate(bounds):
-        expected = noise_of_one(root, k + 1, beta)
-        for sigma, many in below[:k]:
-            expected += 2 * noise_of_one(sigma, (k + 1) * many, beta)
-        assert math.isclose(bound, expected, rel_tol=1e-12)
-    assert len(bounds) == len(below) + 1
+@given(root=sigmas, exact=st.integers(0, 5), below=measured_levels, confidence=confidences, data=st.data())
+def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data) -> None:
+    """e_k is 2√(2σ_l² ln(2nN_l/β)) for each of n levels with noise down to k, but √(2σ₀² ln(2n/β)) for the root.
 
-
-@given(exact=st.integers(1, 5), below=measured_levels, confidence=confidences, data=st.data())
-def test_with_exact_levels_only_the_measured_ones_count(exact, below, confidence, data) -> None:
-    """Levels 0 to K that are exact have no error, and below them e_k is as if they were not there: k − K, not k + 1."""
+    Levels that are exact have no error, and below them e_k is as if they were not there: n is k − K, not k + 1.
+    """
     beta = 1 - confidence
-    above = [1, *data.draw(st.lists(cells, min_size=exact - 1, max_size=exact - 1))]
-    bounds = chebyshev_bounds(
-        gaussians([0.0] * exact + [sigma for sigma, _ in below]), above + [many for _, many in below], confidence
-    )
+    above = data.draw(st.lists(cells, min_size=exact - 1, max_size=exact - 1)) if exact else []
+    scales = [*([0.0] * exact or [root]), *(sigma for sigma, _ in below)]
+    bounds = chebyshev_bounds(gaussians(scales), [1, *above, *(many for _, many in below)], confidence)
+    assert len(bounds) == len(scales)
     assert bounds[:exact] == [0.0] * exact
     for measured, bound in enumerate(bounds[exact:], 1):
-        expected = sum(2 * noise_of_one(sigma, measured * many, beta) for sigma, many in below[:measured])
+        expected = 0.0 if exact else noise_of_one(root, measured, beta)
+        expected += sum(
+            2 * noise_of_one(sigma, measured * many, beta) for sigma, many in below[: measured - (not exact)]
+        )
         assert math.isclose(bound, expected, rel_tol=1e-12)
-    assert len(bounds) == exact + len(below)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +58,8 @@ def test_with_exact_levels_only_the_measured_ones_count(exact, below, confidence
     ids=["root", "one level", "two levels", "measured root", "exact levels"],
 )
 def test_bounds_have_the_values_worked_out_by_hand(scales, possible, bounds) -> None:
-    """At 95 %, to the third decimal: twice √(2·10² ln 160) = 63.719, √(2·10² ln 40) = 27.162, and so on."""
+    """At 95 %, which is the usual confidence, to the third decimal: twice √(2·10² ln 160) = 63.719, √(2·10² ln 40) = 27.162, and so on."""
+    assert CONFIDENCE == 0.95
     assert chebyshev_bounds(gaussians(scales), possible) == pytest.approx(bounds, abs=1e-3)
 
 
@@ -86,16 +77,6 @@ def test_bounds_grow_with_depth_confidence_and_noise(levels, lower, higher, fact
     assert all(ours < more for ours, more in zip(bounds, doubled, strict=True))
     noisier = chebyshev_bounds(gaussians([factor * sigma for sigma in scales]), possible, lower)
     assert all(math.isclose(factor * ours, more, rel_tol=1e-9) for ours, more in zip(bounds, noisier, strict=True))
-
-
-def test_the_usual_confidence_is_ninety_five_per_cent() -> None:
-    """Left out, the confidence is 95 %."""
-    assert CONFIDENCE == 0.95
-    assert (
-        chebyshev_bounds(gaussians([3.0]), [1])
-        == chebyshev_bounds(gaussians([3.0]), [1], 0.95)
-        != chebyshev_bounds(gaussians([3.0]), [1], 0.9)
-    )
 
 
 ORIGIN = [("a", "1"), ("a", "2"), ("b", "1")]

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
@@ -51,12 +51,21 @@ def test_the_quantile_of_one_discrete_gaussian_is_exact(sigma, tail):
     assert gaussian_quantile(sigma, math.log(tail)) == least_beyond(*gaussian(sigma), tail)
 
 
-@pytest.mark.parametrize(("sigma", "terms"), list(product([1, 1.5, 4.836], [2, 3, 10, 40])))
-@pytest.mark.parametrize("tail", [0.05, 0.025, 1e-3, 1e-7])
-def test_the_quantile_of_a_sum_is_at_most_one_too_large(sigma, terms, tail):
-    """The bound on the tail of a sum never falls short, and is at most 1 above the quantile by convolution."""
-    exact = least_beyond(*gaussian(sigma, terms), tail)
-    assert exact <= gaussian_quantile(sigma, math.log(tail), terms) <= exact + 1
+SUMS = [*product([1, 1.5, 4.836], [2, 3, 10, 40]), *product([0.2, 0.3, 0.7], [2, 5, 30])]
+
+
+@pytest.mark.parametrize(("sigma", "terms"), SUMS)
+def test_the_quantile_of_a_sum_is_at_most_one_too_large(sigma, terms):
+    """The bound on the tail of a sum never falls short, and is at most 1 above the quantile by convolution.
+
+    Where noise is mostly 0 the bound is loose, to the safe side.
+    """
+    probabilities, zero = gaussian(sigma, terms)
+    for tail in (0.05, 0.025, 1e-3, 1e-4, 1e-7):
+        exact = least_beyond(probabilities, zero, tail)
+        found = gaussian_quantile(sigma, math.log(tail), terms)
+        assert exact <= found
+        assert found <= exact + 1 or sigma < 1
 
 
 @pytest.mark.parametrize("sigma", [0.1, 0.2, 0.25, 0.5, 0.8, 1.0, 2.5])
@@ -84,22 +93,14 @@ def test_the_variance_of_little_noise_is_less_than_its_scale_squared():
     assert gaussian_variance(4.0) == 16.0
 
 
-@pytest.mark.parametrize("sigma", [0.2, 0.3, 0.7])
-def test_the_quantile_of_a_sum_of_little_noise_does_not_fall_short(sigma):
-    """Where noise is mostly 0 the bound is loose, to the safe side."""
-    for terms, tail in product([2, 5, 30], [0.05, 1e-4]):
-        assert gaussian_quantile(sigma, math.log(tail), terms) >= least_beyond(*gaussian(sigma, terms), tail)
-
-
 def test_the_quantile_of_much_noise_is_that_of_the_normal_distribution():
-    """Beyond what can be listed the quantile is at most 1 above the one by summing up its probabilities."""
+    """Beyond what can be listed the quantile is at most 1 above the one by summing up its probabilities.
+
+    The logarithm of a probability may be any: e^(-5000) is exceeded at about 100 standard deviations.
+    """
     sigma = 9000.0
     listed = least_beyond(*gaussian(sigma), 0.05)
     assert listed <= gaussian_quantile(sigma, math.log(0.05)) <= listed + 1
-
-
-def test_tails_smaller_than_floats_have_quantiles():
-    """The logarithm of a probability may be any: e^(-5000) is exceeded at about 100 standard deviations."""
     assert 99 * 5 < gaussian_quantile(5.0, -5000.0) < 100 * 5 + 1
 
 
@@ -160,12 +161,9 @@ def test_rounded_intervals_hold_what_they_are_made_from(low, width, step):
     assert 0 <= ends[1] - low - width < step
 
 
-@settings(max_examples=200)
 @given(data=st.data())
 def test_counts_lie_in_their_intervals(data):
-    """0 <= low <= count <= high, where a count below 0 counts as 0; low is never above what was measured less its margin, and high never
-    above the caps or the count.
-    """
+    """0 <= low <= count <= high, a count below 0 as 0; low is at most what was measured less its margin, high the caps or the count."""
     cells = data.draw(st.integers(1, 6))
     numbers = st.lists(st.integers(-50, 500), min_size=cells, max_size=cells).map(np.array)
     noisy, counts, above = data.draw(numbers), data.draw(numbers), np.abs(data.draw(numbers))
@@ -175,11 +173,6 @@ def test_counts_lie_in_their_intervals(data):
     assert ((low >= 0) & (low <= inside) & (inside <= high)).all()
     assert (low <= np.maximum(noisy - margin, 0)).all()
     assert (high == np.maximum(np.minimum(np.maximum(noisy + margin, 0), above), inside)).all()
-    step = data.draw(st.integers(1, 9))
-    wider_low, wider_high = rounded_outwards(low, high, step)
-    assert ((wider_low <= low) & (wider_low > low - step) & (wider_high >= high) & (wider_high < high + step)).all()
-    assert not (wider_low % step).any()
-    assert not (wider_high % step).any()
 
 
 CHAIN = ([0.0, 3.0, 3.0, 5.0], [4000, 900, 30, 6])  # σ, and true counts, of a cell and of those that hold it

@@ -1,24 +1,22 @@
 """Rows that stand out: the marks are those of the rule, and few marked rows are noise."""
 
+from math import ceil
+
 import numpy as np
 import pytest
+from scipy.special import ndtri_exp
 
 from tasks.groups import adjacent
 from tasks.uncertainty.selection import tails_of
 from tasks.uncertainty.signals import signals, signals_under_any_dependence
 
 
-@pytest.fixture
-def normal():
+def normal(log_tail: float) -> int:
     """Return how far normal noise goes with a probability of at most exp(log_tail), on a grid of whole numbers."""
-    from math import ceil
-
-    from scipy.special import ndtri_exp
-
-    return lambda log_tail: ceil(-5 * ndtri_exp(log_tail))
+    return ceil(-5 * ndtri_exp(log_tail))
 
 
-def test_marked_rows_are_above_one_margin_and_enough(normal):
+def test_marked_rows_are_above_one_margin_and_enough():
     """Every row above the margin is marked and no other; the size of the rule is reached, and no larger size would be."""
     random = np.random.default_rng(1)
     noisy = np.concatenate((random.normal(40, 5, 50), random.normal(0, 5, 450))).round().astype(np.int64)
@@ -34,7 +32,7 @@ def test_marked_rows_are_above_one_margin_and_enough(normal):
     assert 45 <= marked.sum() <= 60
 
 
-def test_noise_alone_is_not_marked(normal):
+def test_noise_alone_is_not_marked():
     """Where no row is far above the noise, none is marked; nor is any of no rows."""
     assert signals(np.zeros(100, dtype=np.int64), 1000, 0.1, normal)[1] is None
     marked, above = signals(np.zeros(0, dtype=np.int64), 0, 0.1, normal)
@@ -42,7 +40,7 @@ def test_noise_alone_is_not_marked(normal):
 
 
 @pytest.mark.parametrize("true_rows", [0, 5, 200])
-def test_few_marked_rows_are_noise_whoever_picks_the_rows(normal, true_rows):
+def test_few_marked_rows_are_noise_whoever_picks_the_rows(true_rows):
     """An adversary publishes, besides some true cells, the empty cells with the most noise: the mean false share is small."""
     random, shares = np.random.default_rng(true_rows), []
     for _ in range(300):
@@ -56,7 +54,7 @@ def test_few_marked_rows_are_noise_whoever_picks_the_rows(normal, true_rows):
 
 
 @pytest.mark.parametrize("cells", [2, 40])
-def test_where_adjacent_cells_share_a_draw_few_marked_rows_are_noise(normal, cells):
+def test_where_adjacent_cells_share_a_draw_few_marked_rows_are_noise(cells):
     """Of empty cells, the noise of each of which is that of two draws, any is marked with a probability of at most the rate."""
     random, terms, marked = np.random.default_rng(5), np.full(cells, 2), []
     for draws in random.normal(0, 5 / 2**0.5, (4000, cells + 1)):
@@ -68,7 +66,7 @@ def test_where_adjacent_cells_share_a_draw_few_marked_rows_are_noise(normal, cel
     assert np.mean(marked) <= 0.1 + 3 * np.std(marked) / len(marked) ** 0.5
 
 
-def test_under_any_dependence_few_marked_rows_are_noise(normal):
+def test_under_any_dependence_few_marked_rows_are_noise():
     """Where all noises are one and the same, the expected share of noise among the marked rows is at most the rate, which that of a fixed margin is not."""
     random, rate, cells = np.random.default_rng(3), 0.1, 100
     true = np.where(np.arange(cells) < 20, 60, 0)
@@ -112,7 +110,7 @@ def test_under_the_worst_dependence_few_marked_rows_are_noise():
     assert max(odds) > rate / 2  # or fewer rows would be marked than may be
 
 
-def test_under_any_dependence_counts_far_above_the_noise_are_marked(normal):
+def test_under_any_dependence_counts_far_above_the_noise_are_marked():
     """All of them are, and counts of 0 are not; nothing is marked of noise alone or of no rows."""
     noisy = np.where(np.arange(50) < 12, 90, 1)
     assert signals_under_any_dependence(noisy, 50, 0.1, normal)[0].tolist() == (noisy == 90).tolist()
