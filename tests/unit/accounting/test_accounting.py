@@ -281,20 +281,15 @@ def test_the_noise_that_is_chosen_holds_and_less_would_not(by: str, relation: st
 
 @every_allocation
 def test_a_stated_epsilon_is_never_under_stated(by: str, relation: str) -> None:
-    """The ε that is stated for measurements holds, and a thousandth less of it does not."""
-    accountant, measurements, delta = ACCOUNTANTS[by], allocation_of(relation).measurements(Fraction(1, 50)), 1e-8
-    epsilon = accountant.least_epsilon(measurements, delta)
-    assert accountant.holds(measurements, epsilon, delta)
-    assert not accountant.holds(measurements, 0.999 * epsilon, delta)
+    """The ε that is stated for measurements holds, and a thousandth less of it does not.
 
-
-@every_allocation
-def test_a_stated_delta_is_that_at_which_epsilon_holds(by: str, relation: str) -> None:
-    """δ(ε) is the least δ at which ε holds: a millionth more of it holds, a fiftieth less does not.
-
-    pld states it by a grid of losses and checks it by sums over outcomes: the grid makes it a hundredth larger.
+    δ(ε) is the least δ at which ε holds: a millionth more of it holds, a fiftieth less does not. pld states it by a grid of losses and
+    checks it by sums over outcomes: the grid makes it a hundredth larger.
     """
     accountant, measurements = ACCOUNTANTS[by], allocation_of(relation).measurements(Fraction(1, 50))
+    epsilon = accountant.least_epsilon(measurements, 1e-8)
+    assert accountant.holds(measurements, epsilon, 1e-8)
+    assert not accountant.holds(measurements, 0.999 * epsilon, 1e-8)
     for epsilon in (0.4, 1.1):
         delta = accountant.least_delta(measurements, epsilon)
         assert delta > LEAST_PLD_DELTA

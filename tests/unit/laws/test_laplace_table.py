@@ -1,10 +1,8 @@
 """Tables of discrete Laplace noise: the same construction, its distance from the law, and the privacy of its own outcomes."""
 
 import math
-from collections.abc import Sequence
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,16 +13,13 @@ import tasks.laws.table_sampler as table_module
 from tasks.laws.table_sampler import (
     LARGEST_LAPLACE_SCALE,
     LARGEST_TAU,
-    NoiseTable,
     laplace_by_table,
     laplace_table,
     laplace_weights_and_sum,
 )
 from tasks.tree.axis import IntArray
+from tests.support.noise_tables import DIGITS, UNIT, WHOLE, decimal, distance, masses_of
 
-DIGITS = 150
-WHOLE = 1 << 192
-UNIT = Decimal(1) / WHOLE
 SCALES = [0.05, 0.5, 1.0, 3.7, 40.0]
 every_scale = pytest.mark.parametrize("scale", SCALES)
 
@@ -38,31 +33,15 @@ def exact_law(scale: float) -> list[Decimal]:
     return law
 
 
-def masses_of(table: NoiseTable) -> list[int]:
-    """Return 2**192 P(noise = k) for k = −K … K, as the differences of the entries."""
-    return [after - before for before, after in pairwise([0, *table.entries, WHOLE])]
-
-
-def distance(masses: Sequence[int], law: Sequence[Decimal]) -> Decimal:
-    """Return the total variation distance of a table's law from a law that is given for k = 0, 1, 2, …"""
-    K = len(masses) // 2
-    of_table = dict(zip(range(-K, K + 1), masses, strict=True))
-    reach = max(K, len(law) - 1)
-    true = dict(enumerate(law))
-    return sum(
-        abs(Decimal(of_table.get(k, 0)) / WHOLE - true.get(abs(k), 0)) for k in range(-reach, reach + 1)
-    ) / Decimal(2)
-
-
 @every_scale
 def test_tau_bounds_the_total_variation_distance_from_the_exact_law(scale: float) -> None:
     """The distance, summed over all outcomes with 150 digits, is at most τ, hardly less, and below 2**-120."""
     with localcontext(prec=DIGITS):
         table = laplace_table(scale)
-        true, tau = distance(masses_of(table), exact_law(scale)), Decimal(table.tau.numerator) / table.tau.denominator
+        true, tau = distance(table, exact_law(scale)), decimal(table.tau)
         assert 0 < true <= tau <= Decimal("1.01") * true + 4 * UNIT
         assert table.tau < LARGEST_TAU
-        assert distance(masses_of(table), exact_law(math.nextafter(scale, 1e9))) > 2**40 * tau
+        assert distance(table, exact_law(math.nextafter(scale, 1e9))) > 2**40 * tau
 
 
 @given(scale=st.floats(0.01, 60.0))
@@ -103,7 +82,7 @@ def test_the_tables_own_outcomes_keep_epsilon_but_for_tau(scale: float, moved: i
         factor = (Decimal(moved) / Decimal(scale)).exp()
         of = {k: Decimal(mass) / WHOLE for k, mass in zip(range(-K, K + 1), masses, strict=True)}
         delta = sum(max(mass - factor * of.get(k - moved, Decimal(0)), Decimal(0)) for k, mass in of.items())
-        tau = Decimal(table.tau.numerator) / table.tau.denominator
+        tau = decimal(table.tau)
         assert delta <= (1 + factor) * tau
         less = (Decimal(moved) / Decimal(scale) * Decimal("0.99")).exp()
         assert sum(max(mass - less * of.get(k - moved, Decimal(0)), Decimal(0)) for k, mass in of.items()) > 10**9 * tau

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from decimal import ROUND_FLOOR, Decimal, localcontext
 from fractions import Fraction
 from functools import cache
-from itertools import count, pairwise
+from itertools import count
 from threading import Event, Thread
 from typing import NoReturn
 
@@ -37,10 +37,8 @@ from tasks.laws.table_sampler import (
     weights_and_sum,
 )
 from tasks.tree.axis import IntArray
+from tests.support.noise_tables import DIGITS, UNIT, WHOLE, decimal, distance, masses_of
 
-DIGITS = 150
-WHOLE = 2**192
-UNIT = Decimal(2) ** -192  # one step of an entry
 SCALES = [0.01, 0.07, 0.3, 1 / 3, 1.0, 3.7, 17.68, 50.0, 300.1]
 every_scale = pytest.mark.parametrize("scale", SCALES)
 scales = st.one_of(st.floats(0.01, 1.0), st.floats(1.0, 200.0))
@@ -57,25 +55,6 @@ def exact_law(scale: float) -> list[Decimal]:
             break
     total = weights[0] + 2 * sum(weights[1:])
     return [weight / total for weight in weights]
-
-
-def masses_of(table: NoiseTable) -> list[int]:
-    """Return 2**192 P(noise = k) for k = −K … K, as the differences of the entries."""
-    return [after - before for before, after in pairwise([0, *table.entries, WHOLE])]
-
-
-def distance(table: NoiseTable, law: Sequence[Decimal]) -> Decimal:
-    """Return the total variation distance of a table's law from a law that is given for k = 0, 1, 2, …"""
-    K = table.furthest
-    of_table = {k: Decimal(mass) / WHOLE for k, mass in zip(range(-K, K + 1), masses_of(table), strict=True)}
-    reach = max(K, len(law) - 1)
-    true = dict(enumerate(law))
-    return sum(abs(of_table.get(k, 0) - true.get(abs(k), 0)) for k in range(-reach, reach + 1)) / Decimal(2)
-
-
-def decimal(value: Fraction) -> Decimal:
-    """Return a fraction to the context's digits."""
-    return Decimal(value.numerator) / Decimal(value.denominator)
 
 
 @pytest.mark.parametrize("scale", [*SCALES, 2.0**10])

@@ -38,36 +38,26 @@ def estimates(*pairs: tuple[float, float]) -> Estimates:
     return Estimates(values, variances)
 
 
-def test_finest_children_add_up_with_their_own_noise():
-    """At the finest level every noisy count enters the sum, pruned and negative ones too, and variances add up."""
+def test_children_are_summed_by_hand():
+    """At the finest level every noisy count enters the sum, pruned and negative ones too, and variances add up.
+
+    Above it kept children bring their combined estimates, in order, and pruned ones their own counts; of another number than that of the
+    kept cells they are refused. Cells that stay are counted per parent.
+    """
     sums = summed_children(integers(5, -3, 7, 2, 0), 4.0, integers(0, 2, 5), kept(1, 0, 1, 1, 0))
-    assert sums.values.tolist() == [2.0, 9.0]
-    assert sums.variances.tolist() == [8.0, 12.0]
-
-
-def test_kept_children_enter_with_what_is_below_them():
-    """Above the finest level kept children bring their combined estimates, in order, and pruned ones their own counts."""
+    assert (sums.values.tolist(), sums.variances.tolist()) == ([2.0, 9.0], [8.0, 12.0])
     below = estimates((4.5, 1.0), (6.25, 2.0))
     sums = summed_children(integers(5, -3, 7), 4.0, integers(0, 2, 3), kept(1, 0, 1), below)
-    assert sums.values.tolist() == [4.5 - 3, 6.25]
-    assert sums.variances.tolist() == [1.0 + 4.0, 2.0]
-
-
-def test_estimates_must_be_one_for_each_kept_child():
-    """Estimates of another number than that of the kept cells are refused."""
+    assert (sums.values.tolist(), sums.variances.tolist()) == ([4.5 - 3, 6.25], [1.0 + 4.0, 2.0])
     with pytest.raises(ValueError, match="below must have an estimate for each of 2 kept cells"):
         summed_children(integers(5, 3), 4.0, integers(0, 2), kept(1, 1), estimates((1, 1)))
+    assert first_kept(kept(0, 1, 1, 0, 1), integers(0, 1, 3, 5)).tolist() == [0, 0, 2, 3]
 
 
 def test_combination_weighs_by_inverse_variance():
-    """A count of variance 4 and a sum of variance 12 have weights 3/4 and 1/4, and together variance 3."""
+    """A count of variance 4 and a sum of variance 12 have weights 3/4 and 1/4, and together variance 3; what is exact stays."""
     mean = combined(integers(8, 0), 4.0, estimates((16.0, 12.0), (2.0, 4.0)))
-    assert mean.values.tolist() == [10.0, 1.0]
-    assert mean.variances.tolist() == [3.0, 2.0]
-
-
-def test_exact_counts_stay():
-    """Where the level is exact nothing below moves its counts; where the sum below is exact, it is taken."""
+    assert (mean.values.tolist(), mean.variances.tolist()) == ([10.0, 1.0], [3.0, 2.0])
     assert combined(integers(8), 0.0, estimates((16.0, 12.0))).values.tolist() == [8.0]
     assert combined(integers(8), 0.0, estimates((16.0, 0.0))).variances.tolist() == [0.0]
     from_below = combined(integers(8), 4.0, estimates((16.0, 0.0)))
@@ -88,27 +78,22 @@ def test_two_levels_by_hand():
     assert settled.tolist() == [2, 4]
 
 
-@pytest.mark.parametrize(("value", "first", "total"), [(-3.0, 5, 0), (4.2, 5, 4), (4.2, 0, 0)])
-def test_totals_are_not_negative_and_not_without_a_cell(value, first, total):
-    """The root's total is the rounded estimate, at least 0, and 0 where the first pass has released nothing."""
-    assert root_total(estimates((value, 1.0)), first) == total
+def test_totals_are_not_negative_and_not_without_a_cell():
+    """The root's total is the rounded estimate, at least 0, and 0 where the first pass has released nothing.
 
-
-def test_kept_cells_are_counted_per_parent():
-    """Cells 1, 2 and 4 stay: none of the first parent's one, two of the second's, one of the third's two."""
-    assert first_kept(kept(0, 1, 1, 0, 1), integers(0, 1, 3, 5)).tolist() == [0, 0, 2, 3]
+    Estimates become the nearest whole numbers, halves the even one, and keep their size.
+    """
+    for value, first, total in ((-3.0, 5, 0), (4.2, 5, 4), (4.2, 0, 0)):
+        assert root_total(estimates((value, 1.0)), first) == total
+    assert rounded(estimates((-1.5, 1), (2.5, 1), (2.51, 1), (2.0**41 + 0.25, 1))).tolist() == [-2, 2, 3, 2**41]
 
 
 def test_nothing_is_settled_below_a_parent_without_kept_cells():
-    """A parent of which nothing stays shares out nothing, and a count to share out is refused."""
+    """A parent of which nothing stays shares out nothing, and a count to share out is refused; no nodes pass through every step."""
     below = measured(integers(4), 1.0)
     assert settle(below, integers(0, 0, 1), integers(0, 3), nearest_in_chebyshev).tolist() == [3]
     with pytest.raises(ValueError, match="totals must be 0 where the first pass has kept no cell"):
         settle(below, integers(0, 0, 1), integers(1, 3), nearest_in_chebyshev)
-
-
-def test_nothing_gives_nothing():
-    """Levels without nodes pass through every step."""
     none = summed_children(integers(), 1.0, integers(0), kept())
     assert len(combined(integers(), 1.0, none)) == 0
     assert len(settle(none, integers(0), integers(), nearest_in_chebyshev)) == 0
@@ -163,8 +148,3 @@ def test_a_node_is_the_same_in_whatever_company(cells, data):
         own = Estimates(below.values[of_node], below.variances[of_node])
         alone = summed_children(noisy[start:stop], 7.0, np.array([0, stop - start]), stay[start:stop], own)
         assert (alone.values[0], alone.variances[0]) == (together.values[node], together.variances[node])
-
-
-def test_rounding_is_to_the_nearest():
-    """Estimates become whole numbers, halves the even one, and keep their size."""
-    assert rounded(estimates((-1.5, 1), (2.5, 1), (2.51, 1), (2.0**41 + 0.25, 1))).tolist() == [-2, 2, 3, 2**41]

@@ -193,24 +193,16 @@ def test_most_leaves_go_to_the_nearest_whole_number():
     assert (abs(result.counts - values) <= 0.5).mean() > 0.7
 
 
-def test_many_small_fractions_add_up():
-    """A cell of a million leaves of 1e-6 gets one record, not none."""
+def test_small_tables_are_rounded_as_by_hand():
+    """A cell of a million leaves of 1e-6 gets one record, not none; whole values do not change, those of 2**40 neither.
+
+    Leaves with the same labels are rounded up in the order of their fractions, and equal ones in their own order. Two groupings alike,
+    one that no leaf is in, none at all, and no leaves are rounded as well.
+    """
     assert rounded([1e-6] * 1_000_000, [0] * 1_000_000, np.arange(1_000_000) % 3).counts.sum() == 1
-
-
-def test_whole_counts_stay():
-    """Whole values do not change, those of 2**40 neither; fractions beside them are still rounded within their cells."""
     assert rounded([3, 0, 2.0**40], [0, 0, 1], [0, 1, 1]).counts.tolist() == [3, 0, 2**40]
     assert rounded([2.0**40 + 0.25, 0.75, 5], [0, 0, 1], [0, 1, 1]).counts.tolist() == [2**40, 1, 5]
-
-
-def test_largest_fractions_of_an_atom_are_rounded_up():
-    """Leaves with the same labels are rounded up in the order of their fractions, and equal ones in their own order."""
     assert rounded([0.1, 0.9, 1.5, 0.5], [0, 0, 0, 0]).counts.tolist() == [0, 1, 2, 0]
-
-
-def test_groupings_may_be_alike_empty_or_missing():
-    """Two groupings alike, one that no leaf is in, none at all, and no leaves are rounded as well."""
     assert is_controlled(rounded([0.5, 0.5], [0, 1], [1, 0], [-1, -1], [0, 0]))
     assert rounded([0.2, 0.7]).counts.tolist() == [0, 1]
     assert rounded([0.2, 0.7], [-1, -1]).counts.tolist() == [0, 1]

@@ -17,7 +17,10 @@ families = st.lists(
 
 @given(families)
 def test_estimates_given_their_total_follow_the_conditional_law(drawn: list) -> None:
-    """Of normal estimates with independent errors, given what they add up to, mean and variances are those of linear algebra."""
+    """Of normal estimates with independent errors, given what they add up to, mean and variances are those of linear algebra.
+
+    Some of the families, cut out, have the same cells and values as among all.
+    """
     sizes = [len(cells) for _, cells in drawn]
     totals = np.array([total for total, _ in drawn], dtype=np.int64)
     values, variances = np.array([cell for _, cells in drawn for cell in cells] or [(0.0, 1.0)])[: sum(sizes)].T
@@ -38,16 +41,6 @@ def test_estimates_given_their_total_follow_the_conditional_law(drawn: list) -> 
         assert np.allclose(found.values[cells], expected)
         assert np.allclose(found.variances[cells], np.diag(given_total))
         assert np.isclose(found.values[cells].sum(), totals[parent])
-
-
-@given(families)
-def test_a_slice_of_families_is_these_families(drawn: list) -> None:
-    """Some of the families, cut out, have the same cells and values as among all."""
-    sizes = [len(cells) for _, cells in drawn]
-    totals = np.array([total for total, _ in drawn], dtype=np.int64)
-    flat = np.array([cell for _, cells in drawn for cell in cells] or [(0.0, 1.0)])[: sum(sizes)]
-    first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    found = families_with(Estimates(*flat.T), first, totals)
     for start in range(len(found)):
         some = found[start : start + 2]
         cells = slice(found.first[start], found.first[min(start + 2, len(found))])

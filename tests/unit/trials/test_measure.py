@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import flows.trials.in_memory
 import tasks.tree.branches
 from flows.mechanisms import MECHANISMS, Mechanism
-from flows.trials.in_memory import SeenTable, Trial, seen_table, try_scales
+from flows.trials.in_memory import SeenTable, seen_table, try_scales
 from flows.walks.steps import Cuts
 from flows.walks.walk import walk
 from storage.releases.terms import ABOVE, ALL, SURVIVORS, Measure
@@ -176,15 +176,17 @@ def test_a_noisy_total_of_zero_does_not_hide_what_is_measured_below_it() -> None
         check_consistent(table.tree, released[measure])
 
 
-@pytest.mark.parametrize("measure", [ALL, ABOVE])
-def test_an_empty_table_releases_nothing(measure: Measure) -> None:
+@pytest.mark.parametrize(("measure", "cells"), [(ALL, [1, 2, 4, 8]), (ABOVE, [1, 2, 4, 4]), (SURVIVORS, [])])
+def test_an_empty_table_releases_nothing(measure: Measure, cells: list[int]) -> None:
     """A table without records has an exact total of 0 and nothing below it, though every cell is measured."""
     universe = universe_of([BINARY], [0, 0, 0])
     table = seen_table(universe.tree, [np.array([], dtype=np.int64)], np.array([], dtype=np.int64))
-    trial = try_scales(table, that_measures(measure), [0.0, 2.0, 2.0, 2.0], noise_of(1))
-    assert [len(frontier) for frontier in trial.released] == [1, 0, 0, 0]
-    assert [trial.job.record.cells_of(level)[0] for level in range(3)] == [1, 2, 4]
-    assert trial.job.record.cells_of(3)[0] == (8 if measure == ALL else 4)
+    for mechanism in (that_measures(measure), *([MECHANISMS["inftda"]] if measure == SURVIVORS else [])):
+        trial = try_scales(table, mechanism, [0.0, 2.0, 2.0, 2.0], noise_of(1))
+        assert [len(frontier) for frontier in trial.released] == [1, 0, 0, 0]
+        assert trial.released[0].counts.tolist() == [0]
+        if measure != SURVIVORS:
+            assert [trial.job.record.cells_of(level)[0] for level in range(4)] == cells
 
 
 def test_exact_levels_are_read_whole_and_stay_as_they_are() -> None:
@@ -197,14 +199,13 @@ def test_exact_levels_are_read_whole_and_stay_as_they_are() -> None:
 
 
 def test_a_trial_tells_all_that_was_measured() -> None:
-    """The measured cells of a trial are all of them, and below each of them more was measured."""
-    trial: Trial = try_scales(binary_table(40), that_measures(ALL), [3.0] * 4, noise_of(4))
-    assert [len(of.cells) for of in trial.measured] == [1, 2, 4, 8]
-    assert all(of.kept.all() for of in trial.measured)
+    """The measured cells of a trial are all of them, and below each of them more was measured.
 
-
-def test_a_mechanism_without_a_rule_of_its_own_measures_by_the_size_of_the_tree() -> None:
-    """A mechanism of the table that leaves the choice open measures every cell of a small tree."""
-    table, asked = binary_table(40), list[int]()
-    try_scales(table, replace(MECHANISMS[SECOND[0]], measure="auto"), [3.0] * 4, noise_of(4, asked))
-    assert asked == [1, 2, 4, 8]
+    A mechanism of the table that leaves the choice open measures every cell of a small tree.
+    """
+    for measure in (ALL, "auto"):
+        asked = list[int]()
+        mechanism = replace(MECHANISMS[SECOND[0]], measure=measure)
+        trial = try_scales(binary_table(40), mechanism, [3.0] * 4, noise_of(4, asked))
+        assert asked == [len(of.cells) for of in trial.measured] == [1, 2, 4, 8]
+        assert all(of.kept.all() for of in trial.measured)

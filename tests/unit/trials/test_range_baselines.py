@@ -124,7 +124,13 @@ def test_sines_need_one_ordered_axis_with_few_leaves(tmp_path: Path, hierarchy: 
 
 
 def test_questions_are_shown_where_an_axis_is_ordered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Terminal and page have a row for each mechanism whose noise alone decides, and none for a mechanism that prunes."""
+    """Terminal and page have a row for each mechanism whose noise alone decides, and none for a mechanism that prunes.
+
+    Neither results nor page have deviations without an ordered axis.
+    """
+    unordered = answer_of(compare(tmp_path, ["cascade"], {"age": {"values": 13}}))
+    assert unordered.with_deviations == []
+    assert "Questions about" not in comparison_page(unordered)
     answer = answer_of(compare(tmp_path, ["cascade", "inftda_reconciled", "binary_tree"]))
     assert [result.mechanism for result in answer.with_deviations] == ["cascade", "binary_tree"]
     show_comparison(answer)
@@ -138,13 +144,6 @@ def test_questions_are_shown_where_an_axis_is_ordered(tmp_path: Path, capsys: py
     section = page.partition("<h2>Questions about the ordered axis</h2>")[2].partition("<h2>")[0]
     assert f"<td>{cascade['ranges']:,.1f}</td>" in section
     assert "inftda_reconciled" not in section
-
-
-def test_nothing_is_said_of_questions_without_an_ordered_axis(tmp_path: Path) -> None:
-    """Neither results nor page have deviations then."""
-    answer = answer_of(compare(tmp_path, ["cascade"], {"age": {"values": 13}}))
-    assert answer.with_deviations == []
-    assert "Questions about" not in comparison_page(answer)
 
 
 def test_a_split_for_ranges_is_left_out_where_nodes_are_pruned(tmp_path: Path) -> None:

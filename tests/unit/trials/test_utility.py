@@ -16,7 +16,7 @@ from flows.trials.utility import utility_rows
 from storage.errors import InputError, SpecError, UsageError
 from tasks.report.comparison_page import comparison_page
 from tasks.validate.utility import UTILITIES, Terms
-from tests.support.comparisons import answer_of, rows_of
+from tests.support.comparisons import rows_of
 from tests.support.spec import SPEC
 
 NUMBERS = ["busy", "flow", "pooled"]
@@ -72,21 +72,6 @@ def test_every_trial_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "utility fleet" in said
 
 
-def test_numbers_that_do_not_exist_are_null(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A number that no run has is null in JSON and in the rows, and a dash in the terminal and on the page."""
-    monkeypatch.setitem(UTILITIES, "own", lambda *_: {"never": None})
-    comparison = make_comparison(load_spec(spec_at(tmp_path)), ["inftda"], [1.0], 2, ["own"])
-    rows = rows_of(comparison, 2)
-    answer = comparison_answer(comparison, rows, "nowhere")
-    assert utility_rows(comparison.utilities, rows)["value"].to_list() == [None, None]
-    assert json_object(answer.results[0])["utility"] == {"own": {"never": None}}
-    show_comparison(answer)
-    assert "–" in capsys.readouterr().out.split("utility own")[1].split("what a release")[0]
-    assert "<td>–</td>" in comparison_page(answer)
-
-
 def test_nothing_is_said_where_nothing_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without --utility there are no columns and no section, whatever the spec has, and no table of the section is read."""
     file = load_spec(spec_at(tmp_path))
@@ -132,8 +117,13 @@ def test_tables_that_do_not_fit_are_refused_before_any_trial(tmp_path: Path) -> 
         make_comparison(file, ["inftda"], [1.0], 1, ["fleet"])
 
 
-def test_a_measure_of_ones_own_has_its_keys_and_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A function that is added to the table gets its section: keys as written, tables read as text, and listed codes in order."""
+def test_a_measure_of_ones_own_has_its_keys_and_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A function that is added to the table gets its section: keys as written, tables read as text, and listed codes in order.
+
+    A number that no run has is null in JSON and in the rows, and a dash in the terminal and on the page.
+    """
     seen: list[Terms] = []
 
     def own(tree: Any, true: Any, released: Any, terms: Terms) -> dict[str, float | None]:
@@ -144,11 +134,15 @@ def test_a_measure_of_ones_own_has_its_keys_and_tables(tmp_path: Path, monkeypat
     hierarchy = {"period": {"values": ["3", "1", "0", "2"]}, "from": STOPS, "to": STOPS}
     section = {"own": {"weight": 2, "name": "x", "zones": "stops.csv"}}
     file = load_spec(spec_at(tmp_path, hierarchy=hierarchy, utility=section))
-    comparison = make_comparison(file, ["inftda"], [1.0], 1, ["own", "own"])
-    found = (answer_of(comparison).results[0].utility or {})["own"]
-    assert found["kept"] is not None
-    assert found["kept"].mean == 1  # the total is public
-    assert found["never"] is None
+    comparison = make_comparison(file, ["inftda"], [1.0], 2, ["own", "own"])
+    rows = rows_of(comparison, 2)
+    assert utility_rows(comparison.utilities, rows).filter(number="never")["value"].to_list() == [None, None]
+    answer = comparison_answer(comparison, rows, "nowhere")
+    found = json_object(answer.results[0])["utility"]["own"]
+    assert (found["kept"]["mean"], found["never"]) == (1, None)  # the total is public
     assert seen[-1].keys == {"weight": 2, "name": "x"}
     assert seen[-1].tables["zones"].rows()[4] == ("1", "4")
     assert seen[-1].listed == {"period": ("3", "1", "0", "2")}
+    show_comparison(answer)
+    assert "–" in capsys.readouterr().out.split("utility own")[1].split("what a release")[0]
+    assert "<td>–</td>" in comparison_page(answer)
