@@ -121,7 +121,7 @@ def no_noise(true_counts: IntArray, scale: float) -> IntArray:
 
 
 @settings(max_examples=30)
-@given(st.data(), st.sampled_from([ALL, ABOVE]), st.sampled_from(SECOND))
+@given(st.data(), st.sampled_from([ALL, ABOVE, SURVIVORS]), st.sampled_from(SECOND))
 def test_without_noise_the_truth_is_released(universes, data, measure, name):
     """Zero noise is the identity for the reconciled mechanism; the lenient one may drop counts that its σ does not bear out."""
     universe, records, table = data.draw(tables(universes))
