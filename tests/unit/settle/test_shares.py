@@ -27,13 +27,18 @@ def groupings():
     return [rows, columns]
 
 
+def parts_of(groupings, weights):
+    """Return the sizes of atoms, and the groupings with their weights."""
+    sizes, cells = atoms_of(groupings)
+    return sizes, [
+        Part(cell, int(of.max()) + 1, weight) for cell, of, weight in zip(cells, groupings, weights, strict=True)
+    ]
+
+
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 0.0), (3.0, 0.0, 1.0), (0.0, 0.0, 1.0), (1.0, 5.0, 0.2)])
 def test_no_other_shares_near_by_have_less_error(groupings, weights):
     """Around the shares that are found, moving a hundredth from one part to another makes the weighted error larger or changes nothing."""
-    sizes, cells = atoms_of(groupings)
-    parts = [
-        Part(cell, int(of.max()) + 1, weight) for cell, of, weight in zip(cells, groupings, weights[:2], strict=True)
-    ]
+    sizes, parts = parts_of(groupings, weights[:2])
     found = least_error_shares(sizes, parts, weights[2], lambda shares: shares)
     found = found / found.sum()
 
@@ -52,10 +57,7 @@ def test_no_other_shares_near_by_have_less_error(groupings, weights):
 
 def test_the_precision_of_laplace_noise_is_the_square_of_its_share(groupings):
     """With precision in squares, shares differ less than with precision in proportion."""
-    sizes, cells = atoms_of(groupings)
-    parts = [
-        Part(cell, int(of.max()) + 1, weight) for cell, of, weight in zip(cells, groupings, (9.0, 1.0), strict=True)
-    ]
+    sizes, parts = parts_of(groupings, (9.0, 1.0))
     linear = least_error_shares(sizes, parts, 0.1, lambda shares: shares)
     squares = least_error_shares(sizes, parts, 0.1, lambda shares: shares**2)
     assert linear[0] > linear[1]

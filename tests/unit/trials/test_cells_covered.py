@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
 from flows.trials.coverage import coverage_answer, coverage_row, coverage_rows
-from flows.trials.in_memory import Trial, seen_table, try_scales
+from flows.trials.in_memory import seen_table, try_scales
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
@@ -57,13 +57,6 @@ class Small:
 def tabled(nodes: Frontier) -> dict[Areas, int]:
     """Return the counts of nodes by their areas."""
     return dict(zip(zip(*(areas.tolist() for areas in nodes.areas), strict=True), nodes.counts.tolist(), strict=True))
-
-
-@st.composite
-def trials(draw: Callable, universes: st.SearchStrategy) -> tuple[Small, Trial, list[float]]:
-    """Draw a universe with records, and a trial of two passes with much or little noise."""
-    of, sigmas, sampler, table = drawn(draw, universes)
-    return of, try_scales(table, TWICE, sigmas, sampler), sigmas
 
 
 def drawn(draw: Callable, universes: st.SearchStrategy) -> tuple:
@@ -120,7 +113,8 @@ def check_same(ours: dict[str, Covered] | None, oracle: dict[str, Covered]) -> N
 @given(data=st.data(), steps=st.sampled_from([1, 4]))
 def test_every_cell_counts_whether_it_was_measured_or_not(universes, data, steps):
     """Coverage and width are those of listing all cells, each with what its own noisy count and those above it say."""
-    small, tried, sigmas = data.draw(trials(universes))
+    small, sigmas, sampler, table = drawn(data.draw, universes)
+    tried = try_scales(table, TWICE, sigmas, sampler)
     margins = margins_of(gaussians(sigmas), 0.9)
     rounding = [steps] * len(sigmas)
     bounds = measured_bounds(small.tree, tried.measured, tried.released, margins, rounding)

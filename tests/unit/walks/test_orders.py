@@ -1,8 +1,6 @@
 """Orders: whatever is done elsewhere is done from the order alone, which travels as text."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -104,14 +102,6 @@ class Noted:
         return Outcome("", order.branch, 0.0)
 
 
-@contextmanager
-def elsewhere() -> Iterator[Noted]:
-    """Run orders nowhere."""
-    noted = Noted()
-    with running_elsewhere(noted):
-        yield noted
-
-
 def test_orders_of_branches_go_elsewhere(table: SeenTable, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is taken elsewhere is run there alone, and all else here; so many orders at once as there is room for."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
@@ -119,7 +109,7 @@ def test_orders_of_branches_go_elsewhere(table: SeenTable, tmp_path, monkeypatch
     monkeypatch.setattr(flows.trials.in_memory, "walk", partial(walk, cuts=Cuts(2)))
     record = try_scales(table, MECHANISMS["inftda_reconciled"], SIGMAS, noise_of(1)).job.record
     here = width()
-    with elsewhere() as noted:
+    with running_elsewhere(noted := Noted()):
         assert width() == noted.width
         at_home, away = (stage_of(order).fn(order, lambda *_: "here") for order in _ups(record))
     assert (at_home.value, away.value) == ("here", "b00")
