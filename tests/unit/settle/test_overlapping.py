@@ -204,13 +204,22 @@ def test_what_is_factored_is_known_beforehand(monkeypatch):
     )
 
 
-def test_very_different_weights_settle(monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("shape", "share"),
+    [
+        ((6, 5, 4, 3), 0.05),
+        pytest.param(
+            (12, 10, 8, 6), 0.01, marks=[pytest.mark.thorough, pytest.mark.heavy("it takes hundreds of Newton steps")]
+        ),
+    ],
+)
+def test_very_different_weights_settle(monkeypatch, shape, share) -> None:
     """Ten crossing groupings with a thousandth of the leaves' noise settle, by way of less different weights."""
     approached, ways = overlapping._approached, []
     monkeypatch.setattr(overlapping, "_approached", lambda problem: ways.append(1) or approached(problem))
-    ratio, random, shape = 1000, np.random.default_rng(3), (6, 5, 4, 3)
+    ratio, random = 1000, np.random.default_rng(3)
     index = np.indices(shape).reshape(len(shape), -1)
-    truth = np.where(random.random(index.shape[1]) < 0.05, random.geometric(0.05, index.shape[1]), 0)
+    truth = np.where(random.random(index.shape[1]) < share, random.geometric(0.05, index.shape[1]), 0)
     groupings = [Grouping(np.zeros(len(truth), np.int32), np.array([float(truth.sum())]), np.inf)]
     for axes in [*combinations(range(4), 1), *combinations(range(4), 2)]:
         sizes = [shape[axis] for axis in axes]
