@@ -1,5 +1,6 @@
 """Questions about an ordered axis in comparisons: baselines for ranges, and deviations against what trials come to."""
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,12 @@ def squares_of_ranges(leaves: np.ndarray) -> np.ndarray:
         *[(name, "substitution") for name in ("cascade", "hierarchical", "unbiased_tree", "eigen_design")],
     ],
 )
-def test_deviations_are_those_of_trials(tmp_path: Path, name: str, neighbours: str) -> None:
+def test_deviations_are_those_of_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, neighbours: str
+) -> None:
     """Over 60 trials, ranges and leaves have the stated mean variance, and up to 1/6 more for rounding, within five standard errors."""
+    fresh, seeds = np.random.default_rng, count(1)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed=None: fresh(next(seeds) if seed is None else seed))
     comparison = compare(tmp_path, [name], neighbours=neighbours)
     [entry] = comparison.entries
     leaves = errors_of(comparison, entry, 60)[-1]
