@@ -111,7 +111,7 @@ def test_settled_counts_are_those_of_another_solver(seed, exact):
 @pytest.mark.parametrize("bands", [5, 90])
 def test_elimination_finds_the_same_counts(monkeypatch, weight_of, bands):
     """Many cells, of which a chain is eliminated and some have no room in the border, settle as few cells do, always to the same bits."""
-    own, weight, groupings = crossing(24, bands, weight_of)
+    own, weight, groupings = crossing(16, bands, weight_of)
     dense = settle_overlapping(own, weight, groupings)
     assert dense.tobytes() == settle_overlapping(own, weight, groupings).tobytes()
     for border in (1000, 60):
@@ -122,7 +122,7 @@ def test_elimination_finds_the_same_counts(monkeypatch, weight_of, bands):
 
 def test_elimination_passes_leaves_outside_the_finest_cells(monkeypatch):
     """Leaves that only coarse cells of the chain count, and leaves of different weights, settle as with few cells."""
-    own, _, groupings = crossing(24, 5, "variance")
+    own, _, groupings = crossing(16, 5, "variance")
     fine = groupings[3]
     groupings[3] = Grouping(np.where(fine.cell % 3 == 0, -1, fine.cell).astype(np.int32), fine.values, fine.weight)
     weights = 1 / (1 + np.arange(len(own)) % 4)
