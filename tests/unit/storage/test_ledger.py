@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Barrier, Thread
 from typing import Any
@@ -32,8 +31,8 @@ from flows.planning.budget import abandon, agreed_terms, check_fits, declare, ra
 from flows.planning.composition import composed_epsilon, standing_of
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
-from storage.ledger.books import Account, Asked, Books, Cap, Charge, Claim
-from storage.ledger.events import Head, Reservation, advance, charges_of, head, note, read_books
+from storage.ledger.books import Account, Asked, Books, Cap, Claim
+from storage.ledger.events import Reservation, advance, charges_of, head, note, read_books
 from storage.ledger.recognition import SeenTable, keep_recognised
 from storage.ledger.spending import Contributions, Spending
 from storage.releases.terms import LevelTerms
@@ -46,12 +45,21 @@ NEVER_ALONE = math.inf  # the ε of a release whose own statement never helps it
 ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 
 
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
+    """Open a store for all tests of this module."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(tmp_path_factory.mktemp("ledger")))
+        with store() as con:
+            yield con
+
+
 @pytest.fixture
-def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """Open a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
-    with store() as con:
-        yield con
+def con(opened: Connection) -> Connection:
+    """Return the store, in which nothing has happened."""
+    for table in ("ledger", "recognised"):
+        opened.execute(f"DELETE FROM {table}")
+    return opened
 
 
 def asked_of(dataset: str = "jobs", cap: Cap | None = None, same_people_as: str | None = None) -> Asked:
@@ -144,6 +152,11 @@ class Modelled:
         return sum((rho for state, rho in self.levels.values() if state != "void"), Fraction(0))
 
 
+def charged(shares: Sequence[Fraction]) -> dict[int, tuple[str, Fraction]]:
+    """Return the levels of a release that is just reserved."""
+    return {level: ("reserved", share) for level, share in enumerate(shares) if share}
+
+
 FIRST_CAPS = {"first": cap_at(1.0, DELTA), "second": cap_at(2.0, 1e-8)}
 PEOPLE_OF = {"first": "first", "second": "second", "sharing": "first"}  # dataset → first dataset of the same people
 DATASETS = st.sampled_from(sorted(PEOPLE_OF))
@@ -208,6 +221,35 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
             self.reserve(dataset, shares, statement, DELTA, crashes=False)
         return multiple(*self.made)
 
+    def attempt(self, made: dict[str, Modelled], action: Callable[[], None], crashes: bool) -> object:
+        """Charge releases of one dataset together; they are refused just where all of its people would pass their cap."""
+        one = next(iter(made.values()))
+        cap = self.caps.get(one.people, FIRST_CAPS[one.people])
+        after, before = self.composed(one.people, cap, *made.values()), rows_of(self.con)
+        if after != cap.epsilon and abs(after / cap.epsilon - 1) < 1e-9:
+            return multiple()  # within rounding of the cap: either answer would do
+        if after > cap.epsilon:
+            with pytest.raises(BudgetExceeded) as refusal, transaction(self.con):
+                action()
+            assert refusal.value.left == self.left(one.people, cap)
+            assert rows_of(self.con) == before
+            return multiple()
+        if crashes:
+            self.crash(action)
+            return multiple()
+        with transaction(self.con):
+            action()
+        if one.dataset not in self.datasets:
+            self.datasets.append(one.dataset)
+            self.events.append("dataset")
+        self.events += ["series"] if one.series else []
+        self.caps[one.people] = cap
+        for release_id, release in made.items():
+            self.made[release_id] = release
+            self.events.append("reserved")
+            self.record_standing(one.people)
+        return multiple(*made)
+
     @rule(
         target=releases,
         dataset=DATASETS,
@@ -217,7 +259,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         crashes=st.sampled_from([False, False, True]),
     )
     def reserve(self, dataset: str, shares: list[Fraction], statement: float, delta: float, crashes: bool) -> object:
-        """Reserve a release; it is refused just where all releases of its people would pass their cap."""
+        """Reserve a release."""
         people = PEOPLE_OF[dataset]
         same_people = people if dataset != people and dataset not in self.datasets else None
         asked = asked_of(dataset, FIRST_CAPS.get(dataset), same_people)
@@ -227,34 +269,10 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
             with pytest.raises(SpecError):
                 reserve_at_once(self.con, release_id, asked, shares)
             return multiple()
-        cap = self.caps.get(people, FIRST_CAPS[people])
-        charged = {level: ("reserved", share * FIRST_CAPS[people].rho) for level, share in enumerate(shares) if share}
-        made = Modelled(people, dataset, statement, delta, charged)
         scaled = [share * FIRST_CAPS[people].rho for share in shares]
-        after = self.composed(people, cap, made)
-        if after != cap.epsilon and abs(after / cap.epsilon - 1) < 1e-9:
-            return multiple()  # within rounding of the cap: either answer would do
-        if after > cap.epsilon:
-            before = rows_of(self.con)
-            with pytest.raises(BudgetExceeded) as refusal:
-                reserve_at_once(self.con, release_id, asked, scaled, epsilon=statement, delta=delta)
-            assert refusal.value.left == self.left(people, cap)
-            assert rows_of(self.con) == before
-            return multiple()
+        made = Modelled(people, dataset, statement, delta, charged(scaled))
         reservation = reservation_of(release_id, asked, scaled, epsilon=statement, delta=delta)
-        if crashes:
-            self.crash(lambda: reserve(self.con, reservation))
-            return multiple()
-        with transaction(self.con):
-            reserve(self.con, reservation)
-        if dataset not in self.datasets:
-            self.datasets.append(dataset)
-            self.events.append("dataset")
-        self.caps[people] = cap
-        self.made[release_id] = made
-        self.events.append("reserved")
-        self.record_standing(people)
-        return release_id
+        return self.attempt({release_id: made}, lambda: reserve(self.con, reservation), crashes)
 
     @rule(
         target=releases,
@@ -268,43 +286,18 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         """Declare a series of equal releases; it is let in or refused as one, by its ρ or its own statement."""
         self.asked += 1
         ids = [f"series-{self.asked}-{one}" for one in range(number)]
-        cap, asked = self.caps.get(people, FIRST_CAPS[people]), asked_of(people, FIRST_CAPS[people])
-        scaled = [share * FIRST_CAPS[people].rho for share in shares]
-        charged = {level: ("reserved", share) for level, share in enumerate(scaled) if share}
-        made = {id_: Modelled(people, people, statement, cap.delta, dict(charged), ids[0]) for id_ in ids}
-        after = self.composed(people, cap, *made.values())
-        if after != cap.epsilon and abs(after / cap.epsilon - 1) < 1e-9:
-            return multiple()  # within rounding of the cap: either answer would do
+        cap, asked = FIRST_CAPS[people], asked_of(people, FIRST_CAPS[people])
+        scaled = [share * cap.rho for share in shares]
+        made = {id_: Modelled(people, people, statement, cap.delta, charged(scaled), ids[0]) for id_ in ids}
         whole = Spending(sum(scaled) * number, (), statement, cap.delta)
+        reservations = [reservation_of(id_, asked, scaled) for id_ in ids]
+        return self.attempt(made, lambda: declare(self.con, "name", reservations, whole), crashes)
 
-        def declare_all() -> None:
-            declare(self.con, "name", [reservation_of(id_, asked, scaled) for id_ in ids], whole)
-
-        if after > cap.epsilon:
-            before = rows_of(self.con)
-            with pytest.raises(BudgetExceeded), transaction(self.con):
-                declare_all()
-            assert rows_of(self.con) == before
-            return multiple()
-        if crashes:
-            self.crash(declare_all)
-            return multiple()
-        with transaction(self.con):
-            declare_all()
-        self.events += ["series"] if people in self.datasets else ["dataset", "series"]
-        self.datasets += [] if people in self.datasets else [people]
-        self.caps[people] = cap
-        for id_, release in made.items():
-            self.made[id_] = release
-            self.events.append("reserved")
-            self.record_standing(people)
-        return multiple(*ids)
-
-    @rule(release_id=releases)
-    def reserve_again(self, release_id: str) -> None:
-        """Reserve a release a second time; it is refused before its cost is looked at."""
+    @rule(release_id=releases, dataset=DATASETS)
+    def reserve_again(self, release_id: str, dataset: str) -> None:
+        """Reserve a release a second time, of any dataset; it is refused before its cost is looked at."""
         with pytest.raises(StoreError, match="already reserved"):
-            reserve_at_once(self.con, release_id, asked_of(self.made[release_id].dataset), [Fraction(1, 10**9)])
+            reserve_at_once(self.con, release_id, asked_of(dataset, FIRST_CAPS.get(dataset)), [Fraction(1, 10**9)])
 
     @rule(release_id=releases, level=st.integers(0, 4), state=st.sampled_from(sorted(STATE_BEFORE)))
     def advance(self, release_id: str, level: int, state: str) -> None:
@@ -364,6 +357,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         self.caps[people] = cap
         self.events.append("budget raised")
         self.record_standing(people)
+        assert read_chain(self.con)[-1]["reason"] == "a court asks for it"
 
     @rule(release_id=releases)
     def note(self, release_id: str) -> None:
@@ -388,6 +382,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
             assert composed <= cap.epsilon * (1 + 1e-9)
             assert composed_epsilon(account.spendings, cap.delta) == pytest.approx(composed, rel=1e-9)
             assert account.first_cap == FIRST_CAPS[people]
+            assert account.standing.left_rho == self.left(people, cap)
         held = {key: charge for account in books.accounts.values() for key, charge in account.charges.items()}
         assert {key: (charge.state, charge.rho) for key, charge in held.items()} == {
             (release, level): charge for release, made in self.made.items() for level, charge in made.levels.items()
@@ -404,12 +399,13 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         )
         assert [Fraction(standing["left_rho"]) for standing in stated] == [left for _, left in self.standings]
 
-    @invariant()
-    def chain_by_itself_keeps_the_laws(self) -> None:
+        self.keeps_the_laws(events)
+
+    def keeps_the_laws(self, events: list[dict[str, Any]]) -> None:
         """Read without the code: nothing is drawn before it is charged, charged twice, or uncapped but by a raise."""
         state_of: dict[tuple[str, int], str] = {}
         caps: dict[str, float] = {}
-        for event in read_chain(self.con):
+        for event in events:
             if event["event"] == "reserved":
                 assert event["dataset"] in self.datasets
                 for level in event["levels"]:
@@ -433,7 +429,7 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 
 def test_the_ledger_agrees_with_a_model_in_any_order() -> None:
     """Whatever is asked in whatever order, no cap is passed, no level is charged twice and the chain is whole."""
-    any_order = settings(max_examples=20, stateful_step_count=16, deadline=None)
+    any_order = settings(max_examples=12, stateful_step_count=16, deadline=None)
     run_state_machine_as_test(LedgerInAnyOrder, settings=any_order)  # type: ignore[no-untyped-call]
 
 
@@ -469,22 +465,6 @@ def test_the_only_release_at_the_cap_fits_by_its_own_statement_and_a_second_does
     assert refusal.value.left == 0
 
 
-def test_a_refused_release_leaves_no_trace_in_the_ledger(con: Connection) -> None:
-    """After BudgetExceeded the head, the accounts and the charges are as before, and for a first release empty."""
-    cap = cap_at(1.0)
-    with pytest.raises(BudgetExceeded):
-        reserve_at_once(con, "too-much", asked_of(cap=cap), [Fraction(0), 2 * cap.rho])
-    assert head(con) == Head("", 0)
-    reserve_at_once(con, "fits", asked_of(cap=cap), [cap.rho / 2])
-    before = head(con), account_of(con)
-    with pytest.raises(BudgetExceeded) as refusal:
-        reserve_at_once(con, "too-much", asked_of(cap=cap), [cap.rho / 4, cap.rho / 3])
-    assert (head(con), account_of(con)) == before
-    assert refusal.value.left == cap.rho / 2
-    assert refusal.value.left_epsilon == zcdp_epsilon(cap.rho / 2, DELTA)
-    assert charges_of(con, "too-much") == {}
-
-
 def test_the_cap_of_the_first_release_stays(con: Connection) -> None:
     """A later release that claims a larger cap is refused, and one that names none is measured against the dataset's."""
     cap = cap_at(1.0)
@@ -492,29 +472,10 @@ def test_the_cap_of_the_first_release_stays(con: Connection) -> None:
     with pytest.raises(SpecError) as refusal:
         reserve_at_once(con, "two", asked_of(cap=cap_at(3.0)), [cap.rho * 3 / 4])
     assert refusal.value.field == "budget"
-    with pytest.raises(BudgetExceeded):
+    with pytest.raises(BudgetExceeded) as exceeded:
         reserve_at_once(con, "three", asked_of(), [cap.rho * 3 / 4])
+    assert (exceeded.value.left, exceeded.value.left_epsilon) == (cap.rho / 4, zcdp_epsilon(cap.rho / 4, DELTA))
     assert account_of(con).terms.cap == cap
-
-
-def test_a_raised_cap_is_the_only_way_up(con: Connection) -> None:
-    """After an event that says why, more fits; a cap that does not rise, or of nobody, is refused without an event."""
-    cap, higher = cap_at(1.0), cap_at(2.0)
-    reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho])
-    before = head(con)
-    for dataset, refused in (("jobs", cap), ("jobs", cap_at(0.5)), ("nobody", higher)):
-        with pytest.raises(UsageError):
-            raise_cap(con, dataset, refused, "because")
-    assert head(con) == before
-    raise_cap(con, "jobs", higher, "a census year")
-    raised = read_chain(con)[-1]
-    assert (raised["event"], raised["reason"]) == ("budget raised", "a census year")
-    assert (raised["before"]["epsilon"], raised["cap"]["epsilon"]) == (1.0, 2.0)
-    account = account_of(con)
-    assert (account.terms.cap, account.first_cap) == (higher, cap)
-    assert account.standing == standing_of(account.spendings, higher)
-    reserve_at_once(con, "two", asked_of(cap=cap), [higher.rho - cap.rho])
-    assert account_of(con).spent == higher.rho
 
 
 @pytest.mark.parametrize("delta", [DELTA / 10, math.nextafter(DELTA, 0), math.nextafter(DELTA, 1), DELTA * 10])
@@ -541,22 +502,6 @@ def test_a_void_charge_is_given_back_and_a_drawn_one_never(con: Connection) -> N
     assert account_of(con).spent == cap.rho
 
 
-@pytest.mark.parametrize("drawn", ["drawing", "sealed", "released"])
-def test_an_abandoned_release_keeps_what_it_has_drawn(con: Connection, drawn: str) -> None:
-    """Abandoning voids what is only reserved, records where that leaves the dataset, and spares what was drawn."""
-    cap = cap_at(1.0)
-    reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho / 2, cap.rho / 2])
-    for state in ("drawing", "sealed", "released")[: ["drawing", "sealed", "released"].index(drawn) + 1]:
-        advance(con, "one", 0, state)
-    with transaction(con):
-        abandon(con, "one")
-    assert {level: charge.state for level, charge in charges_of(con, "one").items()} == {0: drawn, 1: "void"}
-    account = account_of(con)
-    assert account.standing == standing_of(account.spendings, cap)
-    assert account.standing.left_rho == cap.rho / 2
-    assert [event["event"] for event in read_chain(con)][-2:] == ["void", "abandoned"]
-
-
 def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn(con: Connection) -> None:
     """It was let in as the only one: what was seen of it could decide what follows, so that nothing can follow."""
     cap = cap_at(1.0)
@@ -571,18 +516,6 @@ def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn
     with transaction(con):
         abandon(con, "other")  # of which nothing was drawn
     assert {charge.state for charge in charges_of(con, "other").values()} == {"void"}
-
-
-def test_a_release_is_reserved_once(con: Connection) -> None:
-    """A second reservation of the same release is refused, and what was drawn stays drawn."""
-    share = cap_at(1.0).rho / 4
-    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share])
-    advance(con, "one", 0, "drawing")
-    for dataset in ("jobs", "others"):
-        with pytest.raises(StoreError):
-            reserve_at_once(con, "one", asked_of(dataset, cap_at(1.0)), [share])
-    assert charges_of(con, "one") == {0: Charge("one", 0, "drawing", share, 1.5, 2)}
-    assert list(read_books(con).accounts) == ["jobs"]
 
 
 def test_what_is_published_exactly_weakens_the_claim_of_the_whole_account(con: Connection) -> None:
@@ -677,8 +610,7 @@ def test_the_first_release_must_name_a_budget() -> None:
     with pytest.raises(SpecError) as refusal:
         agreed_terms(Books(), asked_of())
     assert refusal.value.field == "budget"
-    asked = Asked("jobs", "one person", "add_remove", cap_at(3.0))
-    terms = agreed_terms(Books(), asked)
+    terms = agreed_terms(Books(), Asked("jobs", "one person", "add_remove", cap_at(3.0)))
     assert (terms.unit, terms.neighbours, terms.cap) == ("one person", "add_remove", cap_at(3.0))
 
 
@@ -695,18 +627,8 @@ def test_datasets_of_the_same_people_share_one_cap(con: Connection) -> None:
     assert list(books.accounts) == ["jobs"]
     assert books.accounts["jobs"].datasets == ["jobs", "wages", "hours"]
     assert books.accounts["jobs"].spent == cap_at(1.0).rho
-
-
-def test_sharing_with_one_who_shares_is_sharing_with_the_first() -> None:
-    """An event may name any dataset of the same people; their account is the first one's."""
-    books = books_of(
-        dataset_event(),
-        {"event": "dataset", "dataset": "wages", "same_people_as": "jobs"},
-        {"event": "dataset", "dataset": "hours", "same_people_as": "wages"},
-        reserved_event("one", gaussian(1, Fraction(1, 300)), dataset="hours"),
-    )
-    assert books.account("hours") is books.account_of("one") is books.accounts["jobs"]
-    assert books.accounts["jobs"].spent == Fraction(1, 300)
+    books.post({"event": "dataset", "dataset": "pay", "same_people_as": "wages"})  # an event may name any of them
+    assert books.account("pay") is books.account_of("three") is books.accounts["jobs"]
 
 
 def test_whose_people_a_dataset_holds_is_fixed_by_its_first_release(con: Connection) -> None:
@@ -755,23 +677,8 @@ def test_events_that_name_other_datasets_are_still_read() -> None:
 # the rule of composition ----------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_written() -> None:
-    """The early check agrees with the reservation: at the cap it fits, above it does not."""
-    terms = agreed_terms(Books(), asked_of(cap=cap_at(1.0)))
-    rho = terms.cap.rho
-    assert check_fits(None, terms, Spending(rho, (), NEVER_ALONE, DELTA)).left_rho == 0
-    above = Fraction(math.nextafter(float(rho), 1.0))
-    with pytest.raises(BudgetExceeded):
-        check_fits(None, terms, Spending(above, (), NEVER_ALONE, DELTA))
-    level = {"level": 1, "rho": str(rho / 2)}
-    account = books_of(dataset_event(), reserved_event("one", level)).accounts["jobs"]
-    check_fits(account, terms, Spending(rho / 2, (), NEVER_ALONE, DELTA))
-    with pytest.raises(BudgetExceeded):
-        check_fits(account, terms, Spending(above - rho / 2, (), NEVER_ALONE, DELTA))
-
-
 @given(rho=st.fractions(Fraction(1, 10**4), 10), delta=st.sampled_from([1e-3, 1e-6, 1e-10]))
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_the_conversion_is_the_published_one(rho: Fraction, delta: float) -> None:
     """Minimising Proposition 12 by hand gives the ε that the rule of composition converts to."""
     assert composed_epsilon([Spending(rho, (), NEVER_ALONE, delta)], delta) == pytest.approx(
@@ -840,17 +747,14 @@ def test_approximate_mechanisms_alone_need_no_conversion_and_never_more_than_the
 def test_what_is_chosen_after_seeing_the_rest_keeps_within_one_renyi_order(
     epsilon: float, rho: float, pairs: list[float]
 ) -> None:
-    """Beside ρ, a mechanism that is only (ε, δ) costs min(ε, α ε² / 2) at the order α that is best for the cap, and all is converted once.
-
-    What is stated is that, or the sum of the ε, whichever is more. α is found afresh, and so is the conversion.
-    """
+    """What is only (ε, δ) costs min(ε, α ε² / 2) at the cap's best order α; all is converted once, and no less than the sum."""
     cap = cap_at(epsilon)
 
-    def converted_at(order: float, loss: float) -> float:
-        return loss + (math.log(1 / DELTA) + (order - 1) * math.log(1 - 1 / order) - math.log(order)) / (order - 1)
+    def converted_at(order: Any, loss: Any) -> Any:
+        return loss + (math.log(1 / DELTA) + (order - 1) * np.log(1 - 1 / order) - np.log(order)) / (order - 1)
 
     orders = 1 + np.geomspace(1e-3, 1e4, 200_001)
-    order = min(orders.tolist(), key=lambda of: converted_at(of, of * float(cap.rho)))
+    order = float(orders[converted_at(orders, orders * float(cap.rho)).argmin()])
     at_order = converted_at(order, order * rho + sum(min(of, order * of**2 / 2) for of in pairs))
     added = sum(pairs) + zcdp_epsilon(Fraction(rho), DELTA)
     spendings = [Spending(Fraction(rho), (), NEVER_ALONE, DELTA)]
@@ -957,8 +861,7 @@ def test_an_event_that_does_not_follow_stops_everything(con: Connection, event: 
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_a_missing_event_is_missed(con: Connection, position: int) -> None:
     """Without the opening, the reservation or the drawing, what comes after does not follow."""
-    share = cap_at(1.0).rho / 4
-    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share])
+    reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [cap_at(1.0).rho / 4])
     for state in ("drawing", "sealed"):
         advance(con, "one", 0, state)
     con.execute("DELETE FROM ledger WHERE position = ?", [position])
