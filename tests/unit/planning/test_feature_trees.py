@@ -358,20 +358,18 @@ def test_bounds_and_sizes_of_universes_beyond_every_float() -> None:
         assert with_records.published > without.published
 
 
-MANY = 20  # of 60 that there may be; what a plan takes grows with their cube
-
-
-def test_a_plan_of_many_features_can_be_read(load, capsys) -> None:
+@pytest.mark.parametrize("many", [20, pytest.param(60, marks=pytest.mark.thorough)])
+def test_a_plan_of_many_features_can_be_read(load, capsys, many) -> None:
     """A plan of many features has a line per level, which names what it refines, and numbers that fit it."""
-    names = [f"f{feature}" for feature in range(MANY)]
+    names = [f"f{feature}" for feature in range(many)]
     domains = {name: {"values": 1000} for name in names}
     plan = planned(load, ("input/features", names), ("hierarchy", domains), ("release/order", names))
     show_plan(plan_answer(plan))
     said = capsys.readouterr().out
     lines = [line.split() for line in said.splitlines()]
     assert [line[1] for line in lines if line and line[0].isdigit()] == ["everything", *names]
-    assert f"1.000e+{3 * MANY}" in said
-    assert f"levels 1 to {MANY}: records of one unit leave nodes" in said
+    assert f"1.000e+{3 * many}" in said
+    assert f"levels 1 to {many}: records of one unit leave nodes" in said
     assert max(len(line) for line in said.splitlines() if line.startswith(" ")) <= 140  # of the table
 
 

@@ -52,9 +52,15 @@ def test_a_list_of_formats_says_whether_there_is_csv(
     assert found.more_formats == more
 
 
-OTHER_ENDS = {
-    "origin": {"table": "a.csv", "levels": ["region"]},
-    "destination": {"table": "b.csv", "levels": ["region"]},
+TWO_ENDS = SPEC | {
+    "hierarchy": {end: {"table": f"{end}.csv", "levels": ["region"]} for end in ("origin", "destination")}
+}
+GEOMETRY = AGES | {
+    "input": {"table": "people.csv", "features": ["Geometry", "area"]},
+    "hierarchy": {
+        "Geometry": {"values": 2},
+        "area": {"table": "areas.csv", "levels": ["county", "town"], "boundaries": "towns.geojson"},
+    },
 }
 
 
@@ -67,12 +73,17 @@ OTHER_ENDS = {
         (AGES, {"formats": ["omx"]}, "must not list omx without input.origin and input.destination"),
         (HOMES, {"formats": ["omx"]}, "must not list omx without input.origin and input.destination"),
         (
-            SPEC | {"hierarchy": OTHER_ENDS},
+            TWO_ENDS,
             {"formats": ["omx"], "finest": "region"},
             "must not list omx unless both ends have one hierarchy.table",
         ),
         (SPEC, {"formats": ["geoparquet"]}, "must not list geoparquet without hierarchy.boundaries"),
         (AGES, {"formats": ["geoparquet"]}, "must not list geoparquet without hierarchy.boundaries"),
+        (
+            GEOMETRY,
+            {"order": ["Geometry", "area"], "formats": ["geoparquet"]},  # whose shapes are in a column of that name
+            "two columns of a published file the name geometry",
+        ),
     ],
 )
 def test_formats_that_do_not_fit_are_refused(tmp_path: Path, keys: Keys, release: Keys, said: str) -> None:
@@ -81,20 +92,6 @@ def test_formats_that_do_not_fit_are_refused(tmp_path: Path, keys: Keys, release
         load(tmp_path, keys, **release)
     assert refused.value.field.startswith("release.formats")
     assert said in str(refused.value)
-
-
-def test_the_shapes_need_a_column_of_their_own(tmp_path: Path) -> None:
-    """A feature that is called geometry is refused with geoparquet, since the column of shapes has that name."""
-    keys = AGES | {
-        "input": {"table": "people.csv", "features": ["Geometry", "area"]},
-        "hierarchy": {
-            "Geometry": {"values": 2},
-            "area": {"table": "areas.csv", "levels": ["county", "town"], "boundaries": "towns.geojson"},
-        },
-    }
-    with pytest.raises(SpecError, match="two columns of a published file the name geometry") as refused:
-        load(tmp_path, keys, order=["Geometry", "area"], formats=["geoparquet"])
-    assert refused.value.field == "release.formats"
 
 
 def planned(folder: Path, finest: Any, **keys: Any) -> Any:

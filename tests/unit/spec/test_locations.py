@@ -57,11 +57,20 @@ def test_what_is_published_of_a_location(location: str, published: str) -> None:
         ('postgresql://host/people::"Survey" . "a""b"', 'postgresql://host:5432/people::Survey.a"b'),
         ("postgresql://[::1]/people::a.b", "postgresql://[::1]:5432/people::a.b"),
         ("postgresql:///people::a.b", "postgresql://local:5432/people::a.b"),
+        ('postgresql://h:1/d::"A b"."c""d"', 'postgresql://h:1/d::A b.c"d'),
     ],
 )
-def test_a_table_is_recognised_by_names_as_the_server_reads_them(location: str, place: str) -> None:
-    """Host and names without quotes are in lower case, names in quotes as they stand, and the port is PostgreSQL's if none is named."""
-    assert relation_at("input.table", location).at_place().place == place
+def test_a_table_is_recognised_by_names_as_the_server_reads_them(
+    location: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names without quotes are in lower case, others as they stand; the place and the location lead back; a variable may hold it."""
+    found = relation_at("input.table", location)
+    assert found.at_place().place == place
+    assert isinstance(found, Relation)
+    assert relation_at("input.table", found.location) == found
+    server, _, inner = location.partition("::a.b") if "::1" in location else location.partition("::")
+    monkeypatch.setenv("SERVER", server)  # is no path, which would be made absolute
+    assert expand_variables("input.table", f"${{SERVER}}::{inner}") == f"{server}::{inner}"
 
 
 def test_the_environment_names_what_a_location_leaves_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,14 +100,6 @@ def test_queries_are_the_same_by_their_text() -> None:
     assert again == one
 
 
-def test_a_location_finds_its_table_again() -> None:
-    """Schema and name in any writing come back as they are."""
-    for inner in ("a.b", '"A b"."c""d"'):
-        found = relation_at("input.table", f"postgresql://h:1/d::{inner}")
-        assert isinstance(found, Relation)
-        assert relation_at("input.table", found.location) == found
-
-
 @pytest.mark.parametrize(
     ("location", "fault"),
     [
@@ -117,16 +118,6 @@ def test_credentials_are_seen(location: str, fault: str) -> None:
     assert fault in found
     assert bool(fault) == bool(found)
     assert "pw" not in found
-
-
-@pytest.mark.parametrize(
-    "location", ["mysql://me:pw@host/d::a.b", "https://me:pw@host/trips.csv", "s3://bucket/pw.csv"]
-)
-def test_other_servers_are_refused(location: str, tmp_path: Path) -> None:
-    """A URL of another kind is no path; of it the kind alone is said."""
-    with pytest.raises(InputError, match=r"^input\.table must be a file, or a table at postgresql://") as refused:
-        table_at("input.table", location, tmp_path)
-    assert "pw" not in str(refused.value)
 
 
 SECRETS = (
@@ -158,6 +149,14 @@ def test_what_may_hold_a_password_is_not_repeated(location: str, tmp_path: Path)
         assert "pw-918" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
     with pytest.raises(InputError, match=r"^TABLE must be a file"):
         starter(location, tmp_path)
+
+
+@pytest.mark.parametrize("location", ["mysql://me:pw@host/d::a.b", "https://me:pw@host/x.csv", "s3://bucket/pw.csv"])
+def test_other_servers_are_refused(location: str, tmp_path: Path) -> None:
+    """A URL of another kind is no path; of it the kind alone is said."""
+    with pytest.raises(InputError, match=r"^input\.table must be a file, or a table at postgresql://") as refused:
+        table_at("input.table", location, tmp_path)
+    assert "pw" not in str(refused.value)
 
 
 def test_a_file_may_have_such_a_name(tmp_path: Path) -> None:
@@ -202,25 +201,12 @@ def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
     assert [of.code for of in read_features(shapes, "code")] == ["01"]
 
 
-def test_a_variable_may_hold_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is no path, which would be made absolute."""
-    monkeypatch.setenv("SERVER", "postgresql://host/people")
-    assert expand_variables("input.table", "${SERVER}::a.b") == "postgresql://host/people::a.b"
-
-
-def test_a_matrix_is_no_table(tmp_path: Path) -> None:
-    """Where a table is asked for, an OMX file is refused, and the error names the key for it."""
-    (tmp_path / "od.omx").touch()
-    for location in ("od.omx", "od.omx::trips"):
-        with pytest.raises(
-            InputError, match=r"^TABLE must be a table, and an OMX file holds matrices: name one by input\.matrix"
-        ):
-            starter(str(tmp_path / location), tmp_path)
-
-
 @pytest.mark.parametrize("table", ["od.omx", "od.OMX::trips"])
-def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(table: str) -> None:
-    """It needs no origin and no destination, so that is what the spec is told first, and alone."""
+def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(table: str, tmp_path: Path) -> None:
+    """An OMX file is refused where a table is asked for, by a starter too; a spec is told that first, and alone."""
+    (tmp_path / table.partition("::")[0]).touch()
+    with pytest.raises(InputError, match=r"^TABLE must be a table, and an OMX file holds matrices: name one by input"):
+        starter(str(tmp_path / table), tmp_path)
     text = f"input: {{table: '{table}'}}\nrelease: {{tree: origin, finest: zone}}"
     faults = [fault for fault in faults_of(text) if fault.field.startswith(("input", "release"))]
     assert [fault.field for fault in faults] == ["input.table"]
@@ -230,12 +216,7 @@ def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(table: str) -> None:
 @pytest.mark.parametrize("location", ["postgresql://me:pw-918@host/d::a.b", "dbname=d password=pw-918"])
 @pytest.mark.parametrize(
     "text",
-    [
-        "input: {}",
-        "input: {{origin: {{a: 1}}, table: {}}}",
-        "hierarchy: {}",
-        "privacy: {{epsilon: '{}'}}",
-    ],
+    ["input: {}", "input: {{origin: {{a: 1}}, table: {}}}", "hierarchy: {}", "privacy: {{epsilon: '{}'}}"],
 )
 def test_a_location_in_the_wrong_place_is_not_repeated(text: str, location: str) -> None:
     """Where keys, a list or a number are wanted, a location is refused as such."""

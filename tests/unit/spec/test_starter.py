@@ -9,7 +9,7 @@ from pathlib import Path
 import duckdb
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -85,8 +85,10 @@ def test_other_columns_are_features() -> None:
     assert words_of("PULocationID") == words_of("pu_location_id") == ["pu", "location", "id"]
 
 
-@pytest.mark.parametrize("every_key", [False, True], ids=["short", "every key"])
-@pytest.mark.parametrize("header", [*HEADERS, NO_TRIPS, DEEP, MANY])
+@pytest.mark.parametrize(
+    ("header", "every_key"),
+    [*((header, False) for header in [*HEADERS, NO_TRIPS, DEEP, MANY]), (LODES, True), (NO_TRIPS, True), (MANY, True)],
+)
 def test_a_starter_is_a_spec(header: str, every_key: bool, tmp_path: Path) -> None:
     """Whatever the table, the starter is read without a fault, names its columns, and says what is to be decided."""
     begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
@@ -122,11 +124,8 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
     )
     begun = starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
     keys = yaml.safe_load(begun.text)
-    assert keys["hierarchy"] == {
-        "table": "areas.csv",
-        "levels": ["county", "name"],
-        "labels": {"county": "county_name"},
-    }
+    labels = {"county": "county_name"}
+    assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "name"], "labels": labels}
     assert keys["release"]["finest"] == "name"
     with pytest.raises(UsageError, match="--codebook is for trips"):
         starter(table(tmp_path, NO_TRIPS), tmp_path, str(tmp_path / "areas.csv"))
@@ -136,6 +135,7 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique_by=str.casefold))
+@settings(max_examples=40)
 def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
     """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
     with pytest.MonkeyPatch.context() as patch:
@@ -168,6 +168,7 @@ def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_pa
             above.append(line.strip().removeprefix("# "))
         said = explanation(model, key)
         assert len(said) > 5, path
+        assert key != "mechanism" or all(name in said for name in MECHANISMS)
         assert said in " ".join(reversed(above)), path
 
 
@@ -189,20 +190,8 @@ def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
             parse_spec("\n".join(given), tmp_path / "spec.yaml")
         except SpecError:
             refused.add(key[2])
-    assert refused == {
-        "features",
-        "grid",
-        "order",
-        "rho",
-        "target",
-        "utility",
-        "group",
-        "groups",
-        "group_sizes",
-        "region",
-        "matrix",
-        "zones",
-    }
+    in_place_of_others = "features grid order rho target utility group groups group_sizes region matrix zones"
+    assert refused == set(in_place_of_others.split())
     assert {"mechanism", "csv", "noisy_counts", "intervals", "schedule", "run", "noise"} <= tried
 
 
@@ -217,27 +206,21 @@ def test_only_the_header_is_read(tmp_path: Path) -> None:
     assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).text
 
 
-def test_a_table_without_a_header_is_not_copied(tmp_path: Path) -> None:
-    """A first line of numbers is somebody's record: it is refused, and not quoted."""
-    with pytest.raises(InputError, match="must hold the column names") as refusal:
-        starter(table(tmp_path, "440010301,440070102,17"), tmp_path)
-    assert "4400" not in str(refusal.value)
-
-
 @pytest.mark.parametrize(
     ("header", "rows", "rule"),
     [
+        ("440010301,440070102,17", "", "must hold the column names"),
         ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in a column name"),
         ("17Rossi,Alice,2001-Feb", "", "half of the fields or more begin with a digit"),
         ("R1;Rossi;Alice", "", "seems to use `;`"),
     ],
-    ids=["an open quote", "values", "semicolons"],
+    ids=["numbers", "an open quote", "values", "semicolons"],
 )
 def test_rows_are_not_copied_as_names(tmp_path: Path, header: str, rows: str, rule: str) -> None:
     """Names that reach into the rows, that are mostly no names, or that are all in one, are refused, and none is quoted."""
     with pytest.raises(InputError, match=rule) as refusal:
         starter(table(tmp_path, header, rows), tmp_path)
-    assert not any(value in f"{refusal.value} {refusal.value.hint}" for value in ("Rossi", "Alice", "R1", "2001"))
+    assert not any(of in f"{refusal.value} {refusal.value.hint}" for of in ("Rossi", "Alice", "R1", "2001", "4400"))
 
 
 def test_a_starter_says_what_names_and_numbers_of_codes_are(tmp_path: Path) -> None:
@@ -274,12 +257,10 @@ def test_new_writes_a_file_once(
     monkeypatch.chdir(tmp_path)
     assert cli._run(["new", where]) == cli.DONE
     text = capsys.readouterr().out
-    assert cli._run(["new", where, "--out", "spec.yaml"]) == cli.DONE
-    assert Path("spec.yaml").read_text(encoding="utf-8") == text
-    capsys.readouterr()
-    assert cli._run(["new", where, "--out", "spec.yaml"]) == cli.WRONG
+    for code in (cli.DONE, cli.WRONG):
+        assert cli._run(["new", where, "--out", "spec.yaml"]) == code
+        assert Path("spec.yaml").read_text(encoding="utf-8") == text
     assert "already exists" in capsys.readouterr().err
-    assert Path("spec.yaml").read_text(encoding="utf-8") == text
     assert cli._run(["new", "table.csv", "--json"]) == cli.DONE
     answer = json.loads(capsys.readouterr().out)
     assert (answer["spec"], answer["path"]) == (text, None)
@@ -295,9 +276,3 @@ def test_what_is_no_table_is_refused_in_words(name: str, tmp_path: Path, capsys:
     answer = json.loads(capsys.readouterr().out)
     assert answer["field"] == "TABLE"
     assert answer["error"].startswith("TABLE")
-
-
-def test_the_explanation_of_mechanism_names_them_all() -> None:
-    """Whoever begins a spec learns every mechanism there is."""
-    said = explanation(Spec, "mechanism")
-    assert [name for name in MECHANISMS if name not in said] == []

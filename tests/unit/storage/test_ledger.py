@@ -427,9 +427,10 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
         self.place.close()
 
 
-def test_the_ledger_agrees_with_a_model_in_any_order() -> None:
+@pytest.mark.parametrize("histories", [12, pytest.param(60, marks=pytest.mark.thorough)])
+def test_the_ledger_agrees_with_a_model_in_any_order(histories: int) -> None:
     """Whatever is asked in whatever order, no cap is passed, no level is charged twice and the chain is whole."""
-    any_order = settings(max_examples=12, stateful_step_count=16, deadline=None)
+    any_order = settings(max_examples=histories, stateful_step_count=16, deadline=None)
     run_state_machine_as_test(LedgerInAnyOrder, settings=any_order)  # type: ignore[no-untyped-call]
 
 
