@@ -1,7 +1,7 @@
 """The workers of a cluster as home sees them, with a clock that the test sets."""
 
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Thread
 
 import pytest
@@ -10,11 +10,11 @@ from flows.cluster.pool import Pool
 from storage.errors import Interrupted, StoreError
 
 
+@dataclass
 class Clock:
     """A clock."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    now: float = 0.0
 
     def __call__(self) -> float:
         """Return the time."""
@@ -39,6 +39,29 @@ def on() -> None:
     """Go on."""
 
 
+def stop() -> None:
+    """Stop the release."""
+    raise Interrupted("stop")
+
+
+class Waiting:
+    """Orders of branches that wait for a worker each, in threads, and what they got."""
+
+    def __init__(self, pool: Pool, *branches: str) -> None:
+        self.pool, self.got = pool, list[tuple[str, str]]()
+        self.threads = [Thread(target=self._wait_for_one, args=[branch]) for branch in branches]
+        for thread in self.threads:
+            thread.start()
+        end = time.monotonic() + 20
+        while len(pool._waiting) < len(branches):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    def _wait_for_one(self, branch: str) -> None:
+        with self.pool.worker_for(branch, on) as (address, _):
+            self.got.append((branch, address))
+
+
 def test_orders_of_a_branch_go_where_it_was(pool: Pool) -> None:
     """A worker that is busy gets nothing; a branch and its parts go to the worker that had it, if that is idle."""
     with pool.worker_for("b00", on) as (first, _), pool.worker_for("b01", on) as (second, _):
@@ -52,21 +75,12 @@ def test_orders_of_a_branch_go_where_it_was(pool: Pool) -> None:
 
 def test_an_order_waits_for_who_had_the_branch_while_others_are_wanted(pool: Pool) -> None:
     """Somebody idle gets no order of another's branch while an order of an own one waits; once none does, it helps out."""
-    got = list[tuple[str, str]]()
-
-    def wait_for_one(branch: str) -> None:
-        with pool.worker_for(branch, on) as (address, _):
-            got.append((branch, address))
-
     with pool.worker_for("b00", on) as (first, _):
         with pool.worker_for("b01", on) as (second, _):
-            waiting = [Thread(target=wait_for_one, args=[branch]) for branch in ("b00-01", "b01-01")]
-            for thread in waiting:
-                thread.start()
-            _until(lambda: len(pool._waiting) == 2)
-        waiting[1].join(20)
-        waiting[0].join(20)
-        assert got == [("b01-01", second), ("b00-01", second)]
+            waiting = Waiting(pool, "b00-01", "b01-01")
+        for thread in reversed(waiting.threads):
+            thread.join(20)
+        assert waiting.got == [("b01-01", second), ("b00-01", second)]
     assert first != second
     with pool.worker_for("b00", on) as (again, _):
         assert again == second  # who has its shards now
@@ -74,10 +88,6 @@ def test_an_order_waits_for_who_had_the_branch_while_others_are_wanted(pool: Poo
 
 def test_an_order_that_is_given_up_keeps_nobody_waiting(pool: Pool) -> None:
     """Once a release is stopped, its orders want no worker any more."""
-
-    def stop() -> None:
-        raise Interrupted("stop")
-
     with pool.worker_for("b00", on) as (first, _):
         pass
     with pytest.raises(Interrupted), pool.worker_for("b00", stop):
@@ -99,33 +109,17 @@ def test_an_order_that_was_lost_goes_to_whoever_is_idle(pool: Pool) -> None:
 
 def test_who_is_let_in_takes_over_from_the_busy(pool: Pool, clock: Clock) -> None:
     """An order that waits for a busy worker goes to one that has just come; one that is lost leaves its orders to all."""
-    got = list[tuple[str, str]]()
-
-    def wait_for_one(branch: str) -> None:
-        with pool.worker_for(branch, on) as (address, _):
-            got.append((branch, address))
-
     with pool.worker_for("b00", on) as (first, gone), pool.worker_for("b01", on):
-        thread = Thread(target=wait_for_one, args=["b00"])
-        thread.start()
-        _until(lambda: len(pool._waiting) == 1)
+        waiting = Waiting(pool, "b00")
         pool.update({"a": 101.0, "b": 101.0, "c": 101.0}, ["c"])
-        thread.join(20)
-        assert got == [("b00", "c")]
+        waiting.threads[0].join(20)
+        assert waiting.got == [("b00", "c")]
         pool.lose("c")
         pool.lose(first)
         assert gone.is_set()
     with pool.worker_for("b00", on) as (last, _):
         assert last not in {first, "c"}
     assert clock.now == 0
-
-
-def _until(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so, for twenty seconds at most."""
-    end = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_worker_that_is_not_listed_is_lost(pool: Pool) -> None:
@@ -174,10 +168,6 @@ def test_without_workers_an_order_waits_and_then_fails(pool: Pool, clock: Clock)
 
     with pytest.raises(StoreError, match="no worker for 30 seconds"), pool.worker_for("b00", later):
         pass
-
-    def stop() -> None:
-        raise Interrupted("stop")
-
     with pytest.raises(Interrupted), pool.worker_for("b00", stop):
         pass
 
@@ -186,14 +176,8 @@ def test_a_worker_that_is_checked_twice_keeps_its_order(pool: Pool) -> None:
     """Letting in who is there already changes nothing: a busy worker gets no second order, and its loss is noticed."""
     with pool.worker_for("b00", on) as (first, gone), pool.worker_for("b01", on) as (second, _):
         pool.update({"a": 101.0, "b": 101.0}, ["a", "b"])
-
-        looks = iter((None, None))
-
-        def twice() -> None:
-            if next(looks, "ended") == "ended":
-                raise Interrupted("Nobody is idle.")
-
-        with pytest.raises(Interrupted), pool.worker_for("b02", twice):
+        looks = iter((on, on, stop))
+        with pytest.raises(Interrupted), pool.worker_for("b02", lambda: next(looks)()):
             pass
         pool.update({second: 102.0}, [])
         assert gone.is_set()

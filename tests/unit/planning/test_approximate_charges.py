@@ -95,25 +95,21 @@ def test_histograms_and_gaussians_share_one_cap(con):
     assert account.spent == rho
 
 
-@pytest.mark.parametrize("last", [histogram(0.51), histogram(0.1, 9.1e-7), gaussian(CAP.rho / 2)])
-def test_what_would_pass_the_cap_is_refused(con, last):
-    """Whether by ε, by δ, or by ρ beside them, and nothing of it is recorded."""
+def test_what_would_pass_the_cap_is_refused(con):
+    """Whether by ε, by δ, or by ρ beside them, and nothing of it is recorded; what is left fits."""
+    assert epsilon_beside([], CAP, SMALL) == CAP.epsilon
+    assert epsilon_beside([], CAP, 2 * DELTA) == 0
+    assert epsilon_beside([Spending(CAP.rho, (), 1.0, SMALL)], CAP, SMALL) == 0
     reserve_of(con, "one", histogram())
     reserve_of(con, "two", histogram(1.5, 1e-9))
     before = spendings(con)
-    with pytest.raises(BudgetExceeded):
-        reserve_of(con, "three", last)
+    for last in (histogram(0.51), histogram(0.1, 9.1e-7), gaussian(CAP.rho / 2)):
+        with pytest.raises(BudgetExceeded):
+            reserve_of(con, "three", last)
     assert spendings(con) == before
     fits = epsilon_beside(before, CAP, 1e-9)
     assert fits == pytest.approx(0.5)
     reserve_of(con, "four", histogram(fits, 1e-9))
-
-
-def test_beside_nothing_the_whole_cap_fits_and_beyond_delta_nothing():
-    """What one more histogram may have is the cap's ε without others, and 0 where its δ, or what is spent, takes all."""
-    assert epsilon_beside([], CAP, SMALL) == CAP.epsilon
-    assert epsilon_beside([], CAP, 2 * DELTA) == 0
-    assert epsilon_beside([Spending(CAP.rho, (), 1.0, SMALL)], CAP, SMALL) == 0
 
 
 def test_a_histogram_that_has_drawn_nothing_gives_all_back(con):
@@ -147,26 +143,16 @@ def test_a_series_of_histograms_is_the_sum_of_its_releases(con):
     assert not holds_together([replace(charges[0], epsilon=0.0)], {"privacy_map"}, math.inf, DELTA)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"epsilon": 0.9},
-        {"delta": 1e-9},
-        {"mechanism": "discrete_gaussian"},
-        {"sigma": 1.0},
-        {"rho": Fraction(1, 9)},
-        {"is_summed": True},
-        {"is_invariant": True},
-    ],
-)
-def test_terms_that_differ_from_the_charge_are_noticed(con, change):
+def test_terms_that_differ_from_the_charge_are_noticed(con):
     """A level whose terms were altered in the store is not as charged, and nothing of it would be drawn."""
     reserve_of(con, "one", histogram())
     total, leaves = histogram()
     charge = charges_of(con, "one")[1]
     assert as_charged(leaves, charge)
     assert as_charged(total, None)
-    assert not as_charged(replace(leaves, **change), charge)
+    altered = {"epsilon": 0.9, "delta": 1e-9, "mechanism": "discrete_gaussian", "sigma": 1.0, "rho": Fraction(1, 9)}
+    for field, value in {**altered, "is_summed": True, "is_invariant": True}.items():
+        assert not as_charged(replace(leaves, **{field: value}), charge), field
     assert not as_charged(leaves, None)
     assert not as_charged(total, charge)
 

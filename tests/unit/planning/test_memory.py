@@ -84,8 +84,7 @@ def written(spec: Path, **run: str) -> Path:
     return spec
 
 
-@pytest.mark.parametrize("at_home", ["256MB", "300MB"])
-@pytest.mark.parametrize("at_worker", ["256MB", "300MB"])
+@pytest.mark.parametrize(("at_home", "at_worker"), [("256MB", "300MB"), ("300MB", "256MB"), ("300MB", "300MB")])
 def test_a_plan_for_a_cluster_refuses_what_its_release_could_not_hold(
     flat: Path, at_home: str, at_worker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,8 +113,10 @@ def test_a_plan_needs_no_cluster(flat: Path, monkeypatch: pytest.MonkeyPatch) ->
     make_plan(spec)
 
 
-def test_a_quarter_of_the_machine_is_taken_or_of_its_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a bound in the spec it is a quarter of the memory there is; a container's limit counts where it is less."""
+def test_a_release_takes_the_cores_it_may_and_a_quarter_of_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a bound in the spec; a container's limit of memory counts where it is less than the machine's."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(tasks.capacity, "_MEMORY_OF_CONTAINER", limit)
@@ -125,8 +126,4 @@ def test_a_quarter_of_the_machine_is_taken_or_of_its_container(tmp_path: Path, m
     limit.write_text("400000000\n")
     assert default_memory() == 100_000_000
     assert memory_of(RunTerms("threads", 7)) == 7
-
-
-def test_no_more_cores_than_the_process_may_use() -> None:
-    """Branches are walked on as many cores as this process is allowed."""
     assert cores() == len(os.sched_getaffinity(0))

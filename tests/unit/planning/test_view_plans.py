@@ -7,6 +7,7 @@ import pytest
 
 from flows.console.plan_view import show_plan
 from flows.forecast.answer import plan_answer
+from flows.planning.plan import Plan
 from storage.errors import SpecError
 from tests.support.town import DISTRICT, NAMES, Town
 
@@ -63,8 +64,10 @@ def test_a_view_of_a_level_that_repeats_another_has_its_own_weight(town: Town) -
     assert found == {(1, "country"): Fraction(1, 10), (4, "district"): Fraction(5, 10), (6, ""): Fraction(4, 10)}
 
 
-@pytest.mark.parametrize("mechanism", ["cbdp", "inftda_reconciled"])
-@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
+@pytest.mark.parametrize(
+    ("mechanism", "neighbours"),
+    [("cbdp", "substitution"), ("cbdp", "add_remove"), ("inftda_reconciled", "substitution")],
+)
 def test_a_view_with_the_cells_of_a_level_by_the_codebooks_takes_no_share(
     town: Town, mechanism: str, neighbours: str
 ) -> None:
@@ -84,17 +87,17 @@ def test_a_view_with_the_cells_of_a_level_by_the_codebooks_takes_no_share(
     assert sum(plan.scheme.allocation.shares) == 1
 
 
+def names_of(plan: Plan) -> list[str]:
+    """Return the names of the views of a plan."""
+    return [terms.name for terms in plan.named_views]
+
+
 def test_margins_leave_out_what_others_hold(town: Town) -> None:
     """One country has the total; districts of one zone each have the totals of their zones, whose table names the districts too."""
-    keys = in_one_country(town)
-    assert [terms.name for terms in town.plan(**keys, release__views="margins").named_views] == [
-        "from_district",
-        "from_zone",
-        "to_district",
-        "to_zone",
-    ]
+    plan = town.plan(**in_one_country(town), release__views="margins")
+    assert names_of(plan) == ["from_district", "from_zone", "to_district", "to_zone"]
     keys = in_one_country(town, of_districts=False)
-    assert [terms.name for terms in town.plan(**keys, release__views="margins").named_views] == ["from_zone", "to_zone"]
+    assert names_of(town.plan(**keys, release__views="margins")) == ["from_zone", "to_zone"]
     with pytest.raises(SpecError, match="must not name to_country"):
         town.plan(**keys, release__views="margins", privacy__split={"to_country": 2})
 
@@ -104,7 +107,7 @@ def test_margins_of_one_axis_leave_out_the_leaves(town: Town) -> None:
     keys = {"input": {"table": "trips.csv", "features": ["from"], "count": "n"}, "derived": None}
     keys |= {"release__order": ["from"], "release__views": "margins"}
     plan = town.plan(**keys, hierarchy={"from": {"table": "zones.csv", "levels": ["district", "zone"]}})
-    assert [terms.name for terms in plan.named_views] == ["from_district"]
+    assert names_of(plan) == ["from_district"]
     with pytest.raises(SpecError, match="margins must stand for some totals") as refused:
         town.plan(**keys, hierarchy={"from": NAMES})
     assert refused.value.field == "release.views"
@@ -150,9 +153,4 @@ def test_more_memory_than_settling_may_take_is_refused(town: Town) -> None:
     needed = plan_answer(plan).settling_memory
     assert needed == 1_000_000 * (400 + 16 * 2) + 24 * 2000**2 + 50_000_000
     assert float(enough.removesuffix("GB")) * 1e9 >= needed
-
-
-def test_a_plan_without_views_states_no_memory(town: Town) -> None:
-    """Nothing is settled together."""
-    plan = town.plan(mechanism="inftda", release__views=None, derived=None)
-    assert plan_answer(plan).settling_memory is None
+    assert plan_answer(town.plan(mechanism="inftda", release__views=None, derived=None)).settling_memory is None

@@ -47,16 +47,11 @@ def test_a_new_server_begins_with_the_first_one_s(tmp_path: Path, cache: Path) -
     assert [path.suffix for path in (cache / "trellis").iterdir()] == [".db"]
 
 
-def test_a_database_that_is_there_stays(tmp_path: Path) -> None:
-    """It is neither replaced nor kept as an empty one, and neither is one on another machine."""
+def test_a_database_that_is_there_or_elsewhere_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is there is not replaced; a server that is told to use PostgreSQL gets no file."""
     keep_empty_database(made(tmp_path / "one", "first"))
     assert not begin_database(made(tmp_path / "two", "second"))
     assert told(tmp_path / "two") == "second"
-
-
-def test_a_database_elsewhere_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is told to use PostgreSQL gets no file."""
-    keep_empty_database(made(tmp_path / "one", "first"))
     monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", "postgresql+asyncpg://nowhere/prefect")
     assert not begin_database(tmp_path)
     assert not (tmp_path / DATABASE).exists()

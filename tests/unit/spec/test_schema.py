@@ -58,7 +58,7 @@ def schema() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "keys", [*EXAMPLES, *ALSO], ids=lambda keys: keys.stem if isinstance(keys, Path) else [*keys][0]
+    "keys", [*EXAMPLES, *ALSO], ids=lambda keys: keys.stem if isinstance(keys, Path) else next(iter(keys))
 )
 def test_what_trellis_reads_is_accepted(keys: Path | dict[str, Any], schema: dict[str, Any]) -> None:
     """Every example, and whatever is written in a shorter way: one text for a list, a list for values, bytes with a unit, off."""

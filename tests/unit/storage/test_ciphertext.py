@@ -45,7 +45,7 @@ def write(path: Path, parts: list[bytes], key: bytes = KEY, name: str = "one") -
 LENGTHS = st.one_of(st.integers(0, 300), *(st.integers(n * ROOM - 20, n * ROOM + 20) for n in (1, 2, 3, 4, 6)))
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     length=LENGTHS, cuts=st.lists(st.integers(0, 7 * ROOM), max_size=4), begin=st.integers(0, 7 * ROOM), size=LENGTHS
 )

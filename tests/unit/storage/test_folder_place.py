@@ -133,24 +133,22 @@ def test_a_paused_writer_changes_nothing(place: FolderPlace, tmp_path: Path, mon
     assert len(files(place.folder)) == 1
 
 
-def test_files_are_closed_to_others(place: FolderPlace, tmp_path: Path) -> None:
-    """Only the owner reads what lies in a mailbox, whatever the umask is."""
+def test_what_killed_writers_left_is_cleared(place: FolderPlace, tmp_path: Path) -> None:
+    """Files are closed to others; those without a name are not listed, and go when their folder is cleared; other folders stay."""
     before = os.umask(0)
     try:
-        place.put_new("one/two/a", tmp_path / "file")
+        for name in ("one/a", "ones/a", "ones/deep/a"):
+            place.put_new(name, tmp_path / "file")
+        module._copied(tmp_path / "file", place.folder / "one")
     finally:
         os.umask(before)
     assert {path.stat().st_mode & 0o077 for path in place.folder.rglob("*")} == {0}
-
-
-def test_what_killed_writers_left_is_cleared(place: FolderPlace, tmp_path: Path) -> None:
-    """Files without a name are not listed, and go when their folder is cleared; other folders stay."""
-    place.put_new("one/a", tmp_path / "file")
-    place.put_new("ones/a", tmp_path / "file")
-    module._copied(tmp_path / "file", place.folder / "one")
     assert place.list("one/") == ["one/a"]
     place.clear("one")
-    assert [path.relative_to(place.folder).as_posix() for path in files(place.folder)] == ["ones/a"]
+    assert sorted(path.relative_to(place.folder).as_posix() for path in files(place.folder)) == [
+        "ones/a",
+        "ones/deep/a",
+    ]
     assert not (place.folder / "one").exists()
 
 

@@ -47,19 +47,8 @@ TERMS = Terms(
     run=RunTerms("threads", None),
     files=FileTerms("spec.yaml", {"hierarchy.home.table": TableTerms("home.csv", "aa")}),
 )
-LEVELS = tuple(
-    LevelTerms(
-        level,
-        {"home": "county" if level > 1 else None, "work": "county"},
-        4**level,
-        not level,
-        Fraction(1, 8),
-        2.0,
-        1,
-        9.0,
-    )
-    for level in range(3)
-)
+AXES = [{"home": home, "work": "county"} for home in (None, None, "county")]
+LEVELS = tuple(LevelTerms(level, AXES[level], 4**level, not level, Fraction(1, 8), 2.0, 1, 9.0) for level in range(3))
 RELEASE = Release("one", "one", "people", "reserved", "", "2026-01-01", "name: one", TERMS, "out/one", LEVELS)
 SEALS = [Seal(0, TRUNK, "s0", 1), Seal(1, TRUNK, "s1", 4), Seal(2, "b00", "s2", 6), Seal(2, "b01", "s3", 10)]
 FRONTIERS = [
@@ -95,57 +84,32 @@ def test_a_record_holds_what_the_store_knows() -> None:
     assert record.finest == 2
 
 
-def test_a_record_does_not_change() -> None:
-    """What is sealed after a record was loaded is in the next one alone."""
-    with store() as con:
-        before = load_record(con, "one")
-        add_frontier(con, "one", FrontierShard(2, "b00", "f2", 2, 0))
-        assert (2, "b00") not in before.frontiers
-        assert (2, "b00") in load_record(con, "one").frontiers
-
-
 def test_the_second_pass_is_released_once_it_has_settled_anything() -> None:
-    """A record releases the levels of the first pass until a second pass has settled levels."""
+    """A record releases the first pass until a second one has settled levels; what is recorded later is in the next record alone."""
     with store() as con:
         first = load_record(con, "one")
         add_estimates(con, "one", EstimateShard(0, TRUNK, "e0"))
         add_settled(con, "one", FrontierShard(0, TRUNK, "t0", 1, 0, "settled"))
         second = load_record(con, "one")
+    assert (first.estimates, first.settled) == ({}, {})
     assert first.released == first.frontiers
     assert second.released == second.settled == {(0, TRUNK): FrontierShard(0, TRUNK, "t0", 1, 0, "settled")}
     assert second.estimates == {(0, TRUNK): EstimateShard(0, TRUNK, "e0")}
 
 
 def test_a_record_knows_the_levels_of_its_branches() -> None:
-    """The trunk ends where it is cut and its branches begin below; a level is done by those that reach it."""
+    """The trunk ends where it is cut and its branches begin below; cells and nodes of a level are those of all its branches."""
     with store() as con:
         record = load_record(con, "one")
     assert [list(record.levels_of(branch)) for branch in (TRUNK, "b00", "b01")] == [[0, 1], [2], [2]]
     assert (record.parts(TRUNK), record.parts("b00")) == (["b00", "b01"], [])
     assert [record.branches_of(level) for level in range(3)] == [[TRUNK], [TRUNK], ["b00", "b01"]]
     assert [record.cells_of(level) for level in range(3)] == [(1, 1), (4, 4), (16, 16)]
-
-
-def test_released_levels_count_cells_and_nodes_over_all_branches() -> None:
-    """Each level states its terms, the cells that are sealed and the nodes that are released, of all branches together."""
-    with store() as con:
-        levels = load_record(con, "one").released_levels()
-    assert [(level.level, level.cells, level.nonzero) for level in levels] == [
-        (0, 1, 1),
-        (1, 4, 3),
-        (2, 16, 5),
-    ]
-    assert levels[2] == ReleasedLevel(
-        level=2,
-        axes={"home": "county", "work": "county"},
-        cells=16,
-        nonzero=5,
-        rho=0.125,
-        sigma=2.0,
-        l2_sensitivity=1.0,
-        derivation="",
-        bound=9.0,
-    )
+    levels = record.released_levels()
+    assert [(level.level, level.cells, level.nonzero) for level in levels] == [(0, 1, 1), (1, 4, 3), (2, 16, 5)]
+    county = {"home": "county", "work": "county"}
+    noise = {"rho": 0.125, "sigma": 2.0, "l2_sensitivity": 1.0, "derivation": "", "bound": 9.0}
+    assert levels[2] == ReleasedLevel(level=2, axes=county, cells=16, nonzero=5, **noise)
 
 
 def test_there_is_no_record_of_an_unknown_release() -> None:

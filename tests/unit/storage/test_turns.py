@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
 
@@ -117,6 +117,12 @@ class World:
         """Return the world after something has happened that can, or has been tried; home acts by the functions of the store."""
         what, turn, execution = event
         claims, shards = [*self.claims], [*self.shards]
+        if what in {"claim", "put"}:  # in the mailbox, where `put_new` has one winner; home knows nothing of it
+            if what == "claim" and turn < len(self.states) and claims[turn] is None:
+                claims[turn] = execution
+            elif what == "put" and claims[turn] == execution and shards[turn] is None:
+                shards[turn] = f"drawn in {turn} by {execution}"
+            return replace(self, claims=tuple(claims), shards=tuple(shards))
         self._write(con, release_id)
         if what == "begin" and len(self.states) < MOST_TURNS:
             with suppress(StoreError, SealedAlready):
@@ -125,10 +131,6 @@ class World:
             for turn_of_run, state in enumerate(self.states):
                 if state == OPEN:
                     give_up_turn(con, release_id, PLACE, turn_of_run)
-        elif what == "claim" and turn < len(self.states) and claims[turn] is None:  # `put_new` has one winner
-            claims[turn] = execution
-        elif what == "put" and claims[turn] == execution and shards[turn] is None:
-            shards[turn] = f"drawn in {turn} by {execution}"
         elif what == "return" and claims[turn] == execution and (shard := shards[turn]):
             with suppress(StoreError, SealedAlready):
                 seal_and_close(con, release_id, Seal(*PLACE, shard, 1, turn))
