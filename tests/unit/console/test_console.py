@@ -15,22 +15,15 @@ from flows.console.comparison_view import show_comparison
 from flows.console.query_view import show_query
 from flows.console.release_view import show_ledger, show_release
 from flows.planning.costs import CapTerms, Cost
-from flows.trials.comparison import MEASURES
 from storage.errors import SpecError
 from storage.ledger.books import CapRaise
 from storage.ledger.spending import Contributions
-from tasks.report.trial_results import (
-    ComparedLevel,
-    CoverageSpread,
-    GroupIntervals,
-    LevelResult,
-    MechanismResult,
-    Spread,
-    TrialResults,
-)
+from tasks.report.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.validate.coverage import GROUPS
+from tests.support.compared import level_result, results_of
 
 ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
+COST = {"rho": 0.1, "sigma": 2.0, "l2_sensitivity": 1.0}
 ACCOUNT = AccountStatement(
     dataset="jobs",
     same_people=["jobs-2020"],
@@ -46,29 +39,11 @@ ACCOUNT = AccountStatement(
     releases=[ReleaseClaim("a[b]", "jobs", 1.0, 1e-8, "zcdp", [], True, ["other"], ONE_RECORD)],
     charges=[
         LevelCharge(
-            release="a[b]",
-            level=1,
-            state="released",
-            mechanism="discrete_gaussian",
-            rho=0.1,
-            sigma=2.0,
-            l2_sensitivity=1.0,
-            epsilon=0.0,
-            delta=0.0,
+            release="a[b]", level=1, state="released", mechanism="discrete_gaussian", epsilon=0.0, delta=0.0, **COST
         )
     ],
 )
-LEVEL = ShownLevel(
-    level=0,
-    axes={"origin": None},
-    cells=1,
-    nonzero=1,
-    rho=0.0,
-    sigma=0.0,
-    l2_sensitivity=0.0,
-    derivation="",
-    bound=None,
-)
+LEVEL = ShownLevel(level=0, axes={"origin": None}, cells=1, nonzero=1, derivation="", bound=None, **COST)
 
 
 def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,40 +105,13 @@ def test_a_share_of_few_intervals_is_no_broken_promise(capsys: pytest.CaptureFix
     """What is promised holds within sampling error, and of fewer than a hundred intervals the share is in brackets."""
     spread = Spread(2 / 3, 0.0, 1.0)
     coverage = CoverageSpread(2 / 3, 0.0, 1.0, standard_error=None)
-    groups = [
-        GroupIntervals(100 / 3, coverage, spread),
-        GroupIntervals(33.0, coverage, spread),
-        GroupIntervals(0.0, None, None),
-    ]
+    groups = [GroupIntervals(many, coverage, spread) for many in (100 / 3, 33.0)] + [GroupIntervals(0.0, None, None)]
+    known = {"rows_covered": spread, "row_width": spread, "false_rows": spread}
     levels = [
-        LevelResult(
-            level,
-            **dict.fromkeys(MEASURES, spread),
-            intervals=dict.fromkeys(GROUPS, group),
-            rows_covered=spread,
-            row_width=spread,
-            false_rows=spread,
-            false_signal=None,
-            noise_rows=None,
-            noise_rows_at_most=None,
-            bound_after=None,
-        )
+        level_result(level, spread, intervals=dict.fromkeys(GROUPS, group), **known)
         for level, group in enumerate(groups)
     ]
-    found = TrialResults(
-        name="jobs",
-        dataset="jobs",
-        delta=1e-8,
-        neighbours="substitution",
-        runs=3,
-        confidence=0.9,
-        levels=[ComparedLevel(level, {}, None, 1) for level in range(3)],
-        results=[MechanismResult("inftda", 1.0, [], spread, levels)],
-        refused={},
-        notes={},
-        folder="out",
-    )
-    show_comparison(found, intervals=True)
+    show_comparison(results_of([MechanismResult("inftda", 1.0, [], spread, levels)]), intervals=True)
     said = capsys.readouterr().out
     assert "the promise is 90% for each fixed cell, and so, within sampling error, for each true count\n" in said
     assert "on average at least 90% where the number of measured cells is public" in said

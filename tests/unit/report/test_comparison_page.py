@@ -6,23 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flows.trials.comparison import MEASURES
 from tasks.report.comparison_page import _format_spread, comparison_page
 from tasks.report.coverage_section import marks_section
 from tasks.report.svg import STYLES, level_ticks, log_ticks
-from tasks.report.trial_results import (
-    ComparedLevel,
-    CoverageSpread,
-    GroupIntervals,
-    LevelResult,
-    MechanismResult,
-    Spread,
-    TrialResults,
-)
+from tasks.report.trial_results import ComparedLevel, CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.validate.coverage import GROUPS
+from tests.support.compared import NOTHING, level_result, results_of
 
 THIRD = Spread((0.1 + 0.1 + 0.1) / 3, 0.1, 0.1)  # the mean of equal numbers may be above each of them
-NOTHING = Spread(0.0, 0, 0)
-MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
 
 
 @pytest.mark.parametrize("spread", [THIRD, NOTHING])
@@ -30,48 +22,15 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
     """Equal runs, whose mean is beside them by rounding, and levels without any error are drawn; names are escaped."""
     assert THIRD.mean != THIRD.min
     coverage = CoverageSpread(spread.mean, spread.min, spread.max, standard_error=0.0)
-    covered, few, none = (
-        GroupIntervals(70, coverage, spread),
-        GroupIntervals(33, coverage, spread),
-        GroupIntervals(0, None, None),
-    )
+    covered, few = (GroupIntervals(many, coverage, spread) for many in (70, 33))
+    none = GroupIntervals(0, None, None)
     intervals = [None, dict.fromkeys(GROUPS, none), dict.fromkeys(GROUPS, covered) | {"2 to 10": few}]
-    levels = [
-        LevelResult(
-            level,
-            **dict.fromkeys(MEASURES, spread),
-            intervals=of_level,
-            rows_covered=spread,
-            row_width=spread,
-            false_rows=None,
-            false_signal=None,
-            noise_rows=None,
-            noise_rows_at_most=None,
-            bound_after=None,
-        )
-        for level, of_level in enumerate(intervals)
-    ]
-    results = [
-        MechanismResult(name, epsilon, [], THIRD, levels)
-        for name in ("one", "a & b", "late")
-        for epsilon in (0.1, 1.0)
-        if (name, epsilon) != ("late", 0.1)
-    ]
-    page = comparison_page(
-        TrialResults(
-            name="<made up>",
-            dataset="people",
-            neighbours="substitution",
-            delta=1e-8,
-            runs=3,
-            confidence=0.9,
-            levels=[ComparedLevel(level, {}, None, 0) for level in range(3)],
-            results=results,
-            refused={"gaussian": "it has too many leaves"},
-            notes={"one": ["It <has> no split."]},
-            folder="out",
-        )
-    )
+    known = {"rows_covered": spread, "row_width": spread}
+    levels = [level_result(level, spread, intervals=of, **known) for level, of in enumerate(intervals)]
+    tried = [("one", 0.1), ("one", 1.0), ("a & b", 0.1), ("a & b", 1.0), ("late", 1.0)]
+    results = [MechanismResult(name, epsilon, [], THIRD, levels) for name, epsilon in tried]
+    refused, notes = {"gaussian": "it has too many leaves"}, {"one": ["It <has> no split."]}
+    page = comparison_page(results_of(results, name="<made up>", refused=refused, notes=notes))
     assert "<made up>" not in page
     assert '<th scope="col">a &amp; b</th>' in page
     assert "it has too many leaves" in page
@@ -90,35 +49,13 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
 
 def test_false_rows_are_shown_with_the_mark_and_without() -> None:
     """Beside the share of noise among all rows of a level stands that among its marked rows, which is empty if none was marked."""
+    half = Spread(0.5, 0.25, 0.75)
     levels = [
-        LevelResult(
-            level,
-            **dict.fromkeys(MEASURES, Spread(0.5, 0.25, 0.75)),
-            intervals=None,
-            rows_covered=NOTHING,
-            row_width=NOTHING,
-            false_rows=Spread(0.5, 0.25, 0.75),
-            false_signal=marked,
-            noise_rows=None,
-            noise_rows_at_most=None,
-            bound_after=None,
-        )
+        level_result(level, half, false_rows=half, false_signal=marked)
         for level, marked in enumerate([Spread(0.05, 0.0, 0.1), None, None])
     ]
     compared = [ComparedLevel(level, {}, None, 0, view="by_mode" if level == 2 else "") for level in range(3)]
-    found = TrialResults(
-        name="made up",
-        dataset="people",
-        neighbours="substitution",
-        delta=1e-8,
-        runs=3,
-        confidence=0.9,
-        levels=compared,
-        results=[MechanismResult("one", 1.0, [], THIRD, levels)],
-        refused={},
-        notes={},
-        folder="out",
-    )
+    found = results_of([MechanismResult("one", 1.0, [], THIRD, levels)], levels=compared)
     section = marks_section(found)
     all_rows = "<td>50.0 [25.0, 75.0]</td>"
     assert '<th scope="col">of all rows, %</th><th scope="col">of the marked rows, %</th>' in section

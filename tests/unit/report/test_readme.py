@@ -1,13 +1,14 @@
 """What the README of a published folder says about its counts."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, NoiseRows, Privacy, Rounding, SealEntry
+from tasks.format.manifest import Intervals, LedgerHead, LevelEntry, Manifest, NoiseRows, Rounding, SealEntry
 from tasks.report.readme.page import readme
 from tasks.words.numbers import (
     format_bound,
@@ -18,52 +19,16 @@ from tasks.words.numbers import (
     format_short,
     format_sigma,
 )
-
-PRIVACY = Privacy(
-    unit="one job",
-    neighbours="substitution",
-    max_records_per_unit=1,
-    exact_records_per_unit=True,
-    distinct=None,
-    bounded_by="promise",
-    epsilon=1.0,
-    delta=1e-8,
-    rho=0.02,
-    accountant="pld",
-    sampler="opendp",
-    tau=0.0,
-    statement="",
-)
+from tests.support.facts import PRIVACY
 
 
-def said(
-    mechanism: str, bound: float | None, rounding: Rounding | None = None, noise_rows: NoiseRows | None = None
-) -> str:
+def said(mechanism: str, bound: float | None, noise_rows: NoiseRows | None = None, **manifest: Any) -> str:
     """Return the README of a release of one level of regions, as one line."""
-    total = LevelEntry(
-        level=0,
-        axes={"home": None},
-        cells=1,
-        nonzero=1,
-        rho=0,
-        sigma=0,
-        l2_sensitivity=0,
-        derivation="",
-        bound=bound and 0.0,
-    )
-    regions = LevelEntry(
-        level=1,
-        axes={"home": "region"},
-        cells=3,
-        nonzero=2,
-        rho=0.02,
-        sigma=7.25,
-        l2_sensitivity=1.4,
-        derivation="",
-        bound=bound,
-        noise_rows=noise_rows,
-    )
-    manifest = Manifest(
+    plain = {"rho": 0, "sigma": 0, "l2_sensitivity": 0, "derivation": ""}
+    total = LevelEntry(level=0, axes={"home": None}, cells=1, nonzero=1, bound=bound and 0.0, **plain)
+    noise = {"rho": 0.02, "sigma": 7.25, "l2_sensitivity": 1.4, "bound": bound, "noise_rows": noise_rows}
+    regions = LevelEntry(level=1, axes={"home": "region"}, cells=3, nonzero=2, **plain | noise)
+    made = Manifest(
         id="jobs-1",
         spec={"name": "jobs"},
         privacy=PRIVACY,
@@ -75,9 +40,9 @@ def said(
         ledger=LedgerHead(head="0", length=1, first="0"),
         versions={"trellis": "0.1.0"},
         intervals=Intervals(confidence=0.9),
-        rounding=rounding,
+        **manifest,
     )
-    return " ".join(readme(manifest, MECHANISMS[mechanism].how_counted).split())
+    return " ".join(readme(made, MECHANISMS[mechanism].how_counted).split())
 
 
 @pytest.mark.parametrize(
@@ -117,19 +82,10 @@ def test_a_readme_says_whether_noise_rows_are_estimated(estimate: float | None, 
     assert ("second figure" in text) == (estimate is not None)
 
 
-@pytest.mark.parametrize(
-    ("estimate", "at_most", "told"),
-    [
-        (0.2, 0.5, "20%, at most 50%"),
-        (None, 0.5, "at most 50%"),
-        (0.0, 0.0, "0%"),
-        (0.2, 1.0, "20%"),
-        (None, 1.0, "n/a"),
-    ],
-)
-def test_that_at_most_all_rows_are_noise_is_left_out(estimate: float | None, at_most: float, told: str) -> None:
+def test_that_at_most_all_rows_are_noise_is_left_out() -> None:
     """It says nothing: of the one row of a total, no share below 100% can be known."""
-    assert format_noise_rows(estimate, at_most) == told
+    shares = [(0.2, 0.5), (None, 0.5), (0.0, 0.0), (0.2, 1.0), (None, 1.0)]
+    assert [format_noise_rows(*of) for of in shares] == ["20%, at most 50%", "at most 50%", "0%", "20%", "n/a"]
 
 
 def test_mechanisms_of_two_passes_are_known() -> None:
@@ -161,29 +117,18 @@ def test_numbers_are_read_in_little_room() -> None:
     assert [format_percent(share) for share in (0.9, 1 - 0.9, 0.995)] == ["90%", "10%", "99.5%"]
 
 
-@pytest.mark.parametrize(
-    ("probability", "words"),
-    [
-        (1e-8, "1 in 100 million"),
-        (1e-6, "1 in a million"),
-        (3e-7, "1 in 3.3 million"),
-        (1e-7, "1 in 10 million"),
-        (2.5e-10, "1 in 4 billion"),
-        (1e-12, "1 in a trillion"),
-        (1e-15, "1 in 1,000 trillion"),
-        (9e-16, "less than 1 in 1,000 trillion"),
-        (5e-324, "less than 1 in 1,000 trillion"),
-        (3e-5, "1 in 33,000"),
-        (0.05, "1 in 20"),
-        (0.1, "1 in 10"),
-        (1 / 3, "33.4%"),
-        (1.0, "100%"),
-        (0.0, "0"),
-    ],
-)
-def test_a_small_probability_is_said_in_words(probability: float, words: str) -> None:
+PROBABILITIES = {
+    1e-8: "1 in 100 million", 1e-6: "1 in a million", 3e-7: "1 in 3.3 million", 1e-7: "1 in 10 million",
+    2.5e-10: "1 in 4 billion", 1e-12: "1 in a trillion", 1e-15: "1 in 1,000 trillion",
+    9e-16: "less than 1 in 1,000 trillion", 5e-324: "less than 1 in 1,000 trillion", 3e-5: "1 in 33,000",
+    0.05: "1 in 20", 0.1: "1 in 10", 1 / 3: "33.4%", 1.0: "100%", 0.0: "0",
+}
+
+
+@pytest.mark.parametrize("probability", PROBABILITIES)
+def test_a_small_probability_is_said_in_words(probability: float) -> None:
     """The words use the unit that a reader knows, with two digits, and percent for what is not small."""
-    assert format_probability(probability) == words
+    assert format_probability(probability) == PROBABILITIES[probability]
 
 
 @given(st.floats(1e-15, 1.0))
@@ -204,7 +149,7 @@ def test_what_rounding_moves_further_is_named() -> None:
     """Levels and views of which a count has moved by one record or more are listed; nothing is said where all are nearer."""
     moved = Rounding(exact=False, deviation={"level_0": 0.0, "ways": 1.25, "modes": 2.0, "level_1": 0.9999})
     assert "Rounding has moved counts of these by one record or more, at most: `ways` by 1.25, `modes` by 2." in said(
-        "cbdp", None, moved
+        "cbdp", None, rounding=moved
     )
     for near in (None, Rounding(exact=True, deviation={"level_0": 0.0, "level_1": 0.9999})):
-        assert "Rounding has moved" not in said("cbdp", None, near)
+        assert "Rounding has moved" not in said("cbdp", None, rounding=near)
