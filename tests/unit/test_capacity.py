@@ -7,8 +7,7 @@ import pytest
 from tasks.capacity import side_by_side
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("waiting", [0, 1])
+@pytest.mark.parametrize(("threads", "waiting"), [(1, 0), (2, 1), (3, 0), (3, 1)])
 def test_few_items_are_begun_before_results_are_taken(threads: int, waiting: int) -> None:
     """Results come in the order of items; as many are begun beyond those taken as there are threads, and a result that waits."""
     begun, most, lock = 0, 0, Lock()

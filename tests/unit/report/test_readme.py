@@ -118,10 +118,21 @@ def test_numbers_are_read_in_little_room() -> None:
 
 
 PROBABILITIES = {
-    1e-8: "1 in 100 million", 1e-6: "1 in a million", 3e-7: "1 in 3.3 million", 1e-7: "1 in 10 million",
-    2.5e-10: "1 in 4 billion", 1e-12: "1 in a trillion", 1e-15: "1 in 1,000 trillion",
-    9e-16: "less than 1 in 1,000 trillion", 5e-324: "less than 1 in 1,000 trillion", 3e-5: "1 in 33,000",
-    0.05: "1 in 20", 0.1: "1 in 10", 1 / 3: "33.4%", 1.0: "100%", 0.0: "0",
+    1e-8: "1 in 100 million",
+    1e-6: "1 in a million",
+    3e-7: "1 in 3.3 million",
+    1e-7: "1 in 10 million",
+    2.5e-10: "1 in 4 billion",
+    1e-12: "1 in a trillion",
+    1e-15: "1 in 1,000 trillion",
+    9e-16: "less than 1 in 1,000 trillion",
+    5e-324: "less than 1 in 1,000 trillion",
+    3e-5: "1 in 33,000",
+    0.05: "1 in 20",
+    0.1: "1 in 10",
+    1 / 3: "33.4%",
+    1.0: "100%",
+    0.0: "0",
 }
 
 

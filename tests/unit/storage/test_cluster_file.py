@@ -92,25 +92,18 @@ def test_what_is_no_cluster_file_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_files_that_others_can_read_are_refused(write: Callable[..., Path], tmp_path: Path) -> None:
-    """The file, the private key and the key of the mailbox are closed to others; the key may be read-only."""
-    path = write()
-    for file, field in (
-        (path, CLUSTER),
-        (tmp_path / "home.key", "private_key"),
-        (tmp_path / "secret" / "mailbox.key", "key"),
-    ):
+    """The file, the private key and the key of the mailbox are closed to others, and may be read-only; the key has 32 bytes."""
+    path, key = write(), tmp_path / "secret" / "mailbox.key"
+    for file, field in ((path, CLUSTER), (tmp_path / "home.key", "private_key"), (key, "key")):
         for mode in (0o640, 0o604, 0o644):
             file.chmod(mode)
             assert (refusal(path).field, f"mode {mode:o}" in str(refusal(path))) == (field, True)
         file.chmod(0o400)
         read_cluster_file(path)
-
-
-@pytest.mark.parametrize("length", [0, 31, 33, 64])
-def test_a_key_has_32_bytes(write: Callable[..., Path], tmp_path: Path, length: int) -> None:
-    """A key of another length is refused, with what makes one."""
-    (tmp_path / "secret" / "mailbox.key").write_bytes(b"k" * length)
-    assert (refusal(write()).field, "/dev/urandom" in refusal(write()).hint) == ("key", True)
+    key.chmod(0o600)
+    for length in (0, 31, 33, 64):
+        key.write_bytes(b"k" * length)
+        assert (refusal(path).field, "/dev/urandom" in refusal(path).hint) == ("key", True)
 
 
 @pytest.mark.parametrize("name", ["ca", "certificate"])
