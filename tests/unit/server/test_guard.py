@@ -57,11 +57,7 @@ def test_only_own_pages_and_programs_may_ask(headers, status):
     """Requests and websockets alike; programs name no page."""
     assert asked(headers) == status
     assert asked(headers, "websocket") == (200 if status == 200 else 1008)
-
-
-def test_what_is_no_request_passes():
-    """The server's own start and end are no requests."""
-    assert asked({}, "lifespan") == 200
+    assert asked(headers, "lifespan") == 200  # the server's own start and end are no requests
 
 
 def test_a_proxy_has_a_name_of_its_own(monkeypatch):
