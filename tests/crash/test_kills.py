@@ -1,14 +1,13 @@
 """A release that is killed at whatever becomes durable can be finished: measured once, charged once, nothing left over.
 
-The moments are the durable events of one release, just before and just after each. A sample of them is always run, all of
-them with `make crash`.
+The moments are the durable events of one release, just before and just after each. A few are of every run, a sample of
+`make test-all`, and all of them of `make crash`.
 """
 
 import shutil
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,7 @@ from storage.releases.seals import list_seals
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.verify.folder import verify
 from tests.support.draws import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
-from tests.support.launcher import Launcher, launcher
+from tests.support.launcher import Launcher
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
 
@@ -64,19 +63,16 @@ SAMPLE = {
     "while tables are stored": [f'before commit CREATE "{ID}".level_3', f'after commit CREATE "{ID}".level_4'],
     "between publication and the end": ["before commit releases published", "after commit releases published"],
 }
-BY_TABLE = [  # those at which the table sampler has just begun, has drawn in several branches, or goes on
-    RESERVED,
-    "before fsync level_1_trunk.noisy.parquet.partial",
-    "after link level_3_b01.noisy.parquet",
-    "after commit seals 3 b02",
-]
-
-
-@pytest.fixture(scope="module")
-def launch() -> Iterator[Launcher]:
-    """Start the warm process that forks a child per run."""
-    with launcher() as started:
-        yield started
+QUICK = {  # of every run; the others of the sample are of `make test-all`
+    ("opendp", "after commit CREATE true_level_2"),
+    ("opendp", "after link level_3_b01.noisy.parquet"),
+    ("opendp", "before commit seals 4 b00"),
+    ("opendp", "before commit releases published"),
+}
+BY_TABLE = {
+    "when the table sampler has just begun": [RESERVED, "before fsync level_1_trunk.noisy.parquet.partial"],
+    "when it has drawn in several branches": ["after link level_3_b01.noisy.parquet", "after commit seals 3 b02"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -94,14 +90,6 @@ def moments(launch: Launcher, specs: dict[str, Path], tmp_path_factory: pytest.T
     return list(made.result)
 
 
-@pytest.fixture
-def killed(
-    launch: Launcher, specs: dict[str, Path], moments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> "Killed":
-    """Return the maker of releases that are killed."""
-    return Killed(launch, specs, moments, tmp_path, monkeypatch)
-
-
 class Killed:
     """Kills releases, and looks at what is left of them and at how they go on."""
 
@@ -114,14 +102,13 @@ class Killed:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         self.launch, self.specs, self.moments, self.folder = launch, specs, moments, folder
-        self.sampler = "opendp"
-        self.set_home = lambda: monkeypatch.setenv("TRELLIS_HOME", str(self.home))
+        self.monkeypatch, self.sampler = monkeypatch, "opendp"
         self.home, self.out = folder / "home", folder / "out"
 
     def check(self, moment: str, *, hold: bool) -> None:
         """Kill a release at a moment, and check that all is well after it has gone on."""
         assert moment in self.moments
-        self.set_home()
+        self.monkeypatch.setenv("TRELLIS_HOME", str(self.home))
         assert self.make(ID, kill_at=moment, hold=hold) == (-signal.SIGKILL, None, False)
         if moment in self.moments[: self.moments.index(RESERVED)]:
             self.check_that_it_has_cost_nothing()
@@ -174,6 +161,14 @@ class Killed:
         assert [path.name for path in (self.home / "shards").iterdir()] == ["next"]
 
 
+@pytest.fixture
+def killed(
+    launch: Launcher, specs: dict[str, Path], moments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Killed:
+    """Return the maker of releases that are killed."""
+    return Killed(launch, specs, moments, tmp_path, monkeypatch)
+
+
 def test_every_durable_event_of_a_release_is_noticed(moments: list[str]) -> None:
     """Every shard's write, rename and record, every charge's step, and everything published is a moment, and one only."""
     assert len(moments) == len(set(moments)) > 200
@@ -194,17 +189,17 @@ def test_every_durable_event_of_a_release_is_noticed(moments: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("phase", "moment"), [(phase, moment) for phase, in_it in SAMPLE.items() for moment in in_it], ids=str
+    ("phase", "moment", "sampler"),
+    [
+        pytest.param(phase, moment, sampler, marks=() if (sampler, moment) in QUICK else pytest.mark.thorough)
+        for sampler, sample in (("opendp", SAMPLE), ("table", BY_TABLE))
+        for phase, in_it in sample.items()
+        for moment in in_it
+    ],
 )
-def test_a_release_survives_a_kill(phase: str, moment: str, killed: Killed) -> None:
+def test_a_release_survives_a_kill(phase: str, moment: str, sampler: str, killed: Killed) -> None:
     """After SIGKILL a reserved release is finished with every level drawn and charged once; another has cost nothing."""
-    killed.check(moment, hold="commit" in moment)
-
-
-@pytest.mark.parametrize("moment", BY_TABLE)
-def test_a_release_by_table_survives_a_kill(moment: str, killed: Killed) -> None:
-    """The same holds where the table sampler draws."""
-    killed.sampler = "table"
+    killed.sampler = sampler
     killed.check(moment, hold="commit" in moment)
 
 
