@@ -1,12 +1,8 @@
 """Measured once, charged once: what a failed or a killed release has sealed stays, and the rest is drawn, once."""
 
-import os
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -44,6 +40,7 @@ from tests.support.draws import (
     read_books,
     write_small,
 )
+from tests.support.launcher import Launcher
 from tests.support.laws import drawn_by
 
 
@@ -54,97 +51,14 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     monkeypatch.setattr(tasks.noise.truth, "CHUNK_CELLS", CHUNK_CELLS)
     monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", CHUNK_CELLS)
     draws = Draws()
-    monkeypatch.setitem(
-        MECHANISMS,
-        "inftda",
-        drawn_by("inftda", {"opendp": Sampling(draws.sample)}),
-    )
+    monkeypatch.setitem(MECHANISMS, "inftda", drawn_by("inftda", {"opendp": Sampling(draws.sample)}))
     return draws
 
 
-# A process of its own that makes the release, and is killed at a moment: at a call of the sampler, or before or after
-# a stage, whose result then reaches nobody. Those that are killed while they draw have the store open all the time.
-CHILD = f"""
-import os, signal, sys
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import replace
-from itertools import count
-from pathlib import Path
-import tasks.noise.truth, tasks.optimize.task, tasks.tree.branches
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS
-from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import Sampling
-from flows.planning.plan import make_plan
-from flows.walks.runner import report_nothing
-from flows.spec.file import load_spec
-from storage.database.connections import store
-from tasks.laws.samplers import discrete_gaussian
-from tests.support.draws import place_of
-from tests.support.laws import drawn_by
-
-tasks.tree.branches.BRANCH_CELLS = {BRANCH_CELLS}
-tasks.noise.truth.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = {CHUNK_CELLS}
-calls = count(1)
-
-def now(moment):
-    if moment == sys.argv[3]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-def sample(true_counts, scale):
-    now(f"draw {{next(calls)}}")
-    return discrete_gaussian(true_counts, scale)
-
-def submit(stage, *arguments):
-    place = " ".join([stage.name, *map(str, place_of(arguments))])
-    def run():
-        now(f"before {{place}}")
-        result = stage.fn(*arguments)
-        now(f"after {{place}}")
-        return result
-    return executor.submit(run)
-
-MECHANISMS["inftda"] = drawn_by("inftda", {{"opendp": Sampling(sample)}})
-plan = make_plan(load_spec(Path(sys.argv[1])))
-with store() if "draw" in sys.argv[3] else nullcontext(), ThreadPoolExecutor(2) as executor:
-    make_release(plan, new_release(plan, release_id=sys.argv[2]), submit, report_nothing)
-"""
-UNRESERVED = "before grow_tree ('origin', 'destination') (1, 0, 1, 0)"
-UNSEALED = "after measure_branch 3 b01"
-SEALED_ONLY = "before optimise_branch 3 b01"
-PUBLISHED = "after publish"
-MOMENTS = ["draw 1", "draw 5", "draw 20", UNSEALED, PUBLISHED]
-
-
-class Killed(NamedTuple):
-    """What a process that was killed left behind."""
-
-    home: Path
-    release_id: str
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Killed]:
-    """Start a release per moment, wait until all have been killed, and return what they left behind."""
-    left, children = {}, {}
-    for number, moment in enumerate([UNRESERVED, SEALED_ONLY, *MOMENTS]):
-        folder = tmp_path_factory.mktemp("killed") / "small"
-        left[moment] = Killed(folder / "home", f"killed-{number}")
-        children[moment] = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(write_small(folder)), left[moment].release_id, moment],
-            env={**os.environ, "TRELLIS_HOME": str(left[moment].home)},
-        )
-    codes = {moment: child.wait(timeout=120) for moment, child in children.items()}
-    assert codes == dict.fromkeys(codes, -signal.SIGKILL)
-    return left
-
-
-def finish(release_id: str, draws: Draws) -> None:
+def finish(release_id: str, draws: Draws, only: str | None = None) -> None:
     """Finish a release on two threads. The store is kept open meanwhile, since opening it is most of the time."""
     with store(), ThreadPoolExecutor(2) as executor:
-        finish_release(release_id, draws.submit_to(executor), report_nothing)
+        finish_release(release_id, draws.submit_to(executor), report_nothing, only=only)
 
 
 def make_failing(folder: Path, release_id: str, draws: Draws) -> tuple[StageFailed, Books]:
@@ -158,14 +72,15 @@ def make_failing(folder: Path, release_id: str, draws: Draws) -> tuple[StageFail
 
 @pytest.mark.parametrize(
     "fail_at",
-    [{(1, "trunk"): 1}, {(4, "b03"): 3}, {(3, "b00"): 1, (4, "b02"): 2}],
+    [
+        pytest.param({(1, "trunk"): 1}, marks=pytest.mark.thorough),
+        pytest.param({(4, "b03"): 3}, marks=pytest.mark.thorough),
+        {(3, "b00"): 1, (4, "b02"): 2},
+    ],
     ids=lambda fail_at: " and ".join(f"{level} {branch}" for level, branch in fail_at),
 )
-def test_a_failed_release_goes_on_where_its_seals_end(
-    fail_at: dict[Place, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
-) -> None:
+def test_a_failed_release_goes_on_where_its_seals_end(fail_at: dict[Place, int], tmp_path: Path, draws: Draws) -> None:
     """A sampler that raises fails its own branch only, and finishing draws what was never sealed and nothing else."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     draws.fail_at.update(fail_at)
     release_id = f"failed-{len(fail_at)}-{next(iter(fail_at))[0]}"
     fault, before = make_failing(tmp_path, release_id, draws)
@@ -197,11 +112,9 @@ def test_a_failed_release_goes_on_where_its_seals_end(
     assert read_books(release_id) == once_more
 
 
-def test_a_release_that_fails_again_draws_no_more_than_it_must(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
-) -> None:
+@pytest.mark.thorough
+def test_a_release_that_fails_again_draws_no_more_than_it_must(tmp_path: Path, draws: Draws) -> None:
     """However often a release fails, a level of a branch that is sealed is not drawn again."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     draws.fail_at[2, "trunk"] = 1
     _, first = make_failing(tmp_path, "failed-often", draws)
     draws.forget()
@@ -217,41 +130,28 @@ def test_a_release_that_fails_again_draws_no_more_than_it_must(
     assert_finished("failed-often", second, draws)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_a_killed_release_goes_on_where_its_seals_end(
-    moment: str, killed: dict[str, Killed], monkeypatch: pytest.MonkeyPatch, draws: Draws
-) -> None:
-    """After SIGKILL what is sealed stays, what is not is removed unread and drawn, and each level is charged once."""
-    home, release_id = killed[moment]
-    monkeypatch.setenv("TRELLIS_HOME", str(home))
-    before = read_books(release_id)
-    assert before.state == "running"
-    assert (moment == PUBLISHED) == bool(before.published)
-    if moment == UNSEALED:
-        assert (3, "b01") in before.unsealed()
-    for place in before.unsealed():
-        noisy_path(release_id, *place).write_bytes(b"whoever reads this fails")
-    finish(release_id, draws)
-    assert_finished(release_id, before, draws)
+def kill(launch: Launcher, home: Path, folder: Path, moment: str) -> None:
+    """Kill a release at a moment."""
+    options = {"spec": str(write_small(folder / "small")), "output": str(folder / "out"), "release_id": "killed"}
+    assert launch.run(home, "make", **options, kill_at=moment).code == -signal.SIGKILL
 
 
 def test_a_sealed_shard_that_was_altered_is_not_drawn_again(
-    killed: dict[str, Killed], monkeypatch: pytest.MonkeyPatch, draws: Draws
+    launch: Launcher, home: Path, tmp_path: Path, draws: Draws
 ) -> None:
     """A sealed shard that is altered or missing stops its branch with its name; once restored, the release goes on."""
-    home, release_id = killed[SEALED_ONLY]
-    monkeypatch.setenv("TRELLIS_HOME", str(home))
-    first = read_books(release_id)
+    kill(launch, home, tmp_path, "after commit seals 3 b01")
+    first = read_books("killed")
     assert (3, "b01") in set(first.seals) - first.optimised
-    shard = noisy_path(release_id, 3, "b01")
+    shard = noisy_path("killed", 3, "b01")
     sealed = shard.read_bytes()
     for altered, what in [(sealed[:-1] + b"?", "not what was sealed"), (None, "missing")]:
         shard.unlink()
         if altered:
             shard.write_bytes(altered)
         with pytest.raises(StoreError, match=f"b01: level_3_b01.noisy.parquet is {what}"):
-            finish(release_id, draws)
-        before = read_books(release_id)
+            finish("killed", draws)
+        before = read_books("killed")
         assert before.state == "failed"
         assert what in before.reason
         assert before.seals[3, "b01"] == first.seals[3, "b01"]
@@ -259,47 +159,38 @@ def test_a_sealed_shard_that_was_altered_is_not_drawn_again(
         assert draws.cells[3, "b01"] == 0
         assert (shard.read_bytes() if altered else shard.exists()) == (altered or False)
     shard.write_bytes(sealed)
-    before = read_books(release_id)
+    before = read_books("killed")
     draws.forget()
-    finish(release_id, draws)
-    assert_finished(release_id, before, draws)
+    finish("killed", draws)
+    assert_finished("killed", before, draws)
 
 
-def test_a_release_killed_before_it_was_reserved_has_cost_nothing(
-    killed: dict[str, Killed], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.thorough
+def test_what_a_killed_process_left_before_the_reservation_is_swept(
+    launch: Launcher, home: Path, tmp_path: Path
 ) -> None:
-    """A kill before the reservation leaves no release and no charge, and the whole budget for the next."""
-    home, release_id = killed[UNRESERVED]
-    monkeypatch.setenv("TRELLIS_HOME", str(home))
-    assert vault_path(release_id).exists()
+    """It has no release and no charge; its vault goes as soon as anything else is begun, unless it is held."""
+    kill(launch, home, tmp_path, "after commit CREATE true_level_2")
+    assert vault_path("killed").exists()
     with store() as con:
         assert read_ledger(con).accounts == {}
         with pytest.raises(UsageError):
-            find_release(con, release_id)
-
-
-def test_what_a_killed_process_left_before_the_reservation_is_swept(
-    killed: dict[str, Killed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The vault of a release that was never reserved goes as soon as anything else is begun; one that is held stays."""
-    home, release_id = killed[UNRESERVED]
-    monkeypatch.setenv("TRELLIS_HOME", str(home))
-    (home / "vault" / f"{release_id}.duckdb.tmp").mkdir()
-    with held(release_id):
+            find_release(con, "killed")
+    (home / "vault" / "killed.duckdb.tmp").mkdir()
+    with held("killed"):
         sweep_orphans()
-        assert vault_path(release_id).exists()
+        assert vault_path("killed").exists()
     sweep_orphans()
     assert list((home / "vault").iterdir()) == []
-    assert not (home / "shards" / release_id).exists()
+    assert not (home / "shards" / "killed").exists()
 
 
-def test_a_folder_that_a_run_has_claimed_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_a_run_has_claimed_is_not_swept(home: Path) -> None:
     """An empty folder of shards may belong to a run that is about to begin, whose id nobody else may be given."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store() as con:
         claimed = claim_id(con, "claimed")
     sweep_orphans()
-    assert (tmp_path / "home" / "shards" / claimed).is_dir()
+    assert (home / "shards" / claimed).is_dir()
 
 
 # branches that are cut further ---------------------------------------------------------------------------------------
@@ -307,33 +198,26 @@ def test_a_folder_that_a_run_has_claimed_is_not_swept(tmp_path: Path, monkeypatc
 QUARTERED = [name for branch in BRANCHES for name in (branch, *(f"{branch}-{part:02d}" for part in range(2)))]
 
 
-@pytest.mark.parametrize("only", ["b01", "b01-01"])
+@pytest.mark.parametrize("only", [pytest.param("b01", marks=pytest.mark.thorough), "b01-01"])
 def test_a_release_goes_on_with_its_branches_whatever_memory_there_is_now(
     only: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
 ) -> None:
     """Branches that little memory has cut further stay so: the one that failed goes on, by its own or its parent's name."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(tasks.tree.branches, "CELL_BYTES", default_memory() // cores() // 20)
     draws.fail_at.update({(4, "b01-01"): 1})
-    fault, before = make_failing(tmp_path, "quartered", draws)
+    with monkeypatch.context() as little:
+        little.setattr(tasks.tree.branches, "CELL_BYTES", default_memory() // cores() // 20)
+        fault, before = make_failing(tmp_path, "quartered", draws)
     assert str(fault).startswith("b01-01: ")
     assert before.branches == QUARTERED
     assert {branch for level, branch in before.seals if level == 4} == {
         name for name in QUARTERED if "-" in name and name != "b01-01"
     }
 
-    monkeypatch.undo()
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    monkeypatch.setitem(
-        MECHANISMS,
-        "inftda",
-        drawn_by("inftda", {"opendp": Sampling(draws.sample)}),
-    )
+    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2**30)  # nothing would be cut any more
     draws.forget()
-    with store(), ThreadPoolExecutor(2) as executor:
-        finish_release("quartered", draws.submit_to(executor), report_nothing, only="b02-00")
-        assert not draws.cells
-        finish_release("quartered", draws.submit_to(executor), report_nothing, only=only)
+    finish("quartered", draws, only="b02-00")
+    assert not draws.cells
+    finish("quartered", draws, only=only)
     assert_finished("quartered", before, draws, QUARTERED)
 
 
@@ -341,7 +225,6 @@ def test_what_the_parent_drew_and_never_sealed_is_removed_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
 ) -> None:
     """A branch that is cut after its next level was drawn and not sealed leaves nothing of that draw behind."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     draws.fail_at.update({(4, branch): 1 for branch in BRANCHES})
     _, before = make_failing(tmp_path, "redrawn", draws)
     unsealed = noisy_path("redrawn", 4, "b01")
@@ -354,11 +237,8 @@ def test_what_the_parent_drew_and_never_sealed_is_removed_unread(
     assert_finished("redrawn", before, draws, QUARTERED)
 
 
-def test_a_failed_release_goes_on_with_the_memory_that_its_spec_names_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, draws: Draws
-) -> None:
+def test_a_failed_release_goes_on_with_the_memory_that_its_spec_names_now(tmp_path: Path, draws: Draws) -> None:
     """The `run` section may be changed between failure and rerun, as on another machine; any other change is refused."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     draws.fail_at.update({(4, "b01"): 1})
     make_failing(tmp_path, "moved", draws)
     before, spec = read_books("moved"), tmp_path / "small" / "spec.yaml"
