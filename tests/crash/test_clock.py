@@ -1,11 +1,9 @@
 """A clock that jumps back: ids stay apart, what was sealed stays, and the ledger goes by its order, not by its times."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import flows.execution.reservation
@@ -13,23 +11,18 @@ import storage.ledger.events
 import storage.releases.register
 import storage.releases.seals
 from flows.answers.audit import audit_answer
-from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
-from flows.synthetic import write_ready
-from flows.walks.runner import report_nothing, submit_to
+from flows.planning.plan import Plan
 from storage.database.connections import store
 from storage.errors import StageFailed
 from storage.ledger.events import read_books
 from storage.releases.register import list_releases, state_of
 from storage.releases.seals import list_seals
-from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
 from tests.support.draws import place_of
+from tests.support.runs import finish, make
 
 SetClock = Callable[[str], None]
-
 
 pytestmark = pytest.mark.crash
 
@@ -50,24 +43,13 @@ def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
     return set_to
 
 
-@pytest.fixture
-def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
-    """Return the plan of a small made-up country in a store of its own, with a budget for several releases."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    country = draw_country(regions=2, provinces=4, municipalities=8, people=300, generator=np.random.default_rng(1))
-    spec = write_ready(country, tmp_path, "synthetic-commuting", "synthetic-country", epsilon=4.0)
-    spec.write_text(spec.read_text().replace("{epsilon: 10.0", "{epsilon: 40.0"))
-    return make_plan(load_spec(spec))
-
-
 def test_releases_of_a_clock_that_jumps_back_are_told_apart(plan: Plan, set_clock: SetClock) -> None:
     """Later releases of an earlier time, or of one that was already, have ids of their own and are charged in their order."""
     made = []
     for time in ("2026-03-01T00:00:00Z", "2025-03-01T00:00:00Z", "2026-03-01T00:00:00Z", "2025-03-01T00:00:00Z"):
         set_clock(time)
         release = new_release(plan)
-        with ThreadPoolExecutor(2) as executor:
-            make_release(plan, release, submit_to(executor), report_nothing)
+        make(plan, release)
         made.append(release)
     assert [release.id.removeprefix("synthetic-commuting-") for release in made] == [
         "20260301T000000Z",
@@ -89,29 +71,25 @@ def test_a_release_is_finished_before_the_time_at_which_it_failed(plan: Plan, se
     drawn: list[tuple[int, str]] = []
     broken = {2}
 
-    def submit(stage: Any, *arguments: Any) -> Future[Any]:
-        def run() -> Any:
-            if stage.name == "measure_branch":
-                if place_of(arguments)[0] in broken:
-                    raise ValueError("stop")
-                drawn.append(place_of(arguments))
-            return stage.fn(*arguments)
-
-        return executor.submit(run)
+    def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
+        if stage.name == "measure_branch":
+            if place_of(arguments)[0] in broken:
+                raise ValueError("stop")
+            drawn.append(place_of(arguments))
+        return stage.fn(*arguments)
 
     set_clock("2026-03-01T00:00:00Z")
     release = new_release(plan)
-    with ThreadPoolExecutor(2) as executor, pytest.raises(StageFailed):
-        make_release(plan, release, submit, report_nothing)
+    with pytest.raises(StageFailed):
+        make(plan, release, around)
     assert [level for level, _ in drawn] == [0, 1]
     with store() as con:
         sealed = list_seals(con, release.id)
     broken.clear()
     set_clock("2025-03-01T00:00:00Z")
     other = new_release(plan)
-    with ThreadPoolExecutor(2) as executor:
-        make_release(plan, other, submit_to(executor), report_nothing)
-        finish_release(release.id, submit, report_nothing)
+    make(plan, other)
+    finish(release.id, around)
     with store() as con:
         assert sealed.items() <= list_seals(con, release.id).items()
         assert {state_of(con, made.id) for made in (release, other)} == {"published"}

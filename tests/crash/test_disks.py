@@ -6,21 +6,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from flows.answers.audit import audit_answer
-from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
-from flows.synthetic import write_ready
-from flows.walks.runner import Submit, report_nothing, submit_to
+from flows.planning.plan import Plan
 from storage.counts.vault import list_vaults, vault, vault_path
 from storage.database import connections
 from storage.database.connections import store
@@ -28,9 +22,9 @@ from storage.errors import StageFailed, StoreError, public_errors
 from storage.ledger.events import charges_of
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.seals import list_seals
-from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
 from tests.support.draws import place_of
+from tests.support.runs import Around, finish, make
 
 # Commands in a process of their own, one after the other: what each prints with --json, and its exit code.
 COMMANDS = """
@@ -102,31 +96,20 @@ def disk(new_disk: Callable[[str], Disk], monkeypatch: pytest.MonkeyPatch) -> Di
     return disk
 
 
-@pytest.fixture
-def plan(tmp_path: Path) -> Plan:
-    """Write the tables and the spec of a small made-up country, and return its plan."""
-    country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
-    return make_plan(load_spec(write_ready(country, tmp_path, "synthetic-commuting", "synthetic-country", epsilon=4.0)))
-
-
-def at(moment: str, act: Callable[[], None], executor: ThreadPoolExecutor) -> Submit:
-    """Return a `submit` that does something before or after a stage, such as `before measure_branch 2`."""
+def at(moment: str, act: Callable[[], None]) -> Around:
+    """Do something before or after a stage, such as `before measure_branch 2`."""
     when, name, *level = moment.split()
 
-    def submit(stage: Any, *arguments: Any) -> Future[Any]:
+    def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
         here = stage.name == name and [str(part) for part in place_of(arguments)[: len(level)]] == level
+        if here and when == "before":
+            act()
+        outcome = stage.fn(*arguments)
+        if here and when == "after":
+            act()
+        return outcome
 
-        def run() -> Any:
-            if here and when == "before":
-                act()
-            outcome = stage.fn(*arguments)
-            if here and when == "after":
-                act()
-            return outcome
-
-        return executor.submit(run)
-
-    return submit
+    return around
 
 
 def run_commands(folder: Path, *commands: str) -> list[tuple[int, dict[str, Any]]]:
@@ -154,8 +137,8 @@ SEALED_BEFORE = {  # how many levels are sealed when the disk is full from this 
 def test_a_release_on_a_full_disk_is_finished_once_there_is_room(moment: str, disk: Disk, plan: Plan) -> None:
     """Whatever cannot be written, the disk is named; with room, the release goes on and every seal is what it was."""
     release = new_release(plan, disk.folder / "out")
-    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError) as stopped:
-        make_release(plan, release, at(moment, disk.fill, executor), report_nothing)
+    with pytest.raises(StoreError) as stopped:
+        make(plan, release, at(moment, disk.fill))
     says_output = moment == "before publish"
     place = disk.folder / "out" if says_output else f"TRELLIS_HOME={disk.folder / 'home'}"
     assert str(stopped.value).endswith(f"The disk that holds {place} is full.")
@@ -168,8 +151,7 @@ def test_a_release_on_a_full_disk_is_finished_once_there_is_room(moment: str, di
         before, state = list_seals(con, release.id), state_of(con, release.id)
     assert len({level for level, _ in before}) in SEALED_BEFORE[moment]
     assert state in {"failed", "running"}  # the disk may have had no room for the word
-    with ThreadPoolExecutor(2) as executor:
-        finish_release(release.id, submit_to(executor), report_nothing)
+    finish(release.id)
     with store() as con:
         assert before.items() <= list_seals(con, release.id).items()
         assert state_of(con, release.id) == "published"
@@ -185,16 +167,15 @@ def test_a_full_output_disk_is_told_from_that_of_the_store(
     """Where only the published folder has no room, its disk is named, nothing of it is left, and the failure is recorded."""
     other = new_disk("other")
     release = new_release(plan, other.folder / "out")
-    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError) as stopped:
-        make_release(plan, release, at("before publish", other.fill, executor), report_nothing)
+    with pytest.raises(StoreError) as stopped:
+        make(plan, release, at("before publish", other.fill))
     assert str(stopped.value) == f"The disk that holds {other.folder / 'out'} is full."
     assert [path.name for path in other.folder.rglob("*") if path.is_file()] == ["ballast"]
     with store() as con:
         failed = find_release(con, release.id)
     assert (failed.state, failed.reason) == ("failed", str(stopped.value))
     other.free()
-    with ThreadPoolExecutor(2) as executor:
-        finish_release(release.id, submit_to(executor), report_nothing)
+    finish(release.id)
     assert verify(Path(release.folder)) == []
     assert audit_answer().ok
 
@@ -203,8 +184,8 @@ def test_a_full_output_disk_is_told_from_that_of_the_store(
 def test_a_disk_that_is_full_before_the_reservation_costs_nothing(moment: str, disk: Disk, plan: Plan) -> None:
     """Where the true counts have no room the disk is named, and neither release nor charge nor vault is left."""
     release = new_release(plan, disk.folder / "out")
-    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError, match="is full") as stopped:
-        make_release(plan, release, at(moment, disk.fill, executor), report_nothing)
+    with pytest.raises(StoreError, match="is full") as stopped:
+        make(plan, release, at(moment, disk.fill))
     assert stopped.value.field == "TRELLIS_HOME"
     disk.free()
     with store() as con:
@@ -252,10 +233,9 @@ def test_a_store_that_can_only_be_read_is_read(disk: Disk, plan: Plan, tmp_path:
     def stop() -> None:
         raise ValueError("stop")
 
-    with ThreadPoolExecutor(2) as executor:
-        make_release(plan, release, submit_to(executor), report_nothing)
-        with pytest.raises(StageFailed):
-            make_release(plan, broken, at("before measure_branch 1", stop, executor), report_nothing)
+    make(plan, release)
+    with pytest.raises(StageFailed):
+        make(plan, broken, at("before measure_branch 1", stop))
     disk.mount("ro")
     before = {path: path.read_bytes() for path in disk.folder.rglob("*") if path.is_file()}
     reading = ["releases", "show made", "ledger", "audit", "plan spec.yaml"]
@@ -273,12 +253,11 @@ def test_a_store_that_can_only_be_read_is_read(disk: Disk, plan: Plan, tmp_path:
         assert (code, answer["field"]) == (1, "TRELLIS_HOME")
         assert answer["error"] == f"TRELLIS_HOME={disk.folder / 'home'} is mounted read-only."
         assert answer["hint"]
-    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError, match="is mounted read-only"):
-        finish_release("broken", submit_to(executor), report_nothing)
+    with pytest.raises(StoreError, match="is mounted read-only"):
+        finish("broken")
     assert {path: path.read_bytes() for path in disk.folder.rglob("*") if path.is_file()} == before
     disk.mount("rw")
-    with ThreadPoolExecutor(2) as executor:
-        finish_release("broken", submit_to(executor), report_nothing)
+    finish("broken")
     assert audit_answer().ok
 
 
@@ -309,8 +288,8 @@ def test_a_store_on_a_disk_that_goes_away_is_not_made_anew(disk: Disk, plan: Pla
     def unmount() -> None:
         subprocess.run(["umount", "-l", disk.folder], check=True)
 
-    with ThreadPoolExecutor(2) as executor, pytest.raises(StoreError, match="is gone") as stopped:
-        make_release(plan, release, at("before measure_branch 2", unmount, executor), report_nothing)
+    with pytest.raises(StoreError, match="is gone") as stopped:
+        make(plan, release, at("before measure_branch 2", unmount))
     assert stopped.value.field == "TRELLIS_HOME"
     assert [path for path in disk.folder.rglob("*") if path.is_file()] == []
     assert not Path(release.folder).exists()

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,13 +17,11 @@ import pytest
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
 from flows.execution.crashes import note_crashes
-from flows.execution.driver import finish_release, make_release
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release
 from flows.execution.series import declare_series
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.walks.runner import Future, report_nothing, submit_to
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, InputError, SpecError, StoreError, UsageError
@@ -33,6 +30,8 @@ from storage.machine.files import sha256_of
 from storage.releases.register import find_release, state_of
 from storage.releases.seals import list_seals
 from tasks.synthesize.country import draw_country
+from tests.support import runs
+from tests.support.user import REPOSITORY
 
 SPEC = """
 name: monthly
@@ -50,19 +49,14 @@ MEASURED = (1, 2)
 
 KILLED = """
 import os, signal, sys
-from concurrent.futures import ThreadPoolExecutor
-from flows.execution.driver import finish_release
-from flows.walks.runner import report_nothing
+from tests.support.runs import finish
 
-def submit(stage, *arguments):
-    def run():
-        if stage.name == "grow_tree":  # the records are in the vault, and the tree is not
-            os.kill(os.getpid(), signal.SIGKILL)
-        return stage.fn(*arguments)
-    return executor.submit(run)
+def killed(stage, arguments):
+    if stage.name == "grow_tree":  # the records are in the vault, and the tree is not
+        os.kill(os.getpid(), signal.SIGKILL)
+    return stage.fn(*arguments)
 
-with ThreadPoolExecutor(1) as executor:
-    finish_release(sys.argv[1], submit, report_nothing)
+finish(sys.argv[1], killed)
 """
 
 
@@ -112,10 +106,9 @@ def country(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Country
         yield country
 
 
-def make(release_id: str) -> None:
+def make(release_id: str, around: runs.Around = runs.plainly) -> None:
     """Make a release of a series on its day."""
-    with ThreadPoolExecutor(1) as executor:
-        finish_release(release_id, submit_to(executor), report_nothing)
+    runs.finish(release_id, around, threads=1)
 
 
 def state(release_id: str) -> str | None:
@@ -166,14 +159,13 @@ def test_a_series_from_its_declaration_to_its_end(country: Country) -> None:
     country.write_trips(2)
     country.spec.unlink()
 
-    def full(*_: object) -> None:
-        raise StoreError("The disk is full.")
+    def full(stage: Any, arguments: tuple[Any, ...]) -> Any:
+        if stage.name == "grow_tree":
+            raise StoreError("The disk is full.")
+        return stage.fn(*arguments)
 
-    def submit(stage: Any, *arguments: Any) -> Future:
-        return executor.submit(full if stage.name == "grow_tree" else stage.fn, *arguments)
-
-    with ThreadPoolExecutor(1) as executor, pytest.raises(StoreError, match="disk is full"):
-        finish_release(IDS[1], submit, report_nothing)
+    with pytest.raises(StoreError, match="disk is full"):
+        make(IDS[1], full)
     assert state(IDS[1]) == "failed"
     country.write_trips(3)
     make(IDS[1])
@@ -194,8 +186,11 @@ def test_a_series_from_its_declaration_to_its_end(country: Country) -> None:
     assert audit_answer().findings == []
 
 
-def test_what_was_declared_may_not_be_changed_between_two_days(country: Country) -> None:
-    """An edited spec is refused with its field and what to do, a changed codebook with both hashes; nothing is drawn."""
+@pytest.mark.thorough
+def test_what_was_declared_may_not_be_changed_between_two_days(
+    country: Country, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edited spec is refused with its field and what to do, another codebook with both hashes; nothing is drawn."""
     country.declare()
     make(IDS[0])
     text = country.spec.read_text()
@@ -216,29 +211,23 @@ def test_what_was_declared_may_not_be_changed_between_two_days(country: Country)
     assert changed.value.field == "hierarchy.table"
     assert reserved in str(changed.value)
     assert sha256_of(codebook) in str(changed.value)
+    codebook.write_text(lines)
+
+    (country.folder / "other").mkdir()  # the old codebook is as it was, and the environment names another
+    monkeypatch.setenv("CODES", str(country.folder / "other"))
+    (country.folder / "other" / "codebook.csv").write_text(lines + "\n")
+    with pytest.raises(InputError) as elsewhere:
+        make(IDS[1])
+    assert reserved in str(elsewhere.value)
+    assert sha256_of(country.folder / "other" / "codebook.csv") in str(elsewhere.value)
     assert charge_events(IDS[1]) == {level: [] for level in MEASURED}
     assert not vault_path(IDS[1]).exists()
-    codebook.write_text(lines)
+    monkeypatch.setenv("CODES", str(country.folder))
     make(IDS[1])
     assert_published(IDS[1])
 
 
-def test_another_codebook_by_another_environment_is_refused(country: Country, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the spec and the old codebook are as they were: the noise was reserved for that codebook's areas."""
-    country.declare()
-    (country.folder / "other").mkdir()
-    monkeypatch.setenv("CODES", str(country.folder / "other"))
-    lines = (country.folder / "codebook.csv").read_text()
-    (country.folder / "other" / "codebook.csv").write_text(lines + "\n")
-    with pytest.raises(InputError) as changed:
-        make(IDS[0])
-    assert sha256_of(country.folder / "codebook.csv") in str(changed.value)
-    assert sha256_of(country.folder / "other" / "codebook.csv") in str(changed.value)
-    assert state(IDS[0]) == "failed"
-    assert charge_events(IDS[0]) == {level: [] for level in MEASURED}
-    assert not vault_path(IDS[0]).exists()
-
-
+@pytest.mark.thorough
 def test_a_table_elsewhere_is_recorded_and_another_datasets_is_refused(
     country: Country, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,8 +245,7 @@ def test_a_table_elsewhere_is_recorded_and_another_datasets_is_refused(
     others = SPEC.replace("ACCOUNTANT", "zcdp").replace("CAP", "2.5").replace("small-country", "other-country")
     (country.folder / "others.yaml").write_text(others.split("schedule")[0].replace("monthly", "others"))
     plan = make_plan(load_spec(country.folder / "others.yaml"))
-    with ThreadPoolExecutor(1) as executor:
-        make_release(plan, new_release(plan), submit_to(executor), report_nothing)
+    runs.make(plan, new_release(plan), threads=1)
     with pytest.raises(UsageError, match="was used by dataset other-country"):
         make(IDS[1])
     monkeypatch.setenv("TRIPS", str(country.folder))
@@ -266,6 +254,7 @@ def test_a_table_elsewhere_is_recorded_and_another_datasets_is_refused(
     assert audit_answer().findings == []
 
 
+@pytest.mark.thorough
 def test_a_series_by_its_own_statement_gives_nothing_back(country: Country) -> None:
     """Once one of it is drawn, an abandoned release stays charged and nothing follows; the third is still made."""
     country.declare("pld", cap=1.8)
@@ -291,13 +280,14 @@ def test_a_series_by_its_own_statement_gives_nothing_back(country: Country) -> N
     assert audit_answer().findings == []
 
 
+@pytest.mark.thorough
 def test_a_release_that_was_killed_while_it_was_ingested_is_ingested_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The crash is seen, unlike the others' wait for their day; nothing was drawn, and the table is read as it is now."""
     country = prepare(tmp_path, monkeypatch)
     country.declare()
-    child = subprocess.run([sys.executable, "-c", KILLED, IDS[0]], timeout=240, check=False)
+    child = subprocess.run([sys.executable, "-c", KILLED, IDS[0]], cwd=REPOSITORY, timeout=240, check=False)
     assert child.returncode == -signal.SIGKILL
     with store() as con:
         assert vault_path(IDS[0]).exists()

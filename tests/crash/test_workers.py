@@ -4,25 +4,22 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from flows.answers.audit import audit_answer
-from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
-from flows.planning.plan import make_plan
+from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
-from flows.synthetic import write_ready
 from flows.walks.processes import in_processes
-from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import InputError
 from storage.releases.register import state_of
-from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
+from tests.support.runs import make
+
+pytestmark = pytest.mark.thorough
 
 # Waits until a worker has begun, says which processes there are, and waits to be killed.
 PARENT = """
@@ -34,32 +31,19 @@ with in_processes() as processes:
 """
 
 
-@pytest.fixture
-def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the spec of a small made-up country, whose stages run in processes."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
-    spec = write_ready(country, tmp_path, "synthetic-commuting", "synthetic-country", epsilon=4.0)
-    spec.write_text(spec.read_text().replace("delta: 1.0e-8", "delta: 1.0e-8\n  accountant: zcdp"))
-    return spec
-
-
-def test_a_release_in_processes_is_a_release(spec: Path) -> None:
+def test_a_release_in_processes_is_a_release(plan: Plan, tmp_path: Path) -> None:
     """Made by workers, it is published, verified and audited; an error of a stage is what it is in a thread."""
-    plan = make_plan(load_spec(spec))
-    wrong = spec.with_name("wrong.yaml")
-    wrong.write_text(spec.read_text().replace("data/trips.csv", "data/wrong.csv"))
-    table = (spec.parent / "data" / "trips.csv").read_text().splitlines()
-    (spec.parent / "data" / "wrong.csv").write_text(
-        "\n".join([table[0], "nowhere" + table[1][table[1].index(",") :], ""])
-    )
-    with in_processes(), ThreadPoolExecutor(2) as executor:
+    head, first, *_ = (tmp_path / "data" / "trips.csv").read_text().splitlines()
+    (tmp_path / "data" / "wrong.csv").write_text(f"{head}\nnowhere{first[first.index(',') :]}\n")
+    spec = (tmp_path / "spec.yaml").read_text().replace("data/trips.csv", "data/wrong.csv")
+    (tmp_path / "wrong.yaml").write_text(spec)
+    with in_processes():
         release = new_release(plan)
-        make_release(plan, release, submit_to(executor), report_nothing)
-        faulty = make_plan(load_spec(wrong))
+        make(plan, release)
+        faulty = make_plan(load_spec(tmp_path / "wrong.yaml"))
         refused = new_release(faulty)
         with pytest.raises(InputError, match="codes that the codebook lacks"):
-            make_release(faulty, refused, submit_to(executor), report_nothing)
+            make(faulty, refused)
     assert verify(Path(release.folder)) == []
     assert audit_answer().ok
     with store() as con:
