@@ -43,6 +43,8 @@ TRIES = """async ([api, deployment]) => {
     return told;
 }"""
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[Up]:

@@ -6,7 +6,7 @@ What each page looked like is kept in `build/plan/`, for people to judge.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,8 @@ from flows.api import plan_page
 from storage.releases.plan_file import read_approved_plan
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.contrast import CONTRASTS
+from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, Visit, keep_picture, on_paper, visited
 from tests.support.office import ROWS, Office
-from tests.support.pictures import keep_picture
 from tests.support.spec import SPEC
 from tests.support.user import REPOSITORY
 
@@ -28,9 +27,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 SCREENSHOTS = REPOSITORY / "build" / "plan"
-VIEWPORTS = {"desk": (1200, 900), "phone": (390, 844)}
-SCHEMES = ("light", "dark")
-A4 = 690  # pixels between the margins
+GROUND = "getComputedStyle(document.body).backgroundColor"
 PAGES = ["trips", "titled", "features", "ages", "sizes", "series", "refused", "hostile"]
 SECTIONS = [
     "What will be published",
@@ -63,17 +60,21 @@ FACTS = """() => ({
     approval: JSON.parse(document.getElementById('approval').textContent),
 })"""
 
+pytestmark = pytest.mark.thorough
+
 
 @dataclass(frozen=True)
 class Look:
-    """What a browser made of a page: what it asked, what its console said, what is on it, the text that stands out least, the ground, and its print."""
+    """What a browser made of a page: what is on it, the text that stands out least, the ground, and its print."""
 
-    asked: list[str]
-    said: list[str]
+    visit: Visit
     facts: dict[str, Any]
     worst: tuple[float, str, str, str]
     ground: str
     printed: tuple[bytes, int, str] | None
+
+
+Looks = dict[tuple[str, str, str], Look]
 
 
 @pytest.fixture(scope="module")
@@ -130,59 +131,34 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def looks(browser: "Browser", pages: Mapping[str, Path]) -> dict[tuple[str, str, str], Look]:
+def looks(browser: "Browser", pages: Mapping[str, Path]) -> Looks:
     """Look at every page at every viewport, light and dark, and keep what it looked like."""
     found = {}
-    for place, (width, height) in VIEWPORTS.items():
-        for scheme in SCHEMES:
-            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-            for name, path in pages.items():
-                page, asked, said = context.new_page(), list[str](), list[str]()
-                page.on("request", lambda request, asked=asked: asked.append(request.url))
-                page.on("console", lambda message, said=said: said.append(message.text))
-                page.on("pageerror", lambda error, said=said: said.append(str(error)))
-                page.goto(path.as_uri())
-                keep_picture(page, SCREENSHOTS / f"{name}-{place}-{scheme}.png")
-                facts, (worst, *_) = page.evaluate(FACTS), page.evaluate(CONTRASTS)
-                ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
-                printed = None
-                if (place, scheme) == ("desk", "dark"):
-                    page.emulate_media(media="print", color_scheme="dark")
-                    page.set_viewport_size({"width": A4, "height": 1000})
-                    on_paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-                    wide = page.evaluate("document.documentElement.scrollWidth")
-                    keep_picture(page, SCREENSHOTS / f"{name}-paper.png")
-                    printed = page.pdf(format="A4"), wide, on_paper
-                found[name, place, scheme] = Look(asked, said, facts, worst, ground, printed)
-                page.close()
-            context.close()
+    for name, place, scheme in product(PAGES, VIEWPORTS, SCHEMES):
+        with visited(browser, pages[name], VIEWPORTS[place], scheme) as visit:
+            page = visit.page
+            keep_picture(page, SCREENSHOTS / f"{name}-{place}-{scheme}.png")
+            facts, (worst, *_), ground = page.evaluate(FACTS), page.evaluate(CONTRASTS), page.evaluate(GROUND)
+            printed = None
+            if (place, scheme) == ("desk", "dark"):
+                printed = *on_paper(visit, SCREENSHOTS / f"{name}-paper.png"), page.evaluate(GROUND)
+        found[name, place, scheme] = Look(visit, facts, worst, ground, printed)
     return found
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_plan_asks_nobody_and_says_nothing(
-    name: str, looks: dict[tuple[str, str, str], Look], pages: Mapping[str, Path]
-) -> None:
-    """The browser asks for the file and for nothing else, and its console has nothing to say, of hostile texts neither."""
-    for (of, _, _), look in looks.items():
-        if of == name:
-            assert look.asked == [pages[name].as_uri()]
-            assert look.said == []
+def test_a_plan_asks_nobody_and_fits_every_screen(name: str, looks: Looks, pages: Mapping[str, Path]) -> None:
+    """Of hostile texts neither, a console has anything to say; texts can be read, in the light and in the dark, on a phone too."""
+    for place, scheme in product(VIEWPORTS, SCHEMES):
+        look = looks[name, place, scheme]
+        assert (look.visit.asked, look.visit.said) == ([pages[name].as_uri()], [])
+        assert look.facts["width"] <= VIEWPORTS[place][0]
+        assert look.worst[0] >= 4.5, (place, scheme, look.worst)
+    assert all(looks[name, place, "dark"].ground != looks[name, place, "light"].ground for place in VIEWPORTS)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_plan_fits_every_screen(name: str, looks: dict[tuple[str, str, str], Look]) -> None:
-    """Nothing is wider than a desk's screen or a phone's, and texts can be read on their ground, in the light and in the dark."""
-    for place, (width, _) in VIEWPORTS.items():
-        for scheme in SCHEMES:
-            look = looks[name, place, scheme]
-            assert look.facts["width"] <= width
-            assert look.worst[0] >= 4.5, (place, scheme, look.worst)
-        assert looks[name, place, "dark"].ground != looks[name, place, "light"].ground
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_captions_are_whole_on_a_phone(name: str, looks: dict[tuple[str, str, str], Look]) -> None:
+def test_captions_are_whole_on_a_phone(name: str, looks: Looks) -> None:
     """A table that is wider than a phone scrolls below a caption that is not cut off, and only the one with many columns is so wide."""
     facts = looks[name, "phone", "light"].facts
     assert max(facts["cut"]) <= 1
@@ -190,26 +166,23 @@ def test_captions_are_whole_on_a_phone(name: str, looks: dict[tuple[str, str, st
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_plan_can_be_read_aloud(name: str, looks: dict[tuple[str, str, str], Look]) -> None:
+def test_a_plan_can_be_read_aloud(name: str, looks: Looks) -> None:
     """It has a language, its sections in order, no heading that skips a rank, and tables whose headers and regions have names."""
     facts = looks[name, "desk", "light"].facts
     assert facts["language"] == "en"
     assert facts["sections"] == SECTIONS
     ranks = facts["ranks"]
-    assert ranks.count(1) == 1
-    assert ranks[0] == 1
+    assert (ranks.count(1), ranks[0]) == (1, 1)
     assert all(later <= rank + 1 for rank, later in pairwise(ranks))
     assert set(facts["headers"]) == {"col", "row"}
-    assert all(facts["captions"])
-    assert all(facts["regions"])
+    assert all([*facts["captions"], *facts["regions"], facts["labelled"]])
     assert len(facts["regions"]) == len(facts["captions"])
     assert facts["landmarks"] == ["HEADER", "MAIN", "FOOTER"]
     assert len(facts["ids"]) == len(set(facts["ids"]))
-    assert facts["labelled"]
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_plan_prints(name: str, looks: dict[tuple[str, str, str], Look]) -> None:
+def test_a_plan_prints(name: str, looks: Looks) -> None:
     """It makes a PDF that no sheet cuts off, and paper stays white where the screen is dark."""
     printed = looks[name, "desk", "dark"].printed
     assert printed is not None
@@ -219,9 +192,7 @@ def test_a_plan_prints(name: str, looks: dict[tuple[str, str, str], Look]) -> No
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_the_page_is_the_approval(
-    name: str, looks: dict[tuple[str, str, str], Look], pages: Mapping[str, Path]
-) -> None:
+def test_the_page_is_the_approval(name: str, looks: Looks, pages: Mapping[str, Path]) -> None:
     """What a browser reads in the page is what a release is held to."""
     stated = looks[name, "desk", "light"].facts["approval"]
     approval = read_approved_plan(pages[name]).approval

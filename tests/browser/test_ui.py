@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -19,7 +18,8 @@ import pytest
 
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.pictures import keep_picture
+from tests.support.browsing import keep_picture
+from tests.support.processes import processes_of
 from tests.support.server import Prefect
 from tests.support.spec import SPEC
 from tests.support.up import SCHEDULE, Up, below, bring_up, end, until
@@ -32,6 +32,8 @@ SCREENSHOTS = REPOSITORY / "build" / "screenshots"
 LEVELS = ["region", "province", "municipality"]
 FAILING = "level_6_b01"  # level 6 has more than 30,000 cells, so that there are branches, b01 among them
 STAGE = "measure level 6 b01"
+
+pytestmark = pytest.mark.thorough
 
 
 @dataclass
@@ -231,58 +233,38 @@ def numbers(text: str) -> set[int]:
     return {int(number.replace(",", "")) for number in found}
 
 
-def test_the_deployments_are_listed(story: Story) -> None:
-    """The page of deployments lists release, rerun, and the spec that is scheduled, with what each is for."""
-    lines = story.visitor.seen["deployments"].splitlines()
-    assert [name for name in ("country", "release", "rerun") if name not in lines] == []
-    assert "the release of each day at 0 3 1 1 * (UTC)" in story.visitor.seen["deployment"]
+def test_a_failed_release_is_found_with_what_failed_and_what_to_press(story: Story) -> None:
+    """By the release's name, from the page of deployments on; its artifacts name the branch, and how far each level came."""
+    seen = story.visitor.seen
+    assert {"country", "release", "rerun"} <= set(seen["deployments"].splitlines())
+    assert "the release of each day at 0 3 1 1 * (UTC)" in seen["deployment"]
+    assert story.release in seen["runs"]
+    assert "Failed" in seen["failed"]
+    assert seen["failed-task-runs"].partition(STAGE)[2].split()[0] == "Failed"
+    assert "18 Completed, 1 Failed" in seen["failed-task-runs"]
+    told = [f"{story.release} failed", "Not finished: b01, of 3 branches.", "press Retry"]
+    told.append(f"trellis rerun {story.release}")
+    assert [words for words in told if words not in seen["failed-failure"]] == []
+    levels = ["2 of 3 branches", "origin", "destination", "done", "sigma"]
+    assert [words for words in levels if words not in seen["failed-levels"]] == []
 
 
-def test_a_failed_release_is_found_by_its_name(story: Story) -> None:
-    """The page of runs finds the run by the release's name; its page says Failed, and which task run did."""
-    assert story.release in story.visitor.seen["runs"]
-    assert "Failed" in story.visitor.seen["failed"]
-    _, _, after = story.visitor.seen["failed-task-runs"].partition(STAGE)
-    assert after.split()[0] == "Failed"
-    assert "18 Completed, 1 Failed" in story.visitor.seen["failed-task-runs"]
-
-
-def test_the_artifacts_say_what_failed_and_what_to_press(story: Story) -> None:
-    """The artifacts of a failed run name the branch, what to press, and how far each level came."""
-    told = story.visitor.seen["failed-failure"]
-    assert f"{story.release} failed" in told
-    assert "Not finished: b01, of 3 branches." in told
-    assert "press Retry" in told
-    assert f"trellis rerun {story.release}" in told
-    levels = story.visitor.seen["failed-levels"]
-    assert "2 of 3 branches" in levels
-    assert [name for name in ("origin", "destination", "done", "sigma") if name not in levels] == []
-
-
-def test_retry_finishes_the_release(story: Story) -> None:
-    """After Retry the run is Completed and the release published; its page states what it protects."""
+def test_retry_finishes_the_release_and_measures_and_charges_nothing_twice(story: Story) -> None:
+    """What was sealed is sealed as it was, and one seal has joined; the ledger holds the same charges; the page states what it protects."""
     assert story.failed.shown["state"] == "failed"
     released = story.up.user.run("releases", "--json").json()["releases"]
     assert [(entry["id"], entry["state"]) for entry in released] == [(story.release, "published")]
-    assert f"{story.release} is published" in story.visitor.seen["completed-statement"]
-    assert story.mended.shown["statement"] in story.visitor.seen["completed-statement"]
-    assert story.mended.shown["folder"] in story.visitor.seen["completed-statement"]
-
-
-def test_retry_measures_nothing_twice(story: Story) -> None:
-    """What was sealed before Retry is sealed as it was; one seal has joined."""
+    statement = story.visitor.seen["completed-statement"]
+    stated = [f"{story.release} is published", story.mended.shown["statement"], story.mended.shown["folder"]]
+    assert [words for words in stated if words not in statement] == []
     before, after = (books.shown["seals"] for books in (story.failed, story.mended))
     joined = [seal for seal in after if seal not in before]
     assert [seal for seal in before if seal not in after] == []
     assert [(seal["level"], seal["branch"]) for seal in joined] == [(6, "b01")]
-
-
-def test_retry_charges_nothing_twice(story: Story) -> None:
-    """The ledger holds the same charges before and after Retry, each level's once."""
-    before, after = (books.ledger["datasets"] for books in (story.failed, story.mended))
-    assert [charge["level"] for charge in after[0]["charges"]] == [1, 2, 3, 4, 5, 6]
-    assert [charge["rho"] for charge in before[0]["charges"]] == [charge["rho"] for charge in after[0]["charges"]]
-    assert before[0]["spent"] == after[0]["spent"]
+    ((was,), (now,)) = (books.ledger["datasets"] for books in (story.failed, story.mended))
+    assert [charge["level"] for charge in now["charges"]] == [1, 2, 3, 4, 5, 6]
+    assert [charge["rho"] for charge in was["charges"]] == [charge["rho"] for charge in now["charges"]]
+    assert was["spent"] == now["spent"]
 
 
 def test_no_page_shows_what_is_true(story: Story, secrets: set[int]) -> None:
@@ -314,19 +296,6 @@ def test_the_browser_asks_this_server_alone(story: Story) -> None:
 
 def test_up_ends_when_told(story: Story) -> None:
     """SIGTERM ends it with exit code 0, and no process of it is left."""
-    assert processes_of(story.up.user.folder) != []
+    assert processes_of(story.up.user.folder / "home") != []
     assert end(story.up)[0] == 0
-    assert processes_of(story.up.user.folder) == []
-
-
-def processes_of(folder: Path) -> list[str]:
-    """Return the command lines of the processes that have their TRELLIS_HOME in a folder."""
-    mark = f"TRELLIS_HOME={folder}/home".encode()
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if mark in (process / "environ").read_bytes().split(b"\0"):
-                found.append((process / "cmdline").read_text().replace("\0", " "))
-        except OSError:
-            continue  # it has ended, or is somebody else's
-    return found
+    assert processes_of(story.up.user.folder / "home") == []

@@ -10,8 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 from tests.support.server import ask
 from tests.support.spec import SPEC
 from tests.support.user import User
@@ -118,6 +121,13 @@ def below(spec: dict[str, Any], **keys: Any) -> str:
     changed["input"] = changed["input"] | {"table": f"../{changed['input']['table']}"}
     changed["hierarchy"] = changed["hierarchy"] | {"table": f"../{changed['hierarchy']['table']}"}
     return yaml.safe_dump(changed | {"output": "../out"})
+
+
+def write_large(folder: Path) -> None:
+    """Write the tables of a country whose release takes some seconds, in branches."""
+    generator = np.random.default_rng(3)
+    drawn = draw_country(regions=5, provinces=50, municipalities=3000, people=600_000, generator=generator)
+    write_country(drawn, folder)
 
 
 def states(user: User) -> dict[str, str]:

@@ -1,0 +1,96 @@
+"""A page of a file as a browser shows it: what it asks and says, how far its texts stand out, its picture, and its print."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+VIEWPORTS = {"desk": (1200, 900), "phone": (390, 844)}
+A4 = 690  # pixels between the margins
+
+# The contrast of every text with what is behind it, the least first: the ratio, the text, its colour and the other one.
+CONTRASTS = """() => {
+    const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    const parts = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+        return [...canvas.getImageData(0, 0, 1, 1).data]; };
+    const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+        .reduce((sum, c, place) => sum + c * [0.2126, 0.7152, 0.0722][place], 0);
+    const behind = (element) => { for (let at = element; at; at = at.parentElement) {
+        const colour = parts(getComputedStyle(at).backgroundColor); if (colour[3] === 255) return colour; }
+        return [255, 255, 255, 255]; };
+    const found = [];
+    for (const element of document.querySelectorAll("body *")) {
+        const text = [...element.childNodes].filter((node) => node.nodeType === 3).map((node) => node.textContent.trim()).join("");
+        const shape = element.getBoundingClientRect();
+        if (!text || !shape.width || element.closest("script, style, .unseen, noscript")) continue;
+        const style = getComputedStyle(element);
+        const [front, back] = [parts(element.closest("svg") ? style.fill : style.color), behind(element)];
+        const [high, low] = [light(front), light(back)].sort((a, b) => b - a);
+        found.push([(high + 0.05) / (low + 0.05), text.slice(0, 40), String(front), String(back)]);
+    }
+    return found.sort((a, b) => a[0] - b[0]);
+}"""
+
+# Now and then Chromium refuses a picture, mostly the first one after its start, and takes it when asked again.
+REFUSED = "Unable to capture screenshot"
+PAUSES = (200, 1_000, 5_000)  # milliseconds
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A page that a browser shows.
+
+    Attributes:
+        page: the browser's tab.
+        asked: the addresses that it asked.
+        said: what its console said.
+    """
+
+    page: "Page"
+    asked: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def visited(browser: "Browser", path: Path, size: tuple[int, int], scheme: Scheme = "light") -> Iterator[Visit]:
+    """Show a page in a tab of its own."""
+    page = browser.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+    visit = Visit(page)
+    page.on("request", lambda request: visit.asked.append(request.url))
+    page.on("console", lambda message: visit.said.append(message.text))
+    page.on("pageerror", lambda error: visit.said.append(str(error)))
+    page.goto(path.as_uri())
+    yield visit
+    page.close()
+
+
+def on_paper(visit: Visit, picture: Path) -> tuple[bytes, int]:
+    """Print a page, and keep what that looks like; return the PDF, and how wide all of it is on a sheet."""
+    visit.page.emulate_media(media="print")
+    visit.page.set_viewport_size({"width": A4, "height": 1000})
+    width = visit.page.evaluate("document.documentElement.scrollWidth")
+    keep_picture(visit.page, picture)
+    return visit.page.pdf(format="A4"), width
+
+
+def keep_picture(page: "Page", path: Path) -> None:
+    """Write all of a page as a picture; ask again where Chromium refuses, and raise its error at the fourth refusal."""
+    from playwright.sync_api import Error
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for pause in PAUSES:
+        try:
+            page.screenshot(path=path, full_page=True)
+        except Error as error:
+            if REFUSED not in error.message:
+                raise
+            page.wait_for_timeout(pause)
+        else:
+            return
+    page.screenshot(path=path, full_page=True)

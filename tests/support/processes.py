@@ -1,0 +1,68 @@
+"""The processes of this machine that a test has started, and what they have started, looked up in Linux's /proc."""
+
+import os
+import signal
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Process(NamedTuple):
+    """A process that is there: its id, and when it began, since ids come again."""
+
+    id: int
+    began: str
+
+
+def look(process: int) -> tuple[Process, int] | None:
+    """Return a process and its parent's id, None where it has ended."""
+    try:
+        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if words[0] in "ZX" else (Process(process, words[19]), int(words[1]))
+
+
+def all_processes() -> list[tuple[Process, int]]:
+    """Return every process with its parent's id."""
+    return [found for path in Path("/proc").glob("[0-9]*") if (found := look(int(path.name)))]
+
+
+def descendants_of(process: int) -> list[Process]:
+    """Return the processes that a process has started, and theirs."""
+    found, parents = all_processes(), {process}
+    while more := {child.id for child, parent in found if parent in parents} - parents:
+        parents |= more
+    return [child for child, _ in found if child.id in parents - {process}]
+
+
+def processes_of(home: Path) -> list[Process]:
+    """Return the processes that have a store."""
+    marks = {f"TRELLIS_HOME={place}{home}".encode() for place in ("", "/./")}
+    found = []
+    for process, _ in all_processes():
+        try:
+            if marks & set(Path(f"/proc/{process.id}/environ").read_bytes().split(b"\0")):
+                found.append(process)
+        except OSError:
+            continue  # it has ended, or is somebody else's
+    return found
+
+
+def is_there(process: Process) -> bool:
+    """Return whether a process is still there."""
+    found = look(process.id)
+    return found is not None and found[0] == process
+
+
+def command_of(process: Process) -> str:
+    """Return the command line of a process."""
+    try:
+        return Path(f"/proc/{process.id}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def kill(process: Process) -> None:
+    """Kill a process, unless it has ended."""
+    if is_there(process):
+        os.kill(process.id, signal.SIGKILL)
