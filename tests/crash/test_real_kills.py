@@ -3,26 +3,22 @@
 Killed are processes as they run for a user: commands, `trellis up`, what it serves, workers, and Prefect's servers.
 """
 
-import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
 from storage.counts.published import partial_folder
-from tasks.synthesize.areas import write_country
-from tasks.synthesize.country import draw_country
-from tests.support.server import Prefect, ask, started
+from tests.support.processes import Process, command_of, descendants_of, is_there, kill, processes_of
+from tests.support.server import Prefect, ask, copy_database, started
 from tests.support.spec import SPEC
-from tests.support.up import Up, below, bring_up, end, until
+from tests.support.up import Up, below, bring_up, end, states, until, write_large
 from tests.support.user import REPOSITORY, User
 
 pytestmark = [
@@ -43,116 +39,30 @@ Seals = set[tuple[int, str, str]]
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the tables of a country whose release takes some seconds, in branches."""
     folder = tmp_path_factory.mktemp("large")
-    generator = np.random.default_rng(3)
-    drawn = draw_country(regions=5, provinces=50, municipalities=3000, people=600_000, generator=generator)
-    write_country(drawn, folder)
+    write_large(folder)
     return folder
 
 
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a database of Prefect's that need not be made again."""
-    with started(tmp_path_factory.mktemp("database") / "prefect") as server:
-        copy = tmp_path_factory.mktemp("copy") / "prefect.db"
-        _copy(server.home / "prefect.db", copy)
-    return copy
-
-
-def _copy(database: Path, copy: Path) -> None:
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as con, closing(sqlite3.connect(copy)) as to:
-        con.backup(to)
-
-
 @pytest.fixture
-def user(tmp_path: Path, large: Path, database: Path) -> Iterator[User]:
+def user(tmp_path: Path, large: Path, prefect: Prefect) -> Iterator[User]:
     """Return a user without a server, all of whose processes are ended with the test."""
     home = tmp_path / "home" / "prefect"
     home.parent.mkdir(mode=0o700)
-    home.mkdir()
-    _copy(database, home / "prefect.db")
+    copy_database(prefect, home)
     (tmp_path / "data").symlink_to(large)
     (tmp_path / "specs").mkdir()
     user = User(tmp_path, Prefect(home, {}))
     user.spec(privacy={"epsilon": 9.0})
     (tmp_path / "specs" / "slow.yaml").write_text(below(SPEC, name="slow", privacy=SPEC["privacy"] | {"epsilon": 9.0}))
     yield user
-    for process in processes_of(user):
+    for process in processes_of(user.folder / "home"):
         kill(process)
-
-
-class Process(NamedTuple):
-    """A process that is there: its id, and when it began, since ids come again."""
-
-    id: int
-    began: str
-
-
-def look(process: int) -> tuple[Process, int] | None:
-    """Return a process and its parent's id, None where it has ended."""
-    try:
-        words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if words[0] in "ZX" else (Process(process, words[19]), int(words[1]))
-
-
-def all_processes() -> list[tuple[Process, int]]:
-    """Return every process with its parent's id."""
-    return [found for path in Path("/proc").glob("[0-9]*") if (found := look(int(path.name)))]
-
-
-def descendants_of(process: int) -> list[Process]:
-    """Return the processes that a process has started, and theirs."""
-    found, parents = all_processes(), {process}
-    while more := {child.id for child, parent in found if parent in parents} - parents:
-        parents |= more
-    return [child for child, _ in found if child.id in parents - {process}]
-
-
-def processes_of(user: User) -> list[Process]:
-    """Return the processes that have the user's store."""
-    marks = {f"TRELLIS_HOME={place}{user.folder / 'home'}".encode() for place in ("", "/./")}
-    found = []
-    for process, _ in all_processes():
-        try:
-            if marks & set(Path(f"/proc/{process.id}/environ").read_bytes().split(b"\0")):
-                found.append(process)
-        except OSError:
-            continue  # it has ended, or is somebody else's
-    return found
-
-
-def is_there(process: Process) -> bool:
-    """Return whether a process is still there."""
-    found = look(process.id)
-    return found is not None and found[0] == process
-
-
-def command_of(process: Process) -> str:
-    """Return the command line of a process."""
-    try:
-        return Path(f"/proc/{process.id}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
-
-
-def kill(process: Process) -> None:
-    """Kill a process, unless it has ended."""
-    if is_there(process):
-        os.kill(process.id, signal.SIGKILL)
 
 
 def server_of(process: int) -> Process:
     """Return the Prefect server that a process has started."""
     (server,) = [child for child in descendants_of(process) if "flows/server/process.py" in command_of(child)]
     return server
-
-
-def states_of(user: User) -> dict[str, str]:
-    """Return the state of every release."""
-    said = user.run("releases", "--json")
-    assert said.code == 0, said.stderr
-    return {entry["id"]: entry["state"] for entry in said.json()["releases"]}
 
 
 def show(user: User, release_id: str) -> dict[str, Any]:
@@ -191,7 +101,7 @@ Moment = Callable[[User, str], bool]
 
 def wait_for(user: User, moment: Moment, ended: Callable[[], bool] = lambda: False) -> str:
     """Wait until the user's only release is at a moment, and return its id."""
-    release_id = str(until(lambda: next(iter(states_of(user)), None)))
+    release_id = str(until(lambda: next(iter(states(user)), None)))
     until(lambda: moment(user, release_id) or ended(), 240.0)
     assert not ended(), "it ended before the moment"
     return release_id
@@ -215,7 +125,7 @@ def all_gone(children: list[Process]) -> Iterator[None]:
 
 def assert_it_goes_on(user: User, release_id: str, state: set[str] | None = None) -> None:
     """Check that the release is in a state, is gone on with by a command, and is then as one that was never killed."""
-    assert states_of(user)[release_id] in (state or {"failed"})
+    assert states(user)[release_id] in (state or {"failed"})
     sealed, spent = seals_of(user, release_id), spent_on(user)
     said = user.run("rerun", release_id, "--json")
     assert (said.code, said.json().get("state")) == (0, "published"), said.stderr + said.stdout
@@ -255,7 +165,7 @@ def test_a_command_is_killed(user: User, moment: Moment) -> None:
     with all_gone(children):
         process.kill()
         process.communicate()
-    assert processes_of(user) == []
+    assert processes_of(user.folder / "home") == []
     state = {"failed", "published"} if moment is is_being_published else {"failed"}
     assert_it_goes_on(user, release_id, state)
     if len(runs_of(user, release_id)) > 1:  # otherwise it was published, and nothing had to be run
@@ -274,7 +184,7 @@ def test_the_server_of_a_command_is_killed(user: User) -> None:
         _, said = process.communicate(timeout=GONE_AFTER * 2)
     if process.returncode == 0:
         assert "Prefect recorded" in said
-        assert states_of(user)[release_id] == "published"
+        assert states(user)[release_id] == "published"
         end(bring_up(user))  # which looks at what Prefect has missed
         assert {state for _, state in runs_of(user, release_id)} == {"COMPLETED"}
         return
@@ -344,10 +254,10 @@ def test_up_is_killed(user: User) -> None:
         release_id = wait_for(user, has_a_seal)
         children = descendants_of(up.process.pid)
         assert len(children) > 1
-        with all_gone(processes_of(user)):
+        with all_gone(processes_of(user.folder / "home")):
             up.process.kill()
             up.process.communicate()
-    assert processes_of(user) == []
+    assert processes_of(user.folder / "home") == []
     assert_it_goes_on(user, release_id)
     assert_prefect_knows(user, release_id)
 
@@ -356,7 +266,7 @@ def test_the_server_of_up_is_killed(user: User) -> None:
     """`trellis up` ends with an error when its server is killed, with all that it has started, for who keeps it up."""
     with running_up(user) as up:
         release_id = wait_for(user, has_a_seal)
-        with all_gone(processes_of(user)):
+        with all_gone(processes_of(user.folder / "home")):
             kill(server_of(up.process.pid))
             up.process.communicate(timeout=GONE_AFTER * 2)
         assert up.process.returncode not in {0, -signal.SIGKILL}

@@ -7,7 +7,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from prefect.flows import Flow
 from prefect.settings import Settings
@@ -111,36 +110,28 @@ def test_nobody_is_root_and_files_are_closed() -> None:
     assert {place for _, place in volumes} <= set(shlex.split(made))
 
 
-@pytest.mark.parametrize("service", OWN)
-def test_telemetry_is_off(service: str) -> None:
-    """What Trellis switches off in Prefect is off in every container that runs Prefect."""
-    assert NO_TELEMETRY.items() <= environment(service).items()
-
-
-def test_the_server_records_in_batches() -> None:
-    """The server has the settings of the one that Trellis starts itself."""
+def test_containers_have_the_settings_of_what_trellis_starts_itself() -> None:
+    """Telemetry is off everywhere, the server records in batches, and clients are patient and take few runs at once."""
+    assert all(NO_TELEMETRY.items() <= environment(service).items() for service in OWN)
     assert RECORD_IN_BATCHES.items() <= environment("server").items()
-
-
-def test_clients_are_patient_and_a_worker_takes_few_runs() -> None:
-    """What `trellis up` sets for its runs, a worker and its runs have too, in containers and in deployments."""
     assert PATIENT.items() <= environment("worker").items()
     definition: dict[str, Any] = PREFECT_FILE["definitions"]["on_the_worker"]
     assert PATIENT.items() <= definition["job_variables"]["env"].items()
     assert [deployment["work_pool"] for deployment in PREFECT_FILE["deployments"]] == [definition] * 4
     worker = SERVICES["worker"]["command"]
     assert worker[worker.index("--limit") + 1] == str(AT_ONCE)
-    for name, value in PATIENT.items():
-        assert is_setting(name)
-        assert f"`{name}={value}`" in (REPOSITORY / "docs" / "operations.md").read_text()
+    page = (REPOSITORY / "docs" / "operations.md").read_text()
+    assert [name for name, value in PATIENT.items() if f"`{name}={value}`" not in page] == []
 
 
-@pytest.mark.parametrize("service", OWN)
-def test_settings_exist(service: str) -> None:
+def test_settings_exist() -> None:
     """Every variable is one that Prefect's settings, Trellis, a spec, Python, or the convention against tracking reads."""
     read = {SPECS, "TRELLIS_HOME", "TRELLIS_DATA", "TRELLIS_OUTPUT", "DO_NOT_TRACK", "PYTHONSAFEPATH"}
-    unknown = [name for name in environment(service) if name not in read and not is_setting(name)]
-    assert unknown == []
+    named = {*PATIENT, *(name for service in OWN for name in environment(service))}
+    assert [name for name in named - read if not is_setting(name)] == []
+    assert is_setting("PREFECT_SERVER_UI_API_URL")  # and a slip is found:
+    assert not is_setting("PREFECT_SERVER_UI_API_URI")
+    assert not is_setting("PREFECT_SERVER_SERVICES_TASK_RUN_RECORDED_ENABLED")
 
 
 def is_setting(name: str) -> bool:
@@ -158,13 +149,6 @@ def is_setting(name: str) -> bool:
     return False
 
 
-def test_settings_that_do_not_exist_are_found() -> None:
-    """The check of settings refuses a name with a slip."""
-    assert is_setting("PREFECT_SERVER_UI_API_URL")
-    assert not is_setting("PREFECT_SERVER_UI_API_URI")
-    assert not is_setting("PREFECT_SERVER_SERVICES_TASK_RUN_RECORDED_ENABLED")
-
-
 def test_what_specs_name_is_mounted() -> None:
     """Specs and tables are read-only, the store and what is published are volumes, and the example needs nothing else."""
     places = {
@@ -179,20 +163,16 @@ def test_what_specs_name_is_mounted() -> None:
     assert set(re.findall(r"\$\{(\w+)\}", example.text)) <= set(worker)
 
 
-def test_what_is_deployed_can_be_imported() -> None:
-    """Every entry point of prefect.yaml is a flow of the package, and what it takes from the environment is there."""
+def test_what_is_deployed_can_be_imported_and_is_served() -> None:
+    """Every entry point of prefect.yaml is a flow of the package; the pool that is made is the one that the worker serves."""
     for deployment in PREFECT_FILE["deployments"]:
         module, _, name = deployment["entrypoint"].rpartition(".")
         assert isinstance(getattr(import_module(module), name), Flow)
+        assert deployment["work_pool"]["name"] == "trellis"
     text = (DEPLOYMENTS / "prefect.yaml").read_text()
     assert set(re.findall(r"\{\{ \$(\w+) \}\}", text)) == {SPECS, "TRELLIS_HOME"} <= set(environment("deploy"))
-
-
-def test_one_pool_and_one_file_are_meant() -> None:
-    """The pool that is made, the one that deployments name and the one that the worker serves are the same."""
     command = shlex.split(SERVICES["deploy"]["command"][-1])
     worker = SERVICES["worker"]["command"]
-    assert {deployment["work_pool"]["name"] for deployment in PREFECT_FILE["deployments"]} == {"trellis"}
     assert command[command.index("&&") - 1] == worker[worker.index("--pool") + 1] == "trellis"
     assert command[command.index("--prefect-file") + 1] == "deployments/prefect.yaml"
 

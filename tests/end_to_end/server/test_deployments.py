@@ -5,250 +5,170 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from uuid import uuid4
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
 
+from flows.server.process import NO_TELEMETRY, PATIENT, answers
 from flows.spec.file import load_spec
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.server import ask
+from tests.support.many_runs import HOW_MANY, assert_published_or_refused, assert_tried_again, dying, many
+from tests.support.processes import command_of, processes_of
+from tests.support.server import Prefect, copy_database
+from tests.support.up import Up, free_port, states, until
+from tests.support.user import REPOSITORY, User
 
-if TYPE_CHECKING:
-    from tests.support.user import User
-
-REPOSITORY = Path(__file__).parents[3]
-PREFECT = Path(sys.executable).with_name("prefect")
+BIN = Path(sys.executable).parent
 PREFECT_FILE = REPOSITORY / "deployments" / "prefect.yaml"
 EXAMPLE = REPOSITORY / "deployments" / "specs" / "monthly.yaml"
-
 FIRST_OF_THE_MONTH = "2026-11-01T02:00:00Z"  # three o'clock in Rome, when the example's schedule falls
-FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 FAULTY = 81_123  # rows with a code that nobody knows: told to callers alone
-AT_MOST = 600.0  # seconds until a run has ended: five take minutes on a machine that does much else
-
-pytestmark = pytest.mark.timeout(1200)  # with the runs that the first test waits for
 
 
-@dataclass(frozen=True)
-class Operator:
-    """Somebody who deploys to a server and runs a worker.
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect, country: Path) -> Iterator[Up]:
+    """Start a server and a worker as docs/operations.md says, and deploy to it what deployments/ has."""
+    folder, port = tmp_path_factory.mktemp("pool"), str(free_port())
+    copy_database(prefect, folder / "prefect")
+    settings = {
+        **NO_TELEMETRY,
+        **PATIENT,
+        "PREFECT_HOME": str(folder / "prefect"),
+        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
+        "PREFECT_WORKER_QUERY_SECONDS": "0.5",
+        "TRELLIS_SPECS": str(folder / "specs"),
+        "TRELLIS_DATA": str(folder / "other"),
+        "TRELLIS_OUTPUT": str(folder / "published"),
+        "TMPDIR": str(folder / "temporary"),
+        "no_proxy": "127.0.0.1",
+    }
+    user = many(User(folder, Prefect(folder / "prefect", settings)))
+    (folder / "temporary").mkdir()
+    shutil.copytree(country, folder / "data")
+    (folder / "faulty.csv").write_text("home,work,people\n" + "nowhere,0101001,1\n" * FAULTY)
+    codebook = {"table": str(folder / "data" / "codebook.csv")}
+    for spec, table in (("specs/one", "data/trips"), ("outside", "data/trips"), ("specs/faulty", "faulty")):
+        user.spec(f"{spec}.yaml", input={"table": str(folder / f"{table}.csv")}, hierarchy=codebook)
+    shutil.copy(EXAMPLE, folder / "specs")  # about other people, whose table is another
+    other = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(8))
+    write_country(other, folder / "other")
+    with ExitStack() as stack:
 
-    Attributes:
-        user: whose specs, tables and store the worker has.
-        specs: the folder below which specs are taken.
-    """
-
-    user: "User"
-    specs: Path
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """What the operator's commands see, and the worker."""
-        return {
-            **self.user.environment,
-            "TRELLIS_SPECS": str(self.specs),
-            "TRELLIS_DATA": str(self.user.folder / "other"),
-            "TRELLIS_OUTPUT": str(self.user.folder / "published"),
-            "TMPDIR": str(self.user.folder / "temporary"),
-            "PREFECT_WORKER_QUERY_SECONDS": "0.5",
-        }
-
-    def prefect(self, *arguments: str) -> str:
-        """Run a command of Prefect's at the root of the checkout, and return what it says."""
-        return subprocess.run(
-            [PREFECT, *arguments],
-            cwd=REPOSITORY,
-            env=self.environment,
-            umask=0o077,
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=AT_MOST,
-        ).stdout
-
-    def ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Return what the server answers, however busy it is."""
-        environment = self.environment
-        answer = ask(f"{environment['PREFECT_API_URL']}{path}", body, environment["PREFECT_API_AUTH_STRING"])
-        assert isinstance(answer, dict)
-        return answer
-
-    def trigger(self, deployment: str, at: str | None = None, **parameters: str) -> str:
-        """Have a deployment run, now or as if it were scheduled; return the run's id."""
-        state = {"type": "SCHEDULED", "state_details": {"scheduled_time": at}} if at else {"type": "SCHEDULED"}
-        made = self.ask(f"/deployments/name/{deployment}")["id"]
-        asked = {"parameters": parameters, "state": state, "idempotency_key": str(uuid4())}
-        run = self.ask(f"/deployments/{made}/create_flow_run", asked)
-        return str(run["id"])
-
-    def wait(self, run: str, states: set[str]) -> dict[str, Any]:
-        """Return a run once it is in one of some states."""
-        deadline = time.monotonic() + AT_MOST
-        while (answer := self.ask(f"/flow_runs/{run}"))["state_type"] not in states:
-            assert time.monotonic() < deadline, f"{answer['state_type']} after {AT_MOST:.0f} s"
-            time.sleep(0.2)
-        return answer
-
-    def processes(self) -> list[str]:
-        """Return the command lines of all processes that have the operator's store."""
-        mark, found = f"TRELLIS_HOME={self.user.folder / 'home'}".encode(), []
-        aliases = {mark, mark.replace(b"=", b"=/./")}
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if aliases & set((process / "environ").read_bytes().split(b"\0")):
-                    found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-            except OSError:
-                continue  # it has ended, or is somebody else's
-        return found
-
-    @contextmanager
-    def worker(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a worker as a service manager would: it hears SIGINT, and its files are its own."""
-        with (self.user.folder / "worker.log").open("wb") as log:
-            worker = subprocess.Popen(
-                [PREFECT, "worker", "start", "--pool", "trellis", "--type", "process", "--limit", "4"],
-                cwd=self.user.folder,
-                env=self.environment,
+        def start(log: str, *command: str, **variables: str) -> subprocess.Popen[str]:
+            """Run a program as a service manager would: it hears SIGINT, and its files are its own."""
+            process = subprocess.Popen(
+                [BIN / command[0], *command[1:]],
+                cwd=folder,
+                env={**user.environment, **variables},
                 umask=0o077,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=stack.enter_context((folder / log).open("wb")),
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                text=True,
             )
-            try:
-                yield worker
-            finally:
-                worker.kill()
-                worker.wait()
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            return process
+
+        start("server.log", "uvicorn", "--factory", "flows.server.process:create_app", "--port", port)
+        until(lambda: answers(settings["PREFECT_API_URL"]))
+        for arguments in (
+            ["work-pool", "create", "--type", "process", "--overwrite", "trellis"],
+            ["--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml"],
+        ):
+            command = [BIN / "prefect", *arguments]
+            subprocess.run(command, cwd=REPOSITORY, env=user.environment, check=True, stdout=subprocess.DEVNULL)
+        of_pool = ["--pool", "trellis", "--type", "process", "--limit", "4"]
+        worker = start("worker.log", "prefect", "worker", "start", *of_pool, **dying(user))
+        yield Up(user, worker, "", settings["PREFECT_API_URL"])
 
 
-@dataclass(frozen=True)
-class Worked:
-    """What became of runs that a worker was given, and of the worker.
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("count", HOW_MANY)
+def test_runs_that_a_worker_is_given_at_once_all_end(pool: Up, count: int) -> None:
+    """Runs that are triggered at once are all taken, by a server that sends nobody away, and published or refused."""
+    assert_published_or_refused(pool, count)
 
-    Attributes:
-        runs: the flow runs that have ended, as the server answers.
-        stopped_at: what ran when the worker was told to stop.
-        code: the worker's exit code.
-        left: the processes that were left a minute later, or none as soon as there was none.
+
+@pytest.mark.thorough
+def test_a_run_that_crashed_before_it_began_is_tried_again(pool: Up) -> None:
+    """A run whose process ends before it begins is tried again by the deployment that looks for crashes."""
+    (pool.user.folder / "deaths" / "one").touch()
+    run = pool.trigger("release/release", spec="many-0.yaml")
+    pool.reached(run, lambda found: found["state_type"] == "CRASHED")
+    pool.trigger("look-for-crashes/look-for-crashes")  # as its schedule does
+    assert_tried_again(pool, run)
+    found = pool.call("/deployments/name/look-for-crashes/look-for-crashes")
+    (schedule,) = found["schedules"]
+    assert (schedule["active"], schedule["schedule"]["interval"], found["paused"]) == (True, 300.0, False)
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_deployments_release_what_is_below_the_folder_of_specs(pool: Up) -> None:
+    """A spec below it is released under the release's id; another is refused by that rule; `rerun` reaches the store.
+
+    What a worker's runs say goes to journals and container logs: the rule that rows break, and not how many they are.
     """
-
-    operator: Operator
-    runs: Mapping[str, dict[str, Any]]
-    stopped_at: list[str]
-    code: int
-    left: list[str]
-
-
-@pytest.fixture(scope="module")
-def operator(settle: "Callable[[Path], User]", tmp_path_factory: pytest.TempPathFactory) -> Operator:
-    """Return an operator who has deployed, with a spec, the example's spec, and a spec outside the folder of specs."""
-    user = settle(tmp_path_factory.mktemp("worker"))
-    specs = user.folder / "specs"
-    for folder in (specs, user.folder / "temporary"):
-        folder.mkdir()
-    table = {"table": str(user.folder / "data" / "trips.csv")}
-    codebook = {"table": str(user.folder / "data" / "codebook.csv")}
-    user.spec("specs/synthetic.yaml", input=table, hierarchy=codebook)
-    user.spec("outside.yaml", input=table, hierarchy=codebook)
-    (user.folder / "faulty.csv").write_text("home,work,people\n" + "nowhere,0101001,1\n" * FAULTY)
-    faulty = table | {"table": str(user.folder / "faulty.csv")}
-    user.spec("specs/faulty.yaml", input=faulty, hierarchy=codebook)
-    shutil.copy(EXAMPLE, specs)  # about other people, whose table is another
-    other = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(8))
-    write_country(other, user.folder / "other")
-    made = Operator(user, specs)
-    made.prefect("work-pool", "create", "--type", "process", "trellis")
-    made.prefect("--no-prompt", "deploy", "--all", "--prefect-file", "deployments/prefect.yaml")
-    return made
-
-
-@pytest.fixture(scope="module")
-def worked(operator: Operator) -> Worked:
-    """Have a worker run what ends, and then tell it to stop while it runs a release."""
-    with operator.worker() as worker:
-        runs = {
-            "release": operator.trigger("release/release", spec="synthetic.yaml"),
-            "outside": operator.trigger("release/release", spec="../outside.yaml"),
-            "faulty": operator.trigger("release/release", spec="faulty.yaml"),
-            "monthly": operator.trigger("release/monthly-synthetic", at=FIRST_OF_THE_MONTH, spec="monthly.yaml"),
-            "rerun": operator.trigger("rerun/rerun", release_id="none-20260101T000000Z"),
-        }
-        ended = {name: operator.wait(run, FINAL) for name, run in runs.items()}
-        operator.wait(operator.trigger("release/release", spec="synthetic.yaml"), FINAL | {"RUNNING"})
-        stopped_at = operator.processes()
-        worker.terminate()
-        code, deadline = worker.wait(timeout=AT_MOST), time.monotonic() + 60.0
-        while (left := operator.processes()) and time.monotonic() < deadline:
-            time.sleep(0.1)
-    return Worked(operator, ended, stopped_at, code, left)
-
-
-def test_a_spec_below_the_folder_is_released(worked: Worked) -> None:
-    """A run of the deployment `release` completes under its release's id, and the release is published in the store."""
-    run, user = worked.runs["release"], worked.operator.user
-    assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Completed")
-    releases = {release["id"]: release for release in user.run("releases", "--json").json()["releases"]}
-    assert releases[run["name"]]["state"] == "published"
-    assert user.run("verify", str(worked.operator.specs / "out" / run["name"]), "--json").json()["ok"]
-
-
-def test_a_spec_outside_the_folder_is_refused(worked: Worked) -> None:
-    """A run for a spec that is not below the folder of specs fails, and its state names the rule."""
-    run = worked.runs["outside"]
-    assert run["state_type"] == "FAILED"
-    assert f"spec must be below the folder {worked.operator.specs}" in run["state"]["message"]
-
-
-def test_how_many_rows_are_at_fault_is_in_no_log(worked: Worked) -> None:
-    """What a worker's runs say goes to journals and container logs: the rule that rows break, and not how many they are."""
-    run, user = worked.runs["faulty"], worked.operator.user
-    assert run["state_type"] == "FAILED"
-    assert "column home has codes that the codebook lacks." in run["state"]["message"]
+    user = pool.user
+    specs = {"one": "one.yaml", "outside": "../outside.yaml", "faulty": "faulty.yaml"}
+    runs = {name: pool.trigger("release/release", spec=spec) for name, spec in specs.items()}
+    runs["rerun"] = pool.trigger("rerun/rerun", release_id="none-20260101T000000Z")
+    ended = {name: pool.ended(run) for name, run in runs.items()}
+    assert {name: (run["state_type"], run["state_name"]) for name, run in ended.items()} == {
+        "one": ("COMPLETED", "Completed"),
+        **dict.fromkeys(("outside", "faulty", "rerun"), ("FAILED", "Failed")),
+    }
+    made = ended["one"]["name"]
+    assert states(user)[made] == "published"
+    assert user.run("verify", str(user.folder / "specs" / "out" / made), "--json").json()["ok"]
+    messages = {name: run["state"]["message"] for name, run in ended.items()}
+    assert f"spec must be below the folder {user.folder / 'specs'}" in messages["outside"]
+    assert "none-20260101T000000Z" in messages["rerun"]
+    assert "column home has codes that the codebook lacks." in messages["faulty"]
     log = (user.folder / "worker.log").read_text()
     assert "Flow run 'faulty' - Finished in state Failed" in log
     assert re.findall(rf".*(?:{FAULTY}|{FAULTY:,}|at fault).*", log) == []
     assert f"{FAULTY:,} rows are at fault." in user.run("release", "specs/faulty.yaml", "--dry-run").stderr
 
 
-def test_the_example_is_released_on_its_first_day(worked: Worked) -> None:
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_the_example_is_released_on_its_first_day(pool: Up) -> None:
     """The first scheduled run of the example declares its series, and its release is that of the run's own day."""
-    run, user = worked.runs["monthly"], worked.operator.user
+    state: dict[str, Any] = {"type": "SCHEDULED", "state_details": {"scheduled_time": FIRST_OF_THE_MONTH}}
+    made = pool.call("/deployments/name/release/monthly-synthetic")["id"]
+    asked = {"parameters": {"spec": "monthly.yaml"}, "state": state, "idempotency_key": "first"}
+    run = pool.ended(pool.call(f"/deployments/{made}/create_flow_run", asked)["id"])
     assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Completed")
-    states = {release["id"]: release["state"] for release in user.run("releases", "--json").json()["releases"]}
-    series = {id_: state for id_, state in states.items() if id_.startswith("monthly-synthetic-")}
+    series = {id_: state for id_, state in states(pool.user).items() if id_.startswith("monthly-synthetic-")}
     assert len(series) == 12
     assert {id_ for id_, state in series.items() if state == "published"} == {"monthly-synthetic-2026-11-01"}
     assert run["name"] == "monthly-synthetic-2026-11-01"
 
 
-def test_rerun_is_deployed(worked: Worked) -> None:
-    """A run of the deployment `rerun` reaches the store, which does not know the release."""
-    run = worked.runs["rerun"]
-    assert run["state_type"] == "FAILED"
-    assert "none-20260101T000000Z" in run["state"]["message"]
-
-
-def test_a_worker_that_is_told_to_stop_leaves_nothing_running(worked: Worked) -> None:
-    """SIGTERM ends a worker that runs a release, and the processes of that release with it."""
-    assert len(worked.stopped_at) > 1
-    assert worked.code == 0
-    assert worked.left == []
-
-
-def test_what_a_worker_leaves_is_closed_to_others(worked: Worked) -> None:
-    """With umask 077 no file in the store, or among temporary files, can be read by group or others."""
-    folder = worked.operator.user.folder
+@pytest.mark.thorough
+@pytest.mark.timeout(1200)
+def test_a_worker_that_is_told_to_stop_leaves_nothing_running_and_nothing_open(pool: Up) -> None:
+    """SIGTERM ends a worker and the processes of the release that it runs; of what they wrote others can read nothing."""
+    run = pool.trigger("release/release", spec="one.yaml")
+    pool.reached(run, lambda found: found["state_type"] in {"RUNNING", "COMPLETED", "FAILED"})
+    home = pool.user.folder / "home"
+    of_server = [process for process in processes_of(home) if "uvicorn" in command_of(process)]
+    assert len(processes_of(home)) > 1 + len(of_server)
+    pool.process.terminate()
+    assert pool.process.wait(timeout=600) == 0
+    until(lambda: processes_of(home) == of_server)
+    folder = pool.user.folder
     files = [path for part in ("home", "temporary") for path in (folder / part).rglob("*") if path.is_file()]
     assert folder / "home" / "store.duckdb" in files
     assert [str(path) for path in files if path.stat().st_mode & 0o077] == []
@@ -257,20 +177,17 @@ def test_what_a_worker_leaves_is_closed_to_others(worked: Worked) -> None:
 def test_the_schedule_of_the_example_is_its_spec_s() -> None:
     """Prefect starts the example's runs when its spec says, once it is switched on; in the file it is off."""
     deployments = yaml.safe_load(PREFECT_FILE.read_text())["deployments"]
-    scheduled = [deployment for deployment in deployments if deployment["entrypoint"] == "flows.release.release"]
-    scheduled = [deployment for deployment in scheduled if deployment.get("schedules")]
-    assert [deployment["parameters"]["spec"] for deployment in scheduled] == [EXAMPLE.name]
+    releases = [deployment for deployment in deployments if deployment["entrypoint"] == "flows.release.release"]
+    (scheduled,) = [deployment for deployment in releases if deployment.get("schedules")]
+    assert scheduled["parameters"]["spec"] == EXAMPLE.name
     spec = load_spec(EXAMPLE).spec
     assert spec.schedule is not None
-    assert scheduled[0]["name"] == spec.name
-    assert scheduled[0]["schedules"] == [
-        {"cron": spec.schedule.cron, "timezone": spec.schedule.timezone, "active": False}
-    ]
+    assert scheduled["name"] == spec.name
+    assert scheduled["schedules"] == [{"cron": spec.schedule.cron, "timezone": spec.schedule.timezone, "active": False}]
 
 
-@pytest.mark.parametrize("home", ["", "home", "~/.trellis"])
+@pytest.mark.parametrize("home", ["", "home", "~/.trellis", "/srv/home"])
 def test_a_home_that_is_not_absolute_is_no_home(home: str) -> None:
     """TRELLIS_HOME as deployed is a folder at the root where it is not absolute, and never one below a run's folder."""
     deployed = yaml.safe_load(PREFECT_FILE.read_text())["definitions"]["on_the_worker"]["job_variables"]["env"]
     assert Path(deployed["TRELLIS_HOME"].replace("{{ $TRELLIS_HOME }}", home)) == Path("/", home)
-    assert Path(deployed["TRELLIS_HOME"].replace("{{ $TRELLIS_HOME }}", "/srv/home")) == Path("/srv/home")

@@ -1,73 +1,77 @@
 """Trellis up for months: schedules, runs that are cancelled, fail or crash, and going on with them."""
 
 import re
+import shutil
 import signal
+import stat
+import urllib.error
+import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tasks.synthesize.areas import write_country
-from tasks.synthesize.country import draw_country
 from tests.support.spec import SPEC
-from tests.support.up import SCHEDULE, Up, below, bring_up, end, states, until
+from tests.support.up import SCHEDULE, Up, below, bring_up, end, states, until, write_large
 from tests.support.user import User
 
 CUT = 39_701  # units with too many records, and
 FAULTY = 81_123  # rows with a code that nobody knows: both told to callers alone
 
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the tables of a country whose release takes some seconds, in branches."""
-    folder = tmp_path_factory.mktemp("large")
-    generator = np.random.default_rng(3)
-    drawn = draw_country(regions=5, provinces=50, municipalities=3000, people=600_000, generator=generator)
-    write_country(drawn, folder)
-    return folder
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User], large: Path) -> Iterator[Up]:
-    """Bring Trellis up over a folder of specs: one by hand, one on a schedule, a series, one too dear, one wrong."""
+def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[Up]:
+    """Bring Trellis up, with a password, over specs: one by hand, one on a schedule, a series, one too dear, one wrong.
+
+    The folder in which it begins has modules of its own that have the names of ours.
+    """
     user = settle(tmp_path_factory.mktemp("operator"))
     user = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
-    (user.folder / "large").symlink_to(large)
-    specs = user.folder / "specs"
-    specs.mkdir()
-    cheap = SPEC["privacy"] | {"epsilon": 1.0}
-    (specs / "by-hand.yaml").write_text(below(SPEC, name="by-hand", privacy=cheap))
-    (specs / "yearly.yaml").write_text(below(SPEC, name="yearly", privacy=cheap, schedule=SCHEDULE))
-    series = SCHEDULE | {"until": "3 releases"}
-    (specs / "series.yaml").write_text(below(SPEC, name="series", dataset="another", privacy=cheap, schedule=series))
-    dear = SPEC["privacy"] | {"epsilon": 30.0}
-    (specs / "dear.yaml").write_text(below(SPEC, name="dear", privacy=dear, schedule=SCHEDULE))
-    (specs / "wrong.yaml").write_text(below(SPEC, name="wrong", schedule={"cron": "at noon"}))
-    often = SCHEDULE | {"cron": "0 */6 * * *"}
-    (specs / "often.yaml").write_text(below(SPEC, name="often", schedule=often))
-    slow = SPEC | {"budget": {"epsilon": 30.0, "delta": 1.0e-7}}
-    slow |= {"input": SPEC["input"] | {"table": "large/trips.csv"}, "dataset": "large"}
-    slow |= {"hierarchy": SPEC["hierarchy"] | {"table": "large/codebook.csv"}}
-    for name in ("slow", "killed"):
-        (specs / f"{name}.yaml").write_text(below(slow, name=name, privacy=SPEC["privacy"] | {"epsilon": 9.0}))
-    text = (specs / "series.yaml").read_text().replace("../data/trips", "../data3/trips")
-    (user.folder / "data3").mkdir()
-    for file in (user.folder / "data").iterdir():
-        (user.folder / "data3" / file.name).write_bytes(file.read_bytes())
-    (specs / "series.yaml").write_text(text)
-    persons = "person,home,work\n" + "".join(f"{number // 3},0101001,0102001\n" for number in range(3 * CUT))
-    (user.folder / "data" / "persons.csv").write_text(persons)
+    write_large(user.folder / "large")
+    for name in ("tasks.py", "storage.py", "numpy.py", "flows/__init__.py"):
+        (user.folder / name).parent.mkdir(exist_ok=True)
+        (user.folder / name).write_text("raise SystemExit('imported what lies here')\n")
+    data = user.folder / "data"
+    shutil.copytree(data, user.folder / "data3")
+    (data / "persons.csv").write_text(
+        "person,home,work\n" + "".join(f"{n // 3},0101001,0102001\n" for n in range(3 * CUT))
+    )
+    (data / "faulty.csv").write_text("home,work,people\n" + "nowhere,0101001,1\n" * FAULTY)
+    cheap, dear, costly = (SPEC["privacy"] | {"epsilon": epsilon} for epsilon in (1.0, 30.0, 9.0))
+    slow = {
+        "dataset": "large",
+        "input": SPEC["input"] | {"table": "large/trips.csv"},
+        "hierarchy": SPEC["hierarchy"] | {"table": "large/codebook.csv"},
+        "budget": {"epsilon": 30.0, "delta": 1.0e-7},
+        "privacy": costly,
+    }
     of_persons = {"table": "data/persons.csv", "origin": "home", "destination": "work", "unit": "person"}
-    counted = SPEC | {"input": of_persons, "dataset": "persons", "name": "counted"}
-    (specs / "counted.yaml").write_text(below(counted, privacy=cheap | {"exact_records_per_unit": True}))
-    faulty = "home,work,people\n" + "nowhere,0101001,1\n" * FAULTY
-    (user.folder / "data" / "faulty.csv").write_text(faulty)
-    spoilt = SPEC | {"input": SPEC["input"] | {"table": "data/faulty.csv"}, "dataset": "spoilt", "name": "spoilt"}
-    (specs / "spoilt.yaml").write_text(below(spoilt, privacy=cheap))
-    is_up = bring_up(user)
+    specs: dict[str, dict[str, Any]] = {
+        "by-hand": {"privacy": cheap},
+        "yearly": {"privacy": cheap, "schedule": SCHEDULE},
+        "series": {
+            "dataset": "another",
+            "input": SPEC["input"] | {"table": "data3/trips.csv"},
+            "privacy": cheap,
+            "schedule": SCHEDULE | {"until": "3 releases"},
+        },
+        "dear": {"privacy": dear, "schedule": SCHEDULE},
+        "wrong": {"schedule": {"cron": "at noon"}},
+        "often": {"schedule": SCHEDULE | {"cron": "0 */6 * * *"}},
+        "slow": slow,
+        "killed": slow,
+        "counted": {"dataset": "persons", "input": of_persons, "privacy": cheap | {"exact_records_per_unit": True}},
+        "spoilt": {"dataset": "spoilt", "input": SPEC["input"] | {"table": "data/faulty.csv"}, "privacy": cheap},
+    }
+    (user.folder / "specs").mkdir()
+    for name, keys in specs.items():
+        (user.folder / "specs" / f"{name}.yaml").write_text(below(SPEC, name=name, **keys))
+    is_up = bring_up(user, "--auth")
     try:
         yield is_up
     finally:
@@ -98,6 +102,53 @@ def test_what_is_up_is_said(up: Up) -> None:
     assert [path.name for path in files if path.stat().st_mode & 0o077] == []
 
 
+def status(up: Up, *, method: str = "POST", auth: str = "", **headers: str) -> tuple[int, str | None]:
+    """Ask for all flow runs; return the status of the answer, and which pages it may be shown to."""
+    asked = {"Content-Type": "application/json"} | {name.replace("_", "-"): of for name, of in headers.items()}
+    if auth:
+        asked["Authorization"] = f"Basic {b64encode(auth.encode()).decode()}"
+    data = b"{}" if method == "POST" else None
+    request = urllib.request.Request(f"{up.api}/flow_runs/filter", data, asked, method=method)  # noqa: S310 (our own)
+    try:
+        with urllib.request.urlopen(request, timeout=60.0) as response:  # noqa: S310 (our own server)
+            return response.status, response.headers.get("Access-Control-Allow-Origin")
+    except urllib.error.HTTPError as fault:
+        return fault.code, fault.headers.get("Access-Control-Allow-Origin")
+
+
+def password(up: Up) -> str:
+    """Return the line in the file that the operator is told of."""
+    return (Path(up.user.environment["TRELLIS_HOME"]) / "auth").read_text().strip()
+
+
+def test_pages_of_other_servers_are_refused(up: Up) -> None:
+    """Neither a question nor the one that a browser asks before it is answered, under whatever name, password or not."""
+    own = up.api.removesuffix("/api")
+    auth = password(up)
+    assert status(up, auth=auth) == (200, None)
+    assert status(up, auth=auth, Origin=own)[0] == 200
+    assert status(up, auth=auth, Origin=own.replace("127.0.0.1", "localhost"))[0] == 200
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "http://127.0.0.1:9"},
+        {"Origin": "null"},
+        {"Host": "evil.example"},
+        {"Host": "evil.example", "Origin": "http://evil.example"},
+    ):
+        assert status(up, auth=auth, **headers) == (403, None)
+        before = headers | {"Access_Control_Request_Method": "POST"}
+        assert status(up, method="OPTIONS", **before) == (403, None)
+
+
+def test_who_has_no_password_is_refused(up: Up) -> None:
+    """The operator is told where it is, and nobody else can read it there."""
+    path = Path(up.user.environment["TRELLIS_HOME"]) / "auth"
+    assert status(up) == (401, None)
+    assert status(up, auth="trellis:guess") == (401, None)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert str(path) in up.said or str(path) in (up.process.stderr.readline() if up.process.stderr else "")
+
+
 def test_a_series_is_reserved_as_a_whole(up: Up) -> None:
     """Each of its releases has its charge and waits for its day; together they cost less than each for itself."""
     waiting = {id_: state for id_, state in states(up.user).items() if id_.startswith("series-")}
@@ -107,23 +158,13 @@ def test_a_series_is_reserved_as_a_whole(up: Up) -> None:
     assert 1.0 < account["spent"]["epsilon"] < 3.0
 
 
-def test_a_spec_has_a_deployment_of_its_own(up: Up) -> None:
-    """A spec without a schedule is released from the page of its deployment; no path is typed."""
-    run = up.ended(up.trigger("release/by-hand"))
-    assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
-    assert states(up.user)[run["name"]] == "published"
-    assert {f"dataset:{SPEC['dataset']}", f"release:{run['name']}"} <= set(run["tags"])
-
-
 def test_a_scheduled_run_has_its_name_before_it_starts(up: Up) -> None:
     """The runs to come are listed by the release that each will make, and tagged with it and its dataset."""
     coming = {
         "deployments": {"name": {"any_": ["yearly"]}},
         "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}},
     }
-    runs = until(
-        lambda: [run for run in up.call("/flow_runs/filter", coming) if run["name"].startswith("yearly-")],
-    )
+    runs = until(lambda: [run for run in up.call("/flow_runs/filter", coming) if run["name"].startswith("yearly-")])
     for run in runs:
         assert run["name"] == f"yearly-{run['expected_start_time'][:10]}"
         assert run["name"].endswith("-01-01")
@@ -131,10 +172,15 @@ def test_a_scheduled_run_has_its_name_before_it_starts(up: Up) -> None:
 
 
 def test_a_release_below_the_folder_is_made(up: Up) -> None:
-    """The deployment takes the path of a spec below the folder, and its run is named for its release."""
-    run = up.ended(up.trigger("release/release", spec="by-hand.yaml"))
-    assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
-    assert states(up.user)[run["name"]] == "published"
+    """By the deployment of its spec, or that which takes a path; its run is named for its release.
+
+    Its process imports nothing from the folder in which it begins.
+    """
+    for run in [up.ended(up.trigger("release/by-hand")), up.ended(up.trigger("release/release", spec="by-hand.yaml"))]:
+        assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
+        assert states(up.user)[run["name"]] == "published"
+    (of_spec,) = up.call("/flow_runs/filter", {"deployments": {"name": {"any_": ["by-hand"]}}})
+    assert {f"dataset:{SPEC['dataset']}", f"release:{of_spec['name']}"} <= set(of_spec["tags"])
     shown = up.artifacts(run["id"]).keys()
     assert {"progress", "levels", "statement"} <= shown
     assert shown <= {"progress", "levels", "largest", "statement"}  # at ε = 1 no trip between two areas may be left
@@ -142,23 +188,26 @@ def test_a_release_below_the_folder_is_made(up: Up) -> None:
 
 
 def log_of(up: Up, run: str) -> list[str]:
-    """Return the lines that the UI shows of a run."""
+    """Return the lines that the UI shows of a run that has ended, once the last of them is there."""
     of_run = {"logs": {"flow_run_id": {"any_": [run]}}, "sort": "TIMESTAMP_ASC"}
-    return [line["message"] for line in up.call("/logs/filter", of_run)]
+
+    def found() -> list[str]:
+        lines = [line["message"] for line in up.call("/logs/filter", of_run)]
+        return lines if any("Finished in state" in line for line in lines) else []
+
+    return list(until(found))
 
 
-@pytest.mark.parametrize("spec", ["../spec.yaml", "/etc/passwd", "specs/../../spec.yaml"])
-def test_a_spec_elsewhere_is_not_taken(up: Up, spec: str) -> None:
+def test_a_spec_elsewhere_is_not_taken(up: Up) -> None:
     """Whoever reaches the server can name no other file of the machine."""
-    run = up.ended(up.trigger("release/release", spec=spec))
-    assert run["state_type"] == "FAILED"
-    assert "spec must be below the folder" in run["state"]["message"]
-    assert run["state"]["message"].endswith("Correct the cause, then press Retry.")
-    log = until(
-        lambda: [line for line in log_of(up, run["id"]) if "Finished in state" in line] and log_of(up, run["id"])
-    )
-    assert run["state"]["message"] in log[-1]
-    assert not [line for line in log if "Traceback" in line]
+    specs = ["../spec.yaml", "/etc/passwd", "specs/../../spec.yaml"]
+    for run in [up.ended(run) for run in [up.trigger("release/release", spec=spec) for spec in specs]]:
+        assert run["state_type"] == "FAILED"
+        assert "spec must be below the folder" in run["state"]["message"]
+        assert run["state"]["message"].endswith("Correct the cause, then press Retry.")
+        log = log_of(up, run["id"])
+        assert run["state"]["message"] in log[-1]
+        assert not [line for line in log if "Traceback" in line]
 
 
 def test_a_day_has_one_release(up: Up) -> None:

@@ -4,24 +4,22 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from urllib.error import HTTPError
 
-import numpy as np
 import pytest
 
 from storage.database.connections import store
 from storage.releases.register import state_of
 from storage.releases.seals import list_seals
-from tasks.synthesize.areas import write_country
-from tasks.synthesize.country import draw_country
 from tests.support.server import Prefect, ask, copy_database, started
 from tests.support.spec import SPEC
+from tests.support.up import states, until, write_large
 from tests.support.user import User
+
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,9 +43,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Itera
 def user(tmp_path_factory: pytest.TempPathFactory, guarded: Prefect) -> User:
     """Return a user with a country whose release takes some seconds, in branches."""
     user = User(tmp_path_factory.mktemp("interrupter"), guarded)
-    generator = np.random.default_rng(3)
-    drawn = draw_country(regions=5, provinces=50, municipalities=3000, people=600_000, generator=generator)
-    write_country(drawn, user.folder / "data")
+    write_large(user.folder / "data")
     user.spec(privacy={"epsilon": 9.0})
     return user
 
@@ -63,7 +59,7 @@ class Stopped:
         self.states: list[str] = []
         self.asked_meanwhile: list[int] = []
         process = user.start("release", "spec.yaml")
-        self.id = until(lambda: next(iter(releases_of(user)), None))
+        self.id = until(lambda: next(iter(states(user)), None))
         self.stop(process, lambda: process.send_signal(signal.SIGINT))
         process = user.start("rerun", self.id)
         self.stop(process, lambda: process.send_signal(signal.SIGTERM))
@@ -85,13 +81,10 @@ class Stopped:
 
     def cancel(self) -> None:
         """Press Cancel on the run that is there."""
-        api = self.user.prefect.environment["PREFECT_API_URL"]
+        api, password = (self.user.prefect.environment[f"PREFECT_API_{key}"] for key in ("URL", "AUTH_STRING"))
         running = {"flow_runs": {"name": {"any_": [f"{self.id} again"]}, "state": {"type": {"any_": ["RUNNING"]}}}}
-        password = self.user.prefect.environment["PREFECT_API_AUTH_STRING"]
-        (run,) = call(f"{api}/flow_runs/filter", running, password)
-        call(
-            f"{api}/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}}, password
-        )
+        (run,) = ask(f"{api}/flow_runs/filter", running, password)
+        ask(f"{api}/flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}}, password)
 
     def state(self) -> str:
         """Return its state, from the store: a command takes its time."""
@@ -102,25 +95,6 @@ class Stopped:
         """Return what is sealed."""
         with store() as con:
             return {(seal.level, seal.branch, seal.sha256) for seal in list_seals(con, self.id).values()}
-
-
-def releases_of(user: User) -> dict[str, str]:
-    """Return the state of every release."""
-    return {entry["id"]: entry["state"] for entry in user.run("releases", "--json").json()["releases"]}
-
-
-def call(address: str, body: object, password: str) -> Any:
-    """Ask a server."""
-    return ask(address, body, password)
-
-
-def until(there: Callable[[], Any], timeout: float = 240.0) -> Any:
-    """Wait until something is true, and return it."""
-    deadline = time.monotonic() + timeout
-    while not (found := there()):
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +122,15 @@ def test_every_way_to_stop_ends_alike(stopped: Stopped, guarded: Prefect) -> Non
     assert runs == [("CANCELLED",)] * 3
     api = guarded.environment["PREFECT_API_URL"]
     with pytest.raises(HTTPError, match="401"):
-        call(f"{api}/flow_runs/filter", {}, "operator:another-word")
-
-
-def test_commands_answer_meanwhile(stopped: Stopped) -> None:
-    """While a release runs, the store answers."""
-    assert stopped.asked_meanwhile == [0] * 6
+        ask(f"{api}/flow_runs/filter", {}, "operator:another-word")
 
 
 def test_what_was_sealed_stays(stopped: Stopped) -> None:
-    """Each stop keeps every seal of the one before, bit for bit, and nothing is drawn that no seal will have."""
+    """Each stop keeps every seal of the one before, bit for bit, and nothing is drawn that no seal will have.
+
+    While a release runs, the store answers.
+    """
+    assert stopped.asked_meanwhile == [0] * 6
     first, second, third = stopped.sealed
     assert first <= second <= third
     shards = stopped.user.folder / "home" / "shards" / stopped.id
@@ -188,8 +161,8 @@ def test_one_branch_is_gone_on_with(stopped: Stopped, guarded: Prefect) -> None:
     assert (said.code, f"{stopped.id} has no branch b99" in said.stderr) == (2, True)
 
 
-def test_an_edited_spec_is_refused(stopped: Stopped) -> None:
-    """A release keeps the spec that it was reserved with; how the file is laid out does not matter."""
+def test_what_was_edited_since_is_refused(stopped: Stopped) -> None:
+    """A release keeps the spec that it was reserved with, however it is laid out, and the codebook, whose hashes are named."""
     spec = stopped.user.folder / "spec.yaml"
     reserved = spec.read_text()
     spec.write_text(reserved.replace("epsilon: 9.0", "epsilon: 8.0"))
@@ -198,18 +171,14 @@ def test_an_edited_spec_is_refused(stopped: Stopped) -> None:
     assert "a release keeps the spec that it was reserved with" in said.json()["error"]
     assert stopped.user.run("show", stopped.id, "--spec").stdout == reserved
     spec.write_text("# a remark\n" + reserved)
-
-
-def test_a_changed_codebook_is_refused(stopped: Stopped) -> None:
-    """The codebook's hash then and now are named."""
     codebook = stopped.user.folder / "data" / "codebook.csv"
-    reserved = codebook.read_bytes()
-    codebook.write_bytes(reserved + b"\n")
+    before = codebook.read_bytes()
+    codebook.write_bytes(before + b"\n")
     said = stopped.user.run("rerun", stopped.id, "--json")
     assert said.code == 2
     hashes = [word for word in said.json()["error"].replace(".", " ").split() if len(word) == 64]
     assert len(set(hashes)) == 2
-    codebook.write_bytes(reserved)
+    codebook.write_bytes(before)
 
 
 def test_it_is_finished_elsewhere(stopped: Stopped, tmp_path: Path) -> None:
