@@ -12,7 +12,7 @@ from flows.trials.baselines import BASELINES
 from flows.trials.comparison import MEASURES
 from tasks.validate.coverage import GROUPS, TRUE_COUNTS
 from tests.support.spec import SPEC
-from tests.support.user import Said, User
+from tests.support.user import User
 
 COLUMNS = ["mechanism", "epsilon", "run", "level", *MEASURES, "seconds"]
 
@@ -73,45 +73,34 @@ def test_every_trial_has_its_coverage(compared: Compared) -> None:
             assert told is None or (told["mean"], told["min"]) == pytest.approx((of_group.mean(), of_group.min()))
 
 
-def test_the_page_needs_nothing_else(compared: Compared) -> None:
-    """The page has a figure per measure and one of seconds, names every mechanism, and loads nothing."""
+def test_the_page_needs_nothing_else_and_nothing_is_charged(compared: Compared) -> None:
+    """The page has a figure per measure and one of seconds, names every mechanism, and loads nothing; there is no release."""
     assert compared.said.code == 0, compared.said.stderr
     page = (compared.folder / "index.html").read_text(encoding="utf-8")
     assert page.count("<svg") == len(MEASURES) + 1 + 2  # and one of coverage for each ε
     assert re.findall(r"""(?:src|href)=["'](?!#)[^"']*|@import|url\((?!#)""", page) == []
     assert all(name in page for name in ("inftda_reconciled", "ε = 30"))
-
-
-def test_nothing_is_charged(compared: Compared) -> None:
-    """A comparison leaves no release, no event in the ledger and no vault, and its run is in Prefect, with its trials."""
     user = compared.user
     assert user.run("ledger", "--json").json() == {"datasets": []}
     assert user.run("releases", "--json").json() == {"releases": []}
     assert not list((user.folder / "home" / "vault").glob("*"))
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        (["--mechanisms", "inftda,magic"], "--mechanisms must be among inftda, "),
-        (["--epsilon", "1,-2"], "--epsilon must list numbers > 0"),
-        (["--runs", "0"], "--runs"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(options: list[str], told: str, compared: Compared) -> None:
-    """An unknown mechanism, an ε out of range and no run at all end with code 2 and a reason."""
-    said = compared.user.run("compare", "public.yaml", *options)
-    assert (said.code, told in said.stderr) == (2, True)
-
-
-def test_a_table_that_may_not_be_seen_is_refused(compared: Compared) -> None:
-    """Where the spec does not say that its data is public, nothing is read and nothing is written."""
-    shutil.rmtree(compared.user.folder / "out", ignore_errors=True)
-    compared.user.spec("confidential.yaml")
-    said: Said = compared.user.run("compare", "confidential.yaml")
-    assert said.code == 2
-    assert "public_data must be true" in said.stderr
-    assert not (compared.user.folder / "out").exists()
+def test_what_cannot_be_compared_is_refused(compared: Compared) -> None:
+    """An unknown mechanism, an ε out of range, no run, no utility, or a table that may not be seen end with 2 and a reason."""
+    user = compared.user
+    shutil.rmtree(user.folder / "out", ignore_errors=True)
+    user.spec("confidential.yaml")
+    for options, told in (
+        (["public.yaml", "--mechanisms", "inftda,magic"], "--mechanisms must be among inftda, "),
+        (["public.yaml", "--epsilon", "1,-2"], "--epsilon must list numbers > 0"),
+        (["public.yaml", "--runs", "0"], "--runs"),
+        (["public.yaml", "--utility", "fleet"], "utility.fleet must be given"),
+        (["confidential.yaml"], "public_data must be true"),
+    ):
+        said = user.run("compare", *options)
+        assert (said.code, told in said.stderr) == (2, True), options
+    assert not (user.folder / "out").exists()
 
 
 def test_every_trial_has_what_a_release_would_say_of_its_rows(compared: Compared) -> None:
@@ -128,6 +117,7 @@ def test_every_trial_has_what_a_release_would_say_of_its_rows(compared: Compared
             assert stated is None or stated["mean"] == pytest.approx(values.mean())
 
 
+@pytest.mark.thorough
 def test_the_fleet_is_compared(compared: Compared) -> None:
     """With --utility fleet the JSON has the ratios of every mechanism and ε, of the same runs as the rows; the page shows them."""
     user, folder = compared.user, compared.user.folder / "fleet"
@@ -159,13 +149,12 @@ def test_the_fleet_is_compared(compared: Compared) -> None:
             values = of_result.filter(number=number)["value"]
             assert spread == {"mean": pytest.approx(values.mean()), "min": values.min(), "max": values.max()}
     assert "Utility: fleet" in (folder / "index.html").read_text(encoding="utf-8")
-    refused = user.run("compare", "public.yaml", "--utility", "fleet")
-    assert (refused.code, "utility.fleet must be given" in refused.stderr) == (2, True)
     again = user.run("compare", "fleet.yaml", *options)  # in the same folder, without the measure
     assert again.code == 0, again.stderr
     assert not (folder / "utility.parquet").exists()
 
 
+@pytest.mark.thorough
 def test_baselines_are_compared(compared: Compared) -> None:
     """Every baseline that --help names has its rows beside a mechanism, without intervals, and makes no release."""
     user, folder = compared.user, compared.user.folder / "baselines"
@@ -187,6 +176,7 @@ def test_baselines_are_compared(compared: Compared) -> None:
     assert (refused.code, "mechanism must be one of inftda, " in refused.stderr) == (2, True)
 
 
+@pytest.mark.thorough
 def test_baselines_are_compared_on_views_that_cross(compared: Compared) -> None:
     """On the city of O5, flat and hierarchical noise have 50 times the error of cbdp at pairs of zones, and views have names."""
     user = compared.user

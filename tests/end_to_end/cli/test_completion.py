@@ -55,28 +55,24 @@ def test_version(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
-def test_bash_is_told_commands(home: Path) -> None:
-    """A word that is begun is completed to the commands that begin so."""
-    said = asked(home, _TRELLIS_COMPLETE="complete_bash", COMP_WORDS="trellis re", COMP_CWORD="1")
-    assert said.split() == ["release", "rerun", "releases", "restore"]
-
-
-def test_zsh_and_fish_are_told_releases(home: Path) -> None:
-    """A release's id is completed from the store, the newest first, in the words of either shell."""
-    line = "trellis show jobs"
-    zsh = asked(home, _TRELLIS_COMPLETE="complete_zsh", _TYPER_COMPLETE_ARGS=line)
+def test_shells_are_told_what_completes_a_word(home: Path) -> None:
+    """Commands; ids of releases from the store, the newest first, in the words of each shell; and nothing where a spec or a
+    folder stands, so that bash goes on with the names of files.
+    """
+    for words, place, completed in (
+        ("trellis re", "1", ["release", "rerun", "releases", "restore"]),
+        ("trellis plan ./", "2", []),
+        ("trellis verify ./", "2", []),
+        ("trellis release s --output ./", "4", []),
+    ):
+        said = asked(home, _TRELLIS_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place)
+        assert said.split() == completed, words
+    line = {"_TYPER_COMPLETE_ARGS": "trellis show jobs"}
     newest, oldest = "jobs-20260201T000000Z", "jobs-20260101T000000Z"
+    zsh = asked(home, _TRELLIS_COMPLETE="complete_zsh", **line)
     assert zsh == f"""_arguments '*: :(("{newest}"\n"{oldest}"))'\n"""
-    fish = asked(
-        home, _TRELLIS_COMPLETE="complete_fish", _TYPER_COMPLETE_ARGS=line, _TYPER_COMPLETE_FISH_ACTION="get-args"
-    )
+    fish = asked(home, _TRELLIS_COMPLETE="complete_fish", _TYPER_COMPLETE_FISH_ACTION="get-args", **line)
     assert fish.split() == [newest, oldest]
-
-
-def test_paths_are_left_to_the_shell(home: Path) -> None:
-    """Where a spec or a folder stands, nothing is proposed, so that bash goes on with the names of files."""
-    for words, place in (("trellis plan ./", "2"), ("trellis verify ./", "2"), ("trellis release s --output ./", "4")):
-        assert asked(home, _TRELLIS_COMPLETE="complete_bash", COMP_WORDS=words, COMP_CWORD=place).strip() == ""
 
 
 def test_completion_makes_no_store_and_reports_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +86,7 @@ def test_completion_makes_no_store_and_reports_no_fault(tmp_path: Path, monkeypa
     assert (tmp_path / "home" / "store.duckdb").read_text() == "no database"
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_a_real_bash_completes_once_it_is_installed(home: Path, tmp_path: Path) -> None:
     """`--install-completion` makes a new bash complete commands, datasets and files at the Tab key."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
+import pytest
 
 from tests.support.postgresql import PASSWORD, USER, Postgres
 from tests.support.user import User
@@ -29,6 +30,7 @@ def holding(word: str, *folders: Path) -> Iterator[Path]:
                 yield path
 
 
+@pytest.mark.thorough
 def test_credentials_are_in_nothing_that_a_command_leaves(newcomer: User, postgres: Postgres) -> None:
     """Of a release with Prefect, one that fails at the server and a plan, no file, output or record holds user or password."""
     fill(postgres, newcomer.folder / "data")

@@ -72,6 +72,7 @@ def test_a_release_without_a_server_is_like_any_other(user: User) -> None:
     assert "the UI does not list it" in user.run("show", made["id"]).stdout
 
 
+@pytest.mark.thorough
 def test_the_spec_may_say_so(user: User) -> None:
     """With run.prefect off no option is needed, and with the option of the command a server is used all the same."""
     user.spec("plain.yaml", name="plain", budget=CAP, run={"prefect": False})

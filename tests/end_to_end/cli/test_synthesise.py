@@ -66,26 +66,13 @@ def test_a_made_up_city_comes_with_three_specs(newcomer: "User"):
         "travelled": trips.height,
         "trips": 4_878,
     }
+    told = newcomer.run("synthesise", "shuttle", "--day", "weekend", "--out", "weekend").stdout
+    assert "SYNTHETIC: the set shuttle (weekend) with seed 2025: 18,000 trips of" in told
+    assert "of 811,200 possible ones, between 130 stops in 4 zones" in told
+    assert "specs: weekend/o3.yaml, weekend/o4.yaml, weekend/o5.yaml" in told
     names = {path.name for path in (newcomer.folder / "city").iterdir()}
     public = {"stops.csv", "modes.csv", "minutes.csv", "README.md"}
     assert names == public | {"trips.parquet", "o3.yaml", "o4.yaml", "o5.yaml"}
-
-
-def test_people_read_what_the_city_holds(newcomer: "User"):
-    """Without --json, the command tells the trips of the chosen day, their types, and where the specs are."""
-    said = newcomer.run("synthesise", "shuttle", "--day", "weekend", "--out", "city")
-    assert said.code == 0, said.stderr
-    assert "SYNTHETIC: the set shuttle (weekend) with seed 2025: 18,000 trips of" in said.stdout
-    assert "of 811,200 possible ones, between 130 stops in 4 zones" in said.stdout
-    assert "specs: city/o3.yaml, city/o4.yaml, city/o5.yaml" in said.stdout
-
-
-def test_a_day_is_for_the_city_alone(newcomer: "User"):
-    """A day is refused for a set that has none, and nothing is written."""
-    said = newcomer.run("synthesise", "country", "--day", "weekday", "--out", "set")
-    assert said.code == 2
-    assert "--day is for the set shuttle; the set country has none, got weekday." in said.stderr
-    assert not (newcomer.folder / "set").exists()
 
 
 @pytest.mark.parametrize(
@@ -107,28 +94,19 @@ def test_groups_come_with_specs_that_release_them(newcomer: "User", kind: str, s
         assert len(rehearsed.json()["levels"]) == 4
 
 
-def test_sizes_are_for_groups_alone(newcomer: "User"):
-    """A number of groups is refused for a set that has none, and so is a number below 1."""
-    said = newcomer.run("synthesise", "country", "--groups", "5", "--out", "set")
-    assert said.code == 2
-    assert "--groups is for the sets households and taxis; the set country has none, got 5." in said.stderr
-    said = newcomer.run("synthesise", "taxis", "--regions", "0", "--out", "set")
-    assert said.code == 2
-    assert "--regions must be >= 1, got 0." in said.stderr
-
-
-def test_a_folder_with_something_in_it_is_left_alone(newcomer: "User"):
-    """A set is never drawn over what is there already."""
+def test_what_cannot_be_drawn_is_refused(newcomer: "User"):
+    """A day or a size of a set that has none, a number below 1, a density that is none, a folder that is not empty: nothing is written."""
     before = sorted(newcomer.folder.rglob("*"))
-    said = newcomer.run("synthesise", "binary", "--out", "data")
-    assert said.code == 2
-    assert "--out must be a new or empty folder, got data." in said.stderr
+    for options, told in (
+        (["country", "--day", "weekday"], "--day is for the set shuttle; the set country has none, got weekday."),
+        (
+            ["country", "--groups", "5"],
+            "--groups is for the sets households and taxis; the set country has none, got 5.",
+        ),
+        (["taxis", "--regions", "0"], "--regions must be >= 1, got 0."),
+        (["binary", "--density", "thick"], "thick"),
+        (["binary", "--out", "data"], "--out must be a new or empty folder, got data."),
+    ):
+        said = newcomer.run("synthesise", *(options if "--out" in options else [*options, "--out", "set"]))
+        assert (said.code, told in said.stderr) == (2, True), options
     assert sorted(newcomer.folder.rglob("*")) == before
-
-
-def test_an_unknown_density_is_refused(newcomer: "User"):
-    """Only the paper's three densities are drawn."""
-    said = newcomer.run("synthesise", "binary", "--density", "thick", "--out", "set")
-    assert said.code == 2
-    assert "thick" in said.stderr
-    assert not (newcomer.folder / "set").exists()

@@ -40,7 +40,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
         yield run
 
 
-@pytest.fixture(params=["folder", *SERVERS])
+@pytest.fixture(params=["folder", *(pytest.param(name, marks=pytest.mark.thorough) for name in SERVERS)])
 def url(
     request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[str, S3Keys]:
@@ -155,6 +155,7 @@ def test_large_files_go_in_parts(
     assert left(place) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("size", [10, 2**21])
 @pytest.mark.parametrize("url", SERVERS, indirect=True)
 def test_a_put_whose_answer_is_lost_is_still_ones_own(
@@ -205,6 +206,7 @@ def test_a_probe_has_one_winner(url: tuple[str, S3Keys], place: Place) -> None:
         judge_probe(place, nonce, [True])
 
 
+@pytest.mark.thorough
 def test_a_server_that_overwrites_is_found(servers: Callable[[str], Server]) -> None:
     """A server that ignores the condition of a write lets every process succeed, and the judge says so."""
     with overwriting(servers("moto")) as server:
@@ -217,6 +219,7 @@ def test_a_server_that_overwrites_is_found(servers: Callable[[str], Server]) -> 
             judge_probe(place, nonce, entered)
 
 
+@pytest.mark.thorough
 def test_what_a_server_refuses_is_told_without_its_words(
     servers: Callable[[str], Server], file: Callable[[bytes], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +244,7 @@ def test_what_a_server_refuses_is_told_without_its_words(
         place.exists("a")
 
 
+@pytest.mark.thorough
 def test_a_servers_disk_tells_nothing(servers: Callable[[str], Server], tmp_path: Path) -> None:
     """What is encrypted stands nowhere on the disk of the server in clear; what is put in clear does, so the search would find it."""
     server = servers("seaweedfs")

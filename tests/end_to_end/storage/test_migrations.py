@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from stat import S_IMODE
 
@@ -153,7 +154,7 @@ def assert_second_version() -> None:
 
 @pytest.mark.usefixtures("_open_umask", "_second_version")
 def test_an_old_store_is_copied_before_it_is_changed(trellis_home: Path) -> None:
-    """A copy of an old store, table by table what it was and closed to others, lies beside it once; a new one has none."""
+    """A copy of an old store, table by table what it was and closed to others, lies beside it once, and is a store itself."""
     assert not backup_path(NOW).exists()
     before = contents(trellis_home / "store.duckdb")
     assert_second_version()
@@ -165,13 +166,7 @@ def test_an_old_store_is_copied_before_it_is_changed(trellis_home: Path) -> None
     assert backup_path(NOW).stat().st_mtime_ns == copy
     files = {path.name for path in trellis_home.iterdir() if path.is_file()}
     assert files == {"store.duckdb", f"store.duckdb.version-{NOW}.backup"}
-
-
-@pytest.mark.usefixtures("_second_version")
-def test_the_copy_of_an_old_store_is_a_store(trellis_home: Path) -> None:
-    """What was copied before a step can be put back in its place and is brought to this version again."""
-    assert_second_version()
-    backup_path(NOW).replace(trellis_home / "store.duckdb")
+    backup_path(NOW).replace(trellis_home / "store.duckdb")  # it can be put back, and is brought here again
     assert_second_version()
     with store() as con, pytest.raises(SealedAlready):
         add_seal(con, "old", Seal(1, "trunk", "bb", 4))
@@ -219,58 +214,57 @@ def test_a_store_whose_steps_were_killed_is_as_it_was(moment: str, trellis_home:
     assert list(trellis_home.glob("*.partial*")) == []
 
 
-def test_a_store_from_before_repeated_levels_is_brought_here(monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def store_of(version: int) -> Iterator[connections.Connection]:
+    """Open the store of an older Trellis, which took so many steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(connections, "STEPS", connections.STEPS[:version])
+        with store() as con:
+            yield con
+
+
+LEVEL_OF_OLD = "INSERT INTO levels SELECT 'old', 0, '{}', '1', true, '0', 0, 0, 0, '', '0', false, 'x', 0, 0, 0, 0"
+
+
+def test_a_store_from_before_repeated_levels_is_brought_here() -> None:
     """The levels of its releases repeat no other, its views still answer, and its releases are read as they were."""
-    steps = connections.STEPS
-    monkeypatch.setattr(connections, "STEPS", steps[:1])
-    with store() as con:
-        con.execute(
-            "INSERT INTO levels SELECT 'old', 0, '{}', '1', true, '0', 0, 0, 0, '', '0', false, 'x', 0, 0, 0, 0"
-        )
-    monkeypatch.setattr(connections, "STEPS", steps)
+    with store_of(1) as con:
+        con.execute(LEVEL_OF_OLD)
     with store() as con:
         assert con.execute("SELECT release_id, same_as FROM levels").fetchall() == [("old", None)]
         assert con.execute("SELECT count(*) FROM published").fetchall() == [(0,)]
 
 
-def test_a_store_from_before_views_is_brought_here(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_from_before_views_is_brought_here() -> None:
     """The levels of its releases have no view and no source, and terms that do not know of views are read without any."""
-    steps, old = connections.STEPS, json.loads(TERMS.to_json())
+    old = json.loads(TERMS.to_json())
     del old["views"], old["derived"]
-    monkeypatch.setattr(connections, "STEPS", steps[:2])
-    with store() as con:
-        con.execute(
-            "INSERT INTO levels SELECT 'old', 0, '{}', '1', true, '0', 0, 0, 0, '', '0', false, 'x', 0, 0, 0, 0, NULL"
-        )
+    with store_of(2) as con:
+        con.execute(f"{LEVEL_OF_OLD}, NULL")
         con.execute(
             "INSERT INTO releases VALUES ('old', 'old', 'people', 'published', '', '', '', ?, '', NULL)",
             [json.dumps(old)],
         )
-    monkeypatch.setattr(connections, "STEPS", steps)
     with store() as con:
         release = find_release(con, "old")
     assert (release.terms, release.views) == (TERMS, ())
     assert [(level.view, level.source) for level in release.levels] == [("", None)]
 
 
-def test_seals_from_before_turns_were_drawn_in_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seals_from_before_turns_were_drawn_in_the_first() -> None:
     """What an older Trellis sealed keeps the name of its shard, which has no turn; its turns are not known."""
-    now = connections.STEPS
-    monkeypatch.setattr(connections, "STEPS", now[:6])
-    with store() as con:
+    with store_of(6) as con:
         con.execute("INSERT INTO seals VALUES ('old', 1, 'trunk', 'aa', 4, '2026-01-01T00:00:00Z')")
-    monkeypatch.setattr(connections, "STEPS", now)
     with store() as con:
         assert list_seals(con, "old") == {(1, "trunk"): Seal(1, "trunk", "aa", 4, 0)}
         assert list_turns(con, "old") == []
 
 
-def test_tables_that_an_older_trellis_knew_by_their_files_stay_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_that_an_older_trellis_knew_by_their_files_stay_known() -> None:
     """Their fingerprints leave the terms, and the other people that were confirmed leave the ledger's answers, which keeps its hashes."""
-    steps, old = connections.STEPS, json.loads(TERMS.to_json())
+    old = json.loads(TERMS.to_json())
     old["files"]["fingerprint"] = "ab" * 16
-    monkeypatch.setattr(connections, "STEPS", steps[:7])
-    with store() as con:
+    with store_of(7) as con:
         for name, state in (("old", "published"), ("new", "refused")):
             con.execute(
                 "INSERT INTO releases VALUES (?, 'old', 'people', ?, '', '', '', ?, '', NULL)",
@@ -279,7 +273,6 @@ def test_tables_that_an_older_trellis_knew_by_their_files_stay_known(monkeypatch
         note(con, "reserved", "old", different_people_from=[])
         note(con, "table", "old", table="copy.csv", different_people_from=["jobs"])
         before = head(con)
-    monkeypatch.setattr(connections, "STEPS", steps)
     with store() as con:
         assert find_release(con, "old").terms == find_release(con, "new").terms == TERMS
         assert known_contents(con) == {"old": Content(None, "", "ab" * 16)}
