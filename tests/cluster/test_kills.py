@@ -1,13 +1,11 @@
 """Workers, scheduler and home are killed at every event of an order; a release that goes on has one seal for each place."""
 
 import os
-import shutil
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,13 +22,13 @@ from storage.releases.register import find_release
 from storage.releases.seals import list_branches, list_seals
 from storage.releases.turns import Turn, list_turns
 from tasks.verify.folder import verify
-from tests.support.cluster import EVENTS, Machines, cluster, run_home, start_home
+from tests.support.cluster import EVENTS, Machines, cluster, run_home, start_home, wait_for
+from tests.support.disks import mounted
 from tests.support.draws import read_books
-from tests.support.stopped import wait_for, wait_until_stopped
 
 MOMENTS = [f"{phase} {event}" for event in EVENTS for phase in ("before", "after")]
 
-pytestmark = pytest.mark.usefixtures("own_state")
+pytestmark = [pytest.mark.usefixtures("own_state"), pytest.mark.thorough]
 
 
 @pytest.fixture
@@ -92,7 +90,7 @@ def test_a_worker_wakes_after_the_seal(tmp_path: Path, at: str) -> None:
         assert run_home(machines, tmp_path) == 0, machines.log()
         assert_whole(machines, {1})
         before = shards()
-        os.kill(wait_until_stopped(machines), signal.SIGCONT)
+        os.kill(machines.wait_until_stopped(), signal.SIGCONT)
         if at == "before send":
             wait_for(
                 lambda: any("shards" in str(path) for path in machines.mailbox.rglob("*.noisy*")), "it sends nothing"
@@ -126,7 +124,7 @@ def test_the_scheduler_or_home_is_killed(tmp_path: Path, who: str) -> None:
     """While a worker draws, the scheduler or home dies: a rerun gives the open turns up, and makes the release whole."""
     with watched(tmp_path, "before draw", "SIGSTOP", lost_after="30s") as machines:
         home = start_home(machines, tmp_path)
-        worker = wait_until_stopped(machines)
+        worker = machines.wait_until_stopped()
         victim = machines.processes["scheduler"] if who == "scheduler" else home
         victim.kill()
         victim.wait()
@@ -153,7 +151,7 @@ def test_the_mailbox_is_wiped_or_altered(tmp_path: Path, deed: str) -> None:
     at = "after send" if deed == "alter shard" else "before slice"
     with watched(tmp_path, at, "SIGSTOP", lost_after="40s") as machines:
         home = start_home(machines, tmp_path)
-        worker = wait_until_stopped(machines)
+        worker = machines.wait_until_stopped()
         for path in [path for path in machines.mailbox.rglob("*") if path.is_file()]:
             is_new = ".noisy." in path.name and not shard_path("small", path.name.rpartition(".")[0]).exists()
             if deed == "wipe":
@@ -178,37 +176,29 @@ def test_the_mailbox_is_wiped_or_altered(tmp_path: Path, deed: str) -> None:
 @pytest.mark.parametrize("deed", ["full", "read-only"])
 def test_the_mailbox_takes_nothing(tmp_path: Path, deed: str) -> None:
     """Where a worker cannot leave its shard because the mailbox is full or read-only, the release fails and says so; a rerun makes it whole."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", str(disk)]
-    if not shutil.which("mount") or subprocess.run(command, check=False, capture_output=True).returncode:
-        pytest.skip("a disk cannot be mounted here")
-    try:
-        with watched(tmp_path, "before send", "SIGSTOP", lost_after="40s", mailbox=f"file://{disk}") as machines:
-            home = start_home(machines, tmp_path)
-            worker = wait_until_stopped(machines)
-            ballast = disk / "ballast"
-            if deed == "full":
-                with ballast.open("wb", buffering=0) as file, suppress(OSError):
-                    while file.write(b"x" * 4096):
-                        pass
-            else:
-                subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-            os.kill(worker, signal.SIGCONT)
-            assert home.wait(300) != 0
-            with store() as con:
-                reason = find_release(con, "small").reason
-            assert deed in reason
-            assert str(disk) in reason
-            if deed == "full":
-                ballast.unlink()
-            else:
-                subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
-            assert run_home(machines, tmp_path, "dask", "small") == 0, machines.log()
-            assert_whole(machines, range(1, 9))
-            assert not [path for path in disk.rglob("*") if path.is_file()]
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=False, capture_output=True)
+    with (
+        mounted(tmp_path / "disk") as disk,
+        watched(tmp_path, "before send", "SIGSTOP", lost_after="40s", mailbox=f"file://{disk.folder}") as machines,
+    ):
+        home = start_home(machines, tmp_path)
+        worker = machines.wait_until_stopped()
+        if deed == "full":
+            disk.fill()
+        else:
+            disk.mount("ro")
+        os.kill(worker, signal.SIGCONT)
+        assert home.wait(300) != 0
+        with store() as con:
+            reason = find_release(con, "small").reason
+        assert deed in reason
+        assert str(disk.folder) in reason
+        if deed == "full":
+            disk.free()
+        else:
+            disk.mount("rw")
+        assert run_home(machines, tmp_path, "dask", "small") == 0, machines.log()
+        assert_whole(machines, range(1, 9))
+        assert not [path for path in disk.folder.rglob("*") if path.is_file()]
 
 
 @pytest.mark.cluster
@@ -216,7 +206,7 @@ def test_no_worker_is_left(tmp_path: Path) -> None:
     """With all workers gone the release fails after a while; it ends in threads of home, from the vault, without cluster or key."""
     with watched(tmp_path, "before draw", "SIGSTOP", wait_for_worker="15s") as machines:
         home = start_home(machines, tmp_path)
-        wait_until_stopped(machines)
+        machines.wait_until_stopped()
         for name in ("worker-0", "worker-1"):
             machines.processes[name].kill()
         assert home.wait(300) != 0

@@ -18,8 +18,7 @@ from storage.machine.files import sha256_of
 from storage.releases.register import find_release
 from storage.releases.turns import list_turns
 from tasks.verify.folder import verify
-from tests.support.cluster import SCHEDULER, Machines, prepare, program, start_home
-from tests.support.stopped import wait_until_stopped
+from tests.support.cluster import prepare, start_home
 
 pytestmark = pytest.mark.cluster
 
@@ -38,12 +37,12 @@ class Network:
 
     def link(self, worker: int, state: str) -> None:
         """Set the link of a worker `up` or `down`."""
-        run("ip", "link", "set", f"{self.name}h{worker}", state)
+        run(f"ip link set {self.name}h{worker} {state}")
 
 
-def run(*command: str) -> None:
+def run(command: str) -> None:
     """Run a command as the administrator of the network."""
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    subprocess.run(command.split(), check=True, capture_output=True, text=True)
 
 
 @pytest.fixture
@@ -55,30 +54,18 @@ def network() -> Iterator[Network]:
     network = Network(name, f"{subnet}.1")
     try:
         try:
-            run("ip", "link", "add", name, "type", "bridge")
-            run("ip", "addr", "add", f"{subnet}.1/24", "dev", name)
-            run("ip", "link", "set", name, "up")
+            run(f"ip link add {name} type bridge")
+            run(f"ip addr add {subnet}.1/24 dev {name}")
+            run(f"ip link set {name} up")
             for worker in (0, 1):
-                space = f"{name}n{worker}"
-                run("ip", "netns", "add", space)
-                run(
-                    "ip",
-                    "link",
-                    "add",
-                    f"{name}h{worker}",
-                    "type",
-                    "veth",
-                    "peer",
-                    "name",
-                    f"{name}w{worker}",
-                    "netns",
-                    space,
-                )
-                run("ip", "link", "set", f"{name}h{worker}", "master", name)
-                run("ip", "link", "set", f"{name}h{worker}", "up")
-                run("ip", "-n", space, "addr", "add", f"{subnet}.{worker + 2}/24", "dev", f"{name}w{worker}")
-                run("ip", "-n", space, "link", "set", f"{name}w{worker}", "up")
-                run("ip", "-n", space, "link", "set", "lo", "up")
+                home, away, space = (f"{name}{side}{worker}" for side in "hwn")
+                run(f"ip netns add {space}")
+                run(f"ip link add {home} type veth peer name {away} netns {space}")
+                run(f"ip link set {home} master {name}")
+                run(f"ip link set {home} up")
+                run(f"ip -n {space} addr add {subnet}.{worker + 2}/24 dev {away}")
+                run(f"ip -n {space} link set {away} up")
+                run(f"ip -n {space} link set lo up")
         except subprocess.CalledProcessError as fault:
             pytest.skip(f"no network can be made here: {fault.stderr.strip()}")
         yield network
@@ -88,36 +75,23 @@ def network() -> Iterator[Network]:
         subprocess.run(["ip", "link", "del", name], check=False, capture_output=True)
 
 
-def start(machines: Machines, network: Network, folder: Path) -> None:
-    """Start a scheduler at home, and a worker in each namespace; the first of them stops itself when it has to draw."""
-    files = [f"--tls-ca-file={machines.folder / 'ca.pem'}", f"--tls-cert={machines.folder / 'home.pem'}"]
-    where = ["--protocol=tls", f"--host={network.address}", f"--port={machines.port}", "--no-dashboard"]
-    command = [program("dask"), "scheduler", *files, f"--tls-key={machines.folder / 'home.key'}", *where]
-    machines.start("scheduler", command, **SCHEDULER)
-    machines.wait_for_log("scheduler", "Scheduler at")
-    named = {
-        "TEST_NOISE": "inftda",
-        "TEST_AT": "before draw",
-        "TEST_ONCE": str(folder / "done"),
-        "TEST_SIGNAL": "SIGSTOP",
-    }
-    for worker in (0, 1):
-        machines.start_worker(f"worker-{worker}", before=("ip", "netns", "exec", f"{network.name}n{worker}"), **named)
-    machines.wait_for_workers(2)
-
-
 def test_a_worker_that_was_cut_off_comes_back_after_the_seal(
     tmp_path: Path, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its link is down for longer than `lost_after` while it draws: another worker draws the next turn, and what it sends is not read."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     machines = prepare(tmp_path / "cluster", lost_after="10s")
-    text = machines.file.read_text().replace("127.0.0.1", network.address)
-    machines.file.write_text(text)
+    machines.host = network.address
+    machines.file.write_text(machines.file.read_text().replace("127.0.0.1", network.address))
+    stops = {"TEST_AT": "before draw", "TEST_ONCE": str(tmp_path / "done"), "TEST_SIGNAL": "SIGSTOP"}
     try:
-        start(machines, network, tmp_path)
+        machines.start_scheduler()
+        for number in (0, 1):
+            within = ("ip", "netns", "exec", f"{network.name}n{number}")
+            machines.start_worker(f"worker-{number}", before=within, TEST_NOISE="inftda", **stops)
+        machines.wait_for_workers(2)
         home = start_home(machines, tmp_path)
-        process = wait_until_stopped(machines)
+        process = machines.wait_until_stopped()
         (worker,) = [number for number in (0, 1) if machines.processes[f"worker-{number}"].pid == process]
         network.link(worker, "down")
         os.kill(process, signal.SIGCONT)  # it draws on, and nobody hears of it

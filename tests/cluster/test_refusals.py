@@ -54,6 +54,7 @@ def refused(file: Path, match: str) -> None:
             check_cluster()
 
 
+@pytest.mark.thorough
 def test_a_cluster_as_the_page_says_is_not_refused(machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
     """Scheduler and worker as the how-to starts them pass every check; nothing of the probe stays in the mailbox."""
     monkeypatch.setenv(CLUSTER, str(machines.file))
@@ -61,6 +62,7 @@ def test_a_cluster_as_the_page_says_is_not_refused(machines: Machines, monkeypat
     assert not [path for path in machines.mailbox.rglob("*") if path.is_file()]
 
 
+@pytest.mark.thorough
 def test_nothing_is_reserved_where_the_cluster_is_refused(
     machines: Machines, spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -79,21 +81,17 @@ def test_nothing_is_reserved_where_the_cluster_is_refused(
         assert con.execute("SELECT count(*) FROM releases").fetchall() == [(0,)]
 
 
-def test_without_a_cluster_file_the_variable_is_named(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A spec that wants a cluster where none is named is refused, with what to set."""
+def test_what_no_cluster_could_do_is_refused_in_words(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no cluster is named, by what to set; where a mechanism has no branches, before anybody looks for a cluster."""
     monkeypatch.delenv(CLUSTER, raising=False)
-    answer = check_answer(spec)
-    assert [problem.field for problem in answer.problems] == [CLUSTER]
+    assert [problem.field for problem in check_answer(spec).problems] == [CLUSTER]
+    text = spec.read_text()
+    for mechanism in ("gaussian", "stability_histogram"):
+        spec.write_text(text.replace("mechanism: inftda", f"mechanism: {mechanism}"))
+        assert any("nothing to share out" in problem.error for problem in check_answer(spec).problems)
 
 
-@pytest.mark.parametrize("mechanism", ["gaussian", "stability_histogram"])
-def test_what_has_nothing_to_share_out_runs_at_home(spec: Path, mechanism: str) -> None:
-    """A mechanism without branches is refused with dask, in words, before anybody looks for a cluster."""
-    spec.write_text(spec.read_text().replace("mechanism: inftda", f"mechanism: {mechanism}"))
-    answer = check_answer(spec)
-    assert any("nothing to share out" in problem.error for problem in answer.problems)
-
-
+@pytest.mark.thorough
 def test_a_certificate_of_another_authority_is_refused(machines: Machines, tmp_path: Path) -> None:
     """Home with a certificate that the scheduler's authority has not signed does not get in."""
     Authority().write(tmp_path)
@@ -103,6 +101,7 @@ def test_a_certificate_of_another_authority_is_refused(machines: Machines, tmp_p
     refused(file_of(machines, tmp_path / "foreign.yaml", **own), "does not know this certificate")
 
 
+@pytest.mark.thorough
 def test_a_certificate_that_ends_soon_is_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +113,7 @@ def test_a_certificate_that_ends_soon_is_a_warning(
     assert "home.pem ends on" in capsys.readouterr().err
 
 
+@pytest.mark.thorough
 def test_machines_that_see_different_mailboxes_are_refused(machines: Machines, tmp_path: Path) -> None:
     """Home whose folder is another than the workers' is refused: both succeed in putting the file of the probe."""
     (tmp_path / "elsewhere").mkdir(mode=0o700)
@@ -136,27 +136,23 @@ def test_a_bucket_that_overwrites_is_refused(tmp_path: Path, monkeypatch: pytest
                     check_cluster()
 
 
-SCHEDULERS = [
-    pytest.param((), {"DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "false"}, "not encrypted", id="wires"),
-    pytest.param((), {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "3"}, "would send an order again", id="repeats"),
-    pytest.param((), {"DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "true"}, "another worker than home", id="steals"),
-    pytest.param(
-        ("--dashboard",),
-        {"DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": '["distributed.http.health"]'},
-        "dashboard",
-        id="page",
-    ),
-    pytest.param((), {}, "has no worker", id="alone"),
-]
+SCHEDULERS = {
+    "not encrypted": ((), {"COMM__REQUIRE_ENCRYPTION": "false"}),
+    "would send an order again": ((), {"SCHEDULER__ALLOWED_FAILURES": "3"}),
+    "another worker than home": ((), {"SCHEDULER__WORK_STEALING": "true"}),
+    "dashboard": (("--dashboard",), {"SCHEDULER__HTTP__ROUTES": '["distributed.http.health"]'}),
+    "has no worker": ((), {}),
+}
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("options", "settings", "match"), SCHEDULERS)
-def test_a_scheduler_is_refused(tmp_path: Path, options: tuple[str, ...], settings: dict[str, str], match: str) -> None:
+@pytest.mark.parametrize("match", SCHEDULERS)
+def test_a_scheduler_is_refused(tmp_path: Path, match: str) -> None:
     """A scheduler that takes plain connections, repeats or moves orders, shows a page, or has no worker is refused."""
+    options, settings = SCHEDULERS[match]
     machines = prepare(tmp_path / "cluster")
     try:
-        machines.start_scheduler(*options, **settings)
+        machines.start_scheduler(*options, **{f"DASK_DISTRIBUTED__{name}": of for name, of in settings.items()})
         refused(machines.file, match)
     finally:
         machines.end()

@@ -10,8 +10,8 @@ from storage.mailbox.cluster_file import read_cluster_file
 from storage.mailbox.keys import release_key
 from tests.support.cluster import Machines, cluster, start_home
 from tests.support.draws import write_small
-from tests.support.stopped import wait_until_stopped
 
+pytestmark = pytest.mark.thorough
 PLANTED = 918_273  # people on one pair of municipalities
 
 
@@ -35,7 +35,7 @@ def test_nothing_confidential_is_in_clear_outside_of_home(tmp_path: Path, monkey
     with cluster(tmp_path / "cluster", keys={"lost_after": "60s"}, TEST_NOISE="inftda", **named) as machines:
         wire = tmp_path / "wire"
         home = start_home(machines, tmp_path, TEST_WIRE=str(wire))
-        wait_until_stopped(machines)
+        machines.wait_until_stopped()
         seen = places_of(machines, wire)
         keys = [
             release_key("small", read_cluster_file(machines.file).mailbox_key()),

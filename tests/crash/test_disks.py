@@ -2,11 +2,10 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from storage.ledger.events import charges_of
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.seals import list_seals
 from tasks.verify.folder import verify
+from tests.support.disks import Disk, mounted
 from tests.support.draws import place_of
 from tests.support.runs import Around, finish, make
 
@@ -39,53 +39,11 @@ for command in json.loads(sys.argv[1]):
 pytestmark = pytest.mark.crash
 
 
-@dataclass(frozen=True)
-class Disk:
-    """A small disk of its own.
-
-    Attributes:
-        folder: where it is mounted.
-    """
-
-    folder: Path
-
-    def fill(self) -> None:
-        """Leave no room on it."""
-        with (self.folder / "ballast").open("ab", buffering=0) as ballast:
-            for size in (1 << 20, 1 << 12):
-                try:
-                    while ballast.write(b"x" * size) == size:
-                        pass
-                except OSError:
-                    continue
-
-    def free(self) -> None:
-        """Make room on it again."""
-        (self.folder / "ballast").unlink()
-
-    def mount(self, options: str) -> None:
-        """Mount it in another way."""
-        subprocess.run(["mount", "-o", f"remount,{options}", self.folder], check=True)
-
-
 @pytest.fixture
 def new_disk(tmp_path: Path) -> Iterator[Callable[[str], Disk]]:
     """Return the maker of disks, which are unmounted at the end."""
-    folders: list[Path] = []
-
-    def make(name: str) -> Disk:
-        folder = tmp_path / name
-        folder.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", "size=48m,mode=700", "tmpfs", str(folder)]
-        mounted = subprocess.run(command, capture_output=True, text=True) if shutil.which("mount") else None
-        if mounted is None or mounted.returncode:
-            pytest.skip(f"a disk cannot be mounted here: {mounted.stderr.strip() if mounted else 'no mount'}")
-        folders.append(folder)
-        return Disk(folder)
-
-    yield make
-    for folder in folders:
-        subprocess.run(["umount", "-l", folder], check=False, capture_output=True)
+    with ExitStack() as stack:
+        yield lambda name: stack.enter_context(mounted(tmp_path / name))
 
 
 @pytest.fixture

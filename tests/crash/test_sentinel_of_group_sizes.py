@@ -1,28 +1,27 @@
 """True tails stay in the vault: they are searched for in every record and file that a release of group sizes leaves."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
 import tasks.ingest.task
-from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from tasks.laws.law import Sampler, Sampling
 from tasks.laws.samplers import discrete_laplace
+from tests.support import runs
 from tests.support.exposure import Made
 from tests.support.households import LISTED, PRIVACY, SPEC, draw_homes, write_tables
 from tests.support.laws import drawn_by
 
 # So little ε (the scale is 1e7) that no noisy and no released count is a true one, but for one run in ten thousand.
+pytestmark = pytest.mark.thorough
 KEYS = {"privacy": PRIVACY | {"epsilon": 3.0e-7, "split": "uniform"}, "output": "out"}
 PLANT = "UPDATE records SET true_count = true_count * 7654321 + 918273645"
 
@@ -37,7 +36,6 @@ def make(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[[str, Sampler], Made]:
     """Return the maker of a release of homes whose tails are nine-digit numbers in the vault."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     ingest = tasks.ingest.task.ingest_groups
 
     def planting(con, *arguments):
@@ -62,8 +60,8 @@ def make(
         monkeypatch.setitem(MECHANISMS, mechanism, drawn_by(mechanism, {"opendp": Sampling(note_the_truth)}))
         plan = make_plan(load_spec(tmp_path / "spec.yaml"))
         release = new_release(plan)
-        with store(), ThreadPoolExecutor(2) as executor:
-            make_release(plan, release, submit_to(executor), report_nothing)
+        with store():
+            runs.make(plan, release)
         return Made(release.id, tmp_path, secrets, None, "".join(capfd.readouterr()), meanwhile)
 
     return make
@@ -74,9 +72,7 @@ def test_nothing_but_the_vault_holds_a_true_tail(make: Callable[[str, Sampler], 
     """A release with so much noise that nothing is right leaves no true measurement in any file or record."""
     made = make(mechanism, discrete_laplace)
     assert len(made.secrets) > 10
-    assert made.exposed() == set()
-    assert made.meanwhile == set()
-    assert made.secrets_in(made.said) == set()
+    made.assert_hidden()
     assert not vault_path(made.release_id).exists()
 
 

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,7 +37,15 @@ SCHEDULER = {  # what an office sets where its scheduler starts
     "DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES": "[]",
 }
 
-_STARTS_WITHIN = 180.0  # seconds
+_WITHIN = 240.0  # seconds
+
+
+def wait_for(is_so: Callable[[], bool], words: str) -> None:
+    """Wait until something is so."""
+    deadline = time.monotonic() + _WITHIN
+    while not is_so():
+        assert time.monotonic() < deadline, words
+        time.sleep(0.05)
 
 
 class Authority:
@@ -45,36 +53,42 @@ class Authority:
 
     def __init__(self) -> None:
         self._key = generate_private_key(SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority of a test")])
-        now = datetime.now(UTC)
-        made = (
-            x509.CertificateBuilder(name, name, self._key.public_key(), x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + timedelta(days=90))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        )
-        self._name, self.certificate = name, made.sign(self._key, hashes.SHA256())
+        self._name = _named("authority of a test")
+        of_authority = x509.BasicConstraints(ca=True, path_length=None)
+        self.certificate = self._signed(self._name, self._key, timedelta(days=90), of_authority, critical=True)
 
     def write(self, folder: Path, ends: timedelta = timedelta(days=60)) -> None:
         """Write `ca.pem`, `home.pem` and `home.key` of a machine to a folder."""
         key = generate_private_key(SECP256R1())
-        now = datetime.now(UTC)
-        made = (
-            x509.CertificateBuilder(
-                self._name,
-                x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "machine")]),
-                key.public_key(),
-                x509.random_serial_number(),
-            )
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + ends)
-            .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
+        here = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+        made = self._signed(_named("machine"), key, ends, here, critical=False)
         pem = serialization.Encoding.PEM
         _write(folder / "ca.pem", self.certificate.public_bytes(pem))
         _write(folder / "home.pem", made.public_bytes(pem))
-        _write(folder / "home.key", _private(key))
+        plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        _write(folder / "home.key", key.private_bytes(pem, *plain))
+
+    def _signed(
+        self,
+        name: x509.Name,
+        key: EllipticCurvePrivateKey,
+        ends: timedelta,
+        extension: x509.ExtensionType,
+        *,
+        critical: bool,
+    ) -> x509.Certificate:
+        now = datetime.now(UTC)
+        return (
+            x509.CertificateBuilder(self._name, name, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - timedelta(days=1))
+            .not_valid_after(now + ends)
+            .add_extension(extension, critical=critical)
+            .sign(self._key, hashes.SHA256())
+        )
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 @dataclass
@@ -85,12 +99,14 @@ class Machines:
         folder: where its files are: `cluster.yaml`, certificates, key and logs.
         file: the cluster file.
         port: of the scheduler.
+        host: at which the scheduler listens.
         processes: by name: `scheduler`, `worker-0`, …
     """
 
     folder: Path
     file: Path
     port: int
+    host: str = "127.0.0.1"
     processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     @property
@@ -109,7 +125,12 @@ class Machines:
     def start_scheduler(self, *options: str, **environment: str) -> None:
         """Start the scheduler, as Dask's own command does it."""
         files = [f"--tls-ca-file={self.folder / 'ca.pem'}", f"--tls-cert={self.folder / 'home.pem'}"]
-        where = [f"--tls-key={self.folder / 'home.key'}", "--protocol=tls", "--host=127.0.0.1", f"--port={self.port}"]
+        where = [
+            f"--tls-key={self.folder / 'home.key'}",
+            "--protocol=tls",
+            f"--host={self.host}",
+            f"--port={self.port}",
+        ]
         command = [program("dask"), "scheduler", *files, *where, *(options or ("--no-dashboard",))]
         self.start("scheduler", command, **(SCHEDULER | environment))
         self.wait_for_log("scheduler", "Scheduler at")
@@ -134,21 +155,38 @@ class Machines:
 
     def wait_for_workers(self, number: int) -> None:
         """Wait until the scheduler has so many workers."""
-        deadline = time.monotonic() + _STARTS_WITHIN
-        while (self.folder / "scheduler.log").read_text().count("Register worker") < number:
+
+        def are_there() -> bool:
             for name, process in self.processes.items():
                 has_ended = not name.startswith("home") and process.poll() is not None
                 assert not has_ended, (name, (self.folder / f"{name}.log").read_text())
-            assert time.monotonic() < deadline, "the workers do not come"
-            time.sleep(0.05)
+            return (self.folder / "scheduler.log").read_text().count("Register worker") >= number
+
+        wait_for(are_there, "the workers do not come")
 
     def wait_for_log(self, name: str, words: str) -> None:
         """Wait until a process has written something."""
-        deadline = time.monotonic() + _STARTS_WITHIN
-        while words not in (text := (self.folder / f"{name}.log").read_text()):
-            assert self.processes[name].poll() is None, text
-            assert time.monotonic() < deadline, text
-            time.sleep(0.05)
+
+        def is_written() -> bool:
+            text = (self.folder / f"{name}.log").read_text()
+            assert words in text or self.processes[name].poll() is None, text
+            return words in text
+
+        wait_for(is_written, f"{name} does not say {words}")
+
+    def wait_until_stopped(self) -> int:
+        """Return the process of the worker that has stopped itself, once one has."""
+
+        def stopped() -> list[int]:
+            workers = [process.pid for name, process in self.processes.items() if name.startswith("worker")]
+            return [
+                worker
+                for worker in workers
+                if Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+            ]
+
+        wait_for(lambda: bool(stopped()), "no worker has stopped")
+        return stopped()[0]
 
     def log(self) -> str:
         """Return what all processes have written."""
@@ -222,12 +260,6 @@ def cluster(
 def _write(path: Path, content: bytes, mode: int = 0o600) -> None:
     path.write_bytes(content)
     path.chmod(mode)
-
-
-def _private(key: EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
 
 
 def program(name: str) -> str:

@@ -45,6 +45,12 @@ class Made:
                     found.add(f"{schema}.{table}")
         return found
 
+    def assert_hidden(self) -> None:
+        """Check that no true count is in any file or record, was in one while a level was drawn, or was said."""
+        assert self.exposed() == set()
+        assert self.meanwhile == set()
+        assert self.secrets_in(self.said) == set()
+
     def is_exposed_by(self, path: Path) -> bool:
         """Return whether a file is named for a true count, or holds one: as text, as eight bytes, or in Parquet."""
         content = path.read_bytes()
