@@ -4,18 +4,15 @@ import pickle
 import re
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
 from storage.counts.vault import vault, vault_path
 from storage.database.connections import store
 from storage.errors import InputError, StageFailed
@@ -25,12 +22,12 @@ from storage.releases.register import find_release, list_releases
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Sampler, Sampling
 from tasks.laws.samplers import discrete_gaussian
-from tasks.laws.table_sampler import LARGEST_TABLE_SCALE
 from tasks.tree.axis import IntArray
-from tests.support.exposure import Made
+from tests.support import runs
+from tests.support.exposure import Made, Watch, hidden, return_the_truth
 from tests.support.laws import drawn_by
 
-# Epsilon is so small (sigma is 7e7) that no noisy and no released count is a true one, but for one run in a million.
+# Epsilon is so small (sigma is 6e7) that no noisy and no released count is a true one.
 SPEC = """
 name: planted
 dataset: planted
@@ -66,31 +63,19 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
         (tmp_path / "trips.csv").write_text("\n".join(["home,work,people", *rows, row]) + "\n")
         (tmp_path / "codebook.csv").write_text(CODEBOOK)
         (tmp_path / "spec.yaml").write_text(f"{spec}noise: {{sampler: {named}}}\n")
-        secrets: set[int] = set()
-        meanwhile: set[str] = set()
-        fault = None
-
-        def note_the_truth(true_counts: IntArray, scale: float) -> IntArray:
-            secrets.update(map(int, true_counts))
-            now = Made("", tmp_path, set(PLANTED), None, "", set())
-            meanwhile.update(str(path) for path in now.files() if now.is_exposed_by(path))
-            return sampler(true_counts, scale)
-
-        monkeypatch.setitem(
-            MECHANISMS,
-            walks,
-            drawn_by(walks, {named: Sampling(note_the_truth, GAUSSIAN.samplers[named].tau)}),
-        )
+        watch, fault = Watch(tmp_path, set(PLANTED)), None
+        sampling = Sampling(watch.on(sampler), GAUSSIAN.samplers[named].tau)
+        monkeypatch.setitem(MECHANISMS, walks, drawn_by(walks, {named: sampling}))
         plan = make_plan(load_spec(tmp_path / "spec.yaml"))
         release_id = "unmade"
         try:
             release = new_release(plan)
             release_id = release.id
-            with store(), ThreadPoolExecutor(2) as executor:
-                make_release(plan, release, submit_to(executor), report_nothing)
+            with store():
+                runs.make(plan, release)
         except BaseException as raised:  # noqa: BLE001 (the tests look at it)
             fault = raised
-        return Made(release_id, tmp_path, secrets, fault, "".join(capfd.readouterr()), meanwhile)
+        return Made(release_id, tmp_path, watch.secrets, fault, "".join(capfd.readouterr()), watch.meanwhile)
 
     return make
 
@@ -105,21 +90,13 @@ def all_that_shows(fault: BaseException) -> str:
 
 
 def hiding(named: str) -> Sampler:
-    """Return one of the samplers of users, at a scale for which it has its own way, under so much noise more.
+    """Return one of the samplers of users, at a scale for which it has its own way, and so much noise more.
 
-    The table sampler leaves scales such as this release's to OpenDP, and under its own largest one a count is right by
-    chance in one run of a thousand.
+    The table sampler leaves scales such as this release's to OpenDP.
     """
-
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
-        return discrete_gaussian(GAUSSIAN.samplers[named].draw(true_counts, LARGEST_TABLE_SCALE), scale)
-
-    return sample
-
-
-def return_the_truth(true_counts: IntArray, scale: float) -> IntArray:
-    """Add no noise."""
-    return true_counts.copy()
+    return lambda true_counts, scale: (
+        GAUSSIAN.samplers[named].draw(true_counts, 64.0) - true_counts + hidden(true_counts, scale)
+    )
 
 
 FAMILIES = [  # of mechanisms and samplers, and what else is published of counts; the first is of every run

@@ -14,21 +14,15 @@ from flows.spec.file import load_spec
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from tasks.laws.law import Sampler, Sampling
-from tasks.laws.samplers import discrete_laplace
 from tests.support import runs
-from tests.support.exposure import Made
+from tests.support.exposure import Made, Watch, hidden, return_the_truth
 from tests.support.households import LISTED, PRIVACY, SPEC, draw_homes, write_tables
 from tests.support.laws import drawn_by
 
-# So little ε (the scale is 1e7) that no noisy and no released count is a true one, but for one run in ten thousand.
+# So little ε (the scale is 1e7) that no noisy and no released count is a true one.
 pytestmark = pytest.mark.thorough
 KEYS = {"privacy": PRIVACY | {"epsilon": 3.0e-7, "split": "uniform"}, "output": "out"}
 PLANT = "UPDATE records SET true_count = true_count * 7654321 + 918273645"
-
-
-def return_the_truth(true_counts, scale):
-    """Add no noise."""
-    return true_counts
 
 
 @pytest.fixture
@@ -49,20 +43,13 @@ def make(
         write_tables(tmp_path, draw_homes(60))
         keys = SPEC | KEYS | {"mechanism": mechanism} | (LISTED if MECHANISMS[mechanism].takes_list else {})
         (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
-        secrets, meanwhile = set[int](), set[str]()
-
-        def note_the_truth(true_counts, scale):
-            secrets.update(count for count in map(int, true_counts) if count > 10**6)
-            now = Made("", tmp_path, secrets, None, "", set())
-            meanwhile.update(str(path) for path in now.files() if now.is_exposed_by(path))
-            return sampler(true_counts, scale)
-
-        monkeypatch.setitem(MECHANISMS, mechanism, drawn_by(mechanism, {"opendp": Sampling(note_the_truth)}))
+        watch = Watch(tmp_path, least=10**6)
+        monkeypatch.setitem(MECHANISMS, mechanism, drawn_by(mechanism, {"opendp": Sampling(watch.on(sampler))}))
         plan = make_plan(load_spec(tmp_path / "spec.yaml"))
         release = new_release(plan)
         with store():
             runs.make(plan, release)
-        return Made(release.id, tmp_path, secrets, None, "".join(capfd.readouterr()), meanwhile)
+        return Made(release.id, tmp_path, watch.secrets, None, "".join(capfd.readouterr()), watch.meanwhile)
 
     return make
 
@@ -70,7 +57,7 @@ def make(
 @pytest.mark.parametrize("mechanism", ["group_sizes", "sizes_chain"])
 def test_nothing_but_the_vault_holds_a_true_tail(make: Callable[[str, Sampler], Made], mechanism: str) -> None:
     """A release with so much noise that nothing is right leaves no true measurement in any file or record."""
-    made = make(mechanism, discrete_laplace)
+    made = make(mechanism, hidden)
     assert len(made.secrets) > 10
     made.assert_hidden()
     assert not vault_path(made.release_id).exists()

@@ -1,12 +1,16 @@
 """The search for true counts in everything that a release leaves behind."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from storage.database.connections import store
+from tasks.laws.law import Sampler
+from tasks.tree.axis import IntArray
 
 
 @dataclass(frozen=True)
@@ -64,3 +68,44 @@ class Made:
     def secrets_in(self, text: str) -> set[int]:
         """Return the true counts that a text holds, with or without signs between the thousands."""
         return {secret for secret in self.secrets if str(secret) in text or f"{secret:,}" in text}
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Notes the true counts that a sampler is given, and where they are meanwhile.
+
+    Attributes:
+        folder: is searched.
+        planted: what is searched for from the first draw on.
+        least: counts below it are too short to be told from others.
+        secrets: the true counts.
+        meanwhile: the files that held one, as in `Made`.
+    """
+
+    folder: Path
+    planted: set[int] = field(default_factory=set)
+    least: int = 0
+    secrets: set[int] = field(default_factory=set)
+    meanwhile: set[str] = field(default_factory=set)
+
+    def on(self, sampler: Sampler) -> Sampler:
+        """Return the sampler, watched."""
+
+        def sample(true_counts: IntArray, scale: float) -> IntArray:
+            self.secrets.update(count for count in map(int, true_counts) if count >= self.least)
+            now = Made("", self.folder, self.planted or self.secrets, None, "", set())
+            self.meanwhile.update(str(path) for path in now.files() if now.is_exposed_by(path))
+            return sampler(true_counts, scale)
+
+        return sample
+
+
+def hidden(true_counts: IntArray, scale: float) -> IntArray:
+    """Add noise of a scale that always comes out alike, so that none is right by chance."""
+    generator = np.random.default_rng(crc32(true_counts.tobytes()))
+    return true_counts + np.rint(generator.normal(0, scale, true_counts.size)).astype(np.int64)
+
+
+def return_the_truth(true_counts: IntArray, scale: float) -> IntArray:
+    """Add no noise."""
+    return true_counts.copy()
