@@ -35,7 +35,7 @@ STATES = {
     "homes": [""],
 }
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 
 @pytest.fixture(scope="module")

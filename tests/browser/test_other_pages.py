@@ -43,7 +43,7 @@ TRIES = """async ([api, deployment]) => {
     return told;
 }"""
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 
 @pytest.fixture(scope="module")

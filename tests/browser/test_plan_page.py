@@ -60,7 +60,7 @@ FACTS = """() => ({
     approval: JSON.parse(document.getElementById('approval').textContent),
 })"""
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 
 @dataclass(frozen=True)

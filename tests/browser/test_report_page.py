@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 SCREENSHOTS = REPOSITORY / "build" / "report"
 PAGES = ["release", "many-areas", "many-features"]
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ LEVELS = ["region", "province", "municipality"]
 FAILING = "level_6_b01"  # level 6 has more than 30,000 cells, so that there are branches, b01 among them
 STAGE = "measure level 6 b01"
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 
 @dataclass

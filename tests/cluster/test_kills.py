@@ -28,7 +28,7 @@ from tests.support.draws import read_books
 
 MOMENTS = [f"{phase} {event}" for event in EVENTS for phase in ("before", "after")]
 
-pytestmark = [pytest.mark.usefixtures("own_state"), pytest.mark.thorough]
+pytestmark = [pytest.mark.usefixtures("own_state"), pytest.mark.thorough, pytest.mark.heavy("a cluster runs meanwhile")]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.support.cases import CASES
 from tests.support.cluster import Machines, cluster
 from tests.support.making import CUT, Made, make, noise_of_the_cell, quick
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a cluster runs meanwhile")]
 MECHANISM, CASE = "inftda_reconciled", next(iter(CASES))
 
 

@@ -21,6 +21,8 @@ from tests.support.buckets import BUCKET, CREDENTIALS, REGION, moto, overwriting
 from tests.support.cluster import Authority, Machines, cluster, prepare, program, write_keys
 from tests.support.draws import write_small
 
+pytestmark = pytest.mark.heavy("a cluster runs meanwhile")
+
 
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:

@@ -11,7 +11,7 @@ from storage.mailbox.keys import release_key
 from tests.support.cluster import Machines, cluster, start_home
 from tests.support.draws import write_small
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a cluster runs meanwhile")]
 PLANTED = 918_273  # people on one pair of municipalities
 
 

@@ -22,10 +22,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def launch() -> Iterator[Launcher]:
-    """Start the warm process that forks a child per run."""
-    with launcher() as started:
-        yield started
+def launch() -> Launcher:
+    """Return the warm process that forks a child per run."""
+    return launcher()
 
 
 @pytest.fixture

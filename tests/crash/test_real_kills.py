@@ -231,23 +231,6 @@ def test_a_run_that_is_served_is_killed(user: User, moment: Moment) -> None:
         assert_prefect_knows(user, release_id)
 
 
-def test_a_command_is_killed_while_trellis_is_up(user: User) -> None:
-    """With no other run and no command, `trellis up` calls its run Crashed, and leaves none of its task runs running."""
-    up = bring_up(user)
-    try:
-        process = user.start("release", "spec.yaml")
-        release_id = wait_for(user, has_a_seal, lambda: process.poll() is not None)
-        process.kill()
-        process.communicate()
-        until(lambda: [state for _, state in runs_of(user, release_id)] == ["CRASHED"])
-        left = user.prefect.rows("SELECT count(*) FROM task_run WHERE state_type IN ('PENDING', 'RUNNING')")
-        assert left == [(0,)]
-        assert_it_goes_on(user, release_id)
-    finally:
-        up.process.kill()
-        up.process.communicate()
-
-
 def test_up_is_killed(user: User) -> None:
     """With a killed `trellis up` all ends that it has started; up again, it knows that the run has crashed."""
     with running_up(user) as up:

@@ -35,7 +35,7 @@ from tests.support.up import until
 from tests.support.user import REPOSITORY
 from tests.support.zombies import Zombie, write_as_before_turns
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("processes import what they need")]
 PLACE = (4, "b01")
 
 # Waits until a worker has begun, says which processes there are, and waits to be killed.

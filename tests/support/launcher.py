@@ -6,6 +6,7 @@ forks a child per run: it starts no thread and opens nothing itself. Only its ch
 packages knows of it. Which file an fsync is for, Linux's /proc tells.
 """
 
+import atexit
 import gc
 import json
 import os
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from threading import Lock, active_count, local
 from typing import Any, NamedTuple
@@ -294,19 +296,19 @@ class Launcher:
         return Ended(*json.loads(self.process.stdout.readline()))
 
 
-@contextmanager
-def launcher() -> Iterator[Launcher]:
-    """Start the warm process, and end it."""
-    command = [sys.executable, "-m", __spec__.name]
+@cache
+def launcher() -> Launcher:
+    """Start the warm process of this test process, which ends with it."""
     few_threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command,
+    process = subprocess.Popen(
+        [sys.executable, "-m", __spec__.name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         env=os.environ | few_threads | {"PYTHONPATH": str(REPOSITORY)},
-    ) as process:
-        yield Launcher(process)
+    )
+    atexit.register(process.communicate)
+    return Launcher(process)
 
 
 if __name__ == "__main__":

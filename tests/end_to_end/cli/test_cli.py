@@ -426,6 +426,7 @@ def test_nobody_else_can_read_the_store(first, second, user):
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("it starts a server of its own")
 def test_without_a_server(loner):
     """Where no server answers the command starts its own, records every task run there, and leaves none behind."""
     seen = set[str]()

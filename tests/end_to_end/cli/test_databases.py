@@ -31,6 +31,7 @@ def holding(word: str, *folders: Path) -> Iterator[Path]:
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("commands are cold, and a database runs")
 def test_credentials_are_in_nothing_that_a_command_leaves(newcomer: User, postgres: Postgres) -> None:
     """Of a release with Prefect, one that fails at the server and a plan, no file, output or record holds user or password."""
     fill(postgres, newcomer.folder / "data")

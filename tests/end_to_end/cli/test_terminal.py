@@ -41,6 +41,7 @@ def watched(user: User, *arguments: str) -> str:
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("a cold release with a server")
 def test_a_release_says_at_once_what_begins_and_ends_with_bars_in_the_order_of_the_levels(newcomer: User) -> None:
     """Before anything slow is imported, and then step by step; at the end there is a bar for each level, coarse to fine."""
     shown = watched(newcomer, "release", "spec.yaml")

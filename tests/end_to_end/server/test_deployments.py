@@ -30,6 +30,8 @@ EXAMPLE = REPOSITORY / "deployments" / "specs" / "monthly.yaml"
 FIRST_OF_THE_MONTH = "2026-11-01T02:00:00Z"  # three o'clock in Rome, when the example's schedule falls
 FAULTY = 81_123  # rows with a code that nobody knows: told to callers alone
 
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.heavy("a server and a worker run releases")]
+
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect, country: Path) -> Iterator[Up]:
@@ -92,7 +94,6 @@ def pool(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect, country: Pa
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("count", HOW_MANY)
 def test_runs_that_a_worker_is_given_at_once_all_end(pool: Up, count: int) -> None:
     """Runs that are triggered at once are all taken, by a server that sends nobody away, and published or refused."""
@@ -113,7 +114,6 @@ def test_a_run_that_crashed_before_it_began_is_tried_again(pool: Up) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(1200)
 def test_deployments_release_what_is_below_the_folder_of_specs(pool: Up) -> None:
     """A spec below it is released under the release's id; another is refused by that rule; `rerun` reaches the store.
 
@@ -142,7 +142,6 @@ def test_deployments_release_what_is_below_the_folder_of_specs(pool: Up) -> None
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(1200)
 def test_the_example_is_released_on_its_first_day(pool: Up) -> None:
     """The first scheduled run of the example declares its series, and its release is that of the run's own day."""
     state: dict[str, Any] = {"type": "SCHEDULED", "state_details": {"scheduled_time": FIRST_OF_THE_MONTH}}
@@ -157,7 +156,6 @@ def test_the_example_is_released_on_its_first_day(pool: Up) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(1200)
 def test_a_worker_that_is_told_to_stop_leaves_nothing_running_and_nothing_open(pool: Up) -> None:
     """SIGTERM ends a worker and the processes of the release that it runs; of what they wrote others can read nothing."""
     run = pool.trigger("release/release", spec="one.yaml")

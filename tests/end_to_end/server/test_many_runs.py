@@ -26,7 +26,7 @@ from tests.support.server import Prefect, copy_database
 from tests.support.up import Up, bring_up, end
 from tests.support.user import User
 
-pytestmark = pytest.mark.timeout(1200)  # with the start of a server and a worker
+pytestmark = [pytest.mark.timeout(1200), pytest.mark.heavy("servers run meanwhile")]
 
 # through `trellis up` -------------------------------------------------------------------------------------------------
 

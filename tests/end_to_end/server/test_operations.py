@@ -21,7 +21,7 @@ from tests.support.user import User
 CUT = 39_701  # units with too many records, and
 FAULTY = 81_123  # rows with a code that nobody knows: both told to callers alone
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("Trellis is up meanwhile")]
 
 
 @pytest.fixture(scope="module")

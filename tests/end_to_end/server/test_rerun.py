@@ -19,7 +19,7 @@ from tests.support.spec import SPEC
 from tests.support.up import states, until, write_large
 from tests.support.user import User
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a large release is stopped, three times, and a server runs")]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -86,6 +86,7 @@ def assert_refused(address: str) -> None:
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("two servers record what ran")
 def test_a_server_records_all_that_ran_ends_with_its_parent_and_is_closed_to_others(tmp_path: Path) -> None:
     """Of a server of a block, and of a second one on its home, beneath a process that is killed."""
     home = tmp_path / "prefect"

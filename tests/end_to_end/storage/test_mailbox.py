@@ -21,6 +21,8 @@ from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, ove
 
 WRITERS, NAMES = 8, 20
 
+pytestmark = pytest.mark.heavy("servers of buckets run meanwhile")
+
 SERVERS: dict[str, Callable[[Path], Any]] = {"seaweedfs": seaweedfs, "moto": moto}
 
 

@@ -105,6 +105,7 @@ def test_of_two_processes_that_reserve_at_once_one_is_refused(tmp_path: Path, mo
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("two processes plan three releases each")
 def test_two_processes_do_not_both_pass_on_one_approval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cap has room for both, and both had passed the first look: one reserves, and to the other the budget is not as approved."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
