@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 import yaml
 
+from flows.release import SPECS, _below_the_folder_of_specs
 from flows.server.process import NO_TELEMETRY, PATIENT, answers
 from flows.spec.file import load_spec
+from storage.errors import SpecError
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.many_runs import HOW_MANY, assert_published_or_refused, assert_tried_again, dying, many
@@ -182,6 +184,19 @@ def test_the_schedule_of_the_example_is_its_spec_s() -> None:
     assert spec.schedule is not None
     assert scheduled["name"] == spec.name
     assert scheduled["schedules"] == [{"cron": spec.schedule.cron, "timezone": spec.schedule.timezone, "active": False}]
+
+
+def test_specs_are_taken_from_below_their_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever path leads elsewhere is refused, and every path where no folder was named."""
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs" / "link.yaml").symlink_to("/etc/passwd")
+    with pytest.raises(SpecError, match="cannot accept any spec"):
+        _below_the_folder_of_specs("one.yaml")
+    monkeypatch.setenv(SPECS, str(tmp_path / "specs"))
+    assert _below_the_folder_of_specs("of/one.yaml") == tmp_path / "specs" / "of" / "one.yaml"
+    for spec in ("../one.yaml", "/etc/passwd", "specs/../../one.yaml", "link.yaml", "../specs-of-others/one.yaml"):
+        with pytest.raises(SpecError, match="must be below the folder"):
+            _below_the_folder_of_specs(spec)
 
 
 @pytest.mark.parametrize("home", ["", "home", "~/.trellis", "/srv/home"])

@@ -14,8 +14,7 @@ import pytest
 from storage.database.connections import store
 from storage.releases.register import state_of
 from storage.releases.seals import list_seals
-from tests.support.server import Prefect, ask, copy_database, started
-from tests.support.spec import SPEC
+from tests.support.server import Prefect, ask
 from tests.support.up import states, until, write_large
 from tests.support.user import User
 
@@ -31,20 +30,11 @@ def _ctrl_c_interrupts() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator[Prefect]:
-    """Start a server that asks for a password, as those do that others reach."""
-    home = tmp_path_factory.mktemp("guarded") / "prefect"
-    copy_database(prefect, home)
-    with started(home) as guarded:
-        yield guarded
-
-
-@pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory, guarded: Prefect) -> User:
+def user(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> User:
     """Return a user with a country whose release takes some seconds, in branches."""
-    user = User(tmp_path_factory.mktemp("interrupter"), guarded)
+    user = User(tmp_path_factory.mktemp("interrupter"), prefect)
     write_large(user.folder / "data")
-    user.spec(privacy={"epsilon": 9.0})
+    user.spec(name="interrupted", privacy={"epsilon": 9.0})  # others release beneath this server, too
     return user
 
 
@@ -105,7 +95,7 @@ def stopped(user: User) -> Iterator[Stopped]:
         yield Stopped(user)
 
 
-def test_every_way_to_stop_ends_alike(stopped: Stopped, guarded: Prefect) -> None:
+def test_every_way_to_stop_ends_alike(stopped: Stopped, prefect: Prefect) -> None:
     """Ctrl-C, SIGTERM and Cancel end with 130 at the next chunk; the release has failed, and says how to go on.
 
     Cancel is heard from a server that answers only those who know its password.
@@ -118,9 +108,9 @@ def test_every_way_to_stop_ends_alike(stopped: Stopped, guarded: Prefect) -> Non
     )
     assert [said for said in stopped.said if not charged.search(said)] == []
     assert [said for said in stopped.said if f"`trellis rerun {stopped.id}` continues it." not in said] == []
-    runs = guarded.rows("SELECT state_type FROM flow_run WHERE name LIKE ? ORDER BY created", f"{stopped.id}%")
+    runs = prefect.rows("SELECT state_type FROM flow_run WHERE name LIKE ? ORDER BY created", f"{stopped.id}%")
     assert runs == [("CANCELLED",)] * 3
-    api = guarded.environment["PREFECT_API_URL"]
+    api = prefect.environment["PREFECT_API_URL"]
     with pytest.raises(HTTPError, match="401"):
         ask(f"{api}/flow_runs/filter", {}, "operator:another-word")
 
@@ -137,7 +127,7 @@ def test_what_was_sealed_stays(stopped: Stopped) -> None:
     assert [path.name for path in shards.iterdir() if path.suffix == ".partial"] == []
 
 
-def test_one_branch_is_gone_on_with(stopped: Stopped, guarded: Prefect) -> None:
+def test_one_branch_is_gone_on_with(stopped: Stopped, prefect: Prefect) -> None:
     """`rerun --branch` finishes that branch and says which others are missing; a branch that is none is refused."""
     missing = [
         b["branch"] for b in stopped.user.run("show", stopped.id, "--json").json()["branches"] if b["state"] == "open"
@@ -154,7 +144,7 @@ def test_one_branch_is_gone_on_with(stopped: Stopped, guarded: Prefect) -> None:
     assert {b["branch"]: b["state"] for b in shown["branches"]}[missing[-1]] == "optimised"
     # The progress of that run counts what the runs before had sealed: the trunk's levels, of which it drew none.
     query = "SELECT data FROM artifact WHERE key = ? ORDER BY created DESC LIMIT 1"
-    ((progress,),) = guarded.rows(query, f"{stopped.id.lower()}-progress")
+    ((progress,),) = prefect.rows(query, f"{stopped.id.lower()}-progress")
     trunk = {seal["level"] for seal in shown["seals"] if seal["branch"] == "trunk"}
     assert 100 * len(trunk) / len(shown["levels"]) < float(progress) <= 100
     said = stopped.user.run("rerun", stopped.id, "--branch", "b99")
@@ -202,4 +192,3 @@ def test_what_has_ended_is_not_run(stopped: Stopped) -> None:
     assert (said.code, said.json()["state"]) == (0, "published")
     said = stopped.user.run("rerun", "nobody")
     assert (said.code, "There is no release nobody." in said.stderr) == (2, True)
-    assert SPEC["name"] in stopped.id
