@@ -4,17 +4,23 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
+from flows.execution.reservation import reserved_release
 from flows.mechanisms import MECHANISMS, Mechanism
+from flows.planning.plan import Plan, make_plan
+from flows.planning.scheme import tree_over
+from flows.spec.file import load_spec
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release, try_scales
 from storage.counts.shards import estimates_name
-from storage.ledger.books import Charge
+from storage.ledger.books import Charge, reserved_charges
 from storage.releases.seals import TRUNK
 from storage.releases.terms import LevelTerms
+from tasks.ingest.task import read_in_memory
 from tasks.laws.law import Sampler
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded
 from tasks.optimize.reconcile import Estimates
@@ -73,6 +79,23 @@ def replay(
     drawn = [noisy for noisy, terms in zip(sealed, levels, strict=True) if terms.is_charged]
     table = unseen_table(tree, int(sealed[0][0]))
     return try_scales(table, mechanism, [terms.sigma for terms in levels], replayed(drawn), **choice)
+
+
+def try_spec(spec: Path, sampler: Any = None) -> tuple[Plan, SeenTable, Trial]:
+    """Make the release of a spec in memory, from its table as it is read, and return it with its plan and the table.
+
+    Args:
+        spec: of any release; nothing of it is stored.
+        sampler: its noise; what the spec asks for if left out.
+    """
+    plan = make_plan(load_spec(spec))
+    codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
+    tree = tree_over(codebooks, plan.file.spec) if plan.unlisted else plan.tree
+    table = seen_table(tree, areas, true_counts, plan.derived)
+    release = reserved_release(plan, "one", Path())
+    release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
+    draw = sampler or plan.scheme.law.samplers[release.terms.sampler].draw
+    return plan, table, try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, draw)
 
 
 def first_pass_of(trial: Trial) -> list[Frontier]:
@@ -134,6 +157,27 @@ def family(tree: Tree, node: tuple[int, ...], level: int) -> tuple[int, ...]:
     own = tree.axis_levels(level)[refined]
     axis = tree.axes[refined]
     return tuple(int(axis.parent[own - 1][area]) if at == refined else area for at, area in enumerate(node))
+
+
+def check_rows(trial: Trial) -> None:
+    """Check that published rows are whole and add up from level to level, and that each lies within its intervals, or below 0."""
+    published, tree = trial.published, trial.job.tree
+    sums: list[Counter] = []
+    for level in range(tree.depth + 1):
+        rows = published.rows(level)
+        assert rows.counts.dtype == np.int64
+        for low, high in zip(rows.bounds[::2], rows.bounds[1::2], strict=True):
+            assert ((low <= rows.counts.clip(0)) & (rows.counts <= high)).all()  # no true count is below 0
+        if len(rows.bounds) == 4:  # those that hold at once are the wider ones
+            low, high, wide_low, wide_high = rows.bounds
+            assert ((wide_low <= low) & (high <= wide_high)).all()
+        cells = zip(*(areas.tolist() for areas in rows.areas), strict=True)
+        sums.append(Counter({cell: n for cell, n in zip(cells, rows.counts.tolist(), strict=True) if n}))
+    for level, (above, below) in enumerate(pairwise(sums), 1):
+        added: Counter = Counter()
+        for node, count in below.items():
+            added[family(tree, node, level)] += count
+        assert {node: count for node, count in added.items() if count} == above
 
 
 def check_consistent(tree: Tree, frontiers: list[Frontier]) -> None:

@@ -12,13 +12,13 @@ import yaml
 from flows.answers.query import query_answer
 from flows.answers.verify import _guarantee_failures, verify_answer
 from flows.api import PublishedRelease, release
+from flows.forecast.answer import plan_answer
 from flows.forecast.check import check_answer
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import faults_of, load_spec
 from storage.errors import InputError, SpecError, UsageError
-from storage.machine.files import sha256_of_all
-from tasks.verify.folder import SUMS
+from tests.support.folders import with_sums
 from tests.support.households import (
     EXACT,
     LARGEST,
@@ -33,6 +33,9 @@ from tests.support.households import (
     write_spec,
     write_tables,
 )
+from tests.support.library import OF_HOMES, Library
+from tests.support.making import no_noise
+from tests.support.passes import check_rows, counts_of, try_spec
 
 OF_SIZES = [name for name, recipe in MECHANISMS.items() if recipe.is_of_sizes]
 
@@ -62,62 +65,95 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a published folder without noise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(tmp_path_factory.mktemp("home")))
+        return homes_released(tmp_path_factory.mktemp("exact") / "homes", **EXACT).folder
+
+
+def asked_of(folder: Path, *where: str, simultaneous: bool = False) -> Any:
+    """Return the answer to a question."""
+    return query_answer(folder, None, None, [*where], simultaneous=simultaneous)
+
+
 WITH_LIST = [name for name in OF_SIZES if MECHANISMS[name].takes_list]
+
+
+def test_without_noise_the_published_sizes_are_the_true_ones(exact: Path) -> None:
+    """The table is what is true; what is measured of everything are its 500 homes of at least one person, and so on."""
+    assert verify_answer(exact).failures == []
+    homes = draw_homes()
+    assert counts(exact, 3).drop("low", "high", "signal").equals(true_sizes(homes))
+    noisy = pl.read_parquet(exact / "noisy_counts" / "level_1.parquet")
+    assert noisy["noisy_count"].to_list() == [(homes["people"] >= size).sum() for size in range(1, LARGEST + 1)]
+    assert json.loads((exact / "manifest.json").read_text())["statistic"] == "tails"
 
 
 @pytest.mark.parametrize(
     ("mechanism", "listed"), [*((name, False) for name in OF_SIZES), *((name, True) for name in WITH_LIST)]
 )
-def test_without_noise_the_sizes_are_the_true_ones(released: Make, mechanism: str, listed: bool) -> None:
-    """Whatever is measured, and whether a list of addresses is public, a release without noise is the table."""
-    found = released(mechanism=mechanism, **EXACT, **(LISTED if listed else {}))
-    finest = counts(found.folder, 3).drop("low", "high", "signal")
-    assert finest.filter(pl.col("size") != "0").equals(true_sizes(draw_homes()))
-    if listed:
-        empty = finest.filter(pl.col("size") == "0")
-        assert empty.rows() == [("B", "B3", "0", 20)]
-        assert int(counts(found.folder, 0)["count"].item()) == 520
+def test_without_noise_the_sizes_are_the_true_ones(tables: Path, mechanism: str, listed: bool) -> None:
+    """Whatever is measured, and whether a list of addresses is public, without noise the sizes are those of the table."""
+    keys = LISTED if listed else {}
+    plan, _, trial = try_spec(write_spec(tables, mechanism=mechanism, **EXACT, **keys), no_noise)
+    region, size = (axis.codes[-1].to_list() for axis in plan.tree.axes)
+    found = {(region[cell[0]], size[cell[1]]): count for cell, count in counts_of(trial.released[3]).items()}
+    true = {(county, size): count for _, county, size, count in true_sizes(draw_homes()).iter_rows()}
+    assert found == true | ({("B3", "0"): 20} if listed else {})
+    check_rows(trial)
 
 
-def test_a_row_a_person_and_a_row_a_group_give_the_same(released: Make) -> None:
+def test_a_row_a_person_and_a_row_a_group_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table that counts the people of each home is the same as one with a row per person; a home of nobody is none."""
-    homes = pl.concat([draw_homes(), pl.DataFrame({"address": ["nobody"], "county": ["A1"], "people": [0]})])
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    write_tables(
+        tmp_path, pl.concat([draw_homes(), pl.DataFrame({"address": ["nobody"], "county": ["A1"], "people": [0]})])
+    )
     counted = {"table": "homes.csv", "group": "address", "count": "people"}
-    found = [released(homes=homes, **EXACT), released(homes=homes, input=counted, **EXACT)]
-    finest = [counts(of.folder, 3).drop("low", "high", "signal") for of in found]
-    assert finest[0].equals(finest[1])
-    assert finest[0].equals(true_sizes(homes))
+    found = [try_spec(write_spec(tmp_path, **EXACT, **keys), no_noise)[2].released for keys in ({}, {"input": counted})]
+    assert [counts_of(nodes) for nodes in found[0]] == [counts_of(nodes) for nodes in found[1]]
+    assert found[0][0].counts.tolist() == [500]
 
 
 @pytest.mark.parametrize("mechanism", OF_SIZES)
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
-def test_levels_add_up_whatever_the_noise(released: Make, mechanism: str, neighbours: str) -> None:
+def test_levels_add_up_whatever_the_noise(tables: Path, mechanism: str, law: str, neighbours: str) -> None:
     """Counts are whole, above zero, and add up over regions and sizes; the total is a sum that costs nothing."""
     keys = PRIVACY | {"neighbours": neighbours, "epsilon": 0.5}
-    found = released(mechanism=mechanism, privacy=keys)
-    root, *below = found.manifest.levels
-    assert root.summed
-    assert (root.epsilon, root.rho) == (0, 0)
+    if law == "gaussian":
+        keys["accountant"] = "zcdp"
+    plan, _, trial = try_spec(write_spec(tables, mechanism=mechanism, privacy=keys, noise={"law": law}))
+    check_rows(trial)
+    assert all((nodes.counts > 0).all() for nodes in trial.released)
+    root, *below = plan.levels
+    assert (root.is_summed, root.epsilon, root.rho) == (True, 0, 0)
+    assert not any(terms.is_summed for terms in below)
+    assert {level for level, _ in trial.job.record.seals} == {1, 2, 3}
+    statistic = trial.job.record.release.terms.statistic
+    moved = {"tails": 1, "sizes": 2, "chain": 5}[statistic] * (2 if neighbours == "substitution" else 1)
+    if law == "laplace":
+        assert f"Δ₁ = {moved}" in plan_answer(plan).levels[-1].derivation
+
+
+@pytest.mark.parametrize("name", OF_HOMES)
+def test_the_published_levels_are_those_of_the_plan(library: Library, name: str) -> None:
+    """By whichever measurement: seals of what is charged, sums over regions, and a total that costs nothing."""
+    folder, manifest = library[name].folder, library[name].found.manifest
+    root, *below = manifest.levels
+    assert (root.summed, root.epsilon, root.rho) == (True, 0, 0)
     assert [entry.level for entry in below if entry.summed] == []
-    assert {seal.level for seal in found.manifest.seals} == {1, 2, 3}
-    assert found.manifest.unprotected == []
-    assert len({int(counts(found.folder, level)["count"].sum()) for level in range(4)}) == 1
-    moved = {"tails": 1, "sizes": 2, "chain": 5}[found.manifest.statistic] * (2 if neighbours == "substitution" else 1)
-    assert f"Δ₁ = {moved}" in below[-1].derivation
+    assert {seal.level for seal in manifest.seals} == {1, 2, 3}
+    assert len({int(counts(folder, level)["count"].sum()) for level in range(4)}) == 1
+    assert bool(manifest.unprotected) == (name == "sizes within a list")
+    assert verify_answer(folder).failures == []
 
 
-def test_what_is_measured_is_how_many_homes_have_at_least_so_many_people(released: Make) -> None:
-    """Without noise, the published measurements are tails: of everything 500 homes of at least one, and so on."""
-    homes, found = draw_homes(), released(**EXACT)
-    noisy = pl.read_parquet(found.folder / "noisy_counts" / "level_1.parquet")
-    assert noisy["noisy_count"].to_list() == [(homes["people"] >= size).sum() for size in range(1, LARGEST + 1)]
-    assert found.manifest.statistic == "tails"
-
-
-def test_the_report_draws_the_sizes_of_every_level(released: Make) -> None:
+def test_the_report_draws_the_sizes_of_every_level(library: Library) -> None:
     """There is a histogram of everything, and those of the regions with the most groups of each level; the README says what a size is."""
-    found = released(**LISTED)
-    page, readme = ((found.folder / name).read_text() for name in ("report.html", "README.md"))
+    page, readme = ((library["sizes within a list"].folder / name).read_text() for name in ("report.html", "README.md"))
     assert "<h2>Groups by size</h2>" in page
     assert "<b>520 groups</b> counted by" in page
     assert "records</b>" not in page
@@ -128,39 +164,37 @@ def test_the_report_draws_the_sizes_of_every_level(released: Make) -> None:
     assert "Size 0 stands for the groups without a record" in readme
 
 
-def test_a_public_list_makes_empty_homes_exact_in_number(released: Make) -> None:
+def test_a_public_list_makes_empty_homes_exact_in_number(library: Library) -> None:
     """With a list every county has as many addresses as listed, and the release says that the list is not protected."""
-    found = released(**LISTED)
-    assert int(counts(found.folder, 0)["count"].item()) == 520
-    per_county = counts(found.folder, 3).group_by("region_county").agg(pl.col("count").sum())
-    assert dict(per_county.iter_rows()) == dict(
-        pl.read_csv(found.folder.parent.parent / "addresses.csv")["county"].value_counts().iter_rows()
-    )
-    assert "list of groups is public" in found.manifest.unprotected[0]
-    assert "list of groups is public" in (found.folder / "README.md").read_text()
-    total = query_answer(found.folder, None, None, [], simultaneous=False)
+    kept = library["sizes within a list"]
+    assert int(counts(kept.folder, 0)["count"].item()) == 520
+    per_county = counts(kept.folder, 3).group_by("region_county").agg(pl.col("count").sum())
+    listed = pl.read_csv(kept.spec.parent / "addresses.csv")["county"].value_counts()
+    assert dict(per_county.iter_rows()) == dict(listed.iter_rows())
+    assert "list of groups is public" in kept.found.manifest.unprotected[0]
+    assert "list of groups is public" in (kept.folder / "README.md").read_text()
+    total = asked_of(kept.folder)
     assert (total.low, total.high) == (520, 520)
 
 
-def test_a_question_about_tails_has_the_noise_of_one_draw(released: Make) -> None:
+def test_a_question_about_tails_has_the_noise_of_one_draw(exact: Path, library: Library) -> None:
     """Homes of 3 people or more in a county bear the noise of one measurement, and any other range that of two."""
-    found = released(**EXACT)
     homes = draw_homes().filter(pl.col("county").str.starts_with("A"))
     true = (homes["people"] >= 3).sum()
     for asked in ("3..", f"3..{LARGEST}"):
-        answer = query_answer(found.folder, None, None, ["region=A", f"size={asked}"], simultaneous=False)
+        answer = asked_of(exact, "region=A", f"size={asked}")
         assert (answer.count, answer.level, answer.low, answer.high) == (true, 2, true, true)
         assert "one of the noisy numbers of groups of at least some size" in answer.how
-    noisy = released()
-    widths = {}
-    for asked in ("3..", "3..4", "3", "..2"):
-        answer = query_answer(noisy.folder, None, None, ["region=A1", f"size={asked}"], simultaneous=False)
-        measured = noisy.manifest.levels[3]
-        widths[asked] = answer.high - answer.low
-        assert answer.how.endswith(f"measured at level {measured.level}")
+    with pytest.raises(UsageError, match="must name a first code, a last code, or both"):
+        asked_of(exact, "size=..")
+    with pytest.raises(UsageError, match=r"99 in 99\.\. is no code of size"):
+        asked_of(exact, "size=99..")
+    noisy = library["sizes by tails"].folder
+    answers = {asked: asked_of(noisy, "region=A1", f"size={asked}") for asked in ("3..", "3..4", "3", "..2")}
+    assert all(answer.how.endswith("measured at level 3") for answer in answers.values())
+    widths = {asked: answer.high - answer.low for asked, answer in answers.items()}
     assert widths["3.."] <= widths["3..4"]
-    at_once = query_answer(noisy.folder, None, None, ["size=3.."], simultaneous=True)
-    alone = query_answer(noisy.folder, None, None, ["size=3.."], simultaneous=False)
+    at_once, alone = (asked_of(noisy, "size=3..", simultaneous=both) for both in (True, False))
     assert at_once.low <= at_once.count <= at_once.high
     assert alone.high - alone.low < at_once.high - at_once.low
 
@@ -170,46 +204,33 @@ def test_a_level_is_answered_by_the_measurement_that_says_most(released: Make) -
     found = released(privacy=PRIVACY | {"split": {"finest": 20}})
     root = found.manifest.levels[0]
     assert root.sigma == pytest.approx(found.manifest.levels[3].sigma * 5**0.5)  # five counties, one draw each
-    row = counts(found.folder, 0).row(0, named=True)
-    answer = query_answer(found.folder, None, None, [], simultaneous=False)
+    row, answer = counts(found.folder, 0).row(0, named=True), asked_of(found.folder)
     assert (row["low"], row["high"]) == (answer.low, answer.high)  # of one cell, both promises are the same
-    assert (
-        row["high"] - row["low"] <= 2 * 2 * root.sigma
-    )  # with level 1, which has a twentieth of the budget, it would be above 50
+    # with level 1, which has a twentieth of the budget, it would be above 50
+    assert row["high"] - row["low"] <= 2 * 2 * root.sigma
     assert row["signal"]
     for where, places in (([], 5), (["region=A"], 2), (["region=A1"], 1)):
-        how = query_answer(found.folder, None, None, [*where, "size=2.."], simultaneous=False).how
+        how = asked_of(found.folder, *where, "size=2..").how
         assert how.endswith("measured at level 3")
         assert f"{places} noisy" in how if places > 1 else "one of the noisy" in how
     even = released(privacy=PRIVACY | {"split": "uniform"})
-    assert query_answer(even.folder, None, None, ["size=2.."], simultaneous=False).how.endswith("measured at level 1")
+    assert asked_of(even.folder, "size=2..").how.endswith("measured at level 1")
 
 
-def test_open_ranges_are_refused_without_an_end(released: Make) -> None:
-    """A range that names no end at all, or one outside, is refused."""
-    found = released(**EXACT)
-    with pytest.raises(UsageError, match="must name a first code, a last code, or both"):
-        query_answer(found.folder, None, None, ["size=.."], simultaneous=False)
-    with pytest.raises(UsageError, match=r"99 in 99\.\. is no code of size"):
-        query_answer(found.folder, None, None, ["size=99.."], simultaneous=False)
-
-
-def test_intervals_may_hold_at_once(released: Make) -> None:
-    """On request the tables have intervals that hold for all cells together, and verify computes them again."""
-    found = released(release=SPEC["release"] | {"intervals": {"simultaneous": True}})
-    table = counts(found.folder, 3)
-    assert (table["simultaneous_low"] <= table["low"]).all()
-    assert (table["simultaneous_high"] >= table["high"]).all()
-
-
-@pytest.mark.parametrize("keys", [{"keep_noisy_counts": False}, {"release": SPEC["release"] | {"noisy_counts": False}}])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"release": SPEC["release"] | {"noisy_counts": False}},
+        pytest.param({"keep_noisy_counts": False}, marks=pytest.mark.thorough),
+    ],
+)
 def test_noisy_counts_may_be_left_out(released: Make, keys: dict[str, Any]) -> None:
     """A folder without noisy counts is verified, its rows have intervals, and sums of rows have none."""
     found = released(**keys)
     row = counts(found.folder, 3).row(0, named=True)
-    answer = query_answer(found.folder, None, None, [f"region={row['region_county']}", "size=1"], simultaneous=False)
+    answer = asked_of(found.folder, f"region={row['region_county']}", "size=1")
     assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
-    answer = query_answer(found.folder, None, None, ["size=2.."], simultaneous=False)
+    answer = asked_of(found.folder, "size=2..")
     assert (answer.low, answer.high) == (None, None)
 
 
@@ -226,22 +247,45 @@ EDGES: dict[str, dict[str, Any]] = {
     "table sampler": {"noise": {"sampler": "table"}},
     "several records": {"privacy": PRIVACY | {"max_records_per_unit": 3}},
     "shares": {"privacy": PRIVACY | {"split": [1, 2, 3]}},
-    "csv and records": {"release": SPEC["release"] | {"csv": "every_level", "records": True}},
+    "csv, records and both intervals": {"release": SPEC["release"] | {"csv": "every_level", "records": True, "intervals": {"simultaneous": True}}},
 }  # fmt: skip
+WHOLE = [("nobody", False), ("one size", True), ("csv, records and both intervals", False)]
+
+
+@pytest.mark.parametrize(
+    ("edge", "listed"),
+    [
+        *WHOLE,
+        *(
+            pytest.param(edge, number % 2 == 1, marks=pytest.mark.thorough)
+            for number, edge in enumerate(EDGES)
+            if (edge, number % 2 == 1) not in WHOLE
+        ),
+    ],
+)
+def test_edges_are_released(released: Make, edge: str, listed: bool) -> None:
+    """Tables and specs at the edge of what is allowed are released, and verified."""
+    found = released(**EDGES[edge] | (LISTED if listed else {}))
+    assert len({int(counts(found.folder, entry.level)["count"].sum()) for entry in found.manifest.levels}) == 1
 
 
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("listed", [False, True])
-def test_edges_are_released(released: Make, edge: str, listed: bool) -> None:
-    """Tables and specs at the edge of what is allowed are released, and verified."""
-    keys = {**EDGES[edge]}
-    if listed:
-        keys |= LISTED
-    found = released(**keys)
-    assert len({int(counts(found.folder, entry.level)["count"].sum()) for entry in found.manifest.levels}) == 1
+def test_edges_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: str, listed: bool) -> None:
+    """Their rows are whole numbers that add up, within their intervals; those that hold at once are the wider ones."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    keys = EDGES[edge] | (LISTED if listed else {})
+    write_tables(tmp_path, keys.pop("homes", draw_homes()))
+    check_rows(try_spec(write_spec(tmp_path, **keys))[2])
 
 
-@pytest.mark.parametrize("levels", [["nation", "county"], ["county", "part"], ["nation", "country", "county", "part"]])
+@pytest.mark.parametrize(
+    "levels",
+    [
+        ["nation", "country", "county", "part"],
+        *(pytest.param(levels, marks=pytest.mark.thorough) for levels in (["nation", "county"], ["county", "part"])),
+    ],
+)
 def test_levels_of_only_children_are_not_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, levels: list[str]
 ) -> None:
@@ -266,15 +310,12 @@ def test_levels_of_only_children_are_not_measured(
     assert shown[same[0]].equals(shown[same[1]])
 
 
-def test_only_units_within_their_bound_are_grouped(released: Make) -> None:
+def test_only_units_within_their_bound_are_grouped(tables: Path, library: Library) -> None:
     """With a column of units, records beyond the bound are left out before homes are counted."""
-    folder = Path(released(**EXACT).folder).parent.parent
     people = people_of(draw_homes()).with_row_index("person").with_columns(pl.col("person") // 2)
-    found = homes_released(folder / "more", dataset="units", **EXACT)
-    people.write_csv(folder / "more" / "people.csv")
-    spec = write_spec(folder / "more", dataset="units-2", input=SPEC["input"] | {"unit": "person"}, **EXACT)
-    cut = release(spec, different_people=True)
-    assert found.manifest.privacy.bounded_by == "promise"
+    people.write_csv(tables / "people.csv")
+    cut = release(write_spec(tables, input=SPEC["input"] | {"unit": "person"}, **EXACT))
+    assert library["sizes by tails"].found.manifest.privacy.bounded_by == "promise"
     assert cut.manifest.privacy.bounded_by == "ingest"
     tail = pl.read_parquet(cut.folder / "noisy_counts" / "level_1.parquet")["noisy_count"].sum()
     assert tail <= people["person"].n_unique()
@@ -309,9 +350,9 @@ def test_epsilon_is_shared_exactly(tables: Path) -> None:
 
 
 @pytest.mark.parametrize("changed", ["size", "count", "interval"])
-def test_a_changed_row_is_found_out(released: Make, changed: str) -> None:
+def test_a_changed_row_is_found_out(library: Library, tmp_path: Path, changed: str) -> None:
     """A size, a count or an interval that was changed after publication is found, even with its checksum changed as well."""
-    folder = released().folder
+    folder = library["sizes by tails"].copied(tmp_path)
     path = folder / "counts" / "level_3.parquet"
     table = pl.read_parquet(path)
     first = pl.arange(pl.len()) == 0
@@ -325,15 +366,13 @@ def test_a_changed_row_is_found_out(released: Make, changed: str) -> None:
         )
     table.write_parquet(path)
     assert any("level_3.parquet" in failure for failure in verify_answer(folder).failures)
-    names = [line.partition("  ")[2] for line in (folder / SUMS).read_text().splitlines()]
-    hashes = sha256_of_all(folder / name for name in names)
-    (folder / SUMS).write_text("".join(f"{of}  {name}\n" for of, name in zip(hashes, names, strict=True)))
+    with_sums(folder)
     assert any("level_3" in failure for failure in verify_answer(folder).failures)
 
 
-def test_a_manifest_that_understates_the_sensitivity_is_found_out(released: Make) -> None:
+def test_a_manifest_that_understates_the_sensitivity_is_found_out(library: Library, tmp_path: Path) -> None:
     """A chain of running sums whose scale is that of a sensitivity of 1 does not have the ε that it states."""
-    folder = released(mechanism="sizes_chain").folder
+    folder = library["sizes by a chain"].copied(tmp_path)
     manifest = json.loads((folder / "manifest.json").read_text())
     for entry in manifest["levels"][1:]:
         entry["scale"] = entry["scale"] / 5
@@ -369,7 +408,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", REFUSED)
+LISTS_A_MILLION = [pytest.mark.thorough, pytest.mark.heavy("it lists a million sizes")]
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=LISTS_A_MILLION if fault == "too many cells" else []) for fault in REFUSED]
+)
 def test_specs_that_cannot_be_released_are_refused(tables: Path, fault: str) -> None:
     """Each refusal names the key, the rule and what the spec says."""
     keys, message = REFUSED[fault]
@@ -474,14 +518,15 @@ def test_the_confidential_table_is_no_list_and_no_codebook(tables: Path) -> None
         make_plan(load_spec(write_spec(tables, hierarchy={"region": {"table": "people.csv", "levels": ["county"]}})))
 
 
-def test_parts_of_a_group_may_be_groups_of_their_own(released: Make) -> None:
+def test_parts_of_a_group_may_be_groups_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A taxi that works in two zones is refused as a group, and counts as two with the column of the zone in input.group."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     homes = draw_homes(40)
-    twice = pl.concat([homes, homes.with_columns(county=pl.lit("B3"))])
+    write_tables(tmp_path, pl.concat([homes, homes.with_columns(county=pl.lit("B3"))]))
     with pytest.raises(InputError, match="has a group in two regions"):
-        released(homes=twice)
-    found = released(homes=twice, input=SPEC["input"] | {"group": ["address", "county"]}, **EXACT)
-    assert int(counts(found.folder, 0)["count"].item()) == 80
+        try_spec(write_spec(tmp_path, **EXACT))
+    apart = write_spec(tmp_path, input=SPEC["input"] | {"group": ["address", "county"]}, **EXACT)
+    assert try_spec(apart, no_noise)[2].released[0].counts.tolist() == [80]
 
 
 @pytest.mark.parametrize(("mechanism", "accountant"), [("sizes_direct", "zcdp"), ("group_sizes", "pld")])

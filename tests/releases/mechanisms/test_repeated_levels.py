@@ -1,5 +1,7 @@
 """Releases with levels of which every cell above holds one: they cost nothing, read nothing, and say what they repeat."""
 
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from storage.errors import SpecError
 from storage.record import load_record
 from tasks.format.manifest import Manifest
 from tests.support.folders import rewrite
+from tests.support.passes import check_rows, try_spec
 from tests.support.spec import SPEC
 
 LEVELS = ["nation", "state", "county", "town", "street"]
@@ -80,28 +83,81 @@ def table(folder: Path, level: int) -> pl.DataFrame:
     return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["whole", "in branches"])
+LAPLACE = {"noise": {"law": "laplace"}, "privacy": {"accountant": None}}
+CHOICES: dict[str, dict[str, Any]] = {
+    "inftda": {"mechanism": "inftda"},
+    "reconciled": {"mechanism": "inftda_reconciled"},
+    "lenient, add_remove": {"mechanism": "inftda_lenient", "privacy": {"neighbours": "add_remove"}},
+    "shrunk": {"mechanism": "inftda_shrunk"},
+    "laplace": {"mechanism": "inftda"} | LAPLACE,
+    "simultaneous": {"mechanism": "inftda_reconciled", "release": {"intervals": {"simultaneous": True}}},
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_repeated_level_has_the_rows_of_the_level_above_in_memory(maker: Maker, choice: str) -> None:
+    """Every row, interval and mark is that of the level above; it is neither charged nor sealed."""
+    plan, _, trial = try_spec(maker.spec(LEVELS, **CHOICES[choice]))
+    assert {terms.level: terms.same_as for terms in plan.levels if terms.same_as is not None} == REPEATED
+    check_rows(trial)
+    published = trial.published
+    rows = [published.rows(level) for level in range(11)]
+    for level in REPEATED:
+        assert rows[level].counts.tolist() == rows[level - 1].counts.tolist()
+        assert [of.tolist() for of in rows[level].bounds] == [of.tolist() for of in rows[level - 1].bounds]
+        assert rows[level].signal.tolist() == rows[level - 1].signal.tolist()
+    assert set(trial.job.record.charges) == {terms.level for terms in plan.levels if terms.rho or terms.epsilon}
+    assert not {level for level, _ in trial.job.record.seals} & REPEATED.keys()
+
+
+@dataclass(frozen=True)
+class Made:
+    """A release with repeated levels, in branches, with both kinds of intervals.
+
+    Attributes:
+        maker: made it.
+        folder: where it is published.
+        manifest: its manifest.
+        read: the levels whose true counts the noise stage has asked the vault for.
+    """
+
+    maker: Maker
+    folder: Path
+    manifest: Manifest
+    read: frozenset[int]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+    """Make that release."""
+    place, read = tmp_path_factory.mktemp("repeated"), set[int]()
+    families = tasks.noise.task._Vault.families
+
+    def noted(vault: Any, level: int, *others: Any) -> Any:
+        read.add(level + 1)
+        return families(vault, level, *others)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        patch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
+        patch.setattr(tasks.noise.task._Vault, "families", noted)
+        maker = Maker(place)
+        yield Made(maker, *maker.make(**CHOICES["simultaneous"]), frozenset(read))
+
+
 @pytest.mark.parametrize(
-    "keys",
-    [
-        {"mechanism": "inftda"},
-        {"mechanism": "inftda_reconciled"},
-        {"mechanism": "inftda_lenient", "privacy": {"neighbours": "add_remove"}},
-        {"mechanism": "inftda_shrunk"},
-        {"mechanism": "inftda", "noise": {"law": "laplace"}, "privacy": {"accountant": None}},
-        {"mechanism": "inftda_reconciled", "release": {"intervals": {"simultaneous": True}}},
-    ],
-    ids=["inftda", "reconciled", "lenient, add_remove", "shrunk", "laplace", "simultaneous"],
-)
+    "choice",
+    [None, *(pytest.param(choice, marks=pytest.mark.thorough) for choice in ("lenient, add_remove", "shrunk", "laplace"))],
+)  # fmt: skip
 def test_a_repeated_level_has_the_rows_of_the_level_above(
-    maker: Maker, keys: dict[str, Any], cut: bool, monkeypatch: pytest.MonkeyPatch
+    made: Made, maker: Maker, choice: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every row, interval and mark is that of the level above, with one code more; the folder is verified, and so is its cost."""
-    if cut:
-        monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
-    folder, manifest = maker.make(**keys)
+    """Every published row is that of the level above, with one code more; the folder is verified, and so is its cost."""
+    if choice is None:
+        monkeypatch.setenv("TRELLIS_HOME", str(made.maker.folder / "home"))
+    folder, manifest = maker.make(**CHOICES[choice]) if choice else (made.folder, made.manifest)
     with store() as con:
-        assert bool(load_record(con, manifest.id).branches) == cut
+        assert bool(load_record(con, manifest.id).branches) == (choice is None)
     assert {entry.level: entry.same_as for entry in manifest.levels if entry.same_as is not None} == REPEATED
     for level, same in REPEATED.items():
         above, own = table(folder, level - 1), table(folder, level)
@@ -118,17 +174,22 @@ def test_a_repeated_level_has_the_rows_of_the_level_above(
     }
 
 
-@pytest.mark.parametrize("measure", ["all", "above"])
-@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
+def test_true_counts_of_repeated_levels_are_never_read(made: Made) -> None:
+    """The noise stage asks the vault for the children of the levels above measured levels, and for no others."""
+    assert made.read == {entry.level for entry in made.manifest.levels if entry.rho}
+
+
+@pytest.mark.parametrize(
+    ("measure", "neighbours"),
+    [("above", "substitution"), pytest.param("all", "add_remove", marks=pytest.mark.thorough)],
+)
 def test_they_stay_repeated_where_every_cell_is_measured(
     measure: str, neighbours: str, maker: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Zeros of the first pass go through levels that repeat, in branches too, and every other cell is measured once."""
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 20)
     levels, finest = (LEVELS, 10) if measure == "all" else (LEVELS[:4], 8)
-    if (
-        measure == "above"
-    ):  # the last level above the finest one repeats: state, county and town of the two ends take turns
+    if measure == "above":  # the last level above the finest repeats: state, county and town of the two ends take turns
         monkeypatch.setattr(flows.planning.compatibility, "MOST_MEASURED", 575)
     privacy = {"epsilon": 1.0, "neighbours": neighbours}
     folder, manifest = maker.make(
@@ -144,96 +205,88 @@ def test_they_stay_repeated_where_every_cell_is_measured(
 
 def test_the_noise_is_that_of_a_release_without_them(maker: Maker) -> None:
     """Nothing of the budget goes to what is fixed already: σ is that of a codebook with two levels."""
-    _, deep = maker.make()
-    _, plain = maker.make(["state", "town"])
-    assert {entry.sigma for entry in deep.levels if entry.rho} == {entry.sigma for entry in plain.levels if entry.rho}
-    assert sum(bool(entry.rho) for entry in deep.levels) == sum(bool(entry.rho) for entry in plain.levels) == 4
+    deep, plain = (
+        [terms.sigma for terms in make_plan(load_spec(maker.spec(levels))).levels if terms.rho]
+        for levels in (LEVELS, ["state", "town"])
+    )
+    assert set(deep) == set(plain)
+    assert len(deep) == len(plain) == 4
 
 
-def test_true_counts_of_repeated_levels_are_never_read(maker: Maker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The noise stage asks the vault for the children of the levels above measured levels, and for no others."""
-    asked = set[int]()
-    families = tasks.noise.task._Vault.families
-
-    def noted(vault: Any, level: int, *others: Any) -> Any:
-        asked.add(level + 1)
-        return families(vault, level, *others)
-
-    monkeypatch.setattr(tasks.noise.task._Vault, "families", noted)
-    _, manifest = maker.make()
-    assert asked == {entry.level for entry in manifest.levels if entry.rho}
-
-
-def test_plan_and_pages_say_what_is_repeated(maker: Maker) -> None:
+def test_plan_and_pages_say_what_is_repeated(made: Made, maker: Maker) -> None:
     """The plan, the README and the report say it; nothing calls such a level unprotected, or published exactly."""
     forecast = plan_answer(make_plan(load_spec(maker.spec(LEVELS))))
     assert {level.level: level.same_as for level in forecast.levels if level.same_as is not None} == REPEATED
     assert forecast.levels[5].derivation.startswith("same as level 4: each of its cells holds one cell of this level")
     assert [text.split(":")[0] for text in forecast.unprotected] == ["level 0"]
-    folder, manifest = maker.make()
-    assert [text.split(":")[0] for text in manifest.unprotected] == ["level 0"]
-    readme, report = (folder / "README.md").read_text(), (folder / "report.html").read_text()
+    assert [text.split(":")[0] for text in made.manifest.unprotected] == ["level 0"]
+    readme, report = ((made.folder / name).read_text() for name in ("README.md", "report.html"))
     assert "same as level 4" in readme
     assert "same as level 4" in report
     assert "does not protect at all" not in readme
 
 
-def test_questions_about_repeated_areas_are_answered(maker: Maker) -> None:
+@pytest.mark.parametrize("noisy", [True, pytest.param(False, marks=pytest.mark.thorough)])
+def test_questions_about_repeated_areas_are_answered(made: Made, maker: Maker, noisy: bool) -> None:
     """A county is its state, and a street its town; with intervals of noisy counts and without."""
-    for noisy in (True, False):
-        folder, _ = maker.make(release={"noisy_counts": noisy})
-        finest = table(folder, 10)
-        for end in ("origin", "destination"):
-            town = finest[f"{end}_town"][0]
-            street = f"street=R{town[1:]}"
-            for one, other in (("state=S1", "county=C1"), (f"town={town}", street), ("nation=N", "all")):
-                asked = [
-                    query_answer(folder, None, None, [f"{end}={area}"], simultaneous=False) for area in (one, other)
-                ]
-                assert asked[0].count == asked[1].count
-                assert asked[0].low is not None
-                assert asked[0].low <= asked[0].count <= asked[0].high
+    folder = made.folder if noisy else maker.make(release={"noisy_counts": False})[0]
+    finest = table(folder, 10)
+    for end in ("origin", "destination"):
+        town = finest[f"{end}_town"][0]
+        street = f"street=R{town[1:]}"
+        for pair in (("state=S1", "county=C1"), (f"town={town}", street), ("nation=N", "all")):
+            one, other = (query_answer(folder, None, None, [f"{end}={area}"], simultaneous=False) for area in pair)
+            assert one.count == other.count
+            assert one.low is not None
+            assert one.low <= one.count <= one.high
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"rho": 0.1}, "must cost nothing"),
-        ({"same_as": 2}, "must be the same as the nearest level above"),
-        ({"sigma": 1.0}, "must state the noise"),
-        ({"bound_after": 0}, "must state the noise"),
-    ],
-    ids=["cost", "another level", "noise", "bound"],
-)
-def test_what_a_repeated_level_states_is_verified(maker: Maker, change: dict[str, Any], told: str) -> None:
-    """A cost, another noise or another bound is found, and so is another level that it is said to repeat."""
-    folder, _ = maker.make()
-    rewrite(folder, lambda manifest: manifest["levels"][5].update(change))
+def other_rows(column: str) -> Callable[[Path], None]:
+    """Return what changes the first row of level 5."""
+
+    def of_folder(folder: Path) -> None:
+        path = folder / "counts" / "level_5.parquet"
+        other = pl.col("low") - 1 if column == "low" else ~pl.col("signal")
+        is_first = pl.int_range(pl.len()) == 0
+        changed = pl.when(is_first).then(other).otherwise(column).alias(column)
+        pl.read_parquet(path).with_columns(changed).write_parquet(path)
+        rewrite(folder, lambda _: None)
+
+    return of_folder
+
+
+def stated(**change: Any) -> Callable[[Path], None]:
+    """Return what changes what the manifest states of level 5."""
+    return lambda folder: rewrite(folder, lambda manifest: manifest["levels"][5].update(change))
+
+
+LIES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "cost": (stated(rho=0.1), "must cost nothing"),
+    "another level": (stated(same_as=2), "must be the same as the nearest level above"),
+    "noise": (stated(sigma=1.0), "must state the noise"),
+    "bound": (stated(bound_after=0), "must state the noise"),
+    "another interval": (other_rows("low"), "level_5"),
+    "another mark": (other_rows("signal"), "level_5"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_a_repeated_level_states_is_verified(made: Made, tmp_path: Path, lie: str) -> None:
+    """A cost, another noise or another bound is found, another level that it is said to repeat, and rows that are not repeated."""
+    change, told = LIES[lie]
+    folder = Path(shutil.copytree(made.folder, tmp_path / made.folder.name))
+    change(folder)
     assert any(told in failure for failure in verify_answer(folder).failures)
-
-
-@pytest.mark.parametrize("column", ["low", "signal"])
-def test_rows_that_are_not_repeated_are_found(maker: Maker, column: str) -> None:
-    """Another interval or mark than the row above has is told."""
-    folder, _ = maker.make()
-    path = folder / "counts" / "level_5.parquet"
-    rows = pl.read_parquet(path)
-    other = pl.col("low") - 1 if column == "low" else ~pl.col("signal")
-    rows.with_columns(pl.when(pl.int_range(pl.len()) == 0).then(other).otherwise(column).alias(column)).write_parquet(
-        path
-    )
-    rewrite(folder, lambda _: None)
-    assert any("level_5" in failure for failure in verify_answer(folder).failures)
 
 
 def test_below_levels_that_are_published_exactly(maker: Maker) -> None:
     """With invariants over several single areas, what repeats them repeats the last of them, and the folder is verified."""
-    folder, manifest = maker.make(privacy={"invariants": ["nation"], "i_accept_unprotected": True})
-    assert {entry.level: entry.same_as for entry in manifest.levels[:4]} == {0: None, 1: None, 2: None, 3: None}
-    assert verify_answer(folder).failures == []
-    areas = maker.folder / "areas.csv"
-    path = maker.spec(["nation", "state", "town"], privacy={"invariants": ["nation"], "i_accept_unprotected": True})
-    areas.write_text("\n".join(["nation,state,town", *(f"N,S,T{k}" for k in range(24))]) + "\n")
+    exact = {"invariants": ["nation"], "i_accept_unprotected": True}
+    plan, _, trial = try_spec(maker.spec(LEVELS, privacy=exact))
+    assert [terms.same_as for terms in plan.levels[:4]] == [None] * 4
+    check_rows(trial)
+    path = maker.spec(["nation", "state", "town"], privacy=exact)
+    (maker.folder / "areas.csv").write_text("\n".join(["nation,state,town", *(f"N,S,T{k}" for k in range(24))]) + "\n")
     made = release(path, different_people=True)
     assert [entry.same_as for entry in made.manifest.levels] == [None, None, None, 2, 2, None, None]
     assert verify_answer(Path(made.folder)).failures == []
