@@ -105,15 +105,21 @@ LONG = [  # each makes four times as many releases as it says, some ninety in a 
     Audit("cascade", "add_remove"),
     Audit("cascade", "substitution", "table"),
 ]
+HEAVY = pytest.mark.heavy("it makes dozens of releases: an audit cannot do with fewer")
 SHORT = [
-    Audit("inftda", "substitution", releases=14),
-    pytest.param(Audit("inftda", "substitution", "table", releases=14), marks=pytest.mark.audit),
-    Audit("inftda_reconciled", "substitution", releases=14),
-    Audit("inftda_lenient", "substitution", releases=14),
-    Audit("stability_histogram", "add_remove", law="laplace", releases=16),
-    pytest.param(Audit("cbdp", "substitution", releases=14), marks=pytest.mark.audit),
-    Audit("cbdp", "add_remove", law="laplace", releases=16),
-    Audit("cascade", "substitution", releases=14),
+    pytest.param(Audit("inftda_reconciled", "substitution", releases=14), marks=HEAVY),
+    *(
+        pytest.param(audit, marks=[HEAVY, pytest.mark.thorough])
+        for audit in (
+            Audit("inftda", "substitution", releases=14),
+            Audit("inftda_lenient", "substitution", releases=14),
+            Audit("stability_histogram", "add_remove", law="laplace", releases=16),
+            Audit("cbdp", "add_remove", law="laplace", releases=16),
+            Audit("cascade", "substitution", releases=14),
+        )
+    ),
+    pytest.param(Audit("inftda", "substitution", "table", releases=14), marks=[HEAVY, pytest.mark.audit]),
+    pytest.param(Audit("cbdp", "substitution", releases=14), marks=[HEAVY, pytest.mark.audit]),
 ]
 
 
@@ -312,6 +318,8 @@ def test_next_to_no_noise_is_noticed(tmp_path: Path, processes: Executor, audit:
     assert min(shown["noisy counts"], shown["intervals"]) > claim.epsilon
 
 
+@HEAVY
+@pytest.mark.thorough
 def test_a_few_releases_with_the_claimed_noise_keep_the_claim(tmp_path: Path, processes: Executor) -> None:
     """As few releases with all of the noise show nothing that the claim excludes."""
     audit = Audit("inftda", "substitution", releases=14)

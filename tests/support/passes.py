@@ -159,8 +159,13 @@ def family(tree: Tree, node: tuple[int, ...], level: int) -> tuple[int, ...]:
     return tuple(int(axis.parent[own - 1][area]) if at == refined else area for at, area in enumerate(node))
 
 
-def check_rows(trial: Trial) -> None:
-    """Check that published rows are whole and add up from level to level, and that each lies within its intervals, or below 0."""
+def check_rows(trial: Trial, *, is_nested: bool = False) -> None:
+    """Check that published rows are whole and add up from level to level, and that each lies within its intervals, or below 0.
+
+    Args:
+        trial: the release.
+        is_nested: whether intervals that hold at once are wider than those of rows.
+    """
     published, tree = trial.published, trial.job.tree
     sums: list[Counter] = []
     for level in range(tree.depth + 1):
@@ -168,7 +173,7 @@ def check_rows(trial: Trial) -> None:
         assert rows.counts.dtype == np.int64
         for low, high in zip(rows.bounds[::2], rows.bounds[1::2], strict=True):
             assert ((low <= rows.counts.clip(0)) & (rows.counts <= high)).all()  # no true count is below 0
-        if len(rows.bounds) == 4:  # those that hold at once are the wider ones
+        if is_nested and len(rows.bounds) == 4:
             low, high, wide_low, wide_high = rows.bounds
             assert ((wide_low <= low) & (high <= wide_high)).all()
         cells = zip(*(areas.tolist() for areas in rows.areas), strict=True)

@@ -125,7 +125,8 @@ def marginal(true: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
     return true.group_by(columns).agg(pl.len().cast(pl.Int64).alias("count")).sort(columns)
 
 
-def test_people_are_released(newcomer: "User", prefect: Any) -> None:
+@pytest.mark.thorough
+def test_people_are_released_by_the_command_line(newcomer: "User", prefect: Any) -> None:
     """Without noise every level is the marginal of its refinements, counts.csv the contingency table, records the rows."""
     user, true = newcomer, write_tables(newcomer.folder)
     (user.folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
@@ -192,7 +193,7 @@ def spoilt(folder: Path, records: pl.DataFrame, kind: str) -> list[str]:
     return verify(with_fitting_checksums(folder))
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=pytest.mark.thorough)])
 def test_records_survive_a_failure_and_are_verified(make, tmp_path, monkeypatch, kind) -> None:
     """A rerun publishes the records that were asked for, and `verify` finds whatever was done to them since."""
     true = write_tables(tmp_path)
@@ -244,7 +245,7 @@ def test_too_many_records_are_left_out(make, tmp_path, monkeypatch) -> None:
     assert verify(folder) == []
 
 
-@pytest.mark.parametrize("by_path", [False, True])
+@pytest.mark.parametrize("by_path", [pytest.param(False, marks=pytest.mark.thorough), True])
 def test_trips_have_records_too(make, tmp_path, by_path) -> None:
     """Trips are records with the finest code of both ends, or with the whole path where the code alone tells no area."""
     codes = [("a", "1"), ("a", "2"), ("b", "1" if by_path else "3")]
@@ -267,16 +268,22 @@ def test_trips_have_records_too(make, tmp_path, by_path) -> None:
 
 
 def test_large_levels_are_views_of_features(make, tmp_path, monkeypatch) -> None:
-    """A level that the store keeps by numbers reads as it was published, whatever its features are called."""
-    write_tables(tmp_path)
+    """A level that the store keeps by numbers reads as it was published: without noise, the marginal of its refinements."""
+    true = write_tables(tmp_path)
     monkeypatch.setattr(storage.counts.published, "TABLE_ROWS", 1)
     made = make(SPEC)
+    for columns, table in zip(COLUMNS, tables(made.folder, 6), strict=True):
+        assert_frame_equal(table, marginal(true, columns))
+    counts = text_csv(Path(made.folder) / "counts.csv").drop("low", "high", "signal")
+    assert_frame_equal(counts.cast({"count": pl.Int64}), marginal(true, COLUMNS[-1]))
+    assert verify_answer(Path(made.folder)).failures == []
     with store() as con:
         for level in range(6):
             rows = con.sql(f'SELECT * FROM "{made.id}".level_{level}').pl()
             assert_frame_equal(rows, pl.read_parquet(Path(made.folder) / "counts" / f"level_{level}.parquet"))
 
 
+@pytest.mark.thorough
 def test_sixty_features(make, tmp_path) -> None:
     """Sixty binary features, 2**60 cells, and one of nine values are 62 consistent levels in at most 200 task runs."""
     generator, names = np.random.default_rng(5), [f"f{number:02d}" for number in range(59)] + ["more"]

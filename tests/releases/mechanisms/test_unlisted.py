@@ -321,7 +321,7 @@ def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(
     assert not vault_path("one").exists()
 
 
-@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
+@pytest.mark.parametrize("neighbours", [pytest.param("substitution", marks=pytest.mark.thorough), "add_remove"])
 def test_a_release_may_show_no_code_at_all(world: World, neighbours: str) -> None:
     """Where no leaf reaches the threshold, every level below the total is an empty table, and it is verified."""
     world.write(UNSEEN if neighbours == "substitution" else {})
@@ -494,6 +494,7 @@ def test_they_are_compared_where_the_table_may_be_seen(world: World) -> None:
     assert answer.levels[-1].true_cells == len(UNSEEN | SEEN)
 
 
+@pytest.mark.thorough
 def test_the_command_line_shows_prefect_no_code_of_one_unit(newcomer: User) -> None:
     """Neither Prefect's database nor its logs, nor what is published, printed or kept, holds what only one unit has."""
     world = World(newcomer.folder)

@@ -576,7 +576,7 @@ def test_levels_that_repeat_one_another_are_measured_once(tmp_path: Path) -> Non
     plan, _, trial = try_spec(spec)
     charged = trial.job.record.charges
     whole = sum(charge.rho for charge in charged.values())
-    shares = {charge.view: round(float(charge.rho / whole), 9) for charge in charged.values()}
+    shares = {charge.view or None: round(float(charge.rho / whole), 9) for charge in charged.values()}
     assert shares == {"starts": 0.6, "ends": 0.2, None: 0.2}
     levels, views = tables_of(trial, plan)
     sums = dict(levels[6].group_by("from_district").agg(pl.col("count").sum()).iter_rows())

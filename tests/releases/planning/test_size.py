@@ -104,28 +104,26 @@ def bytes_below(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
-def test_a_plan_predicts_what_a_release_leaves_on_disk(planned, country, tmp_path) -> None:
-    """With a guess of the total every place holds what the plan said within a factor of 3, and so for the next release."""
+def test_a_plan_predicts_what_a_release_leaves(planned, country, tmp_path) -> None:
+    """With a guess of the total every place holds what the plan said within a factor of 3, and so for the next release.
+
+    So are the cells that are measured and that survive at every level.
+    """
     for _ in ("with the ledger's own tables", "without"):
-        disk = planned(expected_total=PEOPLE).disk
-        left = released(country / "spec.yaml", tmp_path / "out")
+        forecast = planned(expected_total=PEOPLE)
+        disk, left = forecast.disk, released(country / "spec.yaml", tmp_path / "out")
         assert not disk.upper_bound
         assert disk.total == disk.shards + disk.published + disk.store
         for place in ("shards", "published", "store"):
             assert left[place] / FACTOR < getattr(disk, place) < left[place] * FACTOR, place
-
-
-def test_a_plan_predicts_the_cells_of_every_level(planned, country, tmp_path) -> None:
-    """With a guess of the total the cells measured and surviving at every level are as expected, within a factor of 3."""
-    levels = planned(expected_total=PEOPLE).levels
-    left = released(country / "spec.yaml", tmp_path / "out")
+    levels = forecast.levels
     expected = expected_cells([level.possible_cells for level in levels], [level.sigma for level in levels], PEOPLE)
     for cells, (measured, nonzero) in zip(expected, left["cells"], strict=True):
         assert measured / FACTOR < cells.measured < measured * FACTOR
         assert nonzero / FACTOR < cells.nonzero < nonzero * FACTOR
 
 
-@pytest.mark.parametrize("rows", ["all", "signal"])
+@pytest.mark.parametrize("rows", ["all", pytest.param("signal", marks=pytest.mark.thorough)])
 def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path, rows) -> None:
     """Without a guess no place holds more than the plan said."""
     disk = planned(release=SPEC["release"] | {"rows": rows}).disk
