@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
-from math import log
 
 import numpy as np
 import pytest
@@ -12,18 +10,17 @@ from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, seen_table, try_scales
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
-from tasks.laws.law import NO_NOISE, LevelNoise, Sampler
-from tasks.tree.axis import IntArray
+from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.intervals import margins_of
 from tasks.validate.coverage import TRUE_COUNTS, level_coverages, measured_bounds
+from tests.support.seeded import least_share, sampler_of
 
 COPIES = 1000  # of a small set, side by side below a level that is exact: as many independent runs
 CONFIDENCE = 0.9
 SCALES = [0.0, 0.0, *[5.0] * 6]
 LAWS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 NARROWER = {"gaussian": 0.7, "laplace": 0.5}  # margins that do not cover; the tails of Laplace noise are longer
-FALSE_ALARM = 1e-6  # of a test, over all groups of all levels
 
 
 def made_up(universe_of: Callable) -> SeenTable:
@@ -38,20 +35,6 @@ def made_up(universe_of: Callable) -> SeenTable:
     return seen_table(tree, [np.repeat(np.arange(COPIES), 200), *ends], np.tile(people, COPIES))
 
 
-def sampler_of(law: str) -> Sampler:
-    """Return a sampler that adds noise of a law, drawn from a list of its probabilities."""
-    calls = count(SCALES.count(0.0))  # each is a level, or a part of it, in order
-
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
-        values = np.arange(-150, 151)
-        logs = -((values / scale) ** 2) / 2 if law == "gaussian" else -np.abs(values) / scale
-        steps = np.cumsum(np.exp(logs))
-        random = np.random.default_rng([8, next(calls)])
-        return true_counts + values[np.searchsorted(steps, random.random(len(true_counts)) * steps[-1])]
-
-    return sample
-
-
 def coverages(table: SeenTable, mechanism: str, law: str, fudge: float) -> dict[tuple[int, str], float]:
     """Return, by noisy level and true count, the share that is covered, with margins that are fudged."""
     noises = [LevelNoise(LAWS[law], scale) if scale else NO_NOISE for scale in SCALES]
@@ -59,7 +42,7 @@ def coverages(table: SeenTable, mechanism: str, law: str, fudge: float) -> dict[
     margins = [
         replace(of, own=round(of.own * fudge), cap=round(of.cap * fudge)) for of in margins_of(noises, CONFIDENCE)
     ]
-    tried = try_scales(table, MECHANISMS[mechanism], SCALES, sampler_of(law), law=LAWS[law])
+    tried = try_scales(table, MECHANISMS[mechanism], SCALES, sampler_of(law, 8, first=SCALES.count(0.0)), law=LAWS[law])
     bounds = measured_bounds(table.tree, tried.measured, tried.released, margins, [1] * len(SCALES))
     shares = {}
     for level, covered in enumerate(level_coverages(table.tree, true, bounds)):
@@ -71,19 +54,6 @@ def coverages(table: SeenTable, mechanism: str, law: str, fudge: float) -> dict[
     return shares
 
 
-def least_share(groups: int) -> float:
-    r"""Return what the mean over copies falls to by chance at most so rarely, if each cell is covered as often as is promised.
-
-    .. math:: P[\bar{X} \le m] \le \exp(-n \, \mathrm{KL}(m, 1 - \alpha))
-
-    for the mean of n independent variables from 0 to 1 (Hoeffding 1963), whatever their law: copies are independent, and have
-    as many cells of a group each; the cells of one copy need not be independent.
-    """
-    shares = np.linspace(0.5, CONFIDENCE, 100_000)[:-1]
-    divergences = shares * np.log(shares / CONFIDENCE) + (1 - shares) * np.log((1 - shares) / (1 - CONFIDENCE))
-    return float(shares[divergences >= log(groups / FALSE_ALARM) / COPIES].max())
-
-
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("mechanism", ["inftda", "inftda_reconciled", "inftda_lenient", "inftda_shrunk"])
 def test_each_level_and_true_count_is_covered_as_is_promised(universe_of, mechanism, law):
@@ -92,7 +62,7 @@ def test_each_level_and_true_count_is_covered_as_is_promised(universe_of, mechan
     kept, fudged = (coverages(table, mechanism, law, fudge) for fudge in (1.0, NARROWER[law]))
     assert {group for _, group in kept} == set(TRUE_COUNTS)
     assert len(kept) >= 15
-    least = least_share(len(kept))
+    least = least_share(len(kept), COPIES, CONFIDENCE)
     assert 0.83 < least < CONFIDENCE
     assert {of: share for of, share in kept.items() if share < least} == {}
     assert len({of for of, share in fudged.items() if share < least}) >= 6

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from itertools import count
 from statistics import fmean, stdev
 
 import numpy as np
@@ -14,9 +13,8 @@ from flows.trials.in_memory import SeenTable, Trial, seen_table, try_scales
 from storage.releases.terms import SIGNAL_RATE
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
-from tasks.laws.law import NO_NOISE, LevelNoise, Sampler
+from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.publish.published_levels import ReleasedLevels
-from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.bounds import CONFIDENCE as BOUND_CONFIDENCE
 from tasks.uncertainty.intervals import margins_of
@@ -24,6 +22,7 @@ from tasks.uncertainty.noise_rows import RISK
 from tasks.uncertainty.shares import KNOWN_WITHIN
 from tasks.validate.coverage import false_share, measured_bounds, rows_covered
 from tasks.validate.distances import level_errors
+from tests.support.seeded import sampler_of
 
 RUNS, CONFIDENCE = 30, 0.9
 ROUNDING = 0.0005  # of a stated share
@@ -51,20 +50,6 @@ def survey(universe_of: Callable) -> SeenTable:
     ends = [random.choice(number, 3000, p=size / size.sum()) for _ in range(2)]
     pairs, trips = np.unique(ends[0] * number + ends[1], return_counts=True)
     return seen_table(universe_of([zones, zones], [0, 1, 0, 1]).tree, np.divmod(pairs, number), trips)
-
-
-def sampler_of(law: str, run: int) -> Sampler:
-    """Return a sampler that adds noise of a law, drawn from a list of its probabilities."""
-    calls = count()
-
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
-        values = np.arange(-150, 151)
-        logs = -((values / scale) ** 2) / 2 if law == "gaussian" else -np.abs(values) / scale
-        steps = np.cumsum(np.exp(logs))
-        random = np.random.default_rng([9, run, next(calls)])
-        return true_counts + values[np.searchsorted(steps, random.random(len(true_counts)) * steps[-1])]
-
-    return sample
 
 
 def missed(table: SeenTable, trial: Trial) -> list[float | None]:
@@ -109,7 +94,8 @@ def tried(universe_of: Callable) -> Callable[[str, str, float], tuple[SeenTable,
     def runs(mechanism: str, law: str, scale: float) -> tuple[SeenTable, list[Trial]]:
         scales = [0.0, *[scale] * table.tree.depth]
         return table, [
-            try_scales(table, MECHANISMS[mechanism], scales, sampler_of(law, run), law=LAWS[law]) for run in range(RUNS)
+            try_scales(table, MECHANISMS[mechanism], scales, sampler_of(law, 9, run), law=LAWS[law])
+            for run in range(RUNS)
         ]
 
     return runs

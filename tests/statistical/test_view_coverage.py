@@ -1,6 +1,5 @@
 """Intervals of views and of rows keep their promises where everything is settled together, and narrower ones would not."""
 
-from itertools import count
 from math import log
 from pathlib import Path
 from statistics import fmean, stdev
@@ -19,17 +18,16 @@ from flows.spec.file import load_spec
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import SIGNAL_RATE
-from tasks.laws.law import Sampler
 from tasks.publish.settled_levels import SettledLevels
-from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import sums_of_leaves
 from tasks.uncertainty.noise_rows import RISK
 from tasks.uncertainty.shares import KNOWN_WITHIN
 from tasks.validate.coverage import false_share, rows_covered
+from tests.support.seeded import least_share, sampler_of
 
 COPIES, RUNS = 200, 30  # of a small town, side by side and independent; of the survey
-CONFIDENCE, FALSE_ALARM = 0.9, 1e-6
+CONFIDENCE = 0.9
 ZONES = [("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2")]
 TRIPS = [0, 1, 2, 0, 0, 9, 0, 0, 60, 0, 3, 0, 0, 0, 0, 1]  # of the pairs of zones, in every copy
 VIEWS = {
@@ -42,20 +40,6 @@ VIEWS = {
 SPLIT = {"starts": 3, "ends": 3, "modes": 3, "mixed": 1, "districts": 0.2}
 ROUNDING = 0.0005  # of a stated share
 LAWS = ["gaussian", "laplace"]
-
-
-def sampler_of(law: str, seed: int) -> Sampler:
-    """Return a sampler that adds noise of a law, drawn from a list of its probabilities."""
-    calls = count()
-
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
-        values = np.arange(-300, 301)
-        logs = -((values / scale) ** 2) / 2 if law == "gaussian" else -np.abs(values) / scale
-        steps = np.cumsum(np.exp(logs))
-        random = np.random.default_rng([seed, next(calls)])
-        return true_counts + values[np.searchsorted(steps, random.random(len(true_counts)) * steps[-1])]
-
-    return sample
 
 
 def planned(folder: Path, law: str, mechanism: str, epsilon: float, keys: dict[str, object]) -> Plan:
@@ -87,7 +71,7 @@ def tried(plan: Plan, table: SeenTable, law: str, seed: int) -> Trial:
     """Return a release in memory."""
     release = reserved_release(plan, "copies", Path())
     charges = reserved_charges(release.id, release.parts)
-    return try_release(table, release, charges, plan.mechanism, sampler_of(law, seed))
+    return try_release(table, release, charges, plan.mechanism, sampler_of(law, seed, reach=300))
 
 
 def copies(folder: Path, law: str, mechanism: str) -> tuple[Plan, SeenTable]:
@@ -141,16 +125,6 @@ def covered_cells(plan: Plan, table: SeenTable, trial: Trial, less: float) -> di
     return shares
 
 
-def least_share(groups: int) -> float:
-    r"""Return what the mean over independent copies falls to by chance at most so rarely, if each cell keeps the promise.
-
-    .. math:: P[\bar{X} \le m] \le \exp(-n \, \mathrm{KL}(m, 1 - \alpha))
-    """
-    shares = np.linspace(0.5, CONFIDENCE, 100_000)[:-1]
-    divergences = shares * np.log(shares / CONFIDENCE) + (1 - shares) * np.log((1 - shares) / (1 - CONFIDENCE))
-    return float(shares[divergences >= log(groups / FALSE_ALARM) / COPIES].max())
-
-
 @pytest.mark.parametrize(
     ("mechanism", "law"), [("cbdp", "gaussian"), ("cbdp", "laplace"), ("inftda_reconciled", "laplace")]
 )
@@ -163,7 +137,7 @@ def test_cells_of_views_are_covered_as_is_promised(
     trial = tried(plan, table, law, seed=3)
     groups, fudged = (covered_cells(plan, table, trial, less) for less in (1.0, 0.5))
     assert len(groups) >= 10
-    least = least_share(len(groups))
+    least = least_share(len(groups), COPIES, CONFIDENCE)
     assert 0.7 < least < CONFIDENCE
     assert {of: share for of, share in groups.items() if share < least} == {}
     assert len({of for of in groups if fudged[of] < least}) >= 8

@@ -118,15 +118,6 @@ def view(folder: Path, name: str) -> pl.DataFrame:
     return pl.read_parquet(folder / "views" / f"{name}.parquet")
 
 
-def true_table(town: Town) -> pl.DataFrame:
-    """Return the true trips, with the codes of all levels and the mode."""
-    rows = [
-        (DISTRICT[one], one, DISTRICT[other], other, mode_of(one, other), count) for one, other, count in town.trips
-    ]
-    names = ["from_district", "from_zone", "to_district", "to_zone", "mode", "count"]
-    return pl.DataFrame(rows, {name: pl.Int64 if name == "count" else pl.String for name in names}, orient="row")
-
-
 def added_up(leaves: pl.DataFrame, codes: list[str]) -> dict[tuple[str, ...], int]:
     """Return what some leaves add up to in each cell of a grouping, by its codes, without the cells that hold nothing."""
     table = leaves.select("from_zone", "to_zone", "count").with_columns(

@@ -228,6 +228,7 @@ def test_levels_of_the_first_axis_are_its_margins(tmp_path: Path) -> None:
         wide.plan(**FEATURES, release=release | {"views": {"homes": {"from": "zone"}}})
 
 
+@thorough
 def test_a_box_of_several_cells_of_a_margin_is_asked_of_it(tmp_path: Path) -> None:
     """Where only zones have a margin, a district is the sum of its zones there, if that has less noise than the tree."""
     wide = Wide(tmp_path, trips())
@@ -357,6 +358,7 @@ def test_a_plan_compares_margins_with_and_without_views(tmp_path: Path) -> None:
     assert zones.without_views > 20 * zones.expected_error
 
 
+@thorough
 def test_beside_a_large_tree_all_above_its_finest_level_is_measured(tmp_path: Path) -> None:
     """With views that are calibrated, every cell above the finest level is measured, and the folder is in order."""
     folder = Wide(tmp_path, trips()).release(noise={"sampler": "table"}, measure="all")

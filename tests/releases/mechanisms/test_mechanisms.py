@@ -143,21 +143,21 @@ thorough = pytest.mark.thorough
 @pytest.mark.parametrize(
     ("mechanism", "measure", "case", "priority"),
     [
-        ("inftda", None, CSV, "false_positives"),
+        pytest.param("inftda", None, CSV, "false_positives", marks=thorough),
         ("inftda", None, PATHS, "false_negatives"),
         pytest.param("inftda", None, CSV, "least_squares", marks=thorough),
-        ("tda_l2", None, ROWS, None),
+        pytest.param("tda_l2", None, ROWS, None, marks=thorough),
         pytest.param("tda_linf", None, ROWS, None, marks=thorough),
-        (MECHANISM, None, PATHS, None),
+        pytest.param(MECHANISM, None, PATHS, None, marks=thorough),
         pytest.param(MECHANISM, None, DUCKDB, None, marks=thorough),
-        (MECHANISM, "all", CSV, None),
+        pytest.param(MECHANISM, "all", CSV, None, marks=thorough),
         (MECHANISM, "above", CSV, None),
         ("inftda_lenient", None, CSV, None),
         pytest.param("inftda_lenient", "all", CSV, None, marks=thorough),
         pytest.param("inftda_lenient", "above", CSV, None, marks=thorough),
         ("inftda_shrunk", "survivors", CSV, None),
         pytest.param("inftda_shrunk", "all", DUCKDB, None, marks=thorough),
-        ("gaussian", None, CSV, None),
+        pytest.param("gaussian", None, CSV, None, marks=thorough),
         ("stability_histogram", None, CSV, None),
         ("unbiased_tree", None, CSV, None),
         *(pytest.param(name, None, CSV, None, marks=thorough) for name in ("cascade", "wavelet", "hierarchical")),
@@ -249,7 +249,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "a finish where there was none": ("tda_l2", {"finish": least_squares(all_to_the_first)}),
     "no finish where there was one": ("inftda_reconciled", {"finish": None}),
 }
-SOME = ["noise of a histogram", "repair", "finish", "no finish where there was one"]
+SOME = ["noise of a histogram", "finish"]
 
 
 @pytest.mark.parametrize(

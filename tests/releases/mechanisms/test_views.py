@@ -331,97 +331,76 @@ def halved(manifest: dict[str, Any]) -> None:
     manifest["privacy"]["rho"] -= before / 2
 
 
-LIES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "nothing but the CSV": (changed("views/living.parquet", first("count", 0)), ""),
-    "a count and its end": (
-        changed("views/living.parquet", lambda of: first("high", 1000)(first("count", 1)(of))),
-        "views/living.parquet does not add up",
-    ),
-    "the count of one cell": (
-        changed("views/total.parquet", lambda of: of.with_columns(pl.all() + 1)),
-        "views/total.parquet does not add up",
-    ),
-    "a low": (changed("views/by_mode.parquet", first("low", -1)), "by_mode.parquet"),
-    "a high": (changed("views/mode_from.parquet", first("high", 1)), "does not have the intervals"),
-    "a high of a level's view": (changed("views/pairs.parquet", first("high", 1)), "does not have the intervals"),
-    "a noisy count": (
-        changed("noisy_counts/view_working.parquet", first("noisy_count", -60)),
-        "views/working.parquet does not have the intervals",
-    ),
-    "a variance": (changed("noisy_counts/view_working.parquet", first("variance", 1)), "has a variance that"),
-    "a row": (changed("views/working.parquet", lambda of: of[1:]), "must have 4 rows"),
-    "a repeated row": (
-        changed(
-            "views/working.parquet",
-            lambda of: of.with_columns(
-                pl.Series(of_level, [of[of_level][0]] * 2 + of[of_level][2:].to_list()) for of_level in CODES["working"]
-            ),
-        ),
-        "must have each cell once",
-    ),
-    "a derived code": (changed("derived/mode.parquet", swapped), "does not add up"),
-    "a derived row": (
-        changed("derived/mode.parquet", lambda of: pl.concat([of, of[:1]])),
-        "must list each combination",
-    ),
-    "rho": (of_view("living", rho=0.5), "rho"),
-    "sigma": (of_view("living", sigma=1.0), "sigma"),
-    "a sensitivity": (stated(halved), "can move some level further"),
-    "a source that is measured": (of_view("by_mode", source=4), "view by_mode must have a source that says as much"),
-    "a source that does not refine it": (
-        of_view("by_mode", source=5),
-        "view by_mode has a source that does not refine it",
-    ),
+def repeated(table: pl.DataFrame) -> pl.DataFrame:
+    """Return a view with its first row a second time."""
+    codes = (pl.Series(of, [table[of][0]] * 2 + table[of][2:].to_list()) for of in CODES["working"])
+    return table.with_columns(codes)
+
+
+NO_ROUNDING, NO_INTERVALS = "rounding must state a deviation", "does not have the intervals"
+UNKNOWN_NOISE = "does not agree with noise_rows or above_noise of the manifest"
+REFINES = "view by_mode has a source that does not refine it"
+
+OF_TABLES: dict[str, tuple[str, Callable[[pl.DataFrame], pl.DataFrame], str]] = {
+    "nothing but the CSV": ("views/living", first("count", 0), ""),
+    "a count and its end": ("views/living", lambda of: first("high", 1000)(first("count", 1)(of)), "does not add up"),
+    "the count of one cell": ("views/total", lambda of: of.with_columns(pl.all() + 1), "total.parquet does not add up"),
+    "a low": ("views/by_mode", first("low", -1), "by_mode.parquet"),
+    "a high": ("views/mode_from", first("high", 1), NO_INTERVALS),
+    "a high of a level's view": ("views/pairs", first("high", 1), NO_INTERVALS),
+    "a noisy count": ("noisy_counts/view_working", first("noisy_count", -60), f"working.parquet {NO_INTERVALS}"),
+    "a variance": ("noisy_counts/view_working", first("variance", 1), "has a variance that"),
+    "a row": ("views/working", lambda of: of[1:], "must have 4 rows"),
+    "a repeated row": ("views/working", repeated, "must have each cell once"),
+    "a derived code": ("derived/mode", swapped, "does not add up"),
+    "a derived row": ("derived/mode", lambda of: pl.concat([of, of[:1]]), "must list each combination"),
+}
+OF_VIEWS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "rho": ("living", {"rho": 0.5}, "rho"),
+    "sigma": ("living", {"sigma": 1.0}, "sigma"),
+    "a source that is measured": ("by_mode", {"source": 4}, "view by_mode must have a source that says as much"),
+    "a source that does not refine it": ("by_mode", {"source": 5}, REFINES),
+    "a source that is not": ("by_mode", {"source": 1}, "must have a source that was measured"),
+    "a half-width": ("by_mode", {"half_width": 1}, "half_width"),
+    "a promise": ("by_mode", {"intervals": {"confidence": 0.9, "promise": "rows"}}, "does not promise"),
+}
+OF_MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "a sensitivity": (halved, "can move some level further"),
     "a level's source": (
-        stated(lambda manifest: manifest["levels"][1].update(source=4)),
+        lambda of: of["levels"][1].update(source=4),
         "level 1 must have a source that says as much about it as manifest.json: level 2",
     ),
     "a source that says less": (
-        stated(lambda manifest: manifest["levels"][1].update(source=5, sigma=manifest["levels"][4]["sigma"] * 3**0.5)),
+        lambda of: of["levels"][1].update(source=5, sigma=of["levels"][4]["sigma"] * 3**0.5),
         "level 1 must have source 2, which says most about it",
     ),
-    "a sum's sigma": (
-        stated(lambda manifest: manifest["levels"][1].update(sigma=manifest["levels"][1]["sigma"] / 2)),
-        "level 1 has a sigma",
-    ),
-    "a source that is not": (of_view("by_mode", source=1), "must have a source that was measured"),
-    "rounding left out": (stated(lambda manifest: manifest.pop("rounding")), "rounding must state a deviation"),
-    "rounding of a view left out": (
-        stated(lambda manifest: manifest["rounding"]["deviation"].pop("by_mode")),
-        "rounding must state a deviation",
-    ),
+    "a sum's sigma": (lambda of: of["levels"][1].update(sigma=of["levels"][1]["sigma"] / 2), "level 1 has a sigma"),
+    "rounding left out": (lambda of: of.pop("rounding"), NO_ROUNDING),
+    "rounding of a view left out": (lambda of: of["rounding"]["deviation"].pop("by_mode"), NO_ROUNDING),
     "rounding that is not exact": (
-        stated(lambda manifest: manifest["rounding"]["deviation"].update(by_mode=1.0)),
+        lambda of: of["rounding"]["deviation"].update(by_mode=1.0),
         "rounding must be exact where, and only where",
     ),
-    "rounding that is": (
-        stated(lambda manifest: manifest["rounding"].update(exact=False)),
-        "rounding must be exact where",
-    ),
+    "rounding that is": (lambda of: of["rounding"].update(exact=False), "rounding must be exact where"),
     "rounding of leaves": (
-        stated(
-            lambda manifest: manifest["rounding"].update(
-                exact=False, deviation=manifest["rounding"]["deviation"] | {"level_4": 1.5}
-            )
-        ),
+        lambda of: of["rounding"].update(exact=False, deviation=of["rounding"]["deviation"] | {"level_4": 1.5}),
         "rounding moves leaves by less than one record",
     ),
-    "a half-width": (of_view("by_mode", half_width=1), "half_width"),
-    "a level's half-width": (stated(lambda manifest: manifest["levels"][4].update(half_width=1)), "half_width"),
-    "a level's bias": (stated(lambda manifest: manifest["levels"][4].update(bias=9.0)), "bias"),
+    "a level's half-width": (lambda of: of["levels"][4].update(half_width=1), "half_width"),
+    "a level's bias": (lambda of: of["levels"][4].update(bias=9.0), "bias"),
     "an estimate of sums": (
-        stated(lambda manifest: change_estimate(manifest["levels"][1]["noise_rows"])),
-        "level_1.parquet does not agree with noise_rows or above_noise of the manifest",
+        lambda of: change_estimate(of["levels"][1]["noise_rows"]),
+        f"level_1.parquet {UNKNOWN_NOISE}",
     ),
-    "an estimate": (
-        stated(lambda manifest: change_estimate(manifest["levels"][4]["noise_rows"])),
-        "level_4.parquet does not agree with noise_rows or above_noise of the manifest",
-    ),
-    "a promise": (of_view("by_mode", intervals={"confidence": 0.9, "promise": "rows"}), "does not promise"),
-    "a seal that is missing": (stated(lambda manifest: manifest["seals"].pop()), "must have seals"),
-    "a table": (gone("views/by_mode.parquet"), "missing"),
-    "a noisy table": (gone("noisy_counts/view_by_mode.parquet"), "missing"),
-    "a derived table": (gone("derived/mode.parquet"), "missing"),
+    "an estimate": (lambda of: change_estimate(of["levels"][4]["noise_rows"]), f"level_4.parquet {UNKNOWN_NOISE}"),
+    "a seal that is missing": (lambda of: of["seals"].pop(), "must have seals"),
+}
+GONE = ["views/by_mode.parquet", "noisy_counts/view_by_mode.parquet", "derived/mode.parquet"]
+LIES: dict[str, tuple[Callable[[Path], None], str]] = {
+    **{lie: (changed(f"{name}.parquet", change), told) for lie, (name, change, told) in OF_TABLES.items()},
+    **{lie: (of_view(name, **values), told) for lie, (name, values, told) in OF_VIEWS.items()},
+    **{lie: (stated(change), told) for lie, (change, told) in OF_MANIFESTS.items()},
+    **{f"without {name}": (gone(name), "missing") for name in GONE},
 }
 
 
