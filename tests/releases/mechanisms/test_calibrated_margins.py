@@ -22,7 +22,7 @@ from storage.database.connections import store
 from storage.errors import SpecError
 from tasks.laws.law import Sampling
 from tasks.tree.axis import IntArray
-from tests.support.folders import changed, rewrite
+from tests.support.folders import changed, page_of, rewrite
 from tests.support.laws import drawn_by
 from tests.support.town import level, view
 from tests.support.wide import COUNTS, DISTRICTS, ZONES, Wide, code_of, trips
@@ -308,7 +308,7 @@ def test_readers_are_told_how_far_margins_and_leaves_differ(shared: Shared) -> N
     _, folder = shared
     largest = {view["name"]: view["differs"]["largest"] for view in manifest_of(folder)["views"] if view["differs"]}
     readme = " ".join((folder / "README.md").read_text().split())
-    report = (folder / "report.html").read_text()
+    report = page_of(folder)
     for name in OWN:
         assert f"`{name}` by {largest[name]} at most" in readme
         assert f"{name} by {largest[name]} at most" in report

@@ -20,6 +20,7 @@ from flows.api import PublishedRelease, release
 from flows.spec.file import load_spec
 from flows.trials.comparison import make_comparison, trials_of
 from storage.counts.columns import SIGNAL
+from tests.support.folders import page_of
 from tests.support.passes import check_rows, try_spec
 from tests.support.spec import SPEC
 
@@ -118,7 +119,7 @@ def test_each_entry_is_a_level_of_the_release(published: tuple[City, PublishedRe
         {"from": "district", "to": "district", "mode": None, "hour": None},
         {"from": "zone", "to": "district", "mode": None, "hour": None},
     ]
-    readme, report = ((folder / name).read_text() for name in ("README.md", "report.html"))
+    readme, report = (folder / "README.md").read_text(), page_of(folder)
     for level, refined in enumerate(REFINED, 1):
         assert f"| {level} | {refined} | " in readme
         assert refined in report

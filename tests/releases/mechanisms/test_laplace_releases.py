@@ -33,7 +33,7 @@ from tasks.query.sums import MetCells, box_interval, leaf_sum_interval
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import margins_of, row_margins
 from tests.support.cases import case_csv
-from tests.support.folders import rewrite
+from tests.support.folders import page_of, rewrite
 from tests.support.making import Made, make, noise_of_the_cell, quick
 from tests.support.passes import check_rows, counts_of, try_spec
 
@@ -99,7 +99,7 @@ def test_every_level_is_charged_its_epsilon_and_says_so(made: Made, monkeypatch:
     told = (made.folder / "README.md").read_text()
     assert f"The discrete Laplace noise costs ε = 4 in all, shared among {len(levels)} levels, and no δ." in told
     assert "Gaussian" not in told
-    assert '<th scope="col">ε</th>' in (made.folder / "report.html").read_text()
+    assert '<th scope="col">ε</th>' in page_of(made.folder)
     assert verify_answer(made.folder).ok
 
 

@@ -43,7 +43,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.job import tree_of
 from tests.support.cases import CASES, Case, case_csv
 from tests.support.draws import place_of
-from tests.support.folders import changed, rewrite
+from tests.support.folders import changed, page_of, rewrite
 from tests.support.laws import drawn_by
 from tests.support.library import Library
 from tests.support.making import (
@@ -242,7 +242,7 @@ def check_measured(made: Made, measure: str) -> None:
     readme = " ".join((made.folder / "README.md").read_text().split())
     assert all(words in readme for words in SAID[measure])
     assert ("was measured, also where" in readme) == (measure != "survivors")
-    assert (SAID["all"][0] in (made.folder / "report.html").read_text()) == (measure == "all")
+    assert (SAID["all"][0] in page_of(made.folder)) == (measure == "all")
 
 
 def all_to_the_first(_: object, first: IntArray, totals: IntArray) -> IntArray:

@@ -31,7 +31,7 @@ from storage.releases.seals import list_seals
 from tasks.laws.law import Sampling
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
-from tests.support.folders import change_estimate, changed, rewrite, with_sums
+from tests.support.folders import change_estimate, changed, page_of, rewrite, with_sums
 from tests.support.laws import drawn_by
 from tests.support.passes import check_rows, try_spec
 from tests.support.town import DISTRICT, NAMES, TRIPS, VIEWS, Town, added_up, level, mode_of, view
@@ -620,7 +620,7 @@ def test_totals_that_nothing_measures_are_named_everywhere(tmp_path: Path) -> No
         }
     )
     named = [f"{name} (± {error:,.3g})" for name, error in errors.items()]
-    readme, page = ((folder / name).read_text() for name in ("README.md", "report.html"))
+    readme, page = (folder / "README.md").read_text(), page_of(folder)
     metadata = json.loads((folder / "metadata.json").read_text())
     (records,) = [table for table in metadata["tables"] if table["url"] == "records.csv"]
     for text in (readme.replace("`", ""), re.sub("</?code>", "", page), records["dc:description"]):
@@ -635,4 +635,4 @@ def test_margins_leave_no_total_unmeasured(tmp_path: Path) -> None:
     """With `views: margins` nothing is warned of."""
     folder = Town(tmp_path).release(release__views="margins", derived=None)
     assert "poor_margins" not in manifest_of(folder)
-    assert "nothing measures by itself" not in (folder / "README.md").read_text() + (folder / "report.html").read_text()
+    assert "nothing measures by itself" not in (folder / "README.md").read_text() + page_of(folder)
