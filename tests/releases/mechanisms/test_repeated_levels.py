@@ -1,7 +1,7 @@
 """Releases with levels of which every cell above holds one: they cost nothing, read nothing, and say what they repeat."""
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """Make that release."""
     place, read = tmp_path_factory.mktemp("repeated"), set[int]()
     families = tasks.noise.task._Vault.families
@@ -142,7 +142,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made]:
         patch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
         patch.setattr(tasks.noise.task._Vault, "families", noted)
         maker = Maker(place)
-        yield Made(maker, *maker.make(**CHOICES["simultaneous"]), frozenset(read))
+        return Made(maker, *maker.make(**CHOICES["simultaneous"]), frozenset(read))
 
 
 @pytest.mark.parametrize(
