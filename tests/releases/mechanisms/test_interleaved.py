@@ -56,7 +56,7 @@ class City:
             "hierarchy": {"from": codebook, "to": codebook, "mode": ["car", "bus"], "hour": {"values": 3}},
             "release": {"order": order, "csv": "every_level", "records": True, "noisy_counts": True},
             "privacy": SPEC["privacy"] | {"unit": "one trip", "epsilon": epsilon},
-            "budget": {"epsilon": 2e3, "delta": 1e-6},
+            "budget": {"epsilon": 1e5, "delta": 1e-6},
             "run": {"prefect": False},
             **keys,
         }

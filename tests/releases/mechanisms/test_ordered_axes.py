@@ -35,7 +35,7 @@ SPEC: dict[str, Any] = {
     "release": {"order": ["age", "day", "zone"], "csv": "every_level"},
     "mechanism": "inftda_reconciled",
     "privacy": PRIVACY,
-    "budget": {"epsilon": 2.0e3, "delta": 1.0e-5},
+    "budget": {"epsilon": 1.0e5, "delta": 1.0e-5},
 }
 
 
