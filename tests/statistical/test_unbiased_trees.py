@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -48,6 +49,7 @@ def released(tree: Tree, precisions: Sequence[float], true: IntArray, noise: Seq
     return np.concatenate(list(round_prefix_sums(values)))
 
 
+@cache
 def errors_of(sigma: float, fudge: float = 1.0) -> tuple[Tree, FloatArray, IntArray]:
     """Return the errors of the leaves of many releases by cascade of which every node has the deviation sigma, shape (runs, leaves)."""
     tree, generator = tree_of(LEAVES), np.random.default_rng(7)
@@ -66,6 +68,7 @@ def level_errors(tree: Tree, errors: IntArray, level: int) -> IntArray:
     return np.add.reduceat(errors, tree.axes[0].first_descendants(level, tree.depth)[:-1], axis=1)
 
 
+@pytest.mark.heavy("it settles 40,000 releases one by one")
 def test_every_level_has_the_stated_variance() -> None:
     """Of 20,000 releases with σ = 5 each level's variance is within 3 % of σ² + 1/6, which that of half the noise is not."""
     tree, _, errors = errors_of(5.0)
@@ -75,7 +78,11 @@ def test_every_level_has_the_stated_variance() -> None:
     assert float((fudged**2).mean()) < 0.5 * 25
 
 
-@pytest.mark.parametrize("sigma", [5.0, 1.0, 0.6])
+HEAVY = pytest.mark.heavy("it settles 20,000 releases one by one")
+
+
+@HEAVY
+@pytest.mark.parametrize("sigma", [5.0, pytest.param(1.0, marks=pytest.mark.thorough), 0.6])
 def test_no_node_and_no_prefix_is_biased(sigma: float) -> None:
     """The mean error of each leaf, node and prefix is within 4.5 standard errors of 0, with little noise too."""
     tree, _, errors = errors_of(sigma)
