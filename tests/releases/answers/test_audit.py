@@ -5,6 +5,7 @@ And the two endings that leave traces there: a release abandoned, and a vault fo
 
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -37,26 +38,17 @@ from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger.events import charges_of, read_books
 from storage.machine.claims import shard_folder
-from storage.releases.register import set_state, state_of
+from storage.releases.register import state_of
 from storage.releases.seals import list_seals
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.draws import place_of
+from tests.support.library import Library
+from tests.support.spec import SPEC as COUNTRY
 
-SPEC = {
-    "dataset": "synthetic-country",
-    "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
-    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "province", "municipality"]},
+SPEC: dict[str, Any] = COUNTRY | {
     "release": {"tree": "destination", "finest": "province"},
-    "mechanism": "inftda",
-    "privacy": {
-        "unit": "one made-up commuter",
-        "neighbours": "substitution",
-        "max_records_per_unit": 1,
-        "epsilon": 10.0,
-        "delta": 1.0e-8,
-        "accountant": "zcdp",
-    },
+    "privacy": COUNTRY["privacy"] | {"epsilon": 10.0},
     "budget": {"epsilon": 40.0, "delta": 1.0e-7},
 }
 DEPTH = 4  # two levels at either end; level 0 is exact
@@ -73,7 +65,7 @@ class World:
     Attributes:
         place: holds `data`, the store `home`, and `out`.
         snapshots: copies of the place from when one release was made, a second one, and a third had failed.
-        ids: the releases `one`, `two` and `failed`, and `other`, of another store.
+        ids: the releases `one`, `two` and `failed`.
     """
 
     place: Path
@@ -107,7 +99,7 @@ class World:
         ]
         return position
 
-    def rewrite(self, events: list[Event]) -> None:
+    def rewrite(self, *events: Event) -> None:
         """Replace the ledger by these events, with all hashes computed anew."""
         with store() as con, transaction(con):
             con.execute("DELETE FROM ledger")
@@ -121,6 +113,15 @@ class World:
         """Do something to the store that Trellis would not."""
         with store() as con:
             con.execute(query, list(values))
+
+    def change(self, at: int, keys: Event) -> None:
+        """Change keys of one event, with all hashes computed anew."""
+        events = self.events()
+        self.rewrite(*events[:at], events[at] | keys, *events[at + 1 :])
+
+    def insert(self, at: int, *events: Event) -> None:
+        """Insert events, with all hashes computed anew."""
+        self.rewrite(*self.events()[:at], *events, *self.events()[at:])
 
     def blames(self, position: int | None, kind: str, name: str, *folders: Path, only: bool = True) -> str:
         """Audit, and return the first reason, having checked what is blamed first, and that only its release is."""
@@ -152,7 +153,7 @@ def submit_before(level: int, submit: Submit) -> Submit:
 
 def release_of(place: Path, name: str, stops_before: int = DEPTH + 1, **keys: Any) -> str:
     """Make a release and return its id; it fails before a level is drawn if it is told to."""
-    (place / f"{name}.yaml").write_text(yaml.safe_dump({"name": name, **SPEC, **keys}))
+    (place / f"{name}.yaml").write_text(yaml.safe_dump(SPEC | {"name": name} | keys))
     plan = make_plan(load_spec(place / f"{name}.yaml"))
     release = new_release(plan)
     with ThreadPoolExecutor(1) as threads:
@@ -167,16 +168,13 @@ def release_of(place: Path, name: str, stops_before: int = DEPTH + 1, **keys: An
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Make two releases, a third that fails, and one of another store; keep a copy of the place after each."""
+    """Make two releases and a third that fails; keep a copy of the place after each."""
     top = tmp_path_factory.mktemp("audited")
-    place, other, snapshots = top / "place", top / "other", top / "snapshots"
+    place, snapshots = top / "place", top / "snapshots"
     country = draw_country(regions=2, provinces=4, municipalities=8, people=300, generator=np.random.default_rng(3))
     ids = {}
     with pytest.MonkeyPatch.context() as patch:
-        for folder in (other, place):
-            write_country(country, folder / "data")
-        patch.setenv("TRELLIS_HOME", str(other / "home"))
-        ids["other"] = release_of(other, "other")
+        write_country(country, place / "data")
         patch.setenv("TRELLIS_HOME", str(place / "home"))
         ids["one"] = release_of(place, "one", keep_vault=True)
         shutil.copytree(place, snapshots / "one")
@@ -184,7 +182,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         shutil.copytree(place, snapshots / "two")
         ids["failed"] = release_of(place, "failed", stops_before=2)
         shutil.copytree(place, snapshots / "failed")
-        shutil.copytree(other / "out", snapshots / "other")
         yield World(place, snapshots, ids)
 
 
@@ -199,6 +196,7 @@ def world(made: World, monkeypatch: pytest.MonkeyPatch) -> World:
 # what is whole --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy("makes the releases that all tests here spoil")
 @pytest.mark.parametrize("snapshot", ["one", "two", "failed"])
 def test_what_nobody_touched_is_found_whole(world: World, snapshot: str) -> None:
     """After one release, after two, and after a third that failed midway, everything fits."""
@@ -226,16 +224,6 @@ def test_turns_that_were_given_up_are_counted(world: World) -> None:
     assert (answer.findings, answer.given_up) == ([], 1)
 
 
-@pytest.mark.parametrize(
-    "change", ["turns SET turn = 1", "turns SET state = 'given up'", "turns SET state = 'open'", "seals SET turn = 1"]
-)
-def test_a_seal_of_a_turn_that_is_not_closed_is_found(world: World, change: str) -> None:
-    """What is sealed was drawn in the one turn that is closed."""
-    world.execute(f"UPDATE {change} WHERE release_id = ? AND level = 2", world.ids["one"])
-    reasons = [finding.reason for finding in audit_answer().findings]
-    assert "what is sealed of level 2 of trunk is not what its closed turn drew." in reasons
-
-
 def test_a_store_without_releases_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty ledger has no head and nothing that does not fit."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
@@ -247,19 +235,18 @@ def test_what_trellis_does_to_a_ledger_is_no_tampering(world: World) -> None:
     """A refusal, a raised cap, a forgotten vault and an abandoned release leave everything fitting."""
     world.restore("failed")
     with pytest.raises(BudgetExceeded):
-        release_of(world.place, "dear", privacy={**SPEC["privacy"], "epsilon": 39.0}, budget=None)  # type: ignore[dict-item]
+        release_of(world.place, "dear", privacy={**SPEC["privacy"], "epsilon": 39.0}, budget=None)
     budget_answer(str(SPEC["dataset"]), 50.0, "a census year")
     forget_release(world.ids["one"])
     abandon_release(world.ids["failed"])
     assert audit_answer().findings == []
 
 
-def test_another_stores_manifests_in_the_same_folder_raise_no_alarm(world: World) -> None:
+def test_another_stores_manifests_in_the_same_folder_raise_no_alarm(world: World, library: Library) -> None:
     """They belong to another ledger: they are passed over where they lie, and told where one asks about them."""
-    shutil.copytree(world.snapshots / "other" / world.ids["other"], world.published("other"))
+    other = library["trips"].copied(world.place / "out")
     assert audit_answer().ok
-    reason = world.blames(0, "manifest", "other", world.published("other"))
-    assert "another ledger" in reason
+    assert "another ledger" in world.blames(0, "manifest", other.name, other)
 
 
 def test_the_command_says_it_with_its_exit_code(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -272,184 +259,212 @@ def test_the_command_says_it_with_its_exit_code(world: World, capsys: pytest.Cap
         audit_answer([world.place / "nowhere"])
 
 
-# the chain ------------------------------------------------------------------------------------------------------------
+# tamperings -----------------------------------------------------------------------------------------------------------
+
+Act = str | Callable[[World, int], object]  # a query, in which {one} is an id and {at} the position; or what does it
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "level"),
-    [("reserved", "one", None), ("sealed", "one", 3), ("reserved", "two", None), ("vault deleted", "two", None)],
-)
-def test_an_edited_event_is_found(world: World, kind: str, name: str, level: int | None) -> None:
-    """A single digit of an event's time is enough, be it early or the last."""
-    at = world.at(kind, name, level)
-    world.execute('UPDATE ledger SET event = replace(event, \'"at":"2\', \'"at":"3\') WHERE position = ?', at)
-    assert "hash" in world.blames(at, kind, name)
-    world.restore("two")
-    world.execute("UPDATE ledger SET hash = repeat('0', 64) WHERE position = ?", at)
-    assert "hash" in world.blames(at, kind, name)
+def after(**change: Callable[[Any], Any]) -> Callable[[World, int], None]:
+    """Return what changes keys of the event at a position."""
+    return lambda world, at: world.change(at, {key: of(world.events()[at][key]) for key, of in change.items()})
 
 
-def test_an_event_that_is_none_is_found(world: World) -> None:
-    """What cannot be read is told by its position."""
-    world.execute("UPDATE ledger SET event = 'spent nothing' WHERE position = 4")
-    world.blames(4, "unreadable", "")
+def smuggle(rho: str, levels: int | None = None, **keys: Any) -> Callable[[World, int], None]:
+    """Return what inserts a copy of the second reservation for a release that nobody knows, with other charges."""
+
+    def insert(world: World, at: int) -> None:
+        honest = world.events()[world.at("reserved", "two")]
+        charges = [level | {"rho": rho} for level in honest["levels"]][:levels]
+        world.insert(at, honest | {"release": "smuggled", "levels": charges} | keys)
+
+    return insert
 
 
-def test_a_deleted_event_is_found(world: World) -> None:
-    """The position that is missing is told, with the event that stands there now."""
-    at = world.at("drawing", "one", 2)
+def lower(epsilon: float, **standing: Any) -> Callable[[World, int], None]:
+    """Return what states another first cap, and another standing in all events that state one."""
+
+    def rewrite(world: World, _: int) -> None:
+        first, *rest = world.events()
+        first["cap"]["epsilon"] = epsilon
+        world.rewrite(first, *(event | (standing if "standing" in event else {}) for event in rest))
+
+    return rewrite
+
+
+def raise_cap(cap: dict[str, Any], **keys: Any) -> Callable[[World, int], None]:
+    """Return what inserts a raise of the cap."""
+
+    def insert(world: World, at: int) -> None:
+        raised = {key: world.events()[0][key] for key in ("dataset", "cap")} | {"reason": "war", "at": "now"}
+        world.insert(at, raised | {"event": "budget raised", "cap": raised["cap"] | cap} | keys)
+
+    return insert
+
+
+def state(**keys: Any) -> Callable[[World, int], None]:
+    """Return what inserts a raise of the cap that states another balance than there is."""
+    balance = {"epsilon": 50.0, "left_rho": "0", "left_epsilon": 0.0} | keys
+    return raise_cap({"epsilon": 50.0, "rho": "1"}, standing=balance)
+
+
+def close_gap(world: World, at: int) -> None:
+    """Delete an event, and move up those after it."""
     world.execute("DELETE FROM ledger WHERE position = ?", at)
-    assert "missing" in world.blames(at, "sealed", "one")
     world.execute("UPDATE ledger SET position = position - 1 WHERE position > ?", at)
-    assert "hash" in world.blames(at, "sealed", "one")
 
 
-def test_a_deleted_beginning_is_found(world: World) -> None:
-    """Without its first event the chain does not begin at position 0."""
-    world.execute("DELETE FROM ledger WHERE position = 0")
-    world.blames(0, "reserved", "one")
-
-
-def test_two_swapped_events_are_found(world: World) -> None:
-    """Where two neighbours change places, the first of the two places is told."""
-    at = world.at("drawing", "two", 2)
+def swap(world: World, at: int) -> None:
+    """Let two events change their places, with their hashes."""
     with store() as con:
-        rows = con.execute(
-            "SELECT event, hash FROM ledger WHERE position IN (?, ?) ORDER BY position", [at, at + 1]
-        ).fetchall()
-        for position, row in ((at, rows[1]), (at + 1, rows[0])):
+        query = "SELECT event, hash FROM ledger WHERE position IN (?, ?) ORDER BY position DESC"
+        for position, row in enumerate(con.execute(query, [at, at + 1]).fetchall(), at):
             con.execute("UPDATE ledger SET event = ?, hash = ? WHERE position = ?", [*row, position])
-    world.blames(at, "sealed", "two")
 
 
-# the laws, with hashes that are right ---------------------------------------------------------------------------------
+def alter(level: int, *, reseal: bool = False) -> Callable[[World, int], None]:
+    """Return what adds a byte to a shard of release one, and changes its seal to fit."""
+
+    def add(world: World, _: int) -> None:
+        path = noisy_path(world.ids["one"], level, TRUNK)
+        path.write_bytes(path.read_bytes() + b"0")
+        if reseal:
+            query = "UPDATE seals SET sha256 = ? WHERE release_id = ? AND level = ?"
+            world.execute(query, hashlib.sha256(path.read_bytes()).hexdigest(), world.ids["one"], level)
+
+    return add
 
 
-def illegal(world: World) -> dict[str, Event]:
-    """Return events that nothing allows after two releases were published."""
-    one = {"release": world.ids["one"], "level": 1}
-    reserved = world.events()[1]
-    return {
-        "a void after the release": {"event": "void", **one},
-        "a second drawing": {"event": "drawing", **one},
-        "a second release": {"event": "released", **one},
-        "a level that was never charged": {"event": "drawing", **one, "level": DEPTH + 1},
-        "a release that was never reserved": {"event": "drawing", "release": "nobody", "level": 1},
-        "a second reservation": reserved,
-        "a reservation of nothing": {**reserved, "release": "nobody", "levels": None},
-        "a raise of another's cap": {"event": "budget raised", "dataset": "nobody", "cap": world.events()[0]["cap"]},
-    }
+def restore_counts(world: World, _: int) -> None:
+    """Put noisy counts where they were to be destroyed."""
+    shutil.copy(noisy_path(world.ids["one"], 2, TRUNK), noisy_path(world.ids["two"], 2, TRUNK))
 
 
-@pytest.mark.parametrize(
-    "what",
-    [
-        "a void after the release",
-        "a second drawing",
-        "a second release",
-        "a level that was never charged",
-        "a release that was never reserved",
-        "a second reservation",
-        "a reservation of nothing",
-        "a raise of another's cap",
-    ],
-)
-def test_an_inserted_event_that_breaks_a_law_is_found(world: World, what: str) -> None:
-    """With all hashes right, an illegal event is still told by its position, at the end and in the midst."""
-    events, event = world.events(), illegal(world)[what]
-    release = event.get("release", "")
-    world.rewrite([*events, event])
-    world.blames(len(events), event["event"], release)
-    midst = world.at("reserved", "two")  # where all of release one is over
-    world.rewrite([*events[:midst], event, *events[midst:]])
-    world.blames(midst, event["event"], release)
+def edit_manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[World, int], None]:
+    """Return what changes the manifest of release one."""
+
+    def edit(world: World, _: int) -> None:
+        path = world.published("one") / "manifest.json"
+        manifest = json.loads(path.read_text())
+        change(manifest)
+        path.write_text(json.dumps(manifest))
+
+    return edit
 
 
-def test_a_void_before_the_drawing_is_found_at_the_drawing(world: World) -> None:
-    """What was given back cannot be drawn: the void follows, the drawing after it does not."""
-    events, at = world.events(), world.at("drawing", "one", 3)
-    world.rewrite([*events[:at], {"event": "void", "release": world.ids["one"], "level": 3}, *events[at:]])
-    assert "void" in world.blames(at + 1, "drawing", "one")
+LATER = "2001-01-01T00:00:00Z"
+EDIT = 'UPDATE ledger SET event = replace(event, \'"at":"2\', \'"at":"3\') WHERE position = {at}'
+UNREADABLE = "UPDATE ledger SET event = 'spent nothing' WHERE position = {at}"
+REHASH = "UPDATE ledger SET hash = repeat('0', 64) WHERE position = {at}"
+DELETE, CUT = "DELETE FROM ledger WHERE position = {at}", "DELETE FROM ledger WHERE position >= {at}"
+RESEAL = "UPDATE seals SET sha256 = repeat('a', 64) WHERE level = 3 AND release_id = "
+SEAL = f"INSERT INTO seals VALUES ('{{failed}}', 3, '{TRUNK}', repeat('a', 64), 4, '{LATER}', 0)"
+UNSEAL, NO_LEVEL = "DELETE FROM seals WHERE level = 2", "UPDATE seals SET level = 9 WHERE level = 0"
+PUBLISH, FAIL = ("UPDATE releases SET state = 'published'", "UPDATE releases SET state = 'failed'")
+HALVE = "UPDATE levels SET sigma = sigma / 2 WHERE level = 2"
+VOID = {"event": "void", "level": 3}
+
+# what is done, and at which position: that of an event (its kind, release and level), a number, or none; what is blamed,
+# where it is not that event; and words of the reason
+TAMPERINGS: dict[str, tuple[Act, str, str, str]] = {
+    "an early time": (EDIT, "reserved one", "", "hash"),
+    "a level's time": (EDIT, "sealed one 3", "", "hash"),
+    "the last time": (EDIT, "vault deleted two", "", "hash"),
+    "a hash": (REHASH, "sealed one 3", "", "hash"),
+    "the last hash": (REHASH, "vault deleted two", "", "hash"),
+    "no event": (UNREADABLE, "4", "unreadable ", ""),
+    "a deleted event": (DELETE, "drawing one 2", "sealed one", "missing"),
+    "a deleted event, its gap closed": (close_gap, "drawing one 2", "sealed one", "hash"),
+    "a deleted beginning": (DELETE, "0", "reserved one", ""),
+    "swapped events": (swap, "drawing two 2", "sealed two", ""),
+    # with all hashes right
+    "a void before the drawing": (
+        lambda world, at: world.insert(at - 1, VOID | {"release": world.ids["one"]}),
+        *("sealed one 3", "drawing one", "void"),
+    ),
+    "an overspending that states little": (smuggle("1000", epsilon=0.001), "end", "reserved smuggled", "above its cap"),
+    "an overspending by little": (smuggle("3", epsilon=10.0), "end", "reserved smuggled", "above its cap"),
+    "dearer than it states": (
+        after(levels=lambda levels: [levels[0] | {"rho": "1"}, *levels[1:]]),
+        *("reserved two", "", "records epsilon"),
+    ),
+    "a modest standing": (
+        after(standing=lambda standing: standing | {"epsilon": standing["epsilon"] * 0.999}),
+        *("reserved two", "", "records epsilon"),
+    ),
+    "a lower cap": (lower(10.5), "reserved one", "", ""),
+    "a lower cap, all spent": (lower(10.5, standing=NOTHING_LEFT), "reserved two", "", "above its cap"),
+    "a release that there is not": (
+        smuggle("1/1000", levels=1, standing=NOTHING_LEFT),
+        *("end", "reserved smuggled", "does not know"),
+    ),
+    "a raise to less": (raise_cap({"epsilon": 5.0}), "end", "budget raised ", "not above its old one"),
+    "a raise to the same": (raise_cap({}), "end", "budget raised ", "not above its old one"),
+    "a balance below 0": (state(epsilon=-5.0), "end", "budget raised ", ""),
+    "a balance of none": (state(epsilon=None), "end", "budget raised ", ""),
+    "too much rho left": (state(left_rho="99"), "end", "budget raised ", ""),
+    "too much epsilon left": (state(left_epsilon=49.9), "end", "budget raised ", ""),
+    # manifests and states
+    "a manifest without ledger": (edit_manifest(lambda own: own.pop("ledger")), "none", "manifest one", ""),
+    "a manifest that states less": (
+        edit_manifest(lambda own: own["privacy"].update(epsilon=own["privacy"]["epsilon"] / 2)),
+        *("none", "manifest one", "another epsilon"),
+    ),
+    "a tail that a manifest saw": (CUT, "reserved two", "manifest two", "cut off"),
+    "a reservation that nothing follows": (CUT, "reserved failed", "missing failed", "no reservation"),
+    "counts of which nothing is said": (CUT, "noisy counts destroyed two", "missing two", "became of its noisy counts"),
+    "a forgotten release": ("DELETE FROM releases WHERE id = '{two}'", "reserved two", "", ""),
+    "a state ahead": (PUBLISH + " WHERE id = '{failed}'", "none", "missing failed", "charge of level 1 is sealed"),
+    "a state behind": (FAIL + " WHERE id = '{one}'", "none", "missing one", "calls it failed"),
+    "another scale": (HALVE + " AND release_id = '{one}'", "reserved one", "", "level 2"),
+    # seals and shards
+    "a seal": (RESEAL + "'{one}'", "sealed one 3", "", "seals of level 3"),
+    "a seal of counts that are gone": (RESEAL + "'{two}'", "sealed two 3", "", ""),
+    "a deleted seal": (UNSEAL + " AND release_id = '{one}'", "sealed one 2", "", ""),
+    "a seal of what is reserved": (SEAL, "reserved failed", "", "level 3 is sealed, but its charge is reserved."),
+    "a seal of no level": (
+        NO_LEVEL + " AND release_id = '{two}'",
+        *("reserved two", "", "level 9 is sealed, but the release has no such level."),
+    ),
+    "a shard": (alter(1), "sealed one 1", "", f"level_1_{TRUNK}.noisy.parquet is not what was sealed."),
+    "the last shard": (alter(DEPTH), "sealed one 4", "", f"level_4_{TRUNK}.noisy.parquet is not what was sealed."),
+    "a shard and its seal": (alter(2, reseal=True), "sealed one 2", "", "seals of level 2"),
+    "a deleted shard": (
+        lambda world, _: noisy_path(world.ids["one"], 2, TRUNK).unlink(),
+        *("sealed one 2", "", f"level_2_{TRUNK}.noisy.parquet is missing."),
+    ),
+    "an exact shard": (alter(0), "none", "sealed one", ""),
+    "counts that were destroyed": (restore_counts, "sealed two 2", "", "still there"),
+}
+FINDINGS = {"a seal": 3, "a shard": 1, "a deleted shard": 1}  # a seal: that of its shard and of the manifest too
 
 
-def test_an_inserted_overspending_is_found(world: World) -> None:
-    """A reservation beyond the cap is told, whatever it says of its standing and of its own ε."""
-    events = world.events()
-    honest = events[world.at("reserved", "two")]
-    for rho, epsilon in (("1000", 0.001), ("3", 10.0)):
-        levels = [{**level, "rho": rho} for level in honest["levels"]]
-        world.rewrite([*events, {**honest, "release": "smuggled", "levels": levels, "epsilon": epsilon}])
-        assert "above its cap" in world.blames(len(events), "reserved", "smuggled")
+def located(world: World, where: str) -> tuple[int | None, str]:
+    """Return the position that is named, and the kind and release of the event there, where that is how it is named."""
+    if where.isdigit():
+        return int(where), ""
+    if where in {"none", "end"}:
+        return (None if where == "none" else len(world.events())), ""
+    kind, name, level = re.fullmatch(r"(.+?) (one|two|failed)(?: (\d))?", where).groups()  # type: ignore[union-attr]
+    return world.at(kind, name, int(level) if level else None), f"{kind} {name}"
 
 
-def test_a_reservation_that_states_less_than_it_costs_is_found(world: World) -> None:
-    """Below the cap too, the standing that is recorded must be what the charges come to."""
-    events, at = world.events(), world.at("reserved", "two")
-    honest = events[at]
-    dearer = {**honest, "levels": [{**honest["levels"][0], "rho": "1"}, *honest["levels"][1:]]}
-    world.rewrite([*events[:at], dearer, *events[at + 1 :]])
-    assert "records epsilon" in world.blames(at, "reserved", "two")
-    modest = {**honest, "standing": {**honest["standing"], "epsilon": honest["standing"]["epsilon"] * 0.999}}
-    world.rewrite([*events[:at], modest, *events[at + 1 :]])
-    assert "records epsilon" in world.blames(at, "reserved", "two")
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_what_was_done_is_found_where_it_was_done(world: World, what: str) -> None:
+    """Whatever is changed of ledger, states, manifests, seals and shards, its place is told, and its release alone."""
+    act, where, blamed, words = TAMPERINGS[what]
+    if "failed" in blamed + where:
+        world.restore("failed")
+    position, event = located(world, where)
+    if isinstance(act, str):
+        world.execute(act.format(**world.ids, at=position))
+    else:
+        act(world, position or 0)
+    kind, name = (blamed or event).rsplit(" ", 1)
+    assert words in world.blames(position, kind, name, only=what != "a state behind")
+    assert FINDINGS.get(what) in {None, len(audit_answer().findings)}
 
 
-def test_a_lowered_cap_is_found_at_the_release_that_passes_it(world: World) -> None:
-    """Against a smaller cap the releases are told that would never have fitted, or that say that more is left."""
-    events = world.events()
-    world.rewrite([{**events[0], "cap": {**events[0]["cap"], "epsilon": 10.5}}, *events[1:]])
-    world.blames(world.at("reserved", "one"), "reserved", "one")
-    stating_too_much = [event | ({"standing": NOTHING_LEFT} if "standing" in event else {}) for event in events[1:]]
-    world.rewrite([{**events[0], "cap": {**events[0]["cap"], "epsilon": 10.5}}, *stating_too_much])
-    assert "above its cap" in world.blames(world.at("reserved", "two"), "reserved", "two")
-
-
-def test_a_reservation_of_a_release_that_there_is_not_is_found(world: World) -> None:
-    """A reservation that fits is told too: the store knows no such release."""
-    events = world.events()
-    honest = events[world.at("reserved", "two")]
-    levels = [{**honest["levels"][0], "rho": "1/1000"}]
-    world.rewrite([*events, honest | {"release": "smuggled", "levels": levels, "standing": NOTHING_LEFT}])
-    assert "does not know" in world.blames(len(events), "reserved", "smuggled")
-
-
-# manifests and states -------------------------------------------------------------------------------------------------
-
-
-def seen(folder: Path) -> int:
-    """Return how many events a published manifest saw."""
-    return int(json.loads((folder / "manifest.json").read_text())["ledger"]["length"])
-
-
-def test_a_rewritten_past_is_found_by_the_manifests_that_saw_another(world: World) -> None:
-    """With the whole chain hashed anew, the last event that each manifest saw is not the one that it recorded."""
-    events, at = world.events(), world.at("reserved", "two")
-    later = {**events[at], "at": "2001-01-01T00:00:00Z"}
-    world.rewrite([*events[:at], later, *events[at + 1 :]])
-    assert "another event" in world.blames(seen(world.published("two")) - 1, "manifest", "two")
-    world.rewrite([events[0], {**events[1], "at": "2001-01-01T00:00:00Z"}, *events[2:]])
-    world.blames(seen(world.published("one")) - 1, "manifest", "one", only=False)
-    assert [finding.release for finding in audit_answer().findings] == [world.ids["one"], world.ids["two"]]
-
-
-def test_a_rewritten_beginning_is_found(world: World) -> None:
-    """A ledger whose first event is another is not the one that the published manifests name."""
-    events = world.events()
-    world.rewrite([{**events[0], "cap": {**events[0]["cap"], "epsilon": 400.0}}, *events[1:]])
-    assert "another ledger" in world.blames(0, "manifest", "one", only=False)
-    assert {finding.position for finding in audit_answer().findings} == {0}
-
-
-def test_a_truncated_tail_is_found_by_a_manifest(world: World) -> None:
-    """A ledger cut back to its first release is shorter than what the second one's manifest saw."""
-    cut = world.at("reserved", "two")
-    world.execute("DELETE FROM ledger WHERE position >= ?", cut)
-    assert "cut off" in world.blames(cut, "manifest", "two")
-    answer = audit_answer()
-    assert "no reservation" in answer.findings[-1].reason
-
-
-@pytest.mark.parametrize("level", range(1, DEPTH + 1))
+@pytest.mark.parametrize("level", [1, DEPTH])
 def test_a_published_releases_own_tail_is_found_by_its_state(world: World, level: int) -> None:
     """What happened after the manifest was written, no manifest saw; but what is published must be released."""
     world.restore("one")
@@ -460,25 +475,70 @@ def test_a_published_releases_own_tail_is_found_by_its_state(world: World, level
     assert len(audit_answer().findings) == DEPTH + 2 - level  # the levels, and what became of the noisy counts
 
 
-def test_an_older_copy_of_the_store_is_found_by_what_lies_beside(world: World) -> None:
-    """A store restored from before the second release does not know it; its folder, beside the first, does."""
+def test_a_rewritten_beginning_is_found(world: World) -> None:
+    """A ledger whose first event is another is not the one that the published manifests name."""
+    lower(400.0)(world, 0)
+    assert "another ledger" in world.blames(0, "manifest", "one", only=False)
+    assert {finding.position for finding in audit_answer().findings} == {0}
+
+
+@pytest.mark.parametrize("midst", [False, True])
+def test_an_inserted_event_that_breaks_a_law_is_found(world: World, midst: bool) -> None:
+    """With all hashes right, an illegal event is still told by its position, at the end and in the midst."""
+    one, events = {"release": world.ids["one"], "level": 1}, world.events()
+    illegal: list[Event] = [
+        *({"event": kind, **one} for kind in ("void", "drawing", "released")),
+        {"event": "drawing", **one, "level": DEPTH + 1},
+        {"event": "drawing", "release": "nobody", "level": 1},
+        events[1],  # a second reservation
+        events[1] | {"release": "nobody", "levels": None},
+        {"event": "budget raised", "dataset": "nobody", "cap": events[0]["cap"]},
+    ]
+    at = world.at("reserved", "two") if midst else len(events)  # where all of release one is over
+    for event in illegal:
+        world.rewrite(*events[:at], event, *events[at:])
+        world.blames(at, event["event"], event.get("release", ""))
+
+
+@pytest.mark.parametrize(
+    "change", ["turns SET turn = 1", "turns SET state = 'given up'", "turns SET state = 'open'", "seals SET turn = 1"]
+)
+def test_a_seal_of_a_turn_that_is_not_closed_is_found(world: World, change: str) -> None:
+    """What is sealed was drawn in the one turn that is closed."""
+    world.execute(f"UPDATE {change} WHERE release_id = ? AND level = 2", world.ids["one"])
+    reasons = [finding.reason for finding in audit_answer().findings]
+    assert "what is sealed of level 2 of trunk is not what its closed turn drew." in reasons
+
+
+def seen(folder: Path) -> int:
+    """Return how many events a published manifest saw."""
+    return int(json.loads((folder / "manifest.json").read_text())["ledger"]["length"])
+
+
+def test_a_rewritten_past_is_found_by_the_manifests_that_saw_another(world: World) -> None:
+    """With the whole chain hashed anew, the last event that each manifest saw is not the one that it recorded."""
+    world.change(world.at("reserved", "two"), {"at": LATER})
+    assert "another event" in world.blames(seen(world.published("two")) - 1, "manifest", "two")
+    world.restore("two", "home")
+    world.change(1, {"at": LATER})
+    world.blames(seen(world.published("one")) - 1, "manifest", "one", only=False)
+    assert [finding.release for finding in audit_answer().findings] == [world.ids["one"], world.ids["two"]]
+
+
+def test_an_older_copy_of_the_store_is_found_by_what_lies_beside_or_by_an_archive(world: World) -> None:
+    """It does not know the second release, but its folder does, beside the first or in an archive that is given."""
+    archive = world.place / "archive" / "of" / "2026"
     world.restore("one", "home")
     cut = len(world.events())
-    reason = world.blames(cut, "manifest", "two")
-    assert f"records {seen(world.published('two'))} events, but the ledger has {cut}" in reason
-
-
-def test_an_older_copy_of_the_store_is_found_by_an_archive(world: World) -> None:
-    """Where the second release was moved away nothing contradicts the older copy, but an archive that is given."""
-    archive = world.place / "archive" / "of" / "2026"
+    told = f"records {seen(world.published('two'))} events, but the ledger has {cut}"
+    assert told in world.blames(cut, "manifest", "two")
     archive.mkdir(parents=True)
     shutil.move(world.published("two"), archive)
     assert audit_answer().ok
-    world.restore("one", "home")
-    assert audit_answer().ok
-    cut = len(world.events())
     for given in (world.place / "archive", archive / world.ids["two"]):
         world.blames(cut, "manifest", "two", given)
+    world.restore("two", "home")
+    assert audit_answer().ok
 
 
 def test_an_empty_store_is_found_by_an_archive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,117 +549,50 @@ def test_an_empty_store_is_found_by_an_archive(world: World, monkeypatch: pytest
     world.blames(0, "manifest", "one", world.place / "out", only=False)
 
 
-def test_a_release_that_the_store_forgot_is_found(world: World) -> None:
-    """A reservation without its release is told at its position; a release without a reservation by its name."""
-    world.execute("DELETE FROM releases WHERE id = ?", world.ids["two"])
-    world.blames(world.at("reserved", "two"), "reserved", "two")
-    world.restore("failed")
-    world.execute("DELETE FROM ledger WHERE position >= ?", world.at("reserved", "failed"))
-    assert "no reservation" in world.blames(None, "missing", "failed")
-
-
-def test_a_release_that_is_said_to_be_published_and_is_not_is_found(world: World) -> None:
-    """The state of a release cannot run ahead of its charges."""
-    world.restore("failed")
-    with store() as con:
-        set_state(con, world.ids["failed"], "published")
-    assert "it is published, but the charge of level 1 is sealed" in world.blames(None, "missing", "failed")
-
-
-def test_a_manifest_that_is_not_whole_is_found(world: World) -> None:
-    """A manifest that lacks what it must say is told by its folder."""
-    path = world.published("one") / "manifest.json"
-    manifest = json.loads(path.read_text())
-    path.write_text(json.dumps({key: value for key, value in manifest.items() if key != "ledger"}))
-    world.blames(None, "manifest", "one")
-
-
-# seals and shards -----------------------------------------------------------------------------------------------------
-
-
-def test_an_edited_seal_is_found(world: World) -> None:
-    """A seal with another hash is not the one that the ledger recorded when its level was sealed."""
-    at = world.at("sealed", "one", 3)
-    world.execute("UPDATE seals SET sha256 = repeat('a', 64) WHERE release_id = ? AND level = 3", world.ids["one"])
-    assert "seals of level 3" in world.blames(at, "sealed", "one")
-    assert {finding.position for finding in audit_answer().findings} == {at, None}  # None: the manifest's seals
-
-
-def test_an_edited_seal_of_counts_that_are_gone_is_found(world: World) -> None:
-    """Where the noisy counts were destroyed, the ledger alone still knows their hashes."""
-    world.execute("UPDATE seals SET sha256 = repeat('a', 64) WHERE release_id = ? AND level = 3", world.ids["two"])
-    world.blames(world.at("sealed", "two", 3), "sealed", "two")
-
-
-def test_a_deleted_seal_is_found(world: World) -> None:
-    """A level that the ledger calls sealed must have its seals."""
-    world.execute("DELETE FROM seals WHERE release_id = ? AND level = 2", world.ids["one"])
-    world.blames(world.at("sealed", "one", 2), "sealed", "one")
-
-
-def test_a_seal_of_what_was_only_reserved_is_found(world: World) -> None:
-    """A seal without a drawing is told; nothing may be drawn that is not charged as drawn."""
-    world.restore("failed")
-    level = DEPTH - 1
-    world.execute(
-        "INSERT INTO seals VALUES (?, ?, ?, repeat('a', 64), 4, '2001-01-01T00:00:00Z', 0)",
-        *(world.ids["failed"], level, TRUNK),
-    )
-    reason = world.blames(world.at("reserved", "failed"), "reserved", "failed")
-    assert reason == f"level {level} is sealed, but its charge is reserved."
-
-
-def test_a_seal_of_what_was_never_charged_is_found(world: World) -> None:
-    """A level beyond those that the ledger charged cannot be sealed."""
-    world.execute("UPDATE seals SET level = 9 WHERE release_id = ? AND level = 0", world.ids["two"])
-    reason = world.blames(world.at("reserved", "two"), "reserved", "two")
-    assert reason == "level 9 is sealed, but the release has no such level."
-    assert any("other seals" in finding.reason for finding in audit_answer().findings)
-
-
-@pytest.mark.parametrize("level", range(1, DEPTH + 1))
-def test_an_altered_shard_is_found(world: World, level: int) -> None:
-    """One byte more, and the shard is not what was sealed; the event that sealed it is told."""
-    path, at = noisy_path(world.ids["one"], level, TRUNK), world.at("sealed", "one", level)
-    with path.open("ab") as file:
-        file.write(b"0")
-    assert world.blames(at, "sealed", "one") == f"{path.name} is not what was sealed."
-    assert len(audit_answer().findings) == 1
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    world.execute("UPDATE seals SET sha256 = ? WHERE release_id = ? AND level = ?", sha256, world.ids["one"], level)
-    assert f"seals of level {level}" in world.blames(at, "sealed", "one")
-
-
-def test_a_deleted_shard_is_found(world: World) -> None:
-    """A shard that was to be kept and is not there is told with the event that sealed it."""
-    path = noisy_path(world.ids["one"], 2, TRUNK)
-    path.unlink()
-    assert world.blames(world.at("sealed", "one", 2), "sealed", "one") == f"{path.name} is missing."
-    assert len(audit_answer().findings) == 1
-
-
-def test_an_altered_shard_of_an_exact_level_is_found(world: World) -> None:
-    """What was published exactly has a seal and no charge: its shard is told without a position."""
-    noisy_path(world.ids["one"], 0, TRUNK).write_bytes(b"")
-    world.blames(None, "sealed", "one")
-
-
 def test_destroyed_counts_must_be_gone(world: World) -> None:
-    """Noisy counts that were to be destroyed fit while they are gone, are told where not, and can be forgotten then."""
+    """Noisy counts that were to be destroyed are gone, and where they are not they can be forgotten."""
     with store() as con:
         shards = [noisy_path(world.ids["two"], level, branch) for level, branch in list_seals(con, world.ids["two"])]
     assert len(shards) == DEPTH + 1
     assert not any(shard.exists() for shard in shards)
     shutil.copy(noisy_path(world.ids["one"], 2, TRUNK), shards[2])
-    assert "still there" in world.blames(world.at("sealed", "two", 2), "sealed", "two")
+    assert not audit_answer().ok
     assert forget_release(world.ids["two"]).deleted == ["shards"]
     assert audit_answer().ok
 
 
-def test_counts_that_are_not_recorded_as_destroyed_are_missed(world: World) -> None:
-    """Where the event is cut off that says they were destroyed, it is missed where it would be."""
-    world.execute("DELETE FROM ledger WHERE position >= ?", world.at("noisy counts destroyed", "two"))
-    assert "what became of its noisy counts" in world.blames(None, "missing", "two")
+@pytest.mark.parametrize(
+    "charge",
+    [{"rho": "1/0"}, {"rho": "Infinity"}, {"rho": "-1"}, {"rho": "0"}, {"rho": None}, {"level": None}],
+    ids=str,
+)
+def test_a_charge_that_is_none_is_found(world: World, charge: dict[str, Any]) -> None:
+    """A ρ that is no number above zero cannot buy budget back, nor stop the audit."""
+    at = world.at("reserved", "two")
+    levels = world.events()[at]["levels"]
+    world.change(at, {"levels": [levels[0] | charge, *levels[1:]]})
+    assert at <= audit_answer().first_bad.position <= at + len(levels)
+    if charge != {"level": None}:
+        with store() as con, pytest.raises(StoreError, match="does not add up"):
+            read_books(con)
+
+
+def test_a_note_without_a_release_does_not_stop_the_audit(world: World) -> None:
+    """A note that says nothing of anybody changes nothing."""
+    world.insert(len(world.events()), {"event": "noisy counts destroyed"})
+    assert audit_answer().ok
+
+
+@pytest.mark.parametrize(
+    "change", ["is_invariant = true", "l2_sensitivity_squared = 1", "rho = '1/7'", "is_invariant = true, rho = '0'"]
+)
+def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, change: str) -> None:
+    """A store that calls a charged level exact, or cheaper, cannot have it drawn so; the audit tells."""
+    world.restore("failed")
+    world.execute(f"UPDATE levels SET {change} WHERE release_id = ? AND level = 3", world.ids["failed"])
+    with pytest.raises(StoreError, match="differs from its charge in the ledger"):
+        StoredRecord(world.ids["failed"]).prepare(Measure(3, TRUNK))
+    assert "tau for level 3" in world.blames(world.at("reserved", "failed"), "reserved", "failed")
 
 
 # endings --------------------------------------------------------------------------------------------------------------
@@ -658,38 +651,23 @@ def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world: World) -> 
     assert audit_answer().ok
 
 
-def test_what_was_given_back_can_be_spent(world: World) -> None:
-    """After an abandonment more is left than before it, and less than had the release never drawn."""
-    left = []
-    for snapshot, ends in (("failed", False), ("failed", True), ("two", False)):
-        world.restore(snapshot)
-        if ends:
-            abandon_release(world.ids["failed"])
-        with store() as con:
-            account = read_books(con).account(str(SPEC["dataset"]))
-        assert account
-        left.append(account.standing.left_rho)
-    assert left == sorted(set(left))
-
-
-@pytest.mark.parametrize("end", [abandon_release, forget_release])
-def test_a_release_has_one_end(world: World, end: Callable[[str], EndedRelease]) -> None:
+def test_a_release_has_one_end(world: World) -> None:
     """What is published cannot be abandoned, what may go on cannot be forgotten, and nobody's release has any end."""
     world.restore("failed")
     before = world.events()
-    for name in ("one", "nobody") if end is abandon_release else ("failed", "nobody"):
-        with pytest.raises(UsageError):
-            end(world.ids.get(name, name))
+    for end, name in ((abandon_release, "one"), (forget_release, "failed")):
+        for id_ in (world.ids[name], "nobody"):
+            with pytest.raises(UsageError):
+                end(id_)
+        assert vault_path(world.ids[name]).exists()
     assert world.events() == before
-    assert vault_path(world.ids["one"]).exists()
-    assert vault_path(world.ids["failed"]).exists()
     abandon_release(world.ids["failed"])
     with pytest.raises(UsageError):
         abandon_release(world.ids["failed"])
 
 
-def test_a_crash_while_abandoning_leaves_the_release_as_it_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it is one transaction: until it ends nothing is given back and nothing is deleted."""
+def test_a_crash_while_abandoning_leaves_what_can_be_ended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the transaction ends nothing is given back or deleted; a vault that outlives it is deleted by `forget`."""
     world.restore("failed")
     before = world.events()
 
@@ -702,14 +680,6 @@ def test_a_crash_while_abandoning_leaves_the_release_as_it_was(world: World, mon
             abandon_release(world.ids["failed"])
     assert world.events() == before
     assert vault_path(world.ids["failed"]).exists()
-    assert abandon_release(world.ids["failed"]).deleted == ["vault", "shards"]
-
-
-def test_a_crash_after_abandoning_leaves_a_vault_that_can_be_forgotten(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the vault outlives the transaction, `forget` deletes it and gives back nothing a second time."""
-    world.restore("failed")
     with monkeypatch.context() as patch:
         patch.setattr(flows.execution.ending, "forget_release", lambda id_: EndedRelease(id_, "abandoned", [], ""))
         abandon_release(world.ids["failed"])
@@ -719,87 +689,3 @@ def test_a_crash_after_abandoning_leaves_a_vault_that_can_be_forgotten(
     assert not vault_path(world.ids["failed"]).exists()
     assert [event["event"] for event in world.events()[len(before) :]] == ["vault deleted"]
     assert audit_answer().ok
-
-
-# balances -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "charge",
-    [{"rho": "1/0"}, {"rho": "Infinity"}, {"rho": "-1"}, {"rho": "0"}, {"rho": None}, {"level": None}],
-    ids=str,
-)
-def test_a_charge_that_is_none_is_found(world: World, charge: dict[str, Any]) -> None:
-    """A ρ that is no number above zero cannot buy budget back, nor stop the audit."""
-    events, at = world.events(), world.at("reserved", "two")
-    wrong = [{**events[at]["levels"][0], **charge}, *events[at]["levels"][1:]]
-    world.rewrite([*events[:at], {**events[at], "levels": wrong}, *events[at + 1 :]])
-    first = audit_answer().first_bad
-    assert at <= first.position <= at + len(wrong)
-    if charge != {"level": None}:
-        with store() as con, pytest.raises(StoreError, match="does not add up"):
-            read_books(con)
-
-
-@pytest.mark.parametrize("epsilon", [5.0, 11.9], ids=str)
-def test_a_cap_that_is_lowered_by_an_event_is_found(world: World, epsilon: float) -> None:
-    """A raise that raises nothing is none."""
-    events = world.events()
-    cap = {**events[0]["cap"], "epsilon": min(epsilon, events[0]["cap"]["epsilon"])}
-    dataset = events[0]["dataset"]
-    world.rewrite([*events, {"event": "budget raised", "dataset": dataset, "cap": cap, "reason": "none", "at": "now"}])
-    assert "not above its old one" in audit_answer().first_bad.reason
-
-
-def test_a_balance_that_says_too_much_is_found(world: World) -> None:
-    """What an event says is left must be what a computation finds."""
-    events = world.events()
-    cap = {**events[0]["cap"], "epsilon": 50.0, "rho": "1"}
-    for standing in (
-        {"epsilon": -5.0, "left_rho": "0", "left_epsilon": 0.0},
-        {"epsilon": 50.0, "left_rho": "99", "left_epsilon": 0.0},
-        {"epsilon": 50.0, "left_rho": "0", "left_epsilon": 49.9},
-        {"epsilon": None, "left_rho": "0", "left_epsilon": 0.0},
-    ):
-        raised = {"event": "budget raised", "dataset": events[0]["dataset"], "cap": cap, "reason": "war", "at": "now"}
-        world.rewrite([*events, {**raised, "standing": standing}])
-        assert audit_answer().first_bad.position == len(events)
-
-
-def test_levels_of_the_store_must_be_those_of_the_ledger(world: World) -> None:
-    """Another σ for a level than was charged is told."""
-    world.execute("UPDATE levels SET sigma = sigma / 2 WHERE release_id = ? AND level = 2", world.ids["one"])
-    assert "level 2" in world.blames(world.at("reserved", "one"), "reserved", "one")
-
-
-def test_a_note_without_a_release_does_not_stop_the_audit(world: World) -> None:
-    """A note that says nothing of anybody changes nothing."""
-    world.rewrite([*world.events(), {"event": "noisy counts destroyed"}])
-    assert audit_answer().ok
-
-
-@pytest.mark.parametrize(
-    "change", ["is_invariant = true", "l2_sensitivity_squared = 1", "rho = '1/7'", "is_invariant = true, rho = '0'"]
-)
-def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, change: str) -> None:
-    """A store that calls a charged level exact, or cheaper, cannot have it drawn so; the audit tells."""
-    world.restore("failed")
-    world.execute(f"UPDATE levels SET {change} WHERE release_id = ? AND level = 3", world.ids["failed"])
-    with pytest.raises(StoreError, match="differs from its charge in the ledger"):
-        StoredRecord(world.ids["failed"]).prepare(Measure(3, TRUNK))
-    assert "tau for level 3" in world.blames(world.at("reserved", "failed"), "reserved", "failed")
-
-
-def test_a_state_that_the_charges_contradict_is_found(world: World) -> None:
-    """A release whose charges are released is published, whatever the store says."""
-    world.execute("UPDATE releases SET state = 'failed' WHERE id = ?", world.ids["one"])
-    assert "calls it failed" in world.blames(None, "missing", "one", only=False)
-
-
-def test_a_manifest_that_states_less_is_found(world: World) -> None:
-    """The ε that a manifest states must be the one that was reserved."""
-    path = world.published("one") / "manifest.json"
-    manifest = json.loads(path.read_text())
-    manifest["privacy"]["epsilon"] /= 2
-    path.write_text(json.dumps(manifest))
-    assert "another epsilon" in world.blames(None, "manifest", "one")

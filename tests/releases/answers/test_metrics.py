@@ -2,6 +2,7 @@
 
 import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +16,19 @@ from storage.errors import BudgetExceeded
 from tests.support.office import ROWS, Office
 
 
-@pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
-    """Give a folder with a table, of which one release is published and one refused."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
-    office = Office(tmp_path)
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    """Give a folder with a table, of which one release is published and one refused; nobody changes its releases."""
+    place = tmp_path_factory.mktemp("office")
+    (place / "people.csv").write_text("home,work\n" + ROWS)
+    office = Office(place)
     spec = office.spec("first", "people.csv")
-    release(spec)
-    with pytest.raises(BudgetExceeded):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
         release(spec)
-    return office
+        with pytest.raises(BudgetExceeded):
+            release(spec)
+        yield office
 
 
 def read(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

@@ -24,16 +24,6 @@ from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, Turn, list_turns
 from tests.support.office import ROWS, Office
 
 
-@pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
-    """Give a folder with a table of which one release is published."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
-    office = Office(tmp_path)
-    release(office.spec("first", "people.csv"))
-    return office
-
-
 def elsewhere(office: Office, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Lose the store, and let another folder be TRELLIS_HOME."""
     shutil.rmtree(office.folder / "home")

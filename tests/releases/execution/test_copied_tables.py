@@ -21,18 +21,6 @@ from storage.releases.register import Release, find_release
 from tests.support.office import ROWS, Office
 
 
-@pytest.fixture
-def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
-    """Give a folder with a table of which everything that its people can give is spent."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
-    with duckdb.connect(str(tmp_path / "people.duckdb")) as con:
-        con.execute(f"CREATE TABLE people AS FROM read_csv('{tmp_path / 'people.csv'}')")
-    office = Office(tmp_path)
-    release(office.spec("first", "people.csv"))
-    return office
-
-
 def rewritten(folder: Path) -> str:
     """Write the rows elsewhere, in another order, with other line ends and quotes."""
     (folder / "elsewhere").mkdir()

@@ -152,6 +152,7 @@ def test_what_a_person_stops_is_not_told(
     assert posted == []
 
 
+@pytest.mark.thorough
 def test_notices_arrive_by_mail(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mail server on this machine receives the same notice as a web hook beside it."""
     mailbox = Mailbox()

@@ -16,6 +16,7 @@ from storage.errors import InputError
 from storage.ledger.events import read_books
 from storage.releases.register import Release, find_release
 from tasks.ingest.task import ingest
+from tests.support.households import PRIVACY as OF_HOMES
 from tests.support.office import ROWS, Office
 
 
@@ -60,13 +61,7 @@ def of_groups(office: Office) -> Path:
         input={"table": "members.csv", "group": "family", "groups": {"table": "families.csv", "levels": "home"}},
         hierarchy={"region": {"table": "homes.csv", "levels": ["home"]}},
         release={"group_sizes": {"region": "home", "largest": 3}},
-        privacy={
-            "unit": "one person",
-            "neighbours": "add_remove",
-            "max_records_per_unit": 1,
-            "epsilon": 0.5,
-            "delta": 1e-8,
-        },
+        privacy=OF_HOMES | {"epsilon": 0.5},
     )
 
 

@@ -33,22 +33,13 @@ from storage.releases.register import Release, set_state, state_of
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
+from tests.support.spec import SPEC as COUNTRY
 
-SPEC: dict[str, Any] = {
+SPEC: dict[str, Any] = COUNTRY | {
     "name": "jobs",
     "dataset": "made-up-jobs",
-    "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
-    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "province", "municipality"]},
     "release": {"tree": "destination", "finest": "region"},
-    "mechanism": "inftda",
-    "privacy": {
-        "unit": "one made-up job",
-        "neighbours": "substitution",
-        "max_records_per_unit": 1,
-        "epsilon": 2.0,
-        "delta": 1.0e-8,
-        "accountant": "zcdp",
-    },
+    "privacy": COUNTRY["privacy"] | {"unit": "one made-up job", "epsilon": 2.0},
     "budget": {"epsilon": 40.0, "delta": 1.0e-7},
 }
 

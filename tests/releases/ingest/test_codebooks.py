@@ -37,21 +37,33 @@ def plan(folder: Path, lookup: str = LOOKUP, **hierarchy: Any) -> Plan:
     return make_plan(load_spec(folder / "spec.yaml"))
 
 
-def test_blank_parents_are_refused_by_their_rows(tmp_path: Path) -> None:
-    """The rows are named, and the key that gives such areas a place of their own."""
+MANY = LOOKUP + "".join(f"N,,N{number}\n" for number in range(100))
+REVERSED = "district,region\n" + "".join(f"D{number},R{number // 5}\n" for number in range(20))
+TAKEN = "column region has a blank code, and another area there has the code that district"
+OWN = {"blank": "own_area"}
+REFUSED: list[tuple[str, dict[str, Any], str, str]] = [  # look-up, keys of the hierarchy, what error and hint say
+    (LOOKUP, {}, "column region has a blank code in 3 rows: 4, 5, 6, not counting the header.", "blank: own_area"),
+    (MANY, {}, "in 103 rows: 4, 5, 6, 7, 8 and others, not counting the header", ""),
+    (LOOKUP + "W,W9,\n", OWN, "column district has a blank code in 1 row: 7,", ""),  # the finest
+    (LOOKUP + ",,\n", OWN, "column district has a blank code in 1 row: 7,", ""),
+    (LOOKUP + "E,W0601,E9\n", OWN, TAKEN, ""),  # no two areas become one
+    (
+        REVERSED,
+        {"levels": ["district", "region"]},
+        *("hierarchy.levels must go from coarse to fine, and looks reversed", "Write levels: [region, district]."),
+    ),
+]
+
+
+@pytest.mark.parametrize(("lookup", "hierarchy", "told", "hint"), REFUSED)
+def test_what_is_no_hierarchy_is_refused(
+    tmp_path: Path, lookup: str, hierarchy: dict[str, Any], told: str, hint: str
+) -> None:
+    """Blank parents are named by their rows, with the key that gives such areas a place; so are levels in reverse."""
     with pytest.raises(InputError) as refusal:
-        plan(tmp_path)
-    assert str(refusal.value) == (
-        "hierarchy.table: column region has a blank code in 3 rows: 4, 5, 6, not counting the header."
-    )
-    assert "blank: own_area" in refusal.value.hint
-
-
-def test_many_blank_rows_are_counted(tmp_path: Path) -> None:
-    """Of many rows the first five are named."""
-    lookup = LOOKUP + "".join(f"N,,N{number}\n" for number in range(100))
-    with pytest.raises(InputError, match=r"in 103 rows: 4, 5, 6, 7, 8 and others, not counting the header"):
-        plan(tmp_path, lookup)
+        plan(tmp_path, lookup, **hierarchy)
+    assert told in str(refusal.value)
+    assert hint in refusal.value.hint
 
 
 def test_an_area_without_a_parent_stands_alone(tmp_path: Path) -> None:
@@ -73,21 +85,6 @@ def test_several_blank_levels_take_the_code_below(tmp_path: Path) -> None:
     assert [codes.to_list()[-1] for codes in axis.codes] == ["X1", "X1", "X1"]
 
 
-@pytest.mark.parametrize(
-    ("lookup", "told"),
-    [
-        (LOOKUP + "W,W9,\n", r"column district has a blank code in 1 row: 7,"),
-        (LOOKUP + ",,\n", r"column district has a blank code in 1 row: 7,"),
-        (LOOKUP + "E,W0601,E9\n", r"column region has a blank code, and another area there has the code that district"),
-    ],
-    ids=["the finest", "an empty row", "taken"],
-)
-def test_a_code_that_cannot_be_carried_up_is_refused(tmp_path: Path, lookup: str, told: str) -> None:
-    """The finest level has nothing below it, and no two areas become one."""
-    with pytest.raises(InputError, match=told):
-        plan(tmp_path, lookup, blank="own_area")
-
-
 def test_a_path_of_columns_needs_its_codes(tmp_path: Path) -> None:
     """Where records name every level, they lack the code that the codebook would get."""
     (tmp_path / "areas.csv").write_text(LOOKUP)
@@ -99,16 +96,6 @@ def test_a_path_of_columns_needs_its_codes(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
     with pytest.raises(SpecError, match=r"hierarchy\.blank must be refuse, since input\.origin names several columns"):
         load_spec(tmp_path / "spec.yaml")
-
-
-def test_levels_in_reverse_are_told(tmp_path: Path) -> None:
-    """They are not called repeated areas, and the hint writes them the right way round."""
-    lookup = "district,region\n" + "".join(f"D{number},R{number // 5}\n" for number in range(20))
-    with pytest.raises(
-        InputError, match=r"hierarchy\.levels must go from coarse to fine, and looks reversed"
-    ) as refusal:
-        plan(tmp_path, lookup, levels=["district", "region"])
-    assert "Write levels: [region, district]." in refusal.value.hint
 
 
 @pytest.mark.parametrize(
@@ -149,16 +136,14 @@ def test_a_row_is_not_told_as_the_nearest_column(tmp_path: Path) -> None:
     assert "Did you mean homes?" in str(check_answer(tmp_path / "spec.yaml").problems)
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [("areas.xls", "as CSV"), ("areas.geojson", "table of attributes as CSV"), ("areas.tsv", "commas")],
-)
-def test_files_of_other_kinds_are_told_how_to_become_tables(tmp_path: Path, name: str, hint: str) -> None:
+def test_files_of_other_kinds_are_told_how_to_become_tables(tmp_path: Path) -> None:
     """An old spreadsheet and a map are not tables; the hint says how to make one."""
-    (tmp_path / name).write_text("x")
-    with pytest.raises(InputError, match=r"must end in \.csv") as refusal:
-        plan(tmp_path, table=name)
-    assert hint in refusal.value.hint
+    told = {"areas.xls": "as CSV", "areas.geojson": "table of attributes as CSV", "areas.tsv": "commas"}
+    for name, hint in told.items():
+        (tmp_path / name).write_text("x")
+        with pytest.raises(InputError, match=r"must end in \.csv") as refusal:
+            plan(tmp_path, table=name)
+        assert hint in refusal.value.hint
 
 
 def test_a_release_counts_areas_that_stand_alone(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from itertools import groupby, product
 from math import comb, prod
 from pathlib import Path
@@ -38,6 +40,7 @@ from storage.releases.register import list_releases
 from tasks.ingest import contributions
 from tasks.ingest.contributions import keep_within
 from tasks.ingest.task import ingest
+from tests.support.spec import SPEC
 
 FALSE_ALARM = 1e-6  # of each test of chance: entropy is the operating system's and cannot be seeded
 LEAST_EXPECTED = 50
@@ -68,7 +71,7 @@ def sums(rows: Sequence[Row], counts: Sequence[int], key: Callable[[Row], Any]) 
 
 @given(rows=rows_of_units, most=st.integers(1, 8), distinct=st.booleans())
 def test_as_many_records_are_kept_as_may_be(rows: list[Row], most: int, distinct: bool) -> None:
-    """Of every unit m records are kept or all it may have, no more of a row than it had, none of a place twice."""
+    """Of every unit m records are kept or all it may have, and so all within the bounds, no more of a row than it had, none of a place twice."""
     kept = kept_of(rows, most, distinct=distinct)
     assert all(0 <= count <= row[2] for row, count in zip(rows, kept, strict=True))
     places = sums(rows, [row[2] for row in rows], lambda row: row[:2])
@@ -79,19 +82,6 @@ def test_as_many_records_are_kept_as_may_be(rows: list[Row], most: int, distinct
     assert by_unit == Counter({unit: min(count, most) for unit, count in allowed.items()})
     if distinct:
         assert max(sums(rows, kept, lambda row: row[:2]).values(), default=0) <= 1
-
-
-@given(rows=rows_of_units, most=st.integers(1, 8), distinct=st.booleans())
-def test_units_within_the_bounds_are_left_as_they_are(rows: list[Row], most: int, distinct: bool) -> None:
-    """A unit with at most m records, and in distinct places where that is promised, loses none."""
-    kept = iter(kept_of(rows, most, distinct=distinct))
-    for _, of_unit in groupby(rows, lambda row: row[0]):
-        had = list(of_unit)
-        keeps = [next(kept) for _ in had]
-        counts = [count for *_, count in had]
-        repeated = max(sums(had, counts, lambda row: row[1]).values()) > 1
-        if sum(counts) <= most and not (distinct and repeated):
-            assert keeps == counts
 
 
 class OfSizeAlone:
@@ -211,16 +201,11 @@ class Place:
         columns = {"origin": "home", "destination": "work"}
         columns |= {"unit": "person"} if "person" in header else {}
         columns |= {"count": "people"} if "people" in header else {}
-        keys = {
-            "name": "trips",
-            "dataset": "people",
+        keys = SPEC | {
             "input": {"table": "trips.csv"} | columns,
             "hierarchy": {"table": "codebook.csv", "levels": LEVELS},
             "release": {"tree": "destination", "finest": finest},
-            "mechanism": "inftda",
-            "privacy": {"unit": "one person", "neighbours": "add_remove", "epsilon": 2.0, "delta": 1e-8} | privacy,
-            "budget": {"epsilon": 10.0, "delta": 1e-7},
-            "output": "out",
+            "privacy": SPEC["privacy"] | {"neighbours": "add_remove", "epsilon": 2.0} | privacy,
         }
         (self.folder / "spec.yaml").write_text(yaml.safe_dump(keys))
         return make_plan(load_spec(self.folder / "spec.yaml"))
@@ -282,38 +267,6 @@ def refused(place: Place, capfd: pytest.CaptureFixture[str], plan: Plan) -> tupl
     return str(caught.value), caught.value.field, stderr
 
 
-def test_counts_are_cut_to_the_bound(place, capfd):
-    """With a column of counts a unit's rows are summed, and of those with more than m records m are kept."""
-    rows = [
-        ("a", "n1", "s1", 2),
-        ("b", "n1", "n1", 5),
-        ("a", "n1", "s1", 0),
-        ("c", "s2", "s2", 2),
-        ("b", "n1", "n1", 4),
-        ("c", "s2", "s2", 1),
-        ("d", "n2", "n2", 0),
-    ]
-    found = place.ingested(place.plan("person,home,work,people", rows, max_records_per_unit=3))
-    assert found == {"n1>s1": 2, "n1>n1": 3, "s2>s2": 3}
-    assert capfd.readouterr() == ("", "1 unit was cut to at most 3 records.\n")
-
-
-def test_rows_are_cut_to_the_bound(place, capfd):
-    """Without a column of counts a row is a record, also one that repeats another."""
-    rows = [("a", "n1", "s1")] * 3 + [("b", "n2", "s1")] * 2 + [("c", "s1", "s1")] + [("d", "s2", "s1")] * 4
-    found = place.ingested(place.plan("person,home,work", rows[::-1], max_records_per_unit=2))
-    assert found == {"n1>s1": 2, "n2>s1": 2, "s1>s1": 1, "s2>s1": 2}
-    assert capfd.readouterr() == ("", "2 units were cut to at most 2 records.\n")
-
-
-def test_nobody_is_cut_without_excess(place, capfd):
-    """Where every unit is within its bound the records are as they were, and that is said too."""
-    rows = [("a", "n1", "s1"), ("b", "n1", "s1"), ("a", "n2", "s2")]
-    plan = place.plan("person,home,work", rows, max_records_per_unit=2, distinct="place")
-    assert place.ingested(plan) == {"n1>s1": 2, "n2>s2": 1}
-    assert capfd.readouterr() == ("", "0 units were cut to at most 2 distinct records.\n")
-
-
 def test_how_many_were_cut_is_told_to_a_caller_alone(place, capfd):
     """Outside of a command, as in what a deployment runs, neither how many were cut nor how many are at fault is said."""
     rows = [("u1", "n1", "s1"), ("u1", "n1", "s2"), ("u1", "s1", "n1"), ("u2", "n1", "n2")]
@@ -341,75 +294,47 @@ def test_units_are_told_apart_as_they_are_written(place, capfd):
     assert capfd.readouterr().err.startswith("0 units were cut")
 
 
-def test_a_promise_that_is_coarser_than_the_release_is_kept(place, capfd):
-    """Distinct between regions: of two records from north to south one is kept, though their places differ."""
-    rows = [("a", "n1", "s1"), ("a", "n2", "s2"), ("a", "s1", "s1"), ("b", "n1", "n1")]
-    plan = place.plan("person,home,work", rows, max_records_per_unit=3, distinct="region")
-    assert plan.promised == (1, 1)
-    found = place.ingested(plan)
-    assert found in ({"n1>s1": 1, "s1>s1": 1, "n1>n1": 1}, {"n2>s2": 1, "s1>s1": 1, "n1>n1": 1})
-    assert capfd.readouterr() == ("", "1 unit was cut to at most 3 distinct records.\n")
-
-
-def test_a_promise_that_is_finer_than_the_release_is_kept(place, capfd):
-    """Distinct between places, released by region: only repeats of a pair of places are cut, not those of regions."""
-    rows = [
-        ("a", "n1", "s1", 5),
-        ("a", "n1", "s1", 1),
-        ("a", "n2", "s1", 1),
-        ("b", "n1", "s1", 1),
-        ("b", "n1", "s2", 1),
-        ("b", "n2", "s1", 1),
-        ("b", "n2", "s2", 1),
-        ("c", "n1", "n2", 1),
-        ("c", "n2", "n1", 1),
-    ]
-    plan = place.plan("person,home,work,people", rows, "region", max_records_per_unit=3, distinct="place")
-    assert plan.promised == (2, 2)
-    assert place.ingested(plan) == {"N>S": 2 + 3, "N>N": 2}
-    assert capfd.readouterr() == ("", "2 units were cut to at most 3 distinct records.\n")
-
-
-def test_repeats_go_before_the_rest(place):
-    """A unit with nine records in one place and one in each of two others keeps all three places under m = 3."""
-    rows = [("a", "n1", "n1", 9), ("a", "n1", "n2", 1), ("a", "n1", "s1", 1)]
-    plan = place.plan("person,home,work,people", rows, max_records_per_unit=3, distinct="place")
-    assert place.ingested(plan) == {"n1>n1": 1, "n1>n2": 1, "n1>s1": 1}
-
-
-@settings(max_examples=6)
+@settings(max_examples=16)
 @given(
     rows=st.lists(
         st.tuples(
             st.sampled_from("abcd"),
             st.sampled_from(["n1", "n2", "s1"]),
             st.sampled_from(["n1", "s1", "s2"]),
-            st.integers(0, 3),
+            st.integers(0, 3) | st.just(9),
         ),
         max_size=30,
     ),
+    counted=st.booleans(),
     most=st.integers(1, 4),
     distinct=st.sampled_from([None, "region", "place"]),
     finest=st.sampled_from(LEVELS),
 )
-def test_any_table_is_cut_to_what_its_units_may_have(tmp_path_factory, rows, most, distinct, finest):
-    """Whatever the rows, the vault holds as many records as the units may have, no more of a cell than the table did."""
+def test_any_table_is_cut_to_what_its_units_may_have(tmp_path_factory, rows, counted, most, distinct, finest):
+    """The vault holds as many records as the units may have, no more of a cell than the table did; how many were cut is said."""
     cell = {"place": lambda end: end, "region": lambda end: end[0].upper(), None: lambda _: ""}
+    rows = rows if counted else [(*row, 1) for *row, _ in rows]
     held: Counter = Counter()
     units: dict[str, Counter] = {}
     for unit, home, work, count in rows:
         held[f"{cell[finest](home)}>{cell[finest](work)}"] += count
         units.setdefault(unit, Counter())[cell[distinct](home), cell[distinct](work)] += count
-    may_have = sum(
+    had = [sum(places.values()) for places in units.values()]
+    may_have = [
         min(most, sum(min(count, 1) if distinct else count for count in places.values())) for places in units.values()
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        place = Place(tmp_path_factory.mktemp("any"))
+    ]
+    with pytest.MonkeyPatch.context() as patch, heard_by_caller(), redirect_stderr(StringIO()) as said:
+        (folder := tmp_path_factory.getbasetemp() / "any").mkdir(exist_ok=True)
+        place = Place(folder)
         patch.setenv("TRELLIS_HOME", str(place.folder / "home"))
-        plan = place.plan("person,home,work,people", rows, finest, max_records_per_unit=most, distinct=distinct)
-        found = place.ingested(plan)
-    assert sum(found.values()) == may_have
+        header = "person,home,work" + ",people" * counted
+        table = rows if counted else [row for *row, _ in rows]
+        found = place.ingested(place.plan(header, table, finest, max_records_per_unit=most, distinct=distinct))
+    assert sum(found.values()) == sum(may_have)
     assert all(count <= held[at] for at, count in found.items())
+    cut = sum(before > after for before, after in zip(had, may_have, strict=True))
+    told = f"{cut} unit{' was' if cut == 1 else 's were'} cut to at most {most} {'distinct ' * bool(distinct)}record"
+    assert said.getvalue().splitlines()[-1].startswith(told)
 
 
 def test_ingest_keeps_any_record_with_the_same_probability(place):
@@ -429,34 +354,32 @@ EXACTLY_TWO = {"neighbours": "substitution", "max_records_per_unit": 2, "exact_r
 NOT_EXACTLY = "input.table: every unit must have exactly 2 records (privacy.exact_records_per_unit)."
 
 
-def test_exactness_is_checked_after_cutting(place, capfd):
-    """Units with too many records have exactly m once they are cut; one with too few is refused, and not named."""
-    rows = [(f"{SENTINEL}-1", "n1", "s1")] * 3 + [(f"{SENTINEL}-2", "n2", "n1"), (f"{SENTINEL}-2", "n2", "s1")]
-    assert sum(place.ingested(place.plan("person,home,work", rows, **EXACTLY_TWO)).values()) == 4
-    vault_path("a-release").unlink()
-    for shard in shard_folder("a-release").iterdir():
-        shard.unlink()
-    shard_folder("a-release").rmdir()
-    capfd.readouterr()
-    error, field, said = refused(place, capfd, place.plan("person,home,work", rows[:-1], **EXACTLY_TWO))
+OF_TWO = [*[(f"{SENTINEL}-1", "n1", "s1")] * 3, (f"{SENTINEL}-2", "n2", "n1"), (f"{SENTINEL}-2", "n2", "s1")]
+REPEATED_ROWS = [(f"{SENTINEL}-{unit}", "n1", "s1") for unit in range(1_200) for _ in range(2)]
+CUT_AND_AT_FAULT = "{0} cut to at most 2 {1}.\n{2} at fault.\n"
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "distinct", "said"),
+    [
+        ("person,home,work", OF_TWO[:-1], None, ("1 unit was", "records", "1 unit is")),
+        ("person,home,work", REPEATED_ROWS, "place", ("1,200 units were", "distinct records", "1,200 units are")),
+        ("home,work,people", [("n1", "n1", 5)], None, None),
+    ],
+    ids=["too few once cut", "too few without repeats", "a total that is no multiple"],
+)
+def test_exactness_is_checked_after_cutting(place, capfd, header, rows, distinct, said):
+    """A unit with too few records, once it is cut and has no repeats, is refused, and not named; so is a total without units."""
+    plan = place.plan(header, rows, **EXACTLY_TWO, distinct=distinct)
+    error, field, told = refused(place, capfd, plan)
     assert (error, field) == (NOT_EXACTLY, "privacy.exact_records_per_unit")
-    assert said == "1 unit was cut to at most 2 records.\n1 unit is at fault.\n"
+    assert told == (CUT_AND_AT_FAULT.format(*said) if said else "")
 
 
-def test_exactness_is_checked_without_repeats(place, capfd):
-    """Where records are promised distinct, a unit with m records of which two are in one place has too few."""
-    rows = [(f"{SENTINEL}-{unit}", "n1", work) for unit in range(1_200) for work in ("s1", "s1")]
-    plan = place.plan("person,home,work", rows, **EXACTLY_TWO, distinct="place")
-    error, field, said = refused(place, capfd, plan)
-    assert (error, field) == (NOT_EXACTLY, "privacy.exact_records_per_unit")
-    assert said == "1,200 units were cut to at most 2 distinct records.\n1,200 units are at fault.\n"
-
-
-def test_exactness_without_a_column_of_units_is_that_of_the_total(place, capfd):
-    """Where the bound is a promise, at least the total must be a multiple of m."""
+def test_exactly_as_many_as_promised_are_taken(place):
+    """Units with too many records have exactly m once they are cut; without a column of units the total is a multiple."""
+    assert sum(place.ingested(place.plan("person,home,work", OF_TWO, **EXACTLY_TWO)).values()) == 4
     assert place.plan("home,work,people", [("n1", "n1", 4)], **EXACTLY_TWO).units.exact
-    error, field, said = refused(place, capfd, place.plan("home,work,people", [("n1", "n1", 5)], **EXACTLY_TWO))
-    assert (error, field, said) == (NOT_EXACTLY, "privacy.exact_records_per_unit", "")
 
 
 @pytest.mark.parametrize("blank", ["", "  ", '""'], ids=["empty", "spaces", "quoted"])

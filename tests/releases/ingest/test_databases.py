@@ -3,10 +3,8 @@
 import hashlib
 import json
 import re
-import subprocess
 import sys
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import pytest
 import yaml
 
 from flows.api import plan, release
+from flows.execution.reservation import new_release
 from flows.execution.resumption import check_unchanged
 from flows.forecast.check import check_answer
 from flows.planning.plan import make_plan
@@ -25,7 +24,7 @@ from flows.spec.starter import starter
 from storage.counts.shards import read_codebook
 from storage.counts.vault import vault
 from storage.database.connections import store
-from storage.errors import InputError, TrellisError, UsageError
+from storage.errors import InputError, UsageError
 from storage.ledger.events import read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
@@ -33,7 +32,11 @@ from tasks.ingest.sources.locations import sha256_at, table_at
 from tasks.ingest.tables import opened
 from tasks.ingest.task import ingest, read_in_memory
 from tests.support.exposure import Made
+from tests.support.households import PRIVACY as OF_HOMES
 from tests.support.postgresql import PASSWORD, USER, Postgres
+from tests.support.spec import SPEC
+
+pytestmark = pytest.mark.thorough  # a database's server; test_locations.py is about what needs none
 
 AREAS = [("01", "0101"), ("01", "0102"), ("02", "0201")]
 # The planted count of a pair of areas: a number that nothing else has.
@@ -68,21 +71,13 @@ class Desk:
         columns = {"table": self.at("trips"), "origin": "home", "destination": "work", "count": "people"}
         codes = {"table": self.at("areas"), "levels": ["region", "area"]}
         own = {key: value for key, value in changes.items() if key not in columns | codes and key != "codebook"}
-        keys = {
+        keys = SPEC | {
             "name": name,
             "dataset": name,
             "input": columns | {key: value for key, value in changes.items() if key in columns},
             "hierarchy": codes | ({"table": changes["codebook"]} if "codebook" in changes else {}),
             "release": {"tree": "destination", "finest": "area"},
-            "mechanism": "inftda",
-            "privacy": {
-                "unit": "one commuter",
-                "neighbours": "substitution",
-                "max_records_per_unit": 1,
-                "epsilon": 1.0e-6,  # so much noise that no count is right
-                "delta": 1e-8,
-                "accountant": "zcdp",
-            },
+            "privacy": SPEC["privacy"] | {"epsilon": 1.0e-6},  # so much noise that no count is right
             "budget": {"epsilon": 1.0e-5, "delta": 1e-7},
             **own,
         }
@@ -123,7 +118,7 @@ def all_of(fault: BaseException) -> str:
 
 
 def test_a_table_of_a_database_is_ingested_as_csv_is(desk: Desk) -> None:
-    """The vault gets the same records from a table, a view, a query and a CSV file, whatever the types of the columns."""
+    """The vault gets the same records from a table, a view, a query and a CSV file; integers are codes without leading zeros."""
     (desk.folder / "trips.csv").write_text(
         "home,work,people\n" + "".join(f"{home},{work},{people}\n" for home, work, people in TRIPS)
     )
@@ -137,14 +132,13 @@ def test_a_table_of_a_database_is_ingested_as_csv_is(desk: Desk) -> None:
     for table in ("trips", "seen", query, f"({query}\n);", query.replace("SELECT", "WITH one AS (SELECT 1) SELECT", 1)):
         assert desk.ingested(desk.spec(table=desk.at(table))) == expected
     assert desk.ingested(desk.spec(table=desk.at("trips"), codebook="areas.csv")) == expected
-
-
-def test_numbers_are_their_digits(desk: Desk) -> None:
-    """Codes that are integers in the database are codes without leading zeros, as in Parquet; a count may be an integer."""
     desk.run("CREATE TABLE {s}.numbers AS SELECT home::int AS home, work::bigint AS work, people::int FROM {s}.trips")
     desk.run("CREATE TABLE {s}.numbered AS SELECT region, area::int AS area FROM {s}.areas")
     found = desk.ingested(desk.spec(table=desk.at("numbers"), codebook=desk.at("numbered")))
     assert found == {tuple(code.lstrip("0") for code in pair): count for pair, count in NOT_PLANTED.items()}
+    planned = make_plan(load_spec(desk.spec(public_data=True)))  # what comparisons try mechanisms on is the same table
+    _, _, counts = read_in_memory(planned.source, planned.units, planned.promised)
+    assert np.sort(counts).tolist() == sorted(NOT_PLANTED.values())
 
 
 def test_a_row_that_breaks_a_rule_is_refused_by_its_column(desk: Desk) -> None:
@@ -174,13 +168,6 @@ def test_unlisted_codes_and_their_counts_are_of_one_moment(desk: Desk) -> None:
     ingest.fn("a-release", planned.source, planned.units, planned.promised, 2**30)
     with vault("a-release") as con:
         assert con.execute("SELECT sum(true_count) FROM records").fetchall() == [(sum(NOT_PLANTED.values()) + 7,)]
-
-
-def test_a_public_table_is_read_into_memory(desk: Desk) -> None:
-    """What comparisons try mechanisms on is the same table."""
-    planned = make_plan(load_spec(desk.spec(public_data=True)))
-    _, _, counts = read_in_memory(planned.source, planned.units, planned.promised)
-    assert np.sort(counts).tolist() == sorted(NOT_PLANTED.values())
 
 
 def test_a_codebook_is_known_by_its_content(desk: Desk) -> None:
@@ -285,13 +272,7 @@ def test_derived_columns_and_lists_of_groups_may_be_in_a_database(desk: Desk) ->
         input={"table": desk.at("people"), "group": "home", "groups": listed},
         hierarchy={"region": {"table": desk.at("areas"), "levels": ["region", "area"]}},
         release={"group_sizes": {"region": "area", "largest": 3}},
-        privacy={
-            "unit": "one person",
-            "neighbours": "add_remove",
-            "max_records_per_unit": 1,
-            "epsilon": 1.0,
-            "delta": 1e-8,
-        },
+        privacy=OF_HOMES,
         budget={"epsilon": 2.0, "delta": 1e-7},
     )
     planned = [make_plan(load_spec(spec)) for spec in (of_views, of_groups)]
@@ -303,33 +284,19 @@ def test_derived_columns_and_lists_of_groups_may_be_in_a_database(desk: Desk) ->
             ingest.fn("a-release", plan_.source, plan_.units, plan_.promised, 2**30)
 
 
-def moved_to_a_query(desk: Desk) -> str:
-    """Ask for the same rows in another way."""
-    return desk.at(f"SELECT * FROM {desk.schema}.trips ORDER BY people")
-
-
-def copied(desk: Desk) -> str:
-    """Copy the rows to another table, in another order."""
-    desk.run("CREATE TABLE {s}.copy AS SELECT * FROM {s}.trips ORDER BY people DESC")
-    return desk.at("copy")
-
-
-def under_another_host(desk: Desk) -> str:
-    """Name the server in another way."""
-    return desk.at("trips").replace("127.0.0.1", "localhost")
-
-
-@pytest.mark.parametrize("moved", [moved_to_a_query, copied, under_another_host])
-def test_a_charged_table_is_recognised_by_its_content(desk: Desk, moved: Callable[[Desk], str]) -> None:
+def test_a_charged_table_is_recognised_by_its_content(desk: Desk) -> None:
     """Another dataset's release of the same columns and rows is refused, wherever in a database they lie and however they stand."""
     release(desk.spec("first"))
-    with pytest.raises(
-        UsageError, match=r"input\.table has the same content as a table that was used by dataset first"
-    ):
-        release(desk.spec("second", table=moved(desk)))
+    desk.run("CREATE TABLE {s}.copy AS SELECT * FROM {s}.trips ORDER BY people DESC")
+    query = desk.at(f"SELECT * FROM {desk.schema}.trips ORDER BY people")
+    under_another_host = desk.at("trips").replace("127.0.0.1", "localhost")
+    for moved in (query, desk.at("copy"), under_another_host):
+        with pytest.raises(UsageError, match="has the same content as a table that was used by dataset first"):
+            release(desk.spec("second", table=moved))
     desk.run("DELETE FROM {s}.trips WHERE people = 5")
-    if moved is not copied:
-        assert release(desk.spec("second", table=moved(desk))).id  # a row less is another table, as it is in a file
+    for name, moved in (("second", query), ("third", under_another_host)):
+        planned = make_plan(load_spec(desk.spec(name, table=moved)))
+        assert new_release(planned).dataset == name  # a row less is another table, as it is in a file
 
 
 def test_a_charged_table_is_recognised_by_its_place(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,35 +314,6 @@ def test_a_charged_table_is_recognised_by_its_place(desk: Desk, monkeypatch: pyt
         with pytest.raises(UsageError, match=r"input\.table was used by dataset first"):
             release(desk.spec("second", table=table))
         assert [problem.field for problem in check_answer(desk.spec("second", table=table)).problems] == ["input.table"]
-
-
-@pytest.mark.parametrize(
-    "location",
-    [
-        "postgresql://{user}:{password}@127.0.0.1/postgres::public.trips",
-        "postgresql://{user}@127.0.0.1/postgres::public.trips",
-        "postgres://{user}:{password}@127.0.0.1/postgres",
-        "postgresql://127.0.0.1/postgres?user={user}&password={password}::public.trips",
-        "postgresql://{user}:a::{password}@127.0.0.1/postgres::public.trips",
-        "postgresql+psycopg://{user}:{password}@127.0.0.1/postgres::public.trips",
-        "mysql://{user}:{password}@127.0.0.1/postgres::public.trips",
-    ],
-)
-@pytest.mark.parametrize("through", ["the spec", "a variable"])
-def test_a_location_holds_no_credentials(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, location: str, through: str
-) -> None:
-    """A user or a password in a location is refused, by `check` too, and neither is repeated; nor is one from the environment."""
-    location = location.format(user=USER, password=PASSWORD)
-    monkeypatch.setenv("TRIPS", location)
-    path = desk.spec(table=location if through == "the spec" else "${TRIPS}")
-    with pytest.raises(TrellisError, match=r"^input\.table must ") as refused:
-        make_plan(load_spec(path))
-    assert refused.value.field == "input.table"
-    said = all_of(refused.value) + repr(check_answer(path))
-    assert "input.table" in said
-    assert PASSWORD not in said
-    assert USER not in said
 
 
 def test_a_location_may_come_from_the_environment(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -416,68 +354,46 @@ def find_text(release_id: str) -> str:
         return find_release(con, release_id).spec
 
 
-@pytest.mark.parametrize(
-    ("change", "hint"),
-    [
-        ("wrong password", "PGUSER"),
-        ("no user", "PGUSER"),
-        ("no server", "No server answers"),
-        ("no database", "no such database"),
-        ("no table", "no such table"),
-        ("no schema", "no such"),
-        ("no right", "GRANT SELECT"),
-        ("no column", "a column that does not exist"),
-        ("no SELECT", "one SELECT that only reads"),
-        ("a query that writes", "only read"),
-        ("a query that deletes", "one SELECT that only reads, also in its WITH"),
-        ("a row that is no number", ""),
-    ],
-)
-def test_faults_of_the_server_are_told_by_their_cause(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, change: str, hint: str
-) -> None:
+FAULTS: dict[str, tuple[dict[str, str], str, str]] = {  # the environment, the table, and the hint
+    "wrong password": ({"PGPASSWORD": "wrong-273"}, "{url}::{s}.trips", "PGUSER"),
+    "no user": ({"PGUSER": "nobody_273"}, "{url}::{s}.trips", "PGUSER"),
+    "no server": ({}, "postgresql://127.0.0.1:1/postgres::{s}.trips", "No server answers"),
+    "no database": ({}, "postgresql://127.0.0.1:{port}/nothing_273::{s}.trips", "no such database"),
+    "no table": ({}, "{url}::{s}.nothing", "no such table"),
+    "no schema": ({}, "{url}::nothing.trips", "no such"),
+    "no right": ({"PGUSER": "stranger_271", "PGPASSWORD": "x"}, "{url}::{s}.trips", "GRANT SELECT"),
+    "no column": ({}, "{url}::SELECT nothing FROM {s}.trips", "a column that does not exist"),
+    "no SELECT": ({}, "{url}::SELECT FROM WHERE", "one SELECT that only reads"),
+    "a query that writes": ({}, "{url}::SELECT {s}.fill() AS home, '0101' AS work, 1 AS people", "only read"),
+    "a query that deletes": (
+        {},
+        "{url}::WITH gone AS (DELETE FROM {s}.trips RETURNING *) SELECT * FROM gone",
+        "one SELECT that only reads, also in its WITH",
+    ),
+    "a row that is no number": ({}, "{url}::SELECT home::int AS home, work, people FROM {s}.texts", ""),
+}
+
+
+def test_faults_of_the_server_are_told_by_their_cause(desk: Desk) -> None:
     """What the server says may quote rows and users: of it the cause alone is told, with what to do."""
-    table = desk.at("trips")
     desk.run(
         "CREATE TABLE {s}.texts AS SELECT 'SECRET-ROW'::text AS home, '0101'::text AS work, 1 AS people",
         "DO $$ BEGIN CREATE ROLE stranger_271 LOGIN PASSWORD 'x'; EXCEPTION WHEN duplicate_object THEN NULL; END $$",
         "GRANT USAGE ON SCHEMA {s} TO stranger_271",
         "CREATE FUNCTION {s}.fill() RETURNS text LANGUAGE sql VOLATILE AS $$ INSERT INTO {s}.areas VALUES ('x', 'y') RETURNING area $$",
     )
-    match change:
-        case "wrong password":
-            monkeypatch.setenv("PGPASSWORD", "wrong-273")
-        case "no user":
-            monkeypatch.setenv("PGUSER", "nobody_273")
-        case "no server":
-            table = table.replace(f":{desk.server.port}/", ":1/")
-        case "no database":
-            table = table.replace("/postgres::", "/nothing_273::")
-        case "no table":
-            table = desk.at("nothing")
-        case "no schema":
-            table = f"{desk.server.url}::nothing.trips"
-        case "no right":
-            monkeypatch.setenv("PGUSER", "stranger_271")
-            monkeypatch.setenv("PGPASSWORD", "x")
-        case "no column":
-            table = desk.at(f"SELECT nothing FROM {desk.schema}.trips")
-        case "no SELECT":
-            table = desk.at("SELECT FROM WHERE")
-        case "a query that writes":
-            table = desk.at(f"SELECT {desk.schema}.fill() AS home, '0101' AS work, 1 AS people")
-        case "a query that deletes":
-            table = desk.at(f"WITH gone AS (DELETE FROM {desk.schema}.trips RETURNING *) SELECT * FROM gone")
-        case "a row that is no number":
-            table = desk.at(f"SELECT home::int AS home, work, people FROM {desk.schema}.texts")
     (desk.folder / "areas.csv").write_text("region,area\n" + "".join(f"{region},{area}\n" for region, area in AREAS))
-    with pytest.raises(
-        InputError, match=r"^input\.table: .* cannot be read as a (table|query) of PostgreSQL\."
-    ) as refused:
-        release(desk.spec(table=table, codebook="areas.csv"))
-    assert hint in refused.value.hint
-    for secret in (PASSWORD, USER, "wrong-273", "nobody_273", "stranger_271", "SECRET-ROW"):
-        assert secret not in all_of(refused.value)
+    for environment, table, hint in FAULTS.values():
+        place = table.format(url=desk.server.url, s=desk.schema, port=desk.server.port)
+        rule = r"^input\.table: .* cannot be read as a (table|query) of PostgreSQL\."
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            with pytest.raises(InputError, match=rule) as refused:
+                release(desk.spec(table=place, codebook="areas.csv"))
+        assert hint in refused.value.hint
+        for secret in (PASSWORD, USER, "wrong-273", "nobody_273", "stranger_271", "SECRET-ROW"):
+            assert secret not in all_of(refused.value)
 
 
 def test_the_driver_is_asked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,13 +402,6 @@ def test_the_driver_is_asked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(InputError, match="Trellis needs its driver") as refused:
         make_plan(load_spec(desk.spec()))
     assert "trellis[databases]" in refused.value.hint
-
-
-@pytest.mark.parametrize("inner", ["trips", "a.b.c", "", "public.trips; DROP TABLE x", "public."])
-def test_a_table_is_named_with_its_schema(desk: Desk, inner: str) -> None:
-    """Which schema a bare name means depends on who asks, so it is refused."""
-    with pytest.raises(InputError, match=r"^input\.table must name the table with its schema, or be a query"):
-        load_spec(desk.spec(table=f"{desk.server.url}::{inner}")).source()
 
 
 def test_a_spec_is_begun_and_checked(desk: Desk) -> None:
@@ -509,46 +418,3 @@ def test_a_spec_is_begun_and_checked(desk: Desk) -> None:
     assert check_answer(desk.spec()).ok
     answer = check_answer(desk.spec(origin="homes"))
     assert [problem.error for problem in answer.problems] == [f"input.table: {desk.schema}.trips has no column homes."]
-
-
-_READ = """
-import resource, sys
-from pathlib import Path
-from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from storage.counts.vault import vault
-from tasks.ingest.task import ingest
-
-planned = make_plan(load_spec(Path(sys.argv[1])))
-if sys.argv[2] == "read":
-    planned.read_table()
-    ingest.fn("a-release", planned.source, planned.units, planned.promised, 2**28)
-    with vault("a-release") as con:
-        print(con.execute("SELECT sum(true_count) FROM records").fetchall()[0][0])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-def test_rows_are_streamed(desk: Desk) -> None:
-    """Two million rows of 300 bytes, 600 MB as they come, take less than 300 MB more than the plan does: no more than batches."""
-    desk.run(
-        "CREATE UNLOGGED TABLE {s}.many AS SELECT rpad((1 + n % 3)::text, 300, 'x') AS area FROM generate_series(1, 2000000) AS n"
-    )
-    spec = desk.spec(
-        input={"table": desk.at("many"), "features": ["area"]},
-        hierarchy={"area": {"values": [number + 299 * "x" for number in "123"]}},
-        release={"order": ["area"]},
-    )
-    peaks = []
-    for what in ("plan", "read"):
-        done = subprocess.run(
-            [sys.executable, "-c", _READ, spec, what],
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-            cwd=Path(__file__).parents[3],
-        )
-        *total, peak = done.stdout.split()
-        assert total == (["2000000"] if what == "read" else [])
-        peaks.append(int(peak) / 1024)
-    assert peaks[1] - peaks[0] < 300, peaks

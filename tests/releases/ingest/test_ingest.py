@@ -7,7 +7,7 @@ import sys
 import traceback
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -39,6 +39,7 @@ from tasks.ingest.codebook import read_codebook as read_table
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.task import ingest
 from tasks.ingest.trips import Units
+from tests.support.spec import SPEC
 
 LEVELS = ["region", "province", "municipality"]
 AREAS = [
@@ -79,6 +80,7 @@ class Place:
     def write(self, name: str, content: str | bytes) -> str:
         """Write a file and return its name."""
         path = self.folder / name
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return name
 
@@ -92,22 +94,10 @@ class Place:
         """
         levels, finest = changes.pop("levels", LEVELS), changes.pop("finest", LEVELS[-1])
         columns = {"origin": "home", "destination": "work", "count": "people"} | changes
-        keys = {
-            "name": "trips",
-            "dataset": "people",
+        keys = SPEC | {
             "input": {"table": trips} | {key: value for key, value in columns.items() if value is not None},
             "hierarchy": {"table": codebook, "levels": levels},
             "release": {"tree": "destination", "finest": finest},
-            "mechanism": "inftda",
-            "privacy": {
-                "unit": "one commuter",
-                "neighbours": "substitution",
-                "max_records_per_unit": 1,
-                "epsilon": 4.0,
-                "delta": 1e-8,
-            },
-            "budget": {"epsilon": 10.0, "delta": 1e-7},
-            "output": "out",
         }
         return load_spec(self.folder / self.write("spec.yaml", yaml.safe_dump(keys)))
 
@@ -135,14 +125,33 @@ class Place:
             assert list_releases(con) == []
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
-    """Return a folder with three good trips, their codebook, and a store of its own; a caller hears what is told."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    place = Place(tmp_path)
+@contextmanager
+def settled(folder: Path) -> Iterator[Place]:
+    """Give a folder with three good trips, their codebook, and a store of its own; a caller hears what is told."""
+    place = Place(folder)
     place.write("trips.csv", trips())
     place.write("codebook.csv", csv(LEVELS, AREAS))
-    with heard_by_caller():
+    with pytest.MonkeyPatch.context() as patch, heard_by_caller():
+        patch.setenv("TRELLIS_HOME", str(folder / "home"))
+        yield place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """Return a folder of the test's own."""
+    with settled(tmp_path) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+def _refusing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("refusing")
+
+
+@pytest.fixture
+def refusing(_refusing: Path) -> Iterator[Place]:
+    """Return a folder that all refusals share, since none touches its store."""
+    with settled(_refusing) as place:
         yield place
 
 
@@ -184,15 +193,51 @@ def refused(place: Place, capfd: pytest.CaptureFixture[str], **spec: Any) -> tup
     return error, stderr
 
 
-def test_good_input_is_released(place):
-    """The tables that the other tests spoil are good: they are ingested as they are, and released."""
-    spec = place.spec()
-    assert release(spec).is_dir()
-    assert place.ingested(spec) == {
-        ("01/0101/0101001", "01/0101/0101002"): 271828,
-        ("01/0101/0101002", "02/0201/0201001"): 314159,
-        ("02/0201/0201001", "01/0101/0101001"): 141421,
-    }
+GOOD = {
+    ("01/0101/0101001", "01/0101/0101002"): 271828,
+    ("01/0101/0101002", "02/0201/0201001"): 314159,
+    ("02/0201/0201001", "01/0101/0101001"): 141421,
+}
+MARK = b"\xef\xbb\xbf"  # of the order of bytes
+
+
+def named(*names: str) -> tuple[dict[str, str | bytes], dict[str, Any]]:
+    """Return the table of trips with columns of other names, and the keys of the spec that name them."""
+    header = ['"' + name.replace('"', '""') + '"' for name in names]
+    return {"trips.csv": csv(header, TRIPS)}, dict(zip(["origin", "destination", "count"], names, strict=True))
+
+
+SAME: dict[str, tuple[dict[str, str | bytes], dict[str, Any]]] = {  # files, and keys of the spec
+    "as they are": ({}, {}),
+    "a star": ({"trips*.csv": trips(), "trips_2.csv": trips()}, {"trips": "trips*.csv"}),  # a name and no pattern
+    "a question mark": ({"trips_?.csv": trips(), "trips_2.csv": trips()}, {"trips": "trips_?.csv"}),
+    "brackets": ({"trips [1].csv": trips(), "trips 1.csv": trips()}, {"trips": "trips [1].csv"}),
+    "a path like a column": ({"home=0201001/trips.csv": trips()}, {"trips": "home=0201001/trips.csv"}),
+    "words of SQL": named("from", "select", "count(*)"),
+    "words of the query": named("area", "code_0", "records"),
+    "more of them": named("area_0", "code_1", "true_count"),
+    "signs": named('a "b"', "c; d", "é"),
+    "ends of lines and marks": (
+        {
+            "trips.csv": MARK + trips().replace("\n", "\r\n").encode(),
+            "codebook.csv": MARK + csv(LEVELS, AREAS).replace("\n", "\r\n").encode(),
+        },
+        {},
+    ),
+    "packed": (
+        {"t.csv.gz": gzip.compress(trips().encode()), "c.csv.gz": gzip.compress(csv(LEVELS, AREAS).encode())},
+        {"trips": "t.csv.gz", "codebook": "c.csv.gz"},
+    ),
+}
+
+
+@pytest.mark.parametrize("how", SAME)
+def test_the_same_trips_are_the_same_records(place, how):
+    """However names are written and files packed, what is read are the trips."""
+    files, keys = SAME[how]
+    for name, content in files.items():
+        place.write(name, content)
+    assert place.ingested(place.spec(**keys)) == GOOD
 
 
 def test_checks_of_refusals_have_power(place, capfd):
@@ -229,52 +274,105 @@ def test_releases_of_the_same_second_leave_each_other_alone(place, monkeypatch):
     assert [shard for shard in drawn if not shard.exists()] == []
 
 
-def test_missing_files_are_refused(place, capfd):
-    """A table or a codebook that is not there is refused by the key that names it."""
-    error, _ = refused(place, capfd, trips="nothing.csv")
-    assert (error.field, "there is no file" in str(error)) == ("input.table", True)
-    error, _ = refused(place, capfd, codebook="nothing.csv")
-    assert (error.field, "there is no file" in str(error)) == ("hierarchy.table", True)
-
-
-@pytest.mark.parametrize(
-    "columns", [{"origin": "from"}, {"destination": "HOME"}, {"count": "workers"}, {"origin": ["home", "x", "y"]}]
-)
-def test_missing_columns_are_refused(place, capfd, columns):
-    """A column that the table lacks is named."""
-    error, _ = refused(place, capfd, **columns)
-    wanted = next(iter(columns.values()))
-    assert str(error) == f"input.table: trips.csv has no column {wanted[1] if isinstance(wanted, list) else wanted}."
-    assert error.field == "input.table"
-
-
-def test_a_table_without_a_header_is_refused(place, capfd):
-    """The first record of a table that has no header is not taken for one, nor shown."""
-    place.write("trips.csv", csv(TRIPS[0], TRIPS[1:]))
-    error, _ = refused(place, capfd)
-    assert "has no column home" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("home,work,people\n", "input.table has no records, so there is nothing to release."),
-        ("home,work,people", "input.table has no records, so there is nothing to release."),
-        ("home,work,people\n0101001,0101002,0\n", "input.table has no records, so there is nothing to release."),
-        ("", "input.table: trips.csv has no line of column names."),
-    ],
-    ids=["header only", "header without end", "all zero", "no byte"],
-)
-def test_empty_tables_are_refused(place, capfd, content, message):
-    """A table without a record is refused."""
-    place.write("trips.csv", content)
-    error, _ = refused(place, capfd)
-    assert str(error) == message
-
-
 BLANK_CODE, UNKNOWN_CODE = "must not be empty", "has codes that the codebook lacks"
 NO_COUNT, NEGATIVE, FRACTIONAL = "must not be empty", "must be >= 0", "must hold whole numbers"
 OVERFLOW = "must hold numbers below 2**63"
+TABLE, CODES = "input.table", "hierarchy.table"
+HEADER = "home,work,people\n"
+NOBODY = "input.table has no records, so there is nothing to release."
+NO_NAMES = "input.table: trips.csv has no line of column names."
+BREAK = "input.table: trips.csv must have no line break in a column name."
+TOO_MANY = "input.table: the counts must add up to at most 2**40."
+UNREADABLE = "input.table: trips.csv cannot be read as CSV in UTF-8."
+FIRST = ",".join(TRIPS[0])
+PATH_COLUMNS = ["h1", "h2", "h3", "w1", "w2", "w3", "people"]
+BY_PATH = {"origin": PATH_COLUMNS[:3], "destination": PATH_COLUMNS[3:6]}
+
+
+def codebook(*rows: Sequence[str]) -> str:
+    """Return the codebook, its good rows and then these, as CSV."""
+    return csv(LEVELS, [*AREAS, *rows])
+
+
+def by_path(path: Sequence[str]) -> str:
+    """Return trips by paths of codes, of which one is this."""
+    return csv(PATH_COLUMNS, [(*AREAS[0], *AREAS[0], 5), (*path, *AREAS[0], 7)])
+
+
+# the table of trips and the codebook, where they are others; keys of the spec; the field; and what the error says
+REFUSED: dict[str, tuple[dict[str, str | bytes], dict[str, Any], str, str]] = {
+    "no table": ({}, {"trips": "nothing.csv"}, TABLE, "there is no file"),
+    "no codebook": ({}, {"codebook": "nothing.csv"}, CODES, "there is no file"),
+    "no origin": ({}, {"origin": "from"}, TABLE, "input.table: trips.csv has no column from."),
+    "in capitals": ({}, {"destination": "HOME"}, TABLE, "input.table: trips.csv has no column HOME."),
+    "no count": ({}, {"count": "workers"}, TABLE, "input.table: trips.csv has no column workers."),
+    "no first of two": ({}, {"origin": ["home", "x", "y"]}, TABLE, "input.table: trips.csv has no column x."),
+    "no header": ({"trips": csv(TRIPS[0], TRIPS[1:])}, {}, TABLE, "has no column home"),
+    "header only": ({"trips": HEADER}, {}, TABLE, NOBODY),
+    "header without end": ({"trips": HEADER.strip()}, {}, TABLE, NOBODY),
+    "all zero": ({"trips": f"{HEADER}0101001,0101002,0\n"}, {}, TABLE, NOBODY),
+    "no byte": ({"trips": ""}, {}, TABLE, NO_NAMES),
+    "a large total": ({"trips": trips(("0101001", "0101001", 2**40))}, {}, "input.count", TOO_MANY),
+    "a total beyond 64 bits": ({"trips": trips(*[("0101001", "0101001", 2**62)] * 4)}, {}, "input.count", TOO_MANY),
+    "an open quote in the header": ({"trips": f'home,work,"people\n{FIRST}\n'}, {}, TABLE, BREAK),
+    "a header of two lines": ({"trips": f'home,work,"people\n{FIRST}"\n'}, {}, TABLE, BREAK),
+    "a remark": ({"trips": f"{trips()}# people who moved\n#{UNKNOWN},0101001,5\n"}, {}, TABLE, UNREADABLE),
+    "a remark in a row": ({"trips": f"{trips()}0101001,0101001,5 # or so\n"}, {}, "input.count", "whole numbers"),
+    "a sum below": ({"trips": f"{trips()}total 7\n"}, {}, TABLE, UNREADABLE),
+    "a longer row": ({"trips": f"{trips()}0101002,0101001,5,more\n"}, {}, TABLE, UNREADABLE),
+    "a better header below": (
+        {"trips": f"{HEADER}{FIRST}\n" + csv(("home", "work", "people", "note"), [(*trip, "x") for trip in TRIPS] * 9)},
+        *({}, TABLE, UNREADABLE),
+    ),
+    **{
+        f"{key} parted by {said}": (
+            {key: {"trips": trips(), "codebook": codebook()}[key].replace(",", mark)},
+            *({}, field, f"must use commas between columns; it seems to use {said}."),
+        )
+        for key, field in (("trips", TABLE), ("codebook", CODES))
+        for mark, said in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`"))
+    },
+    "two parents": (
+        {"codebook": codebook(("02", "0101", "0101009"))},
+        *({}, CODES, "an area of column province lies under two areas of column"),
+    ),
+    "an area twice": ({"codebook": codebook(AREAS[1])}, {}, CODES, "column municipality repeats an area"),
+    "an area in two": (
+        {"codebook": codebook(("02", "0201", "0101002"))},
+        *({}, CODES, "column municipality repeats an area"),
+    ),
+    "a blank region": ({"codebook": codebook(("", "0301", "0301001"))}, {}, CODES, "column region has a blank code"),
+    "a blank province": ({"codebook": codebook(("02", " ", "02001"))}, {}, CODES, "column province has a blank code"),
+    "a blank area": ({"codebook": codebook(("02", "0201", ""))}, {}, CODES, "column municipality has a blank code"),
+    "no areas": ({"codebook": csv(LEVELS, [])}, {}, CODES, "has no rows"),
+    "a missing level": (
+        {"codebook": csv(["region", "provincia", "municipality"], AREAS)},
+        *({}, CODES, "has no column province"),
+    ),
+    "a codebook without a byte": ({"codebook": ""}, {}, CODES, "has no line of column names"),
+    "a path twice": ({"codebook": codebook(AREAS[0]), "trips": by_path(AREAS[1])}, BY_PATH, CODES, "repeats an area"),
+    "an unknown path": (
+        {"trips": by_path(("01", "0102", "0101001"))},  # of which all codes are known
+        *(BY_PATH, "input.origin", f"input.table: column h1 and h2 and h3 {UNKNOWN_CODE}."),
+    ),
+    "a path with a gap": (
+        {"trips": by_path(("01", "", "0101001"))},
+        *(BY_PATH, "input.origin", f"input.table: column h1 and h2 and h3 {BLANK_CODE}."),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_released_is_refused(refusing, capfd, what):
+    """A table or a codebook that is not as the spec has it is refused by its key and its rule."""
+    files, keys, field, says = REFUSED[what]
+    for name, content in files.items():
+        refusing.write(f"{name}.csv", content)
+    error, _ = refused(refusing, capfd, **keys)
+    assert error.field == field
+    assert str(error).startswith((f"{field}: ", "input.table"))
+    assert str(error) == says if says.startswith("input.table") else says in str(error)
+
 
 FAULTY_ROWS = {
     "unknown home": ([(UNKNOWN, "0101001", 1)], "input.origin", "home", UNKNOWN_CODE),
@@ -307,11 +405,11 @@ FAULTY_ROWS = {
 
 
 @pytest.mark.parametrize("fault", FAULTY_ROWS)
-def test_faulty_rows_are_refused(place, capfd, fault):
+def test_faulty_rows_are_refused(refusing, capfd, fault):
     """Rows that break a rule are refused by column and rule; how many they are is said on the terminal, never which."""
     rows, field, column, rule = FAULTY_ROWS[fault]
-    place.write("trips.csv", trips(*rows))
-    error, said = refused(place, capfd)
+    refusing.write("trips.csv", trips(*rows))
+    error, said = refused(refusing, capfd)
     assert str(error) == f"input.table: column {column} {rule}."
     assert error.field == field
     assert ("Add every possible code to the codebook" in error.hint) == (rule == UNKNOWN_CODE)
@@ -323,15 +421,6 @@ def test_faults_are_found_after_the_first_thousands(place, capfd):
     place.write("trips.csv", trips(*[("0101001", "0101001", 1)] * 300_000, ("0101001", "0101001", "-1")))
     error, said = refused(place, capfd)
     assert (error.field, said) == ("input.count", "1 row is at fault.\n")
-
-
-def test_counts_beyond_the_largest_total_are_refused(place, capfd):
-    """Counts that are fine one by one and add up to more than 2**40 are refused, also beyond 64 bits."""
-    for many in ([2**40], [2**62] * 4):
-        place.write("trips.csv", trips(*[("0101001", "0101001", count) for count in many]))
-        error, _ = refused(place, capfd)
-        assert str(error) == "input.table: the counts must add up to at most 2**40."
-        assert error.field == "input.count"
 
 
 @pytest.mark.parametrize(
@@ -346,96 +435,50 @@ def test_counts_beyond_the_largest_total_are_refused(place, capfd):
     ],
     ids=["null", "negative", "fractional", "nan", "overflow", "boolean"],
 )
-def test_faulty_numbers_of_parquet_are_refused(place, capfd, counts, rule):
+def test_faulty_numbers_of_parquet_are_refused(refusing, capfd, counts, rule):
     """Typed counts obey the same rules as text."""
     table = {"home": [home for home, _, _ in TRIPS], "work": [work for _, work, _ in TRIPS], "people": counts}
-    pl.DataFrame(table).write_parquet(place.folder / "trips.parquet")
-    error, said = refused(place, capfd, trips="trips.parquet")
+    pl.DataFrame(table).write_parquet(refusing.folder / "trips.parquet")
+    error, said = refused(refusing, capfd, trips="trips.parquet")
     assert (error.field, str(error)) == ("input.count", f"input.table: column people {rule}.")
     assert said.endswith("at fault.\n")
 
 
-def broken_files(place: Place, good: bytes) -> dict[str, str]:
-    """Write files that are not what their names say, from a good CSV; return their names by what they are."""
-    duckdb.connect(str(place.folder / "other.duckdb")).close()
-    row = good.splitlines(keepends=True)[-1]
-    return {
-        "CSV named Parquet": place.write("table.parquet", good),
-        "CSV named gzip": place.write("table.csv.gz", good),
-        "a cut gzip": place.write("cut.csv.gz", gzip.compress(good)[:-12]),
-        "CSV named DuckDB": f"{place.write('table.duckdb', good)}::table",
-        "no such table": "other.duckdb::table",
-        "gzip named CSV": place.write("zipped.csv", gzip.compress(good)),
-        "not UTF-8": place.write("latin.csv", good + b"\xe9" + row),
-        "a column too many": place.write("long.csv", good + b"9," + row),
-        "a column too few": place.write("short.csv", good + row.partition(b",")[2]),
-        "an open quote": place.write("quote.csv", good + b'"' + row),
-    }
+BROKEN: dict[str, tuple[str, Callable[[bytes, bytes], bytes], str | None]] = {  # of a table and its last row; the hint
+    "CSV named Parquet": ("table.parquet", lambda good, _: good, ""),
+    "CSV named gzip": ("table.csv.gz", lambda good, _: good, "not gzip, or is incomplete"),
+    "a cut gzip": ("cut.csv.gz", lambda good, _: gzip.compress(good)[:-12], "incomplete"),
+    "CSV named DuckDB": ("table.duckdb::table", lambda good, _: good, None),
+    "no such table": ("other.duckdb::table", lambda _, __: b"", None),
+    "gzip named CSV": ("zipped.csv", lambda good, _: gzip.compress(good), "must end in .csv.gz"),
+    "not UTF-8": ("latin.csv", lambda good, row: good + b"\xe9" + row, "iconv"),
+    "a column too many": ("long.csv", lambda good, row: good + b"9," + row, "more or fewer fields"),
+    "a column too few": ("short.csv", lambda good, row: good + row.partition(b",")[2], "more or fewer fields"),
+    "an open quote": ("quote.csv", lambda good, row: good + b'"' + row, "A quote is not closed"),
+    "LF, then CRLF": ("ends.csv", lambda good, row: good + row.replace(b"\n", b"\r\n"), "CRLF"),
+    "CRLF, then LF": ("ends.csv", lambda good, row: good.replace(b"\n", b"\r\n") + row, "CRLF"),
+}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("CSV named Parquet", "CSV named gzip", "a cut gzip", "CSV named DuckDB", "no such table"),
-        *("gzip named CSV", "not UTF-8", "a column too many", "a column too few", "an open quote"),
-    ],
-)
-@pytest.mark.parametrize("key", ["input.table", "hierarchy.table"])
-def test_broken_files_are_refused(place, capfd, kind, key):
-    """A file that is not what its name says is refused by the key that names it, and nothing of it is quoted."""
-    spoilt = {
-        "input.table": ("trips", trips()),
-        "hierarchy.table": ("codebook", csv(LEVELS, [("03", "0301", f"030100{number}") for number in range(9)])),
-    }
-    which, good = spoilt[key]
-    name = broken_files(place, good.encode())[kind]
-    error, _ = refused(place, capfd, **{which: name})
-    assert error.field == key
-    assert str(error).startswith(f"{key}: {name.partition('::')[0]} ")
-
-
-@pytest.mark.parametrize(
-    ("kind", "hint"),
-    [
-        ("not UTF-8", "iconv"),
-        ("a column too many", "more or fewer fields"),
-        ("a column too few", "more or fewer fields"),
-        ("an open quote", "A quote is not closed"),
-        ("gzip named CSV", "must end in .csv.gz"),
-        ("CSV named gzip", "not gzip, or is incomplete"),
-        ("a cut gzip", "incomplete"),
-        ("CSV named Parquet", ""),
-    ],
-)
-@pytest.mark.parametrize("rows", [1, 3_000], ids=["seen with the header", "seen later"])
-def test_the_cause_of_what_cannot_be_read_is_told(place, capfd, kind, hint, rows):
-    """What is the matter with a file is said where it is known, with what to do, and no row of it is quoted."""
-    name = broken_files(place, trips(*TRIPS * rows).encode())[kind]
-    error, _ = refused(place, capfd, trips=name)
-    assert hint in error.hint
-    assert bool(hint) == bool(error.hint)
-    assert not any(secret in error.hint for secret in SECRETS)
-
-
-@pytest.mark.parametrize("ends", [("\r\n", "\n"), ("\n", "\r\n")], ids=["CRLF first", "LF first"])
-def test_mixed_ends_of_lines_are_told(place, capfd, ends):
-    """Lines of which some end in LF and others in CRLF are refused, and the hint says so."""
-    first, *others = trips().splitlines()
-    place.write("trips.csv", first + ends[0] + "".join(line + ends[1] for line in others))
-    error, _ = refused(place, capfd)
-    assert "LF" in error.hint
-    assert "CRLF" in error.hint
-
-
-@pytest.mark.parametrize(("mark", "said"), [(";", "`;`"), ("\t", "tabs"), ("|", "`|`")])
-@pytest.mark.parametrize("key", ["trips", "codebook"])
-def test_a_table_that_is_not_parted_by_commas_is_told_from_one_without_its_columns(place, capfd, mark, said, key):
-    """A first line of one name that semicolons, tabs or bars part is refused for that, by the key of its table."""
-    content = {"trips": trips(), "codebook": csv(LEVELS, AREAS)}[key]
-    place.write(f"{key}.csv", content.replace(",", mark))
-    error, _ = refused(place, capfd)
-    assert error.field == {"trips": "input.table", "codebook": "hierarchy.table"}[key]
-    assert f"must use commas between columns; it seems to use {said}." in str(error)
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_files_are_refused(refusing, capfd, kind):
+    """A file that is not what its name says is refused by the key that names it, with its cause; nothing of it is quoted."""
+    name, spoil, hint = BROKEN[kind]
+    file = name.partition("::")[0]
+    areas = csv(LEVELS, [("03", "0301", f"030100{number}") for number in range(9)])
+    # a short table is seen with its header, and of a long one the fault is seen later
+    for key, good in (("trips", trips()), ("trips", trips(*TRIPS * 3_000)), ("codebook", areas)):
+        refusing.write(file, spoil(good.encode(), good.encode().splitlines(keepends=True)[-1]))
+        if kind == "no such table":
+            (refusing.folder / file).unlink()
+            duckdb.connect(str(refusing.folder / file)).close()
+        error, _ = refused(refusing, capfd, **{key: name})
+        assert error.field == {"trips": TABLE, "codebook": CODES}[key]
+        assert str(error).startswith(f"{error.field}: {file} ")
+        assert not any(secret in error.hint for secret in SECRETS)
+        if hint is not None and key == "trips":
+            assert hint in error.hint
+            assert bool(hint) == bool(error.hint)
 
 
 def test_one_column_may_have_any_rows(place):
@@ -443,15 +486,6 @@ def test_one_column_may_have_any_rows(place):
     place.write("codes.csv", "place\na;b\nc|d\n")
     table = table_at("hierarchy.table", "codes.csv", place.folder)
     assert read_table(table, ["place"], by_path=False, not_all_of=None)["place"].to_list() == ["a;b", "c|d"]
-
-
-def test_a_quote_that_is_open_in_the_header_is_refused(place, capfd):
-    """A name that reaches over the end of the first line is rows of people: it is refused, and not shown."""
-    home, work, count = TRIPS[0]
-    for closed in ("", '"'):
-        place.write("trips.csv", f'home,work,"people\n{home},{work},{count}{closed}\n')
-        error, _ = refused(place, capfd)
-        assert str(error) == "input.table: trips.csv must have no line break in a column name."
 
 
 def test_a_table_without_rows_is_told_to_the_caller_alone(place, capfd):
@@ -474,81 +508,6 @@ def test_a_table_without_rows_is_told_to_the_caller_alone(place, capfd):
     place.write("trips.csv", trips())
     ingest.fn("a-release", place.spec().source(), units, (0, 0), 2**30)
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        "# people who moved\n#0101777,0101001,5\n",
-        "0101001,0101001,5 # or so\n",
-        "total 7\n",
-        "0101002,0101001,5,more\n",
-    ],
-    ids=["a remark", "a remark in a row", "a sum below", "a longer row"],
-)
-def test_no_line_is_skipped(place, capfd, lines):
-    """What is no record stops the release: no line is taken for a remark and passed over."""
-    place.write("trips.csv", trips() + lines)
-    refused(place, capfd)
-
-
-def test_no_line_above_the_header_is_skipped(place, capfd):
-    """The header is the first line, and no later one however much better it fits what follows."""
-    rows = csv(("home", "work", "people", "note"), [(*trip, "x") for trip in TRIPS] * 9)
-    place.write("trips.csv", f"home,work,people\n0101001,0101002,7\n{rows}")
-    refused(place, capfd)
-
-
-def test_only_the_named_file_is_read(place):
-    """A name with a star or a question mark is the name of a file, and no pattern for others."""
-    place.write("trips_2.csv", trips())
-    for name in ("trips*.csv", "trips_?.csv", "trips [1].csv"):
-        place.write(name, trips())
-        assert place.ingested(place.spec(trips=name)) == place.ingested(place.spec())
-
-
-def test_the_path_adds_no_column(place):
-    """A folder named `home=0201001` says nothing about the trips in it."""
-    (place.folder / "home=0201001").mkdir()
-    place.write("home=0201001/trips.csv", trips())
-    assert place.ingested(place.spec(trips="home=0201001/trips.csv")) == place.ingested(place.spec())
-
-
-def codebook(*rows: Sequence[str]) -> str:
-    """Return the codebook, its good rows and then these, as CSV."""
-    return csv(LEVELS, [*AREAS, *rows])
-
-
-BAD_CODEBOOKS = {
-    "two parents": (codebook(("02", "0101", "0101009")), "an area of column province lies under two areas of column"),
-    "a repeated area": (codebook(AREAS[1]), "column municipality repeats an area"),
-    "a repeated area elsewhere": (codebook(("02", "0201", "0101002")), "column municipality repeats an area"),
-    "a blank region": (codebook(("", "0301", "0301001")), "column region has a blank code"),
-    "a blank province": (codebook(("02", " ", "0202001")), "column province has a blank code"),
-    "a blank municipality": (codebook(("02", "0201", "")), "column municipality has a blank code"),
-    "no rows": (csv(LEVELS, []), "has no rows"),
-    "a missing level": (csv(["region", "provincia", "municipality"], AREAS), "has no column province"),
-    "no byte": ("", "has no line of column names"),
-}
-
-
-@pytest.mark.parametrize("fault", BAD_CODEBOOKS)
-def test_bad_codebooks_are_refused(place, capfd, fault):
-    """A codebook that is no hierarchy is refused by column and rule."""
-    content, rule = BAD_CODEBOOKS[fault]
-    place.write("codebook.csv", content)
-    error, _ = refused(place, capfd)
-    assert error.field == "hierarchy.table"
-    assert str(error).startswith("hierarchy.table: ")
-    assert rule in str(error)
-
-
-def test_a_repeated_path_is_refused(place, capfd):
-    """Where the path identifies an area, a repeat of the whole path is refused."""
-    place.write("codebook.csv", codebook(AREAS[0]))
-    place.write("trips.csv", csv(PATH_COLUMNS, [(*AREAS[0], *AREAS[1], 5)]))
-    error, _ = refused(place, capfd, origin=PATH_COLUMNS[:3], destination=PATH_COLUMNS[3:6])
-    assert (error.field, "repeats an area" in str(error)) == ("hierarchy.table", True)
 
 
 def self_describing(place: Place) -> str:
@@ -599,10 +558,8 @@ def test_a_codebook_is_in_a_file_of_its_own(place):
     with duckdb.connect(str(place.folder / "all.duckdb")) as con:
         con.execute(f"CREATE TABLE trips AS FROM read_csv('{place.folder}/trips.csv', all_varchar = true)")
         con.execute(f"CREATE TABLE \"the areas\" AS FROM read_csv('{place.folder}/codebook.csv', all_varchar = true)")
-    assert place.ingested(place.spec(trips="trips.csv", codebook="all.duckdb::the areas")) == place.ingested(
-        place.spec()
-    )
-    assert place.ingested(place.spec(trips="all.duckdb::trips")) == place.ingested(place.spec())
+    assert place.ingested(place.spec(trips="trips.csv", codebook="all.duckdb::the areas")) == GOOD
+    assert place.ingested(place.spec(trips="all.duckdb::trips")) == GOOD
     for codebook in ("all.duckdb::trips", "all.duckdb::the areas"):
         with pytest.raises(
             InputError, match="must not be the confidential table or a view of it, nor in a file with it"
@@ -623,30 +580,20 @@ def test_output_that_cannot_be_written_is_refused(place, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_duplicates_are_summed_and_zeros_dropped(place):
-    """Rows of the same pair are added up, and pairs of nobody are no records."""
-    rows = [("0101001", "0101002", 2), ("0102001", "0102001", 0), ("0101001", "0101002", 0), ("0101002", "0101001", 1)]
-    place.write("trips.csv", csv(("home", "work", "people"), rows * 2))
-    assert place.ingested(place.spec()) == {
-        ("01/0101/0101001", "01/0101/0101002"): 4,
-        ("01/0101/0101002", "01/0101/0101001"): 2,
-    }
-
-
 @settings(max_examples=25)
 @given(
     rows=st.lists(
         st.tuples(
             st.sampled_from([area[2] for area in AREAS]),
             st.sampled_from([area[2] for area in AREAS]),
-            st.integers(0, 2**30),
+            st.sampled_from([0, 1]) | st.integers(0, 2**30),
         ),
         min_size=1,
         max_size=30,
     ).filter(lambda rows: any(count for *_, count in rows))
 )
 def test_any_rows_are_summed_exactly(tmp_path_factory, rows):
-    """Whatever the rows and their order, the vault holds the exact sum of each pair."""
+    """Whatever the rows and their order, the vault holds the exact sum of each pair, and no pair of nobody."""
     place = Place(tmp_path_factory.getbasetemp())
     place.write("codebook.csv", csv(LEVELS, AREAS))
     place.write("trips.csv", csv(("home", "work", "people"), rows))
@@ -660,17 +607,12 @@ def test_any_rows_are_summed_exactly(tmp_path_factory, rows):
     assert last == {pair: count for pair, count in sums.items() if count}
 
 
-@pytest.mark.parametrize("three", ["3", "3.0", "3.", "3.000", "+3", "003", " 3 ", '"3"'])
-def test_whole_numbers_may_be_written_in_several_ways(place, three):
-    """A count that is whole is taken however it is written."""
-    place.write("trips.csv", csv(("home", "work", "people"), [("0101001", "0201001", three)]))
-    assert place.ingested(place.spec()) == {("01/0101/0101001", "02/0201/0201001"): 3}
-
-
-def test_the_largest_total_is_fine(place):
-    """Counts that add up to 2**40 exactly are taken."""
-    place.write("trips.csv", csv(("home", "work", "people"), [("0101001", "0101001", 2**39)] * 2))
-    assert place.ingested(place.spec()) == {("01/0101/0101001", "01/0101/0101001"): 2**40}
+def test_whole_numbers_may_be_written_in_several_ways(place):
+    """A count that is whole is taken however it is written, and 2**40 in all is not too much."""
+    ways = ["3", "3.0", "3.", "3.000", "+3", "003", " 3 ", '"3"']
+    for rows, total in (([*ways, 2**40 - 24], 2**40), ([2**39] * 2, 2**40)):
+        place.write("trips.csv", csv(("home", "work", "people"), [("0101001", "0201001", count) for count in rows]))
+        assert place.ingested(place.spec()) == {("01/0101/0101001", "02/0201/0201001"): total}
 
 
 def test_quoted_fields_are_read(place):
@@ -686,49 +628,16 @@ def test_quoted_fields_are_read(place):
     }
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        ["from", "select", "count(*)"],
-        ["area", "code_0", "records"],
-        ["area_0", "code_1", "true_count"],
-        ['a "b"', "c; d", "é"],
-    ],
-    ids=["words of SQL", "words of the query", "more of them", "signs"],
-)
-def test_columns_may_have_any_name(place, names):
-    """Names that mean something in SQL, or in the queries that read them, are names like any other."""
-    expected = place.ingested(place.spec())
-    place.write("trips.csv", csv([f'"{name.replace(chr(34), chr(34) * 2)}"' for name in names], TRIPS))
-    assert place.ingested(place.spec(**dict(zip(["origin", "destination", "count"], names, strict=True)))) == expected
-
-
-def test_line_ends_and_marks_of_other_systems_are_read(place):
-    """A byte order mark and carriage returns are no part of a name or a code."""
-    expected = place.ingested(place.spec())
-    place.write("trips.csv", b"\xef\xbb\xbf" + trips().replace("\n", "\r\n").encode())
-    place.write("codebook.csv", b"\xef\xbb\xbf" + codebook().replace("\n", "\r\n").encode())
-    assert place.ingested(place.spec()) == expected
-
-
-def test_gzipped_csv_is_read(place):
-    """A gzipped table is the table."""
-    expected = place.ingested(place.spec())
-    place.write("trips.csv.gz", gzip.compress(trips().encode()))
-    place.write("codebook.csv.gz", gzip.compress(codebook().encode()))
-    assert place.ingested(place.spec(trips="trips.csv.gz", codebook="codebook.csv.gz")) == expected
-
-
 def test_one_line_that_never_ends_is_refused_before_it_is_read(place, capfd):
     """A few kilobytes of gzip may hold a line of any length: no more than a header of it is read."""
-    place.write("trips.csv.gz", gzip.compress(b"home,work,people" + b"x" * 2**27))
+    place.write("trips.csv.gz", gzip.compress(b"home,work,people" + b"x" * 2**25))
     tracemalloc.start()
     error, _ = refused(place, capfd, trips="trips.csv.gz")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert str(error) == "input.table: trips.csv.gz cannot be read as CSV in UTF-8."
     assert "at most 1,048,576 characters" in error.hint
-    assert peak < 2**26
+    assert peak < 2**24
 
 
 @pytest.mark.parametrize("counts", [pl.Int8, pl.Int64, pl.UInt64, pl.Float64, pl.Decimal(10, 2), pl.String])
@@ -762,32 +671,16 @@ def test_a_coarser_finest_level_adds_up(place):
     }
 
 
-PATH_COLUMNS = ["h1", "h2", "h3", "w1", "w2", "w3", "people"]
-
-
 def test_one_column_per_level_identifies_by_path(place):
     """With a column per level, equal codes under different parents are different areas, and are kept apart."""
     areas = [("N", "1", "1"), ("N", "1", "2"), ("N", "2", "1"), ("S", "1", "1")]
     place.write("codebook.csv", csv(LEVELS, areas))
     rows = [(*areas[0], *areas[2], 5), (*areas[0], *areas[3], 7), (*areas[3], *areas[0], 11), (*areas[0], *areas[2], 1)]
     place.write("trips.csv", csv(PATH_COLUMNS, rows))
-    spec = place.spec(origin=PATH_COLUMNS[:3], destination=PATH_COLUMNS[3:6])
+    spec = place.spec(**BY_PATH)
     assert place.ingested(spec) == {("N/1/1", "N/2/1"): 6, ("N/1/1", "S/1/1"): 7, ("S/1/1", "N/1/1"): 11}
     with pytest.raises(InputError, match="repeats an area"):
         make_plan(place.spec(origin="h3", destination="w3"))
-
-
-@pytest.mark.parametrize(
-    ("path", "rule"), [(("N", "2", "2"), UNKNOWN_CODE), (("N", "", "1"), BLANK_CODE)], ids=["unknown", "blank"]
-)
-def test_a_path_that_the_codebook_lacks_is_refused(place, capfd, path, rule):
-    """Codes that are all known and make no known path are refused, and so is a path with a gap."""
-    areas = [("N", "1", "1"), ("N", "1", "2"), ("N", "2", "1")]
-    place.write("codebook.csv", csv(LEVELS, areas))
-    place.write("trips.csv", csv(PATH_COLUMNS, [(*areas[0], *areas[0], 5), (*path, *areas[0], 7)]))
-    error, said = refused(place, capfd, origin=PATH_COLUMNS[:3], destination=PATH_COLUMNS[3:6])
-    assert str(error) == f"input.table: column h1 and h2 and h3 {rule}."
-    assert (error.field, said) == ("input.origin", "1 row is at fault.\n")
 
 
 def test_each_end_has_its_own_codebook(place):

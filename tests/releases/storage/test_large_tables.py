@@ -49,14 +49,10 @@ from tasks.validate.consistency import areas_known_once, children_add_up
 from tasks.validate.size import MOST_CSV_ROWS, disk_size
 from tasks.verify.folder import verify
 from tasks.verify.sums import AddingUp
+from tests.support.spec import SPEC as COUNTRY
 
-SPEC = {
+SPEC: dict[str, Any] = COUNTRY | {
     "name": "large",
-    "dataset": "large-country",
-    "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
-    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "province", "municipality"]},
-    "release": {"tree": "destination", "finest": "municipality"},
-    "mechanism": "inftda",
     "privacy": {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}
     | {"epsilon": 40.5, "delta": 3.0e-9},  # so much that every level keeps many rows
     "budget": {"epsilon": 100.0, "delta": 1.0e-7},
@@ -80,6 +76,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with ThreadPoolExecutor(2) as threads:
             make_release(plan, release, submit_to(threads), report_nothing)
         yield Path(release.folder)
+
+
+@pytest.fixture
+def aside(home: Path) -> Iterator[Path]:
+    """Put the published folder aside, to publish it again; return where it is meanwhile."""
+    aside = home.rename(home.with_name("aside"))
+    yield aside
+    shutil.rmtree(home, ignore_errors=True)
+    aside.rename(home)
 
 
 @pytest.fixture
@@ -191,49 +196,47 @@ def test_a_whole_folder_in_many_row_groups_is_whole(folder):
     assert failures(folder) == []
 
 
-@pytest.mark.parametrize("level", [3, 4, DEPTH])
-def test_rows_out_of_order_across_row_groups_are_found(folder, level):
-    """The last row of a row group and the first of the next, exchanged, are found, and nothing else is said."""
-    table = table_of(folder, level).with_row_index()
-    at = pl.col("index")
-    swapped = pl.when(at == GROUP - 1).then(GROUP).when(at == GROUP).then(GROUP - 1).otherwise(at)
-    put(folder, level, table.sort(swapped).drop("index"))
-    assert failures(folder) == [f"level_{level}: rows must be sorted by their codes."]
+def exchanged(table: pl.DataFrame) -> pl.DataFrame:
+    """Exchange the last row of a row group and the first of the next."""
+    return pl.concat([table[: GROUP - 1], table[GROUP : GROUP + 1], table[GROUP - 1 : GROUP], table[GROUP + 1 :]])
 
 
-@pytest.mark.parametrize("level", [3, 4, DEPTH])
-def test_a_row_twice_across_row_groups_is_found(folder, level):
-    """A row that ends one row group and begins the next is found, and nothing else is said."""
-    table = table_of(folder, level)
-    put(folder, level, pl.concat([table[:GROUP], table[GROUP - 1 :]]))
-    assert failures(folder) == [f"level_{level}: two rows have the same codes."]
+def twice(table: pl.DataFrame) -> pl.DataFrame:
+    """Begin the second row group with the row that ends the first."""
+    return pl.concat([table[:GROUP], table[GROUP - 1 :]])
 
 
-def test_a_row_twice_far_apart_is_found(folder):
-    """In rows that are not sorted two that are the same are found wherever they are."""
-    table = table_of(folder, DEPTH)
-    put(folder, DEPTH, pl.concat([table, table[:1]]))
-    assert failures(folder) == [
-        f"level_{DEPTH}: two rows have the same codes.",
-        f"level_{DEPTH}: rows must be sorted by their codes.",
-    ]
+def twice_far_apart(table: pl.DataFrame) -> pl.DataFrame:
+    """End with the row that is the first."""
+    return pl.concat([table, table[:1]])
 
 
-def test_a_missing_code_comes_first(folder):
-    """A code that is missing is told; it comes before all others, so that rows may be sorted all the same."""
-    table = table_of(folder, 1)
-    first = pl.int_range(pl.len()) == 0
-    put(
-        folder,
-        1,
-        table.with_columns(pl.when(~first).then(pl.col("destination_region")).alias("destination_region")).select(
-            table.columns
-        ),
-    )
-    assert failures(folder) == ["level_1: counts must be whole numbers above zero, and no code may be missing."]
+def without_a_code(table: pl.DataFrame) -> pl.DataFrame:
+    """Take away the code of the first row, which still comes before all others."""
+    column = pl.col("destination_region")
+    return table.with_columns(pl.when(pl.int_range(pl.len()) > 0).then(column).alias("destination_region"))
 
 
-@pytest.mark.parametrize("level", range(2, DEPTH + 1))
+UNSORTED, REPEATED = "rows must be sorted by their codes.", "two rows have the same codes."
+NO_CODE = "counts must be whole numbers above zero, and no code may be missing."
+
+
+@pytest.mark.parametrize(
+    ("spoil", "level", "told"),
+    [
+        *((exchanged, level, [UNSORTED]) for level in (3, DEPTH)),
+        *((twice, level, [REPEATED]) for level in (4, DEPTH)),
+        (twice_far_apart, DEPTH, [REPEATED, UNSORTED]),
+        (without_a_code, 1, [NO_CODE]),
+    ],
+)
+def test_rows_that_are_not_sorted_and_once_each_are_found(folder, spoil, level, told):
+    """Across row groups and far apart, rows that are exchanged, repeated or without a code are found, and nothing else is said."""
+    put(folder, level, spoil(table_of(folder, level)))
+    assert failures(folder) == [f"level_{level}: {of}" for of in told]
+
+
+@pytest.mark.parametrize("level", [2, 3, DEPTH])
 def test_one_wrong_sum_among_many_is_found(folder, level):
     """Records moved between two parents, late in the table, are found at that level and the next, the total staying."""
     table = table_of(folder, level)
@@ -268,21 +271,19 @@ def test_sums_beyond_64_bits_do_not_add_up(folder):
     ]
 
 
-def without_csv(folder: Path) -> None:
-    """Make a folder one that is published without CSV."""
+def test_csv_may_be_missing_where_the_manifest_says_so(folder):
+    """Without CSV a folder is whole if its manifest says so, and only then; one that nobody promised is looked at all the same."""
     (folder / "counts.csv").unlink()
     (folder / "metadata.json").unlink()
     change_manifest(folder, lambda manifest: manifest.update(csv=False))
-
-
-def test_csv_may_be_missing_where_the_manifest_says_so(folder):
-    """Without CSV a folder is whole if its manifest says so, and only then."""
-    without_csv(folder)
     assert failures(folder) == []
     change_manifest(folder, lambda manifest: manifest.update(csv=True))
     assert failures(folder) == ["counts.csv is missing or is not a CSV file of the finest level."]
     change_manifest(folder, lambda manifest: manifest.pop("csv"))  # as an earlier Trellis wrote it
     assert failures(folder) == ["counts.csv is missing or is not a CSV file of the finest level."]
+    change_manifest(folder, lambda manifest: manifest.update(csv=False))
+    table_of(folder, DEPTH)[:-1].write_csv(folder / "counts.csv")
+    assert failures(folder) == ["counts.csv differs from the table of the finest level."]
 
 
 def test_columns_that_share_a_name_are_told_apart(folder):
@@ -325,40 +326,29 @@ def test_a_manifest_without_axes_is_found(folder):
     assert failures(folder) == [f"level_{level}: {told}" for level in range(1, DEPTH + 1)]
 
 
-def test_csv_that_nobody_promised_must_be_the_finest_level(folder):
-    """A CSV beside a manifest that promises none is looked at all the same."""
-    without_csv(folder)
-    table_of(folder, DEPTH)[:-1].write_csv(folder / "counts.csv")
-    assert failures(folder) == ["counts.csv differs from the table of the finest level."]
-
-
 @pytest.mark.parametrize(
     ("asked", "limit", "written"),
     [(None, 0, False), (None, 10**6, True), (True, 0, True), (False, 10**6, False)],
     ids=["many rows", "few rows", "asked for", "not wanted"],
 )
-def test_csv_is_written_on_request_or_for_few_rows(home, monkeypatch, asked, limit, written):
+def test_csv_is_written_on_request_or_for_few_rows(home, aside, monkeypatch, asked, limit, written):
     """Above the limit there is a CSV only on request; manifest and README know whether there is one."""
     monkeypatch.setattr("tasks.validate.size.MOST_CSV_ROWS", limit)
-    aside = home.rename(home.with_name("aside"))
     with store() as con:
         terms = find_release(con, home.name).terms
         set_terms(con, home.name, replace(terms, csv=asked))
     try:
         publish.fn(home.name)
-        assert (home / "counts.csv").exists() == written
-        assert json.loads((home / "manifest.json").read_text()).get("csv", True) == written
-        assert ("counts.csv" in (home / "README.md").read_text()) == written
-        assert ("counts.csv" in (home / "SHA256SUMS").read_text()) == written
-        assert ("metadata.json" in (home / "SHA256SUMS").read_text()) == written
-        assert verify(home) == []
-        for level in range(DEPTH + 1):
-            assert_frame_equal(table_of(home, level), table_of(aside, level))
     finally:
         with store() as con:
             set_terms(con, home.name, terms)
-        shutil.rmtree(home, ignore_errors=True)
-        aside.rename(home)
+    assert (home / "counts.csv").exists() == written
+    assert json.loads((home / "manifest.json").read_text()).get("csv", True) == written
+    for name, file in (("counts.csv", "README.md"), ("counts.csv", "SHA256SUMS"), ("metadata.json", "SHA256SUMS")):
+        assert (name in (home / file).read_text()) == written
+    assert verify(home) == []
+    for level in range(DEPTH + 1):
+        assert_frame_equal(table_of(home, level), table_of(aside, level))
 
 
 ODD = pa.table(
@@ -439,24 +429,19 @@ def test_tables_of_a_release_that_was_not_recorded_are_known_to_nobody(home):
         assert con.execute("SELECT count(*) FROM duckdb_tables() WHERE schema_name = 'killed'").fetchall() == [(0,)]
 
 
+@pytest.mark.usefixtures("aside")
 def test_a_folder_is_complete_though_its_rows_cannot_be_stored(home, monkeypatch):
     """A store that is full or held keeps no folder back: publishing says that its rows are not there, and the books are closed later."""
 
     def full(*_: Any) -> None:
         raise StoreError("The disk is full.")
 
-    aside = home.rename(home.with_name("aside"))
-    try:
-        assert publish.fn(home.name).value
-        assert not publish.fn(home.name).value  # it was there
-        shutil.rmtree(home)
-        with monkeypatch.context() as patch:
-            patch.setattr("tasks.publish.task.store_table", full)
-            assert not publish.fn(home.name).value
-        assert verify(home) == []
-    finally:
-        shutil.rmtree(home)
-        aside.rename(home)
+    assert publish.fn(home.name).value
+    assert not publish.fn(home.name).value  # it was there
+    shutil.rmtree(home)
+    monkeypatch.setattr("tasks.publish.task.store_table", full)
+    assert not publish.fn(home.name).value
+    assert verify(home) == []
 
 
 def test_a_store_is_bounded_only_while_a_table_is_stored(home, monkeypatch):
@@ -486,9 +471,9 @@ def test_an_altered_shard_is_not_stored(home, monkeypatch):
         store_all(con, home)
 
 
+@pytest.mark.usefixtures("aside")
 def test_more_nodes_than_were_recorded_are_not_published(home):
     """Shards that hold another number of nodes than the store has recorded stop the publication."""
-    aside = home.rename(home.with_name("aside"))
     for more in (1, -1):
         with store() as con:
             con.execute("UPDATE frontiers SET nonzero = nonzero + ? WHERE level = 3", [more])
@@ -498,8 +483,6 @@ def test_more_nodes_than_were_recorded_are_not_published(home):
         finally:
             with store() as con:
                 con.execute("UPDATE frontiers SET nonzero = nonzero - ? WHERE level = 3", [more])
-    aside.rename(home)
-    assert verify(home) == []
 
 
 def with_sizes(nodes: list[tuple[int, int, int]], factor: int) -> tuple[tuple[Any, ...], list[int]]:

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -103,9 +102,15 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
 
 
 SMALL = {**CUT, "CELL_BYTES": default_memory() // cores() // 10}  # so that branches are cut again
+FIRST, *OTHERS = CASES
 MADE = [
-    *product(CASES, ["inftda"], [CUT]),
-    *product(["CSV, destination tree"], ["inftda_reconciled", "inftda_lenient", "tda_l2"], [SMALL]),
+    (FIRST, "inftda", CUT),
+    *(pytest.param(case, "inftda", CUT, marks=pytest.mark.thorough) for case in OTHERS),
+    ("CSV, destination tree", "inftda_reconciled", SMALL),
+    *(
+        pytest.param("CSV, destination tree", mechanism, SMALL, marks=pytest.mark.thorough)
+        for mechanism in ("inftda_lenient", "tda_l2")
+    ),
 ]
 
 

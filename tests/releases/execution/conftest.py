@@ -1,0 +1,36 @@
+"""An office whose table has spent its cap: released once, and put back for every test."""
+
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from flows.api import release
+from tests.support.office import ROWS, Office
+
+
+@pytest.fixture(scope="session")
+def _spent(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Release a table, which is in a DuckDB file too; return its folder, and a copy of it."""
+    top = tmp_path_factory.mktemp("office")
+    place, kept = top / "place", top / "kept"
+    place.mkdir()
+    (place / "people.csv").write_text("home,work\n" + ROWS)
+    with duckdb.connect(str(place / "people.duckdb")) as con:
+        con.execute(f"CREATE TABLE people AS FROM read_csv('{place / 'people.csv'}')")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(place / "home"))
+        release(Office(place).spec("first", "people.csv"))
+    shutil.copytree(place, kept)
+    return place, kept
+
+
+@pytest.fixture
+def office(_spent: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> Office:
+    """Give the folder as it was when everything that its people can give had been spent."""
+    place, kept = _spent
+    shutil.rmtree(place)
+    shutil.copytree(kept, place)
+    monkeypatch.setenv("TRELLIS_HOME", str(place / "home"))
+    return Office(place)
