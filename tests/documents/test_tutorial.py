@@ -14,16 +14,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.support.pages import Block, blocks_of, run_blocks, words
+from tests.support.pages import blocks_of, not_printed, run_blocks
 from tests.support.user import REPOSITORY, User
 
 PAGE = (REPOSITORY / "docs" / "tutorial.md").read_text(encoding="utf-8")
+COMMANDS = blocks_of(PAGE)
 TRIPS, BLOCKS = "od/ri_od_main_JT00_2019.csv.gz", "ri_xwalk.csv.gz"  # below the address that the page has
-
-
-def blocks() -> list[Block]:
-    """Return the page's commands, with what is printed behind some of them."""
-    return blocks_of(PAGE)
 
 
 def made_up(folder: Path) -> None:
@@ -74,29 +70,21 @@ def printed(address: str, tmp_path_factory: pytest.TempPathFactory, settle: Call
     if not shutil.which("curl"):
         pytest.skip("no download: there is no curl")
     user = settle(tmp_path_factory.mktemp("learner"))
-    return run_blocks(blocks(), user.folder, user.environment | {"LODES": address})
+    return run_blocks(COMMANDS, user.folder, user.environment | {"LODES": address})
 
 
+@pytest.mark.thorough
+@pytest.mark.heavy("each command of the page is a process")
 def test_every_command_works_and_prints_what_is_shown(printed: list[str], real: Path | None) -> None:
-    """No command fails; each line shown behind commands is printed, but for numbers where they are noise or made up."""
-    assert len(printed) == len(blocks()) > 8
-    missing = []
-    for block, text in zip(blocks(), printed, strict=True):
-        is_exact = block.is_exact and real is not None
-        lines = {words(line, is_exact=is_exact) for line in text.splitlines()}
-        missing += [line for line in block.shown if words(line, is_exact=is_exact) not in lines]
-    assert missing == []
-
-
-def test_the_folder_is_shown_with_all_that_is_in_it(printed: list[str]) -> None:
-    """What `ls` prints of the published folder stands on the page, no file less and none more."""
-    listed = [number for number, block in enumerate(blocks()) if "ls" in block.commands.splitlines()]
-    assert len(listed) == 1
+    """No command fails; each line shown is printed, but for numbers where they are noise or made up; `ls` shows each file of the folder."""
+    assert len(printed) == len(COMMANDS) > 8
+    assert not_printed(COMMANDS, printed, are_real=real is not None) == []
+    (listed,) = [number for number, block in enumerate(COMMANDS) if "ls" in block.commands.splitlines()]
     there, shown = (
-        [line for line in lines if re.fullmatch(r"[\w.]+", line)]
-        for lines in (printed[listed[0]].splitlines(), blocks()[listed[0]].shown)
+        sorted(line for line in lines if re.fullmatch(r"[\w.]+", line))
+        for lines in (printed[listed].splitlines(), COMMANDS[listed].shown)
     )
-    assert sorted(shown) == sorted(there)
+    assert shown == there
     assert "report.html" in shown
 
 
@@ -107,7 +95,7 @@ def test_no_line_of_a_file_is_shown_by_its_number() -> None:
 
 def test_most_blocks_show_what_they_print() -> None:
     """The commands that plan, release, verify and tell what was spent are followed by what they print."""
-    shown = "".join(block.commands for block in blocks() if block.shown)
+    shown = "".join(block.commands for block in COMMANDS if block.shown)
     assert [of for of in ("plan", "release", "verify", "ledger") if f"trellis {of}" not in shown] == []
 
 
@@ -116,4 +104,4 @@ def test_the_how_to_on_epsilon_quotes_what_the_tutorial_prints() -> None:
     how_to = (REPOSITORY / "docs" / "how-to" / "choose-epsilon.md").read_text(encoding="utf-8")
     quoted = re.findall(r"^    (.* takes ε = .*)$", how_to, flags=re.MULTILINE)
     assert len(quoted) == 1
-    assert quoted[0] in {line for block in blocks() if block.is_exact for line in block.shown}
+    assert quoted[0] in {line for block in COMMANDS if block.is_exact for line in block.shown}

@@ -26,6 +26,11 @@ class Block(NamedTuple):
     is_exact: bool
 
 
+def fenced(page: str, kind: str) -> list[str]:
+    """Return the blocks of a kind that a page shows."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+
+
 def blocks_of(page: str) -> list[Block]:
     """Return a page's commands, fenced as `sh`, with what is printed behind some of them."""
     found = re.findall(
@@ -37,7 +42,23 @@ def blocks_of(page: str) -> list[Block]:
     ]
 
 
-def words(text: str, *, is_exact: bool) -> str:
+def not_printed(blocks: Sequence[Block], printed: Sequence[str], *, are_real: bool = True) -> list[str]:
+    """Return the lines that a page shows and its commands do not print.
+
+    Args:
+        blocks: of the page.
+        printed: what each of them printed.
+        are_real: whether the tables are those of the page; if not, no number need be the same.
+    """
+    missing = []
+    for block, text in zip(blocks, printed, strict=True):
+        is_exact = block.is_exact and are_real
+        lines = {_words(line, is_exact=is_exact) for line in text.splitlines()}
+        missing += [line for line in block.shown if _words(line, is_exact=is_exact) not in lines]
+    return missing
+
+
+def _words(text: str, *, is_exact: bool) -> str:
     """Return a text on one line; unless numbers are to be the same, with a # for each, and for each that is left out.
 
     Likewise for a share of noise rows: whether there are any, and whether it is estimated, depends on the noise.
@@ -58,7 +79,6 @@ def run_blocks(blocks: Sequence[Block], folder: Path, environment: Mapping[str, 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=240,
         check=False,
     )
     assert shell.returncode == 0, shell.stdout
