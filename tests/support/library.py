@@ -38,6 +38,7 @@ from tasks.synthesize.country import draw_country
 from tests.support.ages import PRIVACY, SPEC, draw_people, people_released
 from tests.support.households import LISTED, homes_released
 from tests.support.households import PRIVACY as OF_HOME
+from tests.support.households import SPEC as HOMES
 from tests.support.seeded_bits import SeededBits
 
 FAMILY, LAW, NEIGHBOURS, RECORDS, VIEWS, LAND, TABLE = range(7)
@@ -73,6 +74,8 @@ ROWS: dict[str, tuple[str, str, str, int, str, str, str]] = {
     "sizes of three": ("group_sizes", "gaussian", "substitution", 3, "none", "none", "homes"),
 }
 FAMILIES = list(ROWS)[:14]  # one of each family, of which all statements are judged
+# which publish the rows that stand out by themselves too
+WITH_SIGNAL = ["settled together", "unbiased tree", "grid", "sizes by tails"]
 OF_HOMES = [name for name, row in ROWS.items() if "homes" in row[TABLE]]
 PEOPLE = 600
 
@@ -164,7 +167,9 @@ def _released(name: str, place: Path) -> PublishedRelease:
     }
     mechanism = "unbiased_tree" if family == "grid" else family
     keys: dict[str, Any] = {"mechanism": mechanism, "dataset": f"library-{list(ROWS).index(name)}"}
+    rows = {"rows": "signal"} if name in WITH_SIGNAL else {}
     if "homes" in table:
+        keys["release"] = HOMES["release"] | rows
         of_list = LISTED if table == "listed homes" else {}
         noise = {"sampler": "table", "law": law}
         return homes_released(place, privacy=privacy, noise=noise, **keys, **of_list)
@@ -175,7 +180,7 @@ def _released(name: str, place: Path) -> PublishedRelease:
     if table == "trips":
         return _trips_released(place, keys, views, land)
     made = draw_people(PEOPLE + list(ROWS).index(name))  # other people in every dataset
-    asked: dict[str, Any] = {"formats": ["parquet", "csv", "xlsx"], **_VIEWS.get((views, table), {})}
+    asked: dict[str, Any] = {"formats": ["parquet", "csv", "xlsx"], **rows, **_VIEWS.get((views, table), {})}
     of_grid = _GRID if family == "grid" else {"release": {"order": _ORDER}}
     keys |= of_grid | {"release": of_grid["release"] | asked}
     return people_released(place, made, expected_total=10 * PEOPLE, **keys)
