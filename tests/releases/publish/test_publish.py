@@ -1,12 +1,12 @@
 """The published folder: what is in it, and that `verify` finds whatever was done to it since."""
 
 import hashlib
+import itertools
 import json
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,14 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from flows.answers.verify import verify_answer
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
-from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import StoreError
+from tasks.format.csv import csv_failures
 from tasks.publish.task import publish
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
+from tests.support.folders import published, with_sums
 from tests.support.user import REPOSITORY
 
 SPEC = {
@@ -54,6 +51,7 @@ DEPTH = 6  # three levels at either end
 COUNTS = [f"counts/level_{level}.parquet" for level in range(DEPTH + 1)]
 NOISY = [f"noisy_counts/level_{level}.parquet" for level in range(DEPTH + 1)]
 TEXTS = ["metadata.json", "manifest.json", "README.md", "report.html", "explorer.html", "SHA256SUMS"]
+OTHERS = ["noisy_counts/level_3.parquet", "noisy_counts/codebook.parquet", "counts.csv", *TEXTS]
 FILES = [*COUNTS, *NOISY, "noisy_counts/codebook.parquet", "counts.csv", *TEXTS]
 NUMBERS = ["count", "low", "high", "signal"]
 
@@ -116,9 +114,7 @@ class Folder:
 
     def failures(self) -> list[str]:
         """Write fitting checksums, and return what `verify` says all the same."""
-        files = sorted(file for file in self.path.rglob("*") if file.is_file() and file.name != "SHA256SUMS")
-        sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(self.path)}\n" for file in files]
-        (self.path / "SHA256SUMS").write_text("".join(sums))
+        with_sums(self.path)
         return verify(self.path)
 
 
@@ -133,11 +129,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (place / "spec.yaml").write_text(yaml.safe_dump(SPEC))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
-        plan = make_plan(load_spec(place / "spec.yaml"))
-        release = new_release(plan)
-        with ThreadPoolExecutor(2) as threads:
-            make_release(plan, release, submit_to(threads), report_nothing)
-        yield Path(release.folder)
+        yield published(place / "spec.yaml")
 
 
 @pytest.fixture
@@ -155,15 +147,11 @@ def plus(table: pl.DataFrame, row: int, records: int) -> pl.DataFrame:
     return table.with_columns(pl.when(at_row).then(pl.col("count") + records).otherwise("count").alias("count"))
 
 
-def test_untouched_folder_is_whole(made):
-    """The folder as it was published verifies."""
+def test_the_folder_is_whole_wherever_it_is(made, folder):
+    """The folder verifies as it was published, and alone, on another disk and by another name, without the store."""
     assert verify(made) == []
-
-
-def test_moved_folder_is_whole(folder):
-    """The folder alone, moved to another disk, verifies without the store."""
-    assert verify(folder.path) == []
     assert folder.failures() == []
+    assert verify(folder.path.rename(folder.path.with_name("handed [on] by * the office"))) == []
 
 
 def test_folder_holds_these_files(made):
@@ -174,20 +162,19 @@ def test_folder_holds_these_files(made):
     assert [file.name for file in made.parent.iterdir()] == [made.name]
 
 
-@pytest.mark.parametrize("level", range(DEPTH + 1))
-def test_tables_are_as_promised(made, level):
+def test_tables_are_as_promised(made):
     """A level has a text column per axis and level reached, then count, low, high and signal; sorted, without zeros, adding up."""
-    table = Folder(made).table(level)
-    assert table.columns == [*LEVEL_COLUMNS[level], *NUMBERS]
-    assert table.dtypes == [pl.String] * len(LEVEL_COLUMNS[level]) + [pl.Int64] * 3 + [pl.Boolean]
-    assert ((table["low"] >= 0) & (table["low"] <= table["count"]) & (table["count"] <= table["high"])).all()
-    assert table["count"].sum() == PEOPLE
-    assert (table["count"] > 0).all()
-    if level:
-        assert_frame_equal(table, table.sort(LEVEL_COLUMNS[level]))
-        assert table.height > 1  # there is something for the other tests to spoil
-    else:
-        assert table.rows() == [(PEOPLE, PEOPLE, PEOPLE, True)]
+    for level, codes in enumerate(LEVEL_COLUMNS):
+        table = Folder(made).table(level)
+        assert table.columns == [*codes, *NUMBERS]
+        assert table.dtypes == [pl.String] * len(codes) + [pl.Int64] * 3 + [pl.Boolean]
+        assert ((table["low"] >= 0) & (table["low"] <= table["count"]) & (table["count"] <= table["high"])).all()
+        assert table["count"].sum() == PEOPLE
+        assert (table["count"] > 0).all()
+        if level:
+            assert_frame_equal(table, table.sort(codes))
+            assert table.height > 1  # there is something for the other tests to spoil
+    assert Folder(made).table(0).rows() == [(PEOPLE, PEOPLE, PEOPLE, True)]
 
 
 def test_csv_is_the_finest_level(made):
@@ -332,44 +319,39 @@ def test_another_folder_in_its_place_is_left_alone(made, tmp_path):
         aside.rename(made)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_altered_files_are_found(folder, name):
-    """One bit of one file is enough."""
-    path = folder.path / name
-    content = bytearray(path.read_bytes())
-    content[0] ^= 1
-    path.write_bytes(content)
-    assert verify(folder.path) != []
-    if name != "SHA256SUMS":
-        assert f"{name} is not the file that was published." in verify(folder.path)
+def test_altered_files_are_found(folder):
+    """One bit of one file is enough: of all files that have one bit changed, each is named."""
+    for name in FILES:
+        content = bytearray((folder.path / name).read_bytes())
+        content[0] ^= 1
+        if name != "SHA256SUMS":
+            (folder.path / name).write_bytes(content)
+    failures = verify(folder.path)
+    assert {f"{name} is not the file that was published." for name in FILES if name != "SHA256SUMS"} <= {*failures}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_longer_files_are_found(folder, name):
-    """A line more at the end of a file is found, also one that readers pass over."""
+@pytest.mark.parametrize("name", ["counts/level_3.parquet", *OTHERS])
+def test_longer_and_removed_files_are_found(folder, name):
+    """A line more at the end of a file is found, also one that readers pass over; a file that is gone is missed by its name."""
     with (folder.path / name).open("ab") as file:
         file.write(b"0  README\n" if name == "SHA256SUMS" else b"\n")
     assert verify(folder.path) != []
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_removed_files_are_found(folder, name):
-    """A file that is not there any more is missed by its name."""
     (folder.path / name).unlink()
     assert f"{name} is missing." in verify(folder.path)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", ".hidden", "counts/level_7.parquet", "counts/old/level_6.parquet"])
-def test_added_files_are_found(folder, name):
+def test_added_files_are_found(folder):
     """A file that was not published is found wherever it lies."""
-    path = folder.path / name
-    path.parent.mkdir(exist_ok=True)
-    path.touch()
-    assert verify(folder.path) == [f"{name} is not listed in SHA256SUMS."]
+    added = [".hidden", "counts/level_7.parquet", "counts/old/level_6.parquet", "notes.txt"]
+    (folder.path / "counts" / "old").mkdir()
+    for name in added:
+        (folder.path / name).touch()
+    assert verify(folder.path) == [f"{name} is not listed in SHA256SUMS." for name in added]
 
 
-@pytest.mark.parametrize("level", range(DEPTH + 1))
-@pytest.mark.parametrize("records", [1, -1, 10**12])
+@pytest.mark.parametrize(
+    ("level", "records"), [*((level, (-1) ** level) for level in range(DEPTH + 1)), (DEPTH, -1), (DEPTH, 10**12)]
+)
 def test_a_changed_count_does_not_add_up(folder, level, records):
     """With checksums that fit, a count that was changed at any level still disagrees with another level."""
     table = folder.table(level)
@@ -409,8 +391,10 @@ SPOIL_ROWS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("spoil", SPOIL_ROWS)
-@pytest.mark.parametrize("level", range(1, DEPTH + 1))
+@pytest.mark.parametrize(
+    ("level", "spoil"),
+    [(level, spoil) for number, spoil in enumerate(SPOIL_ROWS) for level in (1 + number % (DEPTH - 1), DEPTH)],
+)
 def test_spoilt_rows_are_found(folder, level, spoil):
     """Rows removed, doubled, split, out of order, empty or negative are found, also if the manifest counts them."""
     folder.put(level, SPOIL_ROWS[spoil](folder.table(level)))
@@ -431,8 +415,7 @@ SPOIL_COLUMNS: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
 }
 
 
-@pytest.mark.parametrize("spoil", SPOIL_COLUMNS)
-@pytest.mark.parametrize("level", [1, 3, DEPTH])
+@pytest.mark.parametrize(("level", "spoil"), [*zip(itertools.cycle([1, 3, DEPTH]), SPOIL_COLUMNS, strict=False)])
 def test_spoilt_columns_are_found(folder, level, spoil):
     """Columns of another type, name, order or number are found."""
     folder.put(level, SPOIL_COLUMNS[spoil](folder.table(level)))
@@ -440,10 +423,7 @@ def test_spoilt_columns_are_found(folder, level, spoil):
     assert folder.failures() != []
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"not Parquet", b"PAR1" + bytes(100) + b"PAR1"], ids=["nothing", "text", "magic alone"]
-)
-@pytest.mark.parametrize("level", [0, 3, DEPTH])
+@pytest.mark.parametrize(("level", "content"), [(0, b""), (3, b"not Parquet"), (DEPTH, b"PAR1" + bytes(100) + b"PAR1")])
 def test_what_is_no_parquet_is_found(folder, level, content):
     """A table that cannot be read is a failure with its name, and no crash."""
     (folder.path / COUNTS[level]).write_bytes(content)
@@ -463,12 +443,16 @@ SPOIL_CSV: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("spoil", SPOIL_CSV)
-def test_another_csv_is_found(folder, spoil):
-    """`counts.csv` that is not the finest level is found."""
-    path = folder.path / "counts.csv"
-    path.write_text(SPOIL_CSV[spoil](path.read_text()))
-    assert [failure for failure in folder.failures() if "counts.csv" in failure] != []
+def test_another_csv_is_found(folder):
+    """`counts.csv` that is not the finest level is found, however it differs."""
+    path, finest = folder.path / "counts.csv", [folder.path / COUNTS[DEPTH]]
+    whole = path.read_text()
+    for what, spoil in SPOIL_CSV.items():
+        path.write_text(spoil(whole))
+        assert csv_failures(path, finest) != [], what
+    assert any("counts.csv" in failure for failure in folder.failures())
+    path.write_text(whole)
+    assert csv_failures(path, finest) == []
 
 
 MANIFEST_KEYS = [
@@ -512,8 +496,7 @@ def test_a_manifest_with_an_unknown_key_is_found(folder, name):
     assert any("manifest.json is not valid" in failure and name in failure for failure in folder.failures())
 
 
-@pytest.mark.parametrize("level", range(DEPTH + 1))
-@pytest.mark.parametrize("more", [1, -1])
+@pytest.mark.parametrize(("level", "more"), [(0, 1), (3, -1), (DEPTH, 1)])
 def test_a_wrong_number_of_rows_is_found(folder, level, more):
     """A manifest that counts the rows of a level wrongly is found, by the level."""
     manifest = folder.manifest()
@@ -558,11 +541,6 @@ def test_a_manifest_that_is_no_json_is_found(folder):
         assert any("manifest.json" in failure for failure in folder.failures())
 
 
-def test_a_folder_may_be_renamed(folder):
-    """Whoever hands a folder on may name it as they like."""
-    assert verify(folder.path.rename(folder.path.with_name("handed [on] by * the office"))) == []
-
-
 def test_what_other_code_wrote_is_compared_by_checksum_alone_as_the_page_says(folder):
     """Where other code made a folder, new checksums hide changed texts and pictures, but neither other data in the explorer nor other columns."""
     page = (REPOSITORY / "docs" / "how-to" / "publish.md").read_text()
@@ -592,9 +570,9 @@ def test_what_is_no_published_folder_is_found(tmp_path):
         assert verify(tmp_path / name) != []
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    name=st.sampled_from(["counts.csv", "manifest.json", "README.md", "report.html", "explorer.html", "SHA256SUMS"]),
+    name=st.sampled_from(["counts.csv", "manifest.json", "SHA256SUMS"]),  # of other texts only the checksums are read
     place=st.floats(0, 1, exclude_max=True),
     other=st.integers(128, 255),
 )
@@ -615,15 +593,16 @@ DAMAGE = """
 import sys
 from pathlib import Path
 from tasks.verify.folder import verify
-from tests.support.user import REPOSITORY
 
-folder = Path(sys.argv[1])
-for name in sys.argv[2:]:
+folder, many = Path(sys.argv[1]), int(sys.argv[2])
+for name in sys.argv[3:]:
     content = (folder / name).read_bytes()
-    for at in range(0, len(content), 1 + len(content) // 100):
+    size, footer = len(content), len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    ends = {0, 4, footer - 1, footer, size - 8, size - 5, size - 1}  # of the magic, the data, the footer and its length
+    for at in sorted(ends | {*range(0, size, 1 + size // many)}):
         (folder / name).write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         try:
-            whole = not verify(folder)
+            whole = not verify(folder, workers=1)
         except BaseException as fault:
             sys.exit(f"{name}, byte {at}: {type(fault).__name__}")
         if whole:
@@ -632,11 +611,14 @@ for name in sys.argv[2:]:
 """
 
 
-def test_a_damaged_table_is_found(folder):
+@pytest.mark.parametrize(
+    "many", [6, pytest.param(100, marks=[pytest.mark.thorough, pytest.mark.heavy("it verifies 200 times")])]
+)
+def test_a_damaged_table_is_found(folder, many):
     """One bit changed in a table, be it in its first bytes, its data or its footer, is a failure and no crash."""
     done = subprocess.run(
-        [sys.executable, "-c", DAMAGE, str(folder.path), COUNTS[0], COUNTS[DEPTH]],
-        cwd=Path(__file__).parents[3],
+        [sys.executable, "-c", DAMAGE, str(folder.path), str(many), COUNTS[0], COUNTS[DEPTH]],
+        cwd=REPOSITORY,
         capture_output=True,
         text=True,
         check=False,
