@@ -1,6 +1,7 @@
 """Shapes of areas: read from public files, put together for coarser levels, and published beside the counts."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -22,13 +23,13 @@ from flows.forecast.check import PassedCheck, check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from storage.errors import InputError, SpecError
-from storage.machine.files import sha256_of
 from tasks.atlas.shapes import GEOMETRY
 from tasks.format.manifest import Manifest
 from tasks.format.published_tree import published_shapes
 from tasks.ingest.task import read_ends, shapes_of
+from tasks.verify.atlas import atlas_failures
 from tasks.verify.folder import verify
-from tests.support.folders import published
+from tests.support.folders import published, with_sums
 
 AREAS = [("01", "0101"), ("01", "0102"), ("02", "0201"), ("02", "0202")]
 SQUARES = {"0101": box(0, 50, 1, 51), "0102": box(1, 50, 2, 51), "0201": box(2, 50, 3, 51)}  # 0202 has none
@@ -67,8 +68,8 @@ def collection(features: Features, **more: Any) -> dict[str, Any]:
     } | more
 
 
-def write(folder: Path, hierarchy: dict[str, Any] | None = None, features: Features | None = None) -> Path:
-    """Write the tables and a spec of them, and return the spec."""
+def write(folder: Path, codebook: dict[str, Any] | None = None, features: Features | None = None, **keys: Any) -> Path:
+    """Write the tables and a spec of them, with other keys, and return the spec."""
     folder.mkdir(parents=True, exist_ok=True)
     pl.DataFrame(AREAS, ["county", "town"], orient="row").write_csv(folder / "areas.csv")
     towns = [town for _, town in AREAS]
@@ -76,7 +77,7 @@ def write(folder: Path, hierarchy: dict[str, Any] | None = None, features: Featu
     pl.DataFrame(pairs, ["home", "work"], orient="row").write_csv(folder / "trips.csv")
     content = collection(list(SQUARES.items()) if features is None else features)
     (folder / "towns.geojson").write_text(json.dumps(content))
-    spec = SPEC | {"hierarchy": SPEC["hierarchy"] | (hierarchy or {})}
+    spec = SPEC | {"hierarchy": SPEC["hierarchy"] | (codebook or {})} | keys
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
     return folder / "spec.yaml"
 
@@ -130,16 +131,12 @@ def test_every_level_has_its_shapes_as_geoparquet(folder: Path) -> None:
     assert verify(folder) == []
 
 
-def test_the_pages_tell_of_shapes(folder: Path) -> None:
-    """The report has a map of each end, and README.md says where the shapes are."""
+def test_pages_and_readers_know_the_shapes(folder: Path) -> None:
+    """The report has a map of each end, README.md says where the shapes are, and they are read back by axis and level with their paths."""
     report = (folder / "report.html").read_text()
     assert report.count('<svg class="map"') == 2
     assert report.index("Where trips begin") < report.index("Where trips end")
     assert "- `boundaries/<column of codes>.parquet`" in (folder / "README.md").read_text()
-
-
-def test_published_shapes_are_read_back(folder: Path) -> None:
-    """The shapes of a folder are found by axis and axis level, with the codes of each area's path."""
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
     shapes = published_shapes(folder, manifest)
     assert shapes.levels("origin") == shapes.levels("destination") == [1, 2]
@@ -223,71 +220,67 @@ def test_a_missing_package_is_named_with_its_extra(
     assert shaped(write(tmp_path, {"boundaries": "towns.parquet"}))["origin", 2].keys() == SQUARES.keys()
 
 
-def test_what_has_no_code_of_the_axis_is_passed_over(tmp_path: Path) -> None:
-    """Unknown codes, missing codes and empty shapes do not matter; a code that comes twice has its shapes together."""
-    bow_tie = shapely.Polygon([(2, 50), (3, 51), (3, 50), (2, 51)])
-    features = [
-        ("0101", box(0, 50, 0.5, 51)),
-        ("elsewhere", shapely.Point(0, 0)),
-        (None, shapely.Point(0, 0)),
-        ("0102", None),
-        ("0101", box(0.5, 50, 1, 51)),
-        ("0201", bow_tie),
-    ]
-    found = shaped(write(tmp_path, features=features))["origin", 2]
-    assert found.keys() == {"0101", "0201"}
-    assert found["0101"].equals(SQUARES["0101"])
-    assert found["0201"].is_valid
-    assert found["0201"].area == pytest.approx(0.5)
+LEFT, RIGHT = box(0, 50, 0.5, 51), box(0.5, 50, 1, 51)
+BOW_TIE = shapely.Polygon([(0, 50), (1, 51), (1, 50), (0, 51)])
+POINT, WEST, EAST = shapely.Point(0, 0), box(0, 50, 1, 51), box(1, 50, 2, 51)
+READ: dict[
+    str, tuple[dict[str, Any], Features, dict[int, dict[str, Any]]]
+] = {  # keys, features, and shapes by axis level
+    "unknown codes, none, empty shapes, a code twice, and a ring that crosses itself": (
+        {},
+        [("0101", LEFT), ("no", POINT), (None, POINT), ("0102", None), ("0101", RIGHT), ("0201", BOW_TIE)],
+        {1: {"01": WEST, "02": shapely.make_valid(BOW_TIE)}, 2: {"0101": WEST, "0201": shapely.make_valid(BOW_TIE)}},
+    ),
+    "whole numbers as codes": (
+        {"hierarchy": SPEC["hierarchy"] | {"table": "numbers.csv"}},
+        [(101, WEST), (102.0, EAST)],
+        {1: {"1": box(0, 50, 2, 51)}, 2: {"101": WEST, "102": EAST}},
+    ),
+    "the codes of counties alone": ({}, [("01", WEST), ("02", EAST)], {1: {"01": WEST, "02": EAST}}),
+    "a file of each level, where a county is not made of its towns": (
+        {"hierarchy": SPEC["hierarchy"] | {"boundaries": {"town": "towns.geojson", "county": "counties.geojson"}}},
+        [("0101", WEST), ("0102", EAST)],
+        {1: {"02": box(5, 50, 6, 51)}, 2: {"0101": WEST, "0102": EAST}},
+    ),
+    "towns that stay inside, of which counties are made": (
+        {"release": SPEC["release"] | {"finest": "county"}},
+        [("0101", WEST), ("0102", EAST)],
+        {1: {"01": box(0, 50, 2, 51)}},
+    ),
+}
 
 
-def test_whole_numbers_are_codes(tmp_path: Path) -> None:
-    """A code that the file holds as a number is read as its digits."""
-    spec = write(tmp_path, features=[(101, box(0, 50, 1, 51)), (102.0, box(1, 50, 2, 51))])
-    (tmp_path / "areas.csv").write_text("county,town\n1,101\n1,102\n")
-    assert shaped(spec)["origin", 2].keys() == {"101", "102"}
-
-
-def test_one_file_has_the_level_whose_codes_it_has(tmp_path: Path) -> None:
-    """A file of counties gives shapes to counties alone."""
-    found = shaped(write(tmp_path, features=[("01", box(0, 50, 1, 51)), ("02", box(1, 50, 2, 51))]))
-    assert found.keys() == {("origin", 1), ("destination", 1)}
-
-
-def test_each_level_may_have_a_file(tmp_path: Path) -> None:
-    """A level with a file of its own takes its shapes from there, and not from its parts."""
-    spec = write(tmp_path, {"boundaries": {"town": "towns.geojson", "county": "counties.geojson"}})
+@pytest.mark.parametrize("what", READ)
+def test_shapes_are_those_of_the_codes_of_the_axis(tmp_path: Path, what: str) -> None:
+    """What has no code of a released level is passed over; shapes of a code are put together, and those of areas make those above."""
+    keys, features, expected = READ[what]
+    spec = write(tmp_path, features=features, **keys)
+    (tmp_path / "numbers.csv").write_text("county,town\n1,101\n1,102\n")
     (tmp_path / "counties.geojson").write_text(json.dumps(collection([("02", box(5, 50, 6, 51))])))
     found = shaped(spec)
-    assert found["origin", 1].keys() == {"02"}
-    assert found["origin", 1]["02"].equals(box(5, 50, 6, 51))
-    assert found["origin", 2].keys() == SQUARES.keys()
-
-
-def test_shapes_of_levels_that_stay_inside_make_those_above(tmp_path: Path) -> None:
-    """Where towns are not released, counties still have what their towns cover, and towns have no shapes."""
-    write(tmp_path)
-    keys = yaml.safe_load((tmp_path / "spec.yaml").read_text())
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys | {"release": keys["release"] | {"finest": "county"}}))
-    found = shaped(tmp_path / "spec.yaml")
-    assert found.keys() == {("origin", 1), ("destination", 1)}
-    assert found["origin", 1]["01"].equals(box(0, 50, 2, 51))
+    for axis in ("origin", "destination"):
+        of_axis = {level: shapes for (name, level), shapes in found.items() if name == axis}
+        assert {level: [*shapes] for level, shapes in of_axis.items()} == {
+            level: [*shapes] for level, shapes in expected.items()
+        }
+        for level, shapes in of_axis.items():
+            assert all(shape.is_valid and shape.equals(expected[level][code]) for code, shape in shapes.items())
 
 
 REFUSED: dict[str, tuple[str, str]] = {
-    "not JSON": ("{", "hierarchy.boundaries: towns.geojson cannot be read as GeoJSON with a list of features."),
-    "no features": ("[]", "hierarchy.boundaries: towns.geojson cannot be read as GeoJSON with a list of features."),
+    "not JSON": ("{", "towns.geojson cannot be read as GeoJSON with a list of features."),
+    "no features": ("[]", "towns.geojson cannot be read as GeoJSON with a list of features."),
     "a point": (
         json.dumps(collection([("0101", SQUARES["0101"]), ("0102", shapely.Point(1, 50))])),
-        "hierarchy.boundaries: feature 2 of towns.geojson must be a polygon or several, got a Point.",
+        "feature 2 of towns.geojson must be a polygon or several, got a Point.",
     ),
     "metres": (
         json.dumps(collection([("0101", box(400_000, 50, 400_001, 51))])),
-        "hierarchy.boundaries: feature 1 of towns.geojson must lie between -180 and 180 degrees of longitude and -90 and 90 of latitude.",
+        "feature 1 of towns.geojson must lie between -180 and 180 degrees of longitude and -90 and 90 of latitude.",
     ),
     "no number": (
         json.dumps(collection([("0101", box(0, 0, 1, 1))])).replace("1.0, 0.0", "NaN, 0.0"),
-        "hierarchy.boundaries: feature 1 of towns.geojson has no shape that can be read.",
+        "feature 1 of towns.geojson has no shape that can be read.",
     ),
     "other coordinates": (
         json.dumps(
@@ -295,27 +288,27 @@ REFUSED: dict[str, tuple[str, str]] = {
                 list(SQUARES.items()), crs={"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::25832"}}
             )
         ),
-        "hierarchy.boundaries: towns.geojson cannot be read as GeoJSON in degrees of longitude and latitude.",
+        "towns.geojson cannot be read as GeoJSON in degrees of longitude and latitude.",
     ),
     "other codes": (
         json.dumps(collection([("101", SQUARES["0101"])])),
-        "hierarchy.boundaries: no code of towns.geojson in code is a code of the axis.",
+        "no code of towns.geojson in code is a code of the axis.",
     ),
     "another property": (
         json.dumps(collection(list(SQUARES.items()))).replace('"code"', '"GEOID"'),
-        "hierarchy.boundaries: no feature of towns.geojson has a code in code.",
+        "no feature of towns.geojson has a code in code.",
     ),
     "a list for a code": (
         json.dumps(collection([(["4711"], SQUARES["0101"])])),
-        "hierarchy.boundaries: feature 1 of towns.geojson must have a code that is text or a whole number.",
+        "feature 1 of towns.geojson must have a code that is text or a whole number.",
     ),
     "no shape": (
         json.dumps(collection([("0101", None)])),
-        "hierarchy.boundaries: no area of towns.geojson has a shape.",
+        "no area of towns.geojson has a shape.",
     ),
     "a broken shape": (
         json.dumps(collection([("0101", None)])).replace("null", '{"type": "Polygon", "coordinates": [4711]}'),
-        "hierarchy.boundaries: feature 1 of towns.geojson has no shape that can be read.",
+        "feature 1 of towns.geojson has no shape that can be read.",
     ),
 }
 
@@ -326,7 +319,7 @@ def test_files_that_break_a_rule_are_refused(tmp_path: Path, kind: str) -> None:
     spec = write(tmp_path)
     content, told = REFUSED[kind]
     (tmp_path / "towns.geojson").write_text(content)
-    assert str(refusal(spec)) == told
+    assert str(refusal(spec)) == f"hierarchy.boundaries: {told}"
 
 
 @pytest.mark.parametrize(
@@ -364,14 +357,17 @@ def test_a_wrong_property_is_answered_with_those_that_there_are(tmp_path: Path, 
 def test_of_many_properties_eight_are_named(tmp_path: Path) -> None:
     """A file with more says how many; one whose features have none says nothing of them."""
     spec = write(tmp_path, {"code": "FIPS"})
-    features = collection(list(SQUARES.items()))
-    features["features"][0]["properties"] = {f"p{number}": number for number in range(11)}
-    (tmp_path / "towns.geojson").write_text(json.dumps(features))
-    assert refusal(spec).hint.endswith("The file has p0, p1, p2, p3, p4, p5, p6, p7 and 3 more.")
     square = {"type": "Feature", "geometry": mapping(SQUARES["0101"])}
-    for without in ([], [square], [square | {"properties": None}], [square | {"properties": ["4711"]}]):
-        (tmp_path / "towns.geojson").write_text(json.dumps(features | {"features": without}))
-        assert refusal(spec).hint.endswith("Set hierarchy.code to the property that holds the codes of areas.")
+    many, asked = (
+        {f"p{number}": number for number in range(11)},
+        "Set hierarchy.code to the property that holds the codes of areas.",
+    )
+    for features, end in [
+        ([square | {"properties": many}], "The file has p0, p1, p2, p3, p4, p5, p6, p7 and 3 more."),
+        *((of, asked) for of in ([], [square], [square | {"properties": None}], [square | {"properties": ["4711"]}])),
+    ]:
+        (tmp_path / "towns.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+        assert refusal(spec).hint.endswith(end)
 
 
 def test_degrees_of_old_geojson_are_accepted(tmp_path: Path) -> None:
@@ -385,10 +381,8 @@ def test_degrees_of_old_geojson_are_accepted(tmp_path: Path) -> None:
 
 def test_a_code_of_two_areas_is_refused(tmp_path: Path) -> None:
     """A shape cannot be that of two areas, which only their counties tell apart."""
-    spec = write(tmp_path)
-    keys = yaml.safe_load(spec.read_text())
-    keys["input"] |= {"origin": ["county", "home"], "destination": ["county", "work"]}
-    spec.write_text(yaml.safe_dump(keys))
+    ends = {"origin": ["county", "home"], "destination": ["county", "work"]}
+    spec = write(tmp_path, input=SPEC["input"] | ends)
     (tmp_path / "areas.csv").write_text("county,town\n01,0101\n02,0101\n")
     assert str(refusal(spec)) == (
         "hierarchy.boundaries: the codes of level town must differ to have shapes; one is that of two areas."
@@ -404,77 +398,56 @@ def test_other_endings_are_refused(tmp_path: Path) -> None:
         load_spec(write(tmp_path, {"boundaries": {"town": "none.geojson"}})).source()
 
 
-def test_the_confidential_table_is_no_file_of_shapes(tmp_path: Path) -> None:
-    """The table of records is refused as boundaries, by its path."""
-    spec = write(tmp_path, {"boundaries": "trips.parquet"})
-    _write_geoparquet(tmp_path / "trips.parquet", None, "home")
-    keys = yaml.safe_load(spec.read_text())
-    spec.write_text(yaml.safe_dump(keys | {"input": keys["input"] | {"table": "trips.parquet"}}))
-    assert str(refusal(spec)).startswith("hierarchy.boundaries must not be the confidential table")
-
-
-def test_a_copy_of_the_confidential_table_is_no_file_of_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table of records is refused as boundaries, also by its content, and nothing is published."""
+def test_the_confidential_table_is_no_file_of_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of records is refused as boundaries, by its path and by its content, and nothing is published."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    spec = write(tmp_path, {"boundaries": "shapes.parquet", "code": "home"})
-    _write_geoparquet(tmp_path / "shapes.parquet", None, "home")
-    shutil.copy(tmp_path / "shapes.parquet", tmp_path / "trips.parquet")
-    keys = yaml.safe_load(spec.read_text())
-    features = {"input": {"table": "trips.parquet", "features": ["home"]}, "release": {"order": ["home"]}}
-    codebook = {"home": keys["hierarchy"]}
-    spec.write_text(yaml.safe_dump(keys | features | {"hierarchy": codebook}))
+    _write_geoparquet(tmp_path / "trips.parquet", None, "home")
+    spec = write(tmp_path, {"boundaries": "trips.parquet"}, input=SPEC["input"] | {"table": "trips.parquet"})
+    assert str(refusal(spec)).startswith("hierarchy.boundaries must not be the confidential table")
+    shutil.copy(tmp_path / "trips.parquet", tmp_path / "shapes.parquet")
+    of_home = SPEC["hierarchy"] | {"boundaries": "shapes.parquet", "code": "home"}
+    features = {"table": "trips.parquet", "features": ["home"]}
+    spec = write(tmp_path, input=features, hierarchy={"home": of_home}, release={"order": ["home"]})
     with pytest.raises(InputError, match=r"hierarchy.home.boundaries must not be the confidential table"):
         published(spec)
     assert not list((tmp_path / "out").glob("*"))
 
 
+NO_FILE = "must have levels whose names can be names of files, to have labels or boundaries; home_a/b cannot."
+
+
 @pytest.mark.parametrize(
-    ("levels", "more", "told"),
+    ("feature", "levels", "more", "told"),
     [
+        ("home", ["county", "a/b"], {"boundaries": "towns.geojson"}, NO_FILE),
+        ("home", ["county", "a/b"], {"labels": {"county": "name"}}, NO_FILE),
         (
-            ["county", "a/b"],
-            {"boundaries": "towns.geojson"},
-            "hierarchy.home must have levels whose names can be names of files, to have labels or boundaries; home_a/b cannot.",
-        ),
-        (
-            ["county", "a/b"],
-            {"labels": {"county": "name"}},
-            "hierarchy.home must have levels whose names can be names of files, to have labels or boundaries; home_a/b cannot.",
-        ),
-        (
+            "home",
             ["county", "county_name"],
             {"labels": {"county": "name"}},
-            "hierarchy.home.labels would give two columns of the published tables the name home_county_name.",
+            "labels would give two columns of the published tables the name home_county_name.",
+        ),
+        (
+            "geometry",
+            ["town"],
+            {"boundaries": "towns.geojson"},
+            "would give two columns of a published file the name geometry",
         ),
     ],
 )
 def test_levels_whose_files_or_columns_cannot_be_are_refused(
-    tmp_path: Path, levels: list[str], more: dict[str, Any], told: str
+    tmp_path: Path, feature: str, levels: list[str], more: dict[str, Any], told: str
 ) -> None:
-    """A level whose name is no name of a file, and a column of names that another column is called, are refused."""
-    keys = SPEC | {
-        "input": {"table": "trips.csv", "features": ["home"]},
-        "release": {"order": [f"home.{level}" for level in levels]},
-        "hierarchy": {"home": {"table": "areas.csv", "levels": levels} | more},
-    }
-    write(tmp_path)
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
-    with pytest.raises(SpecError) as refused:
-        load_spec(tmp_path / "spec.yaml")
-    assert str(refused.value) == told
-
-
-def test_a_feature_called_geometry_has_no_shapes(tmp_path: Path) -> None:
-    """The files of shapes have a column of that name."""
-    keys = SPEC | {
-        "input": {"table": "trips.csv", "features": ["geometry"]},
-        "release": {"order": ["geometry"]},
-        "hierarchy": {"geometry": {"table": "areas.csv", "levels": ["town"], "boundaries": "towns.geojson"}},
-    }
-    write(tmp_path)
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
-    with pytest.raises(SpecError, match=r"would give two columns of a published file the name geometry"):
-        load_spec(tmp_path / "spec.yaml")
+    """A level whose name is no name of a file, and a column of names or shapes that another column is called, are refused."""
+    spec = write(
+        tmp_path,
+        input={"table": "trips.csv", "features": [feature]},
+        release={"order": [f"{feature}.{level}" for level in levels] if len(levels) > 1 else [feature]},
+        hierarchy={feature: {"table": "areas.csv", "levels": levels} | more},
+    )
+    with pytest.raises(SpecError, match=re.escape(told)) as refused:
+        load_spec(spec)
+    assert f"hierarchy.{feature}" in str(refused.value)
 
 
 def _changed(change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callable[[Path], None]:
@@ -506,48 +479,49 @@ def _another_level(folder: Path) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
-BOW_TIE = shapely.Polygon([(0, 50), (1, 51), (1, 50), (0, 51)])
+TOWNS = "boundaries/origin_town.parquet"
+OTHER_FILES = "boundaries/ does not hold the files that manifest.json lists."
 SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
     "a file less": (
-        lambda folder: (folder / "boundaries/origin_town.parquet").unlink(),
-        "boundaries/ does not hold the files that manifest.json lists.",
+        lambda folder: (folder / TOWNS).unlink(),
+        OTHER_FILES,
     ),
     "a file more": (
         lambda folder: (folder / "boundaries/more.parquet").write_text(""),
-        "boundaries/ does not hold the files that manifest.json lists.",
+        OTHER_FILES,
     ),
     "no file of its kind": (
-        lambda folder: (folder / "boundaries/origin_town.parquet").write_text("none"),
+        lambda folder: (folder / TOWNS).write_text("none"),
         "A table of boundaries/ is not a Parquet file.",
     ),
     "a level that is not released": (_another_level, "manifest.json: boundaries must list levels that are released."),
     "another order": (
         _changed(lambda areas: areas.reverse()),
-        "boundaries/origin_town.parquet does not have each area once, in the order of codes.",
+        f"{TOWNS} does not have each area once, in the order of codes.",
     ),
     "an area twice": (
         _changed(lambda areas: pl.concat([areas[:1], areas])),
-        "boundaries/origin_town.parquet does not have each area once, in the order of codes.",
+        f"{TOWNS} does not have each area once, in the order of codes.",
     ),
     "a column less": (
         _changed(lambda areas: areas.drop("origin_county")),
-        "boundaries/origin_town.parquet must have columns of codes, and geometry.",
+        f"{TOWNS} must have columns of codes, and geometry.",
     ),
     "a ring that crosses itself": (
         _with_shape(BOW_TIE),
-        "boundaries/origin_town.parquet has a shape that is not a valid polygon or several.",
+        f"{TOWNS} has a shape that is not a valid polygon or several.",
     ),
     "a point": (
         _with_shape(shapely.Point(0, 50)),
-        "boundaries/origin_town.parquet has a shape that is not a valid polygon or several.",
+        f"{TOWNS} has a shape that is not a valid polygon or several.",
     ),
     "nothing": (
         _with_shape(shapely.Polygon()),
-        "boundaries/origin_town.parquet has an area whose shape is empty.",
+        f"{TOWNS} has an area whose shape is empty.",
     ),
     "another place": (
         _with_shape(box(-1, 50, 1, 51)),
-        "boundaries/origin_town.parquet does not say what its shapes are, as GeoParquet does.",
+        f"{TOWNS} does not say what its shapes are, as GeoParquet does.",
     ),
     "no word of shapes": (
         _without_metadata,
@@ -558,12 +532,12 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_verify_reads_shapes(folder: Path, tmp_path: Path, spoil: str) -> None:
-    """Files of shapes that are not as they should be are found though all checksums fit."""
-    copy = tmp_path / "copy"
-    shutil.copytree(folder, copy)
+    """Files of shapes that are not as they should be are found; `verify` says so although all checksums fit."""
+    copy = Path(shutil.copytree(folder, tmp_path / "copy"))
     change, failure = SPOILT[spoil]
     change(copy)
-    files = sorted(path for path in copy.rglob("*") if path.is_file() and path.name != "SHA256SUMS")
-    lines = (f"{sha256_of(path)}  {path.relative_to(copy)}\n" for path in files)
-    (copy / "SHA256SUMS").write_text("".join(lines))
-    assert failure in verify(copy)
+    manifest = Manifest.model_validate_json((copy / "manifest.json").read_bytes())
+    assert atlas_failures(copy, manifest) == [failure]
+    if spoil == "a file less":
+        with_sums(copy)
+        assert failure in verify(copy)
