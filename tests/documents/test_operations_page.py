@@ -84,7 +84,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]
             env=environment,
             capture_output=True,
             text=True,
-            timeout=240,
             check=False,
         )
         done.append(Ran(command, process.returncode, process.stdout + process.stderr))
@@ -119,12 +118,16 @@ def stop_releases(up: Up) -> None:
         assert (shown["state"], [seal["level"] for seal in shown["seals"]]) == ("failed", [0, 1, 2])
 
 
+@pytest.mark.thorough
+@pytest.mark.heavy("a server runs, and each command of the page is a process")
 def test_every_command_does_what_it_says(ran: list[Ran]) -> None:
     """No command of the page fails."""
     assert len(ran) > 15
     assert [(run.command, run.said) for run in ran if run.code] == []
 
 
+@pytest.mark.thorough
+@pytest.mark.heavy("a server runs, and each command of the page is a process")
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -3,7 +3,6 @@
 import re
 import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,13 +12,9 @@ import polars as pl
 import pytest
 import yaml
 
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
-from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tests.support.folders import published
 
 PAGE = (Path(__file__).parents[2] / "docs" / "queries.md").read_text(encoding="utf-8")
 FIRST, SECOND = "country-20261101T030000Z", "country-20261201T030000Z"  # as the page has them
@@ -82,15 +77,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[
     names = {"level": "province", "code": codes, "name": [f"Province {code}" for code in codes]}
     pl.DataFrame(names).write_csv(place / "names.csv")
     ids: dict[str, str] = {}
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as threads:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))
         for name in (FIRST, SECOND):
             revises = {"supersedes": ids[FIRST]} if ids else {}
             (place / "spec.yaml").write_text(yaml.safe_dump(SPEC | revises))
-            plan = make_plan(load_spec(place / "spec.yaml"))
-            release = new_release(plan)
-            make_release(plan, release, submit_to(threads), report_nothing)
-            ids[name] = release.id
+            ids[name] = published(place / "spec.yaml").name
         shutil.copy(place / "home" / "store.duckdb", place / "store.duckdb")
         yield place, ids
 
@@ -131,7 +123,9 @@ def test_the_store_is_found_where_trellis_keeps_it(
 def test_a_query_of_the_page_returns_what_it_shows(
     made: tuple[Path, dict[str, str]], query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A query runs, and returns the columns and as many rows as the page shows."""
+    """A query runs, and returns the columns and as many rows as the page shows; there are five or more, in SQL and Polars."""
+    assert len(QUERIES) == len({query.title for query in QUERIES}) >= 5
+    assert {query.language for query in QUERIES} == {"sql", "python"}
     place, ids = made
     monkeypatch.chdir(place)
     returned = answer(query, place, ids)
@@ -140,13 +134,6 @@ def test_a_query_of_the_page_returns_what_it_shows(
     assert returned.columns == header
     assert returned.height == len(rows)
     assert all(len(row) == len(header) for row in rows)
-
-
-def test_the_page_has_five_queries_or_more() -> None:
-    """Five queries at the least, one of them in Polars and the others in SQL, each under a heading of its own."""
-    assert len(QUERIES) >= 5
-    assert {query.language for query in QUERIES} == {"sql", "python"}
-    assert len({query.title for query in QUERIES}) == len(QUERIES)
 
 
 def test_what_the_queries_return_is_of_the_release(

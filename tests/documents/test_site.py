@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("mkdocs builds the whole site")]
+
 REPOSITORY = Path(__file__).parents[2]
 FETCHED = {"src", "srcset", "data", "poster"}  # attributes whose address a browser asks for by itself
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.user import REPOSITORY
 
+pytestmark = [pytest.mark.thorough, pytest.mark.heavy("pip builds a wheel and installs it")]
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:

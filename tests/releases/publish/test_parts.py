@@ -1,5 +1,6 @@
 """Large levels are published in parts: the same rows as in one file, whoever reads them, and `verify` finds what was done to a part."""
 
+import functools
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,15 +16,17 @@ from polars.testing import assert_frame_equal
 
 from flows.answers.query import query_answer
 from flows.api import release
+from flows.execution import driver
 from storage.counts import tables
 from storage.database.connections import store
+from storage.releases.register import Release
 from tasks.format.manifest import Manifest
 from tasks.publish import task
+from tasks.publish.task import publish
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
 from tests.support.folders import with_sums
-from tests.support.in_parts import PART_ROWS, both, level_of
 from tests.support.spec import SPEC
 from tests.support.town import Town
 
@@ -31,17 +34,65 @@ FORMATS = ["xlsx", "omx", "sdmx"]
 SPECS: dict[str, dict[str, Any]] = {
     "inftda": {"release": {"csv": "every_level", "records": True, "formats": FORMATS, "rows": "signal"}},
     "laplace": {
+        "mechanism": "inftda_reconciled",
         "noise": {"law": "laplace"},
         "privacy": {"accountant": None},
         "release": {"intervals": {"simultaneous": True}},
     },
-    "rounded": {"keep_noisy_counts": False},
-    "inftda_reconciled": {"mechanism": "inftda_reconciled"},
-    "inftda_shrunk": {"mechanism": "inftda_shrunk"},
     "stability_histogram": {"mechanism": "stability_histogram", "privacy": {"accountant": None}},
-    "invariants": {"privacy": {"invariants": ["region"], "i_accept_unprotected": True}},
+    "invariants": {"mechanism": "inftda_shrunk", "privacy": {"invariants": ["region"], "i_accept_unprotected": True}},
+    "rounded": {"keep_noisy_counts": False},
 }
+FEW = ("inftda", "stability_histogram")
 DEPTH = 6
+
+
+PART_ROWS = 20  # so that small releases have parts
+
+
+def in_one_file(patch: pytest.MonkeyPatch) -> None:
+    """Let levels of any size be one file."""
+    patch.setattr(tables, "PART_ROWS", 10**9)
+
+
+def both(
+    make: Callable[[], Path],
+    aside: Path,
+    part_rows: int = PART_ROWS,
+    change: Callable[[pytest.MonkeyPatch], None] = in_one_file,
+) -> tuple[Path, Path]:
+    """Publish a release twice from the same sealed measurements: with large levels in parts, and with every level in one file.
+
+    Args:
+        make: makes the release and returns its folder.
+        aside: where the second one goes.
+        part_rows: the most rows of a part.
+        change: what is other when the second one is published.
+    """
+    close = driver.close_the_books
+
+    def publish_again(release: Release, **keys: bool) -> Any:
+        folder = Path(release.folder)
+        folder.rename(folder.with_name("in-parts"))
+        with pytest.MonkeyPatch.context() as patch:
+            change(patch)
+            publish.fn(release.id)
+        folder.rename(aside)
+        folder.with_name("in-parts").rename(folder)
+        return close(release, **keys)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "PART_ROWS", part_rows)
+        patch.setattr(driver, "close_the_books", publish_again)
+        return make(), aside
+
+
+def level_of(folder: Path, level: int) -> pl.DataFrame:
+    """Return the rows of a level of a published folder, from its files in the order of their names."""
+    manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
+    parts = sorted((folder / "counts" / f"level_{level}").glob("*"))
+    assert len(parts) == manifest.levels[level].parts
+    return pl.read_parquet(parts or folder / "counts" / f"level_{level}.parquet", glob=False)
 
 
 def spec_of(folder: Path, **changes: Any) -> Path:
@@ -65,20 +116,30 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield place
 
 
-@pytest.fixture(scope="module", params=list(SPECS))
-def twice(request: pytest.FixtureRequest, home: Path) -> tuple[Path, Path]:
-    """Return a release with levels in parts, and the same in one file each."""
-    place = home / request.param
-    spec = spec_of(place, **SPECS[request.param] | {"dataset": request.param.replace("_", "-")})
-    return both(lambda: Path(release(spec, different_people=True).folder), place / "whole")
-
-
 @pytest.fixture(scope="module")
-def made(home: Path) -> Path:
+def published(home: Path) -> Callable[[str], tuple[Path, Path]]:
+    """Return what makes a release with levels in parts, and the same in one file each, once."""
+
+    @functools.cache
+    def of(name: str) -> tuple[Path, Path]:
+        spec = spec_of(home / name, **SPECS[name] | {"dataset": name.replace("_", "-")})
+        return both(lambda: Path(release(spec, different_people=True).folder), home / name / "whole")
+
+    return of
+
+
+@pytest.fixture(
+    params=[name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in SPECS],
+)
+def twice(request: pytest.FixtureRequest, published: Callable[[str], tuple[Path, Path]]) -> tuple[Path, Path]:
+    """Return each of the releases."""
+    return published(request.param)
+
+
+@pytest.fixture
+def made(published: Callable[[str], tuple[Path, Path]]) -> Path:
     """Return a release with levels in parts."""
-    place = home / "made"
-    spec = spec_of(place, dataset="made", release={"csv": "every_level"})
-    return both(lambda: Path(release(spec, different_people=True).folder), place / "whole")[0]
+    return published("inftda")[0]
 
 
 @pytest.fixture
@@ -125,17 +186,11 @@ def test_what_else_is_published_is_the_same(twice):
         assert (parted / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-def test_a_folder_with_parts_verifies(twice):
-    """Nothing is wrong with a folder that has levels in parts, nor with the same in one file each."""
-    for folder in twice:
-        assert verify(folder, workers=1) == verify(folder, workers=3) == []
-
-
-def test_questions_get_the_same_answers(twice):
-    """A query of a release with parts has the answer of the release in one file."""
-    parted, whole = (_answers(folder) for folder in twice)
-    assert parted == whole
-    assert len(parted) > 3
+def test_readers_and_queries_know_no_difference(twice):
+    """Nothing is wrong with either folder, however many threads look, and questions get the same answers."""
+    parted, whole = twice
+    assert verify(parted, workers=1) == verify(parted, workers=3) == verify(whole) == []
+    assert _answers(parted) == _answers(whole)
 
 
 def _answers(folder: Path) -> list[Any]:
@@ -153,6 +208,7 @@ def test_the_store_has_all_rows(made):
             assert found == level_of(made, entry.level).rows()
 
 
+@pytest.mark.thorough
 def test_the_bytes_do_not_depend_on_the_threads(home):
     """A release that is read and written by two threads or by one is the same bytes."""
     spec = spec_of(home / "threads", dataset="threads")

@@ -1,7 +1,8 @@
 """The maps of a report: their numbers are those of queries, and they call the same areas noise as the explorer does."""
 
+import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,18 @@ from tasks.explore.payload import payload
 from tasks.query.folder import open_folder
 from tasks.tabulate import totals
 from tasks.verify.folder import verify
+from tasks.verify.pages import page_failures
 from tests.support.explored import DRAWN, SPEC, asked, land_released
+from tests.support.library import Library
 
 LOUD = {"privacy": SPEC["privacy"] | {"epsilon": 0.02}}
-KINDS: dict[str, dict[str, Any]] = {
+WITHOUT_NOISY = LOUD | {"release": SPEC["release"] | {"noisy_counts": False}}
+KINDS: dict[str, dict[str, Any]] = {  # of the land with a map; others are in the library
     "loud": LOUD,
-    "quiet": {},
+    "without noisy counts": WITHOUT_NOISY,
+    "views of inftda": WITHOUT_NOISY
+    | {"mechanism": "inftda", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
+    "views of cbdp": WITHOUT_NOISY | {"mechanism": "cbdp", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
     "with margins": LOUD | {"release": SPEC["release"] | {"views": "margins"}},
     "settled together": LOUD | {"mechanism": "cbdp", "release": SPEC["release"] | {"views": "margins"}},
     "leaves only": LOUD | {"mechanism": "gaussian"},
@@ -28,18 +35,24 @@ KINDS: dict[str, dict[str, Any]] = {
         "privacy": LOUD["privacy"] | {"neighbours": "add_remove"},
     },
 }
-WITHOUT_NOISY = LOUD | {"release": SPEC["release"] | {"noisy_counts": False}}
 SHADES = {"n": "noise", "z": "none"}
 ENDS = {"Where trips begin": "origin", "Where trips end": "destination"}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[dict[str, Any]], Path]]:
-    """Return what releases the land with a map."""
+def made(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Callable[[str], Path]:
+    """Return what finds a release with maps: of the land, once, or in the library."""
     place = tmp_path_factory.mktemp("maps")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRELLIS_HOME", str(place / "home"))
-        yield lambda keys: land_released(place / f"{len(list(place.iterdir()))}", DRAWN, **keys)
+
+    @functools.cache
+    def of(kind: str) -> Path:
+        if kind not in KINDS:
+            return library[kind].folder
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRELLIS_HOME", str(place / "home"))
+            return land_released(place / kind.replace(" ", "-"), DRAWN, **KINDS[kind])
+
+    return of
 
 
 def figures(folder: Path) -> dict[str, str]:
@@ -66,17 +79,24 @@ def kind_of(count: int, low: int | None) -> str:
     return "none" if count == 0 else "signal" if count > 0 and (low is None or low > 0) else "noise"
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_maps_say_what_queries_and_the_explorer_say(made: Callable[[dict[str, Any]], Path], kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("loud", "trips", "trips shrunk", "trips settled together"),
+        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in list(KINDS)[4:]),
+    ],
+)
+def test_maps_say_what_queries_and_the_explorer_say(made: Callable[[str], Path], kind: str) -> None:
     """Behind each map are the answers of queries; what it hatches, the explorer hatches, and its words fit what is hatched."""
-    folder = made(KINDS[kind])
+    folder = made(kind)
     data, found = payload(open_folder(folder)), figures(folder)
     assert found.keys() == {"origin", "destination"}
     for number, (axis, figure) in enumerate(found.items()):
         rows, drawn = numbers(figure), shades(figure)
-        level = 1 if all(len(code) == 2 for code in rows) else 2
+        levels = [of["codes"] for of in data["axes"][number]["levels"]]
+        (level,) = (place for place, codes in enumerate(levels, 1) if {*rows} <= {*codes})
         for code, cells in rows.items():
-            answer = asked(folder, {axis: f"{('county', 'town')[level - 1]}={code}"})
+            answer = asked(folder, {axis: f"{data['axes'][number]['levels'][level - 1]['name']}={code}"})
             assert cells == [f"{value:,}" for value in (answer.count, answer.low, answer.high)]
         of_axis = next(of for of in data["totals"] if (of["axis"], of["level"]) == (number, level))
         codes = data["axes"][number]["levels"][level - 1]["codes"]
@@ -88,9 +108,9 @@ def test_maps_say_what_queries_and_the_explorer_say(made: Callable[[dict[str, An
     assert verify(folder) == []
 
 
-def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Callable[[dict[str, Any]], Path]) -> None:
+def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Callable[[str], Path]) -> None:
     """Intervals of sums follow from noisy counts. Where these are not published, a total is held to twice the noise of its cells."""
-    folder = made(WITHOUT_NOISY)
+    folder = made("without noisy counts")
     for axis, figure in figures(folder).items():
         level = {"origin": 2, "destination": 1}[axis]
         assert f"added up from level {level}." in figure
@@ -101,24 +121,22 @@ def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Callable[[d
         }
 
 
-@pytest.mark.parametrize("mechanism", ["cbdp", "inftda"])
-def test_a_map_takes_the_intervals_of_a_view(made: Callable[[dict[str, Any]], Path], mechanism: str) -> None:
+@pytest.mark.parametrize("mechanism", [pytest.param("cbdp", marks=pytest.mark.thorough), "inftda"])
+def test_a_map_takes_the_intervals_of_a_view(made: Callable[[str], Path], mechanism: str) -> None:
     """A margin that is published has its own intervals, also where noisy counts are not published, and σ of the level says less."""
-    release = SPEC["release"] | {"views": "margins", "noisy_counts": False}
-    folder = made(LOUD | {"mechanism": mechanism, "release": release})
+    folder = made(f"views of {mechanism}")
     figure, view = figures(folder)["origin"], pl.read_parquet(folder / "views/origin_county.parquet")
     cells = view.select("origin_county", "count", "low", "high").rows()
     assert numbers(figure) == {code: [f"{value:,}" for value in values] for code, *values in cells}
     assert shades(figure) == {code: kind_of(count, low) for code, count, low, _ in cells}
 
 
-def test_a_map_of_many_cells_goes_by_the_noise(
-    made: Callable[[dict[str, Any]], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_map_of_many_cells_goes_by_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a map would add up more cells than the page is worth, it does without intervals; so does `verify`."""
     monkeypatch.setattr(totals, "MOST_CELLS", 5)
-    folder = made(LOUD)
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    folder = land_released(tmp_path / "land", DRAWN, **LOUD)
     found = figures(folder)
     assert "judged by itself" in found["destination"]  # by county, which are three cells
     assert "twice the noise of such a sum" in found["origin"]  # by county, which takes nine
-    assert verify(folder) == []
+    assert page_failures(folder) == []
