@@ -17,6 +17,8 @@ from tasks.verify.pages import page_failures
 from tests.support.explored import DRAWN, SPEC, asked, land_released
 from tests.support.library import Library
 
+Made = Callable[[str], Path]
+
 LOUD = {"privacy": SPEC["privacy"] | {"epsilon": 0.02}}
 WITHOUT_NOISY = LOUD | {"release": SPEC["release"] | {"noisy_counts": False}}
 KINDS: dict[str, dict[str, Any]] = {  # of the land with a map; others are in the library
@@ -40,7 +42,7 @@ ENDS = {"Where trips begin": "origin", "Where trips end": "destination"}
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Callable[[str], Path]:
+def made(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Made:
     """Return what finds a release with maps: of the land, once, or in the library."""
     place = tmp_path_factory.mktemp("maps")
 
@@ -86,7 +88,7 @@ def kind_of(count: int, low: int | None) -> str:
         *(pytest.param(kind, marks=pytest.mark.thorough) for kind in list(KINDS)[4:]),
     ],
 )
-def test_maps_say_what_queries_and_the_explorer_say(made: Callable[[str], Path], kind: str) -> None:
+def test_maps_say_what_queries_and_the_explorer_say(made: Made, kind: str) -> None:
     """Behind each map are the answers of queries; what it hatches, the explorer hatches, and its words fit what is hatched."""
     folder = made(kind)
     data, found = payload(open_folder(folder)), figures(folder)
@@ -108,7 +110,7 @@ def test_maps_say_what_queries_and_the_explorer_say(made: Callable[[str], Path],
     assert verify(folder) == []
 
 
-def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Callable[[str], Path]) -> None:
+def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Made) -> None:
     """Intervals of sums follow from noisy counts. Where these are not published, a total is held to twice the noise of its cells."""
     folder = made("without noisy counts")
     for axis, figure in figures(folder).items():
@@ -122,7 +124,7 @@ def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Callable[[s
 
 
 @pytest.mark.parametrize("mechanism", [pytest.param("cbdp", marks=pytest.mark.thorough), "inftda"])
-def test_a_map_takes_the_intervals_of_a_view(made: Callable[[str], Path], mechanism: str) -> None:
+def test_a_map_takes_the_intervals_of_a_view(made: Made, mechanism: str) -> None:
     """A margin that is published has its own intervals, also where noisy counts are not published, and σ of the level says less."""
     folder = made(f"views of {mechanism}")
     figure, view = figures(folder)["origin"], pl.read_parquet(folder / "views/origin_county.parquet")

@@ -31,6 +31,7 @@ from tests.support.library import WITH_SIGNAL, Library
 from tests.support.spec import SPEC
 
 Row = dict[str, Any]
+Released = Callable[[str], PublishedRelease]
 
 BASE: dict[str, Any] = SPEC | {"mechanism": "inftda_reconciled", "release": SPEC["release"] | {"rows": "signal"}}
 AT_ONCE = {"simultaneous": True, "confidence": 1 - 1e-9}  # by chance they fail once in a billion runs
@@ -56,7 +57,7 @@ FEW = list(RELEASES)[:5]
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], PublishedRelease]]:
+def released(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Released]:
     """Return what makes one of the releases, of a made-up country, once."""
     place, made = tmp_path_factory.mktemp("signal"), dict[str, PublishedRelease]()
     write_country(
@@ -158,7 +159,7 @@ def assert_whole(folder: Path) -> None:
 @pytest.mark.parametrize(
     "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in RELEASES]
 )
-def test_marked_rows_and_remainders_add_up(released: Callable[[str], PublishedRelease], name: str) -> None:
+def test_marked_rows_and_remainders_add_up(released: Released, name: str) -> None:
     """Each leaf is counted once: in the finest marked row that holds it, or in what such a row leaves."""
     found = released(name)
     assert_whole(found.folder)
@@ -206,7 +207,7 @@ def test_levels_that_repeat_another_repeat_its_rows(tmp_path: Path, monkeypatch:
         assert own.filter(~pl.col("remainder")).select(columns).equals(above.filter(~pl.col("remainder")))
 
 
-def test_a_level_without_marks_has_remainders_alone(released: Callable[[str], PublishedRelease]) -> None:
+def test_a_level_without_marks_has_remainders_alone(released: Released) -> None:
     """With so much noise that nothing stands out, every table says only how many records there are."""
     found = released("no marks")
     assert [entry.signal for entry in found.manifest.levels[1:]] == [None] * 6
@@ -218,7 +219,7 @@ def test_a_level_without_marks_has_remainders_alone(released: Callable[[str], Pu
     assert [of.half_width for of in found.manifest.signal_tables] == [None] * 6
 
 
-def test_intervals_are_those_of_so_few_rows(released: Callable[[str], PublishedRelease]) -> None:
+def test_intervals_are_those_of_so_few_rows(released: Released) -> None:
     """A marked row's interval is wider than in the full table by what so few rows need more; remainders have none."""
     found = released("two passes")
     is_wider, levels = False, found.manifest.levels
@@ -247,7 +248,7 @@ def test_intervals_are_those_of_so_few_rows(released: Callable[[str], PublishedR
     assert (table["low"] == table["high"]).all()
 
 
-def test_intervals_that_hold_at_once_hold_for_remainders(released: Callable[[str], PublishedRelease]) -> None:
+def test_intervals_that_hold_at_once_hold_for_remainders(released: Released) -> None:
     """What is left of the least of one count and the most of others lies around the remainder, and around the truth."""
     found = released("at once")
     country = found.folder.parents[1] / "data"
@@ -273,9 +274,7 @@ def test_intervals_that_hold_at_once_hold_for_remainders(released: Callable[[str
     assert seen > 20
 
 
-def test_readme_and_report_say_what_remainders_are(
-    released: Callable[[str], PublishedRelease], library: Library
-) -> None:
+def test_readme_and_report_say_what_remainders_are(released: Released, library: Library) -> None:
     """The README says how to read the tables and lists them, the report links to the finest; without the key there is no word of them."""
     found = released("two passes")
     finest = found.manifest.signal_tables[-1]
@@ -367,9 +366,7 @@ NOT_THOSE = "signal/level_6.parquet: the rows are not those that stand out in th
         (unmarked, "signal/level_3.parquet: the rows are not those"),
     ],
 )  # fmt: skip
-def test_edits_are_found(
-    released: Callable[[str], PublishedRelease], tmp_path: Path, spoil: Callable[[Path], None], failure: str
-) -> None:
+def test_edits_are_found(released: Released, tmp_path: Path, spoil: Callable[[Path], None], failure: str) -> None:
     """Whatever is changed in these tables, their copies, the marks, or what is stated of them, is said."""
     folder = Path(shutil.copytree(released("two passes").folder, tmp_path / "copy"))
     assert few(folder, 6)["remainder"].any()
@@ -379,7 +376,7 @@ def test_edits_are_found(
     assert any(failure in said for said in signal_failures(folder, manifest))
 
 
-def test_verify_finds_edits(released: Callable[[str], PublishedRelease], tmp_path: Path) -> None:
+def test_verify_finds_edits(released: Released, tmp_path: Path) -> None:
     """Of all checks of these tables `verify` tells, with fitting checksums, even without noisy counts."""
     folder = Path(shutil.copytree(released("at once").folder, tmp_path / "copy"))
     unmarked(folder)
