@@ -171,6 +171,7 @@ def test_each_order_answers_as_the_table_says(
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("the page is followed first")
 def test_attributes_first_are_better_for_totals_and_worse_for_pairs(ordered: list[PublishedRelease]) -> None:
     """Totals by mode and hour have intervals at least ten times narrower with attributes first, pairs of zones likewise with them last."""
     last, between, first = ordered
@@ -192,6 +193,7 @@ def number(text: str) -> int:
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("the page is followed first")
 def test_views_are_as_near_and_cost_as_much_as_the_page_says(
     follow: Callable[[Page], Followed], monkeypatch: pytest.MonkeyPatch
 ) -> None:

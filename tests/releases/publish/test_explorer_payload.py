@@ -397,6 +397,7 @@ def test_attributes_with_views_are_answered_as_each_by_itself(place: Path, mecha
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("there are 10,240,000 pairs of zones")
 def test_margins_answer_where_levels_are_only_calibrated_to_them(place: Path) -> None:
     """Totals of one end follow from the margin that is measured by itself, as in a query; pairs follow from the levels."""
     folder = Wide(place, trips()).release(noise={"sampler": "table"})
