@@ -267,47 +267,41 @@ def test_shapes_are_those_of_the_codes_of_the_axis(tmp_path: Path, what: str) ->
             assert all(shape.is_valid and shape.equals(expected[level][code]) for code, shape in shapes.items())
 
 
+def text(*features: tuple[Any, Any], **more: Any) -> str:
+    """Return the text of a file with features; of the squares if none are given."""
+    return json.dumps(collection(list(features or SQUARES.items()), **more))
+
+
+NO_LIST = "towns.geojson cannot be read as GeoJSON with a list of features."
+IN_METRES = {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::25832"}}
 REFUSED: dict[str, tuple[str, str]] = {
-    "not JSON": ("{", "towns.geojson cannot be read as GeoJSON with a list of features."),
-    "no features": ("[]", "towns.geojson cannot be read as GeoJSON with a list of features."),
+    "not JSON": ("{", NO_LIST),
+    "no features": ("[]", NO_LIST),
     "a point": (
-        json.dumps(collection([("0101", SQUARES["0101"]), ("0102", shapely.Point(1, 50))])),
+        text(("0101", SQUARES["0101"]), ("0102", shapely.Point(1, 50))),
         "feature 2 of towns.geojson must be a polygon or several, got a Point.",
     ),
     "metres": (
-        json.dumps(collection([("0101", box(400_000, 50, 400_001, 51))])),
+        text(("0101", box(400_000, 50, 400_001, 51))),
         "feature 1 of towns.geojson must lie between -180 and 180 degrees of longitude and -90 and 90 of latitude.",
     ),
     "no number": (
-        json.dumps(collection([("0101", box(0, 0, 1, 1))])).replace("1.0, 0.0", "NaN, 0.0"),
+        text(("0101", box(0, 0, 1, 1))).replace("1.0, 0.0", "NaN, 0.0"),
         "feature 1 of towns.geojson has no shape that can be read.",
     ),
     "other coordinates": (
-        json.dumps(
-            collection(
-                list(SQUARES.items()), crs={"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::25832"}}
-            )
-        ),
+        text(crs=IN_METRES),
         "towns.geojson cannot be read as GeoJSON in degrees of longitude and latitude.",
     ),
-    "other codes": (
-        json.dumps(collection([("101", SQUARES["0101"])])),
-        "no code of towns.geojson in code is a code of the axis.",
-    ),
-    "another property": (
-        json.dumps(collection(list(SQUARES.items()))).replace('"code"', '"GEOID"'),
-        "no feature of towns.geojson has a code in code.",
-    ),
+    "other codes": (text(("101", WEST)), "no code of towns.geojson in code is a code of the axis."),
+    "another property": (text().replace('"code"', '"GEOID"'), "no feature of towns.geojson has a code in code."),
     "a list for a code": (
-        json.dumps(collection([(["4711"], SQUARES["0101"])])),
+        text((["4711"], WEST)),
         "feature 1 of towns.geojson must have a code that is text or a whole number.",
     ),
-    "no shape": (
-        json.dumps(collection([("0101", None)])),
-        "no area of towns.geojson has a shape.",
-    ),
+    "no shape": (text(("0101", None)), "no area of towns.geojson has a shape."),
     "a broken shape": (
-        json.dumps(collection([("0101", None)])).replace("null", '{"type": "Polygon", "coordinates": [4711]}'),
+        text(("0101", None)).replace("null", '{"type": "Polygon", "coordinates": [4711]}'),
         "feature 1 of towns.geojson has no shape that can be read.",
     ),
 }
@@ -335,9 +329,9 @@ def test_files_that_break_a_rule_are_refused(tmp_path: Path, kind: str) -> None:
 def test_a_shape_outside_of_the_world_is_told_why(tmp_path: Path, shape: shapely.Polygon, cause: str) -> None:
     """Metres, latitudes before longitudes, and longitudes past 180 have hints of their own; up to 180 all is well."""
     spec = write(tmp_path)
-    (tmp_path / "towns.geojson").write_text(json.dumps(collection([("0101", shape)])))
+    (tmp_path / "towns.geojson").write_text(text(("0101", shape)))
     assert cause in refusal(spec).hint
-    (tmp_path / "towns.geojson").write_text(json.dumps(collection([("0101", box(179.5, 50, 180, 51))])))
+    (tmp_path / "towns.geojson").write_text(text(("0101", box(179.5, 50, 180, 51))))
     shapes_of(load_spec(spec).source(), read_ends(load_spec(spec).source()))
 
 
@@ -375,7 +369,7 @@ def test_degrees_of_old_geojson_are_accepted(tmp_path: Path) -> None:
     spec = write(tmp_path)
     for name in ("urn:ogc:def:crs:OGC:1.3:CRS84", "urn:ogc:def:crs:EPSG::4326", "EPSG:4269"):
         crs = {"type": "name", "properties": {"name": name}}
-        (tmp_path / "towns.geojson").write_text(json.dumps(collection(list(SQUARES.items()), crs=crs)))
+        (tmp_path / "towns.geojson").write_text(text(crs=crs))
         assert shaped(spec)["origin", 2].keys() == SQUARES.keys()
 
 
