@@ -1,7 +1,7 @@
 """The budget of the suite: processor seconds of every test and its children, a table of them by folder, and a limit.
 
 A test that takes more than LIMIT fails, unless it is marked `heavy("the reason")`. What a shared fixture takes counts for the first
-test that asks for it; a server that outlives its test counts for none.
+test that asks for it, and what ends with the last test counts for the table alone.
 """
 
 import resource
@@ -50,7 +50,7 @@ class ProcessorTime:
         report = yield
         now = seconds()
         took, self.last = now - self.last, now
-        self.of_test = took if call.when == "setup" else self.of_test + took
+        self.of_test = {"setup": took, "call": self.of_test + took}.get(call.when, self.of_test)
         report.user_properties.append(("processor_seconds", took))
         if call.when == "teardown" and report.passed and (fault := too_much(item, self.of_test)):
             report.outcome, report.longrepr = "failed", fault
