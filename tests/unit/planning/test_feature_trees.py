@@ -56,7 +56,7 @@ EXAMPLE: Keys = {
     "budget": {"epsilon": 10.0, "delta": 1.0e-7},
 }
 EDUCATION = "stage,grade\nlow,0\nlow,1\nhigh,2\nhigh,10\n"
-ABSENT = object()
+ABSENT = "(absent)"  # stands for no key
 
 
 def changed(*changes: tuple[str, object]) -> Keys:

@@ -40,7 +40,7 @@ LEVELS = ["cty", "trct", "bgrp", "tabblk2010"]
 CODEBOOK = {"table": "codebook.csv", "levels": LEVELS}
 PER_END = {"origin": CODEBOOK, "destination": {"table": "work.csv", "levels": ["region", "plant"]}}
 
-ABSENT = object()
+ABSENT = "(absent)"  # stands for no key
 
 
 def example() -> Keys:
