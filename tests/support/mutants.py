@@ -23,6 +23,10 @@ LIST = ROOT / "tests" / "mutants.toml"
 COPIED = "docs", "deployments", "flows", "storage", "tasks", "tests", "pyproject.toml", "README.md", "trellis.py"
 LONGEST = 300  # seconds that a test may take; a mutant with which it never ends is not noticed, only waited for
 
+ANY, FAST = (
+    "",
+    "not thorough and not audit and not crash and not cluster",
+)  # marks: of any test, of those of `make test`
 FAILED = 1  # the exit code of pytest where tests ran and some failed
 
 
@@ -64,14 +68,14 @@ def listed_mutants() -> list[Mutant]:
     return [Mutant(**mutant) for mutant in tomllib.loads(LIST.read_text(encoding="utf-8"))["mutant"]]
 
 
-def passes(root: Path, tests: Sequence[str], *, writes_bytecode: bool) -> tuple[bool, str]:
-    """Return whether tests pass in a copy of the code, and what pytest has said.
+def passes(root: Path, tests: Sequence[str], marks: str, *, writes_bytecode: bool) -> tuple[bool, str]:
+    """Return whether tests with some marks pass in a copy of the code, and what pytest has said.
 
     Raises:
         RuntimeError: it did not come so far as to run them, or they did not end.
     """
     environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "" if writes_bytecode else "1"}
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-p", "no:cacheprovider", "-m", "", *tests]
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-p", "no:cacheprovider", "-m", marks, *tests]
     try:
         done = subprocess.run(
             command, cwd=root, env=environment, capture_output=True, text=True, timeout=LONGEST * len(tests)
@@ -92,7 +96,7 @@ def noticed(mutant: Mutant, root: Path) -> bool:
     )  # it may have the length and the second of the faulty one
     path.write_text(faulty, encoding="utf-8")
     try:
-        return not passes(root, [mutant.test], writes_bytecode=False)[0]
+        return not passes(root, [mutant.test], ANY if mutant.thorough else FAST, writes_bytecode=False)[0]
     finally:
         path.write_bytes(sound)
 
@@ -112,7 +116,7 @@ def run(mutants: Sequence[Mutant], jobs: int) -> int:
             copies[0].mkdir(exist_ok=True)
             copy(ROOT / name, copies[0] / name)
         tests = sorted({mutant.test for mutant in mutants})
-        is_sound, said = passes(copies[0], tests, writes_bytecode=True)
+        is_sound, said = passes(copies[0], tests, ANY, writes_bytecode=True)
         if not is_sound:
             tell(f"{said}\nA test fails without any mutant.")
             return len(mutants)

@@ -29,7 +29,11 @@ def is_thorough(module: ast.Module, test: str) -> bool:
         if (isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark")
         or (isinstance(node, ast.FunctionDef) and node.name == test)
     ]
-    return any("mark.thorough" in ast.unparse(mark) for of in marks for mark in (of if isinstance(of, list) else [of]))
+    return any(
+        ast.unparse(mark).startswith("pytest.mark.thorough")
+        for of in marks
+        for mark in (of if isinstance(of, list) else [of])
+    )
 
 
 def test_a_mutant_is_listed_once() -> None:

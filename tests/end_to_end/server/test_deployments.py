@@ -90,8 +90,8 @@ def pool(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect, country: Pa
         ):
             command = [BIN / "prefect", *arguments]
             subprocess.run(command, cwd=REPOSITORY, env=user.environment, check=True, stdout=subprocess.DEVNULL)
-        of_pool = ["--pool", "trellis", "--type", "process", "--limit", "4"]
-        worker = start("worker.log", "prefect", "worker", "start", *of_pool, **dying(user))
+        of_pool = ["worker", "start", "--pool", "trellis", "--type", "process", "--limit", "4"]
+        worker = start("worker.log", "prefect", *of_pool, **dying(user))
         yield Up(user, worker, "", settings["PREFECT_API_URL"])
 
 

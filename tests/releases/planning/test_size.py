@@ -31,6 +31,7 @@ from tasks.validate.size import EXPLORER_BYTES, disk_size, expected_cells
 
 PEOPLE = 100_000
 FACTOR = 3
+WITH_PAGES = True  # they take disk
 
 SPEC = {
     "name": "sized",
