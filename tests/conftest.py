@@ -33,13 +33,16 @@ os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cac
 
 import matplotlib.font_manager  # noqa: E402, F401 (lists the system's fonts by a process: a unit test that draws may start none)
 
-settings.register_profile("ci", derandomize=True, deadline=None)
-settings.load_profile("ci")
+settings.register_profile("test", derandomize=True, deadline=None, max_examples=50)
+settings.register_profile("thorough", derandomize=True, deadline=None)
+settings.load_profile("test")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Hold the run to its budget."""
+    """Hold the run to its budget, and let `make test-all` look further."""
     config.pluginmanager.register(ProcessorTime(), "processor_time")
+    if "not thorough" not in config.option.markexpr:
+        settings.load_profile("thorough")  # twice as many examples
 
 
 @pytest.hookimpl(tryfirst=True)

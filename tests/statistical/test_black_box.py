@@ -309,6 +309,7 @@ def processes() -> Iterator[Executor]:
         yield pool
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("audit", SHORT, ids=str)
 def test_next_to_no_noise_is_noticed(tmp_path: Path, processes: Executor, audit: Audit) -> None:
     """A few releases with a twentieth of the noise betray themselves, by noisy counts and by intervals alone."""

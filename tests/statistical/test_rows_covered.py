@@ -30,13 +30,13 @@ LAWS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
 MANY_ROWS, MANY_MARKS = 30, 5  # of a level; fewer say little about a share
 CASES = [  # mechanism, law, scale of the noise, records
     ("inftda", "gaussian", 4.0),
-    ("inftda", "laplace", 3.0),
+    pytest.param("inftda", "laplace", 3.0, marks=pytest.mark.thorough),
     ("inftda_reconciled", "gaussian", 4.0),
-    ("inftda_lenient", "gaussian", 4.0),
-    ("inftda_lenient", "laplace", 1.0),
-    ("inftda_shrunk", "gaussian", 4.0),
+    pytest.param("inftda_lenient", "gaussian", 4.0, marks=pytest.mark.thorough),
+    pytest.param("inftda_lenient", "laplace", 1.0, marks=pytest.mark.thorough),
+    pytest.param("inftda_shrunk", "gaussian", 4.0, marks=pytest.mark.thorough),
     ("inftda_shrunk", "laplace", 3.0),
-    ("gaussian", "gaussian", 2.0),
+    pytest.param("gaussian", "gaussian", 2.0, marks=pytest.mark.thorough),
     ("gaussian", "laplace", 1.0),
 ]
 

@@ -68,6 +68,7 @@ def level_errors(tree: Tree, errors: IntArray, level: int) -> IntArray:
     return np.add.reduceat(errors, tree.axes[0].first_descendants(level, tree.depth)[:-1], axis=1)
 
 
+@pytest.mark.thorough
 @pytest.mark.heavy("it settles 40,000 releases one by one")
 def test_every_level_has_the_stated_variance() -> None:
     """Of 20,000 releases with σ = 5 each level's variance is within 3 % of σ² + 1/6, which that of half the noise is not."""
@@ -81,6 +82,7 @@ def test_every_level_has_the_stated_variance() -> None:
 HEAVY = pytest.mark.heavy("it settles 20,000 releases one by one")
 
 
+@pytest.mark.thorough
 @HEAVY
 @pytest.mark.parametrize("sigma", [5.0, pytest.param(1.0, marks=pytest.mark.thorough), 0.6])
 def test_no_node_and_no_prefix_is_biased(sigma: float) -> None:

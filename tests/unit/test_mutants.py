@@ -1,6 +1,7 @@
 """The list of mutants keeps up with the code: what each replaces is there, and so is the test that notices it."""
 
 import ast
+from functools import cache
 
 import pytest
 
@@ -13,12 +14,17 @@ MUTANTS = listed_mutants()
 def test_a_mutant_is_another_program_with_a_test(mutant: Mutant) -> None:
     """The text is in the file once, the file with the fault is Python and does something else, and the test is in its file."""
     faulty = ast.parse(mutant.put_into(ROOT))
-    assert ast.dump(faulty) != ast.dump(ast.parse((ROOT / mutant.file).read_text(encoding="utf-8")))
+    assert ast.dump(faulty) != ast.dump(parsed(mutant.file))
     path, _, test = mutant.test.partition("::")
-    source = (ROOT / path).read_text(encoding="utf-8")
     name = test.partition("[")[0]
-    assert not test or f"def {name}(" in source
-    assert is_thorough(ast.parse(source), name) == bool(mutant.thorough)
+    assert not test or name in {node.name for node in parsed(path).body if isinstance(node, ast.FunctionDef)}
+    assert is_thorough(parsed(path), name) == bool(mutant.thorough)
+
+
+@cache
+def parsed(path: str) -> ast.Module:
+    """Return a file of the project as Python reads it."""
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
 
 
 def is_thorough(module: ast.Module, test: str) -> bool:

@@ -47,6 +47,7 @@ def events(user: "User") -> int:
     return int(user.run("audit", "--json").json()["events"])
 
 
+@pytest.mark.thorough
 def test_a_rehearsal_leaves_nothing(user):
     """`release --dry-run` answers as a plan does, draws, reserves and keeps nothing, and refuses what a release would."""
     before = events(user), sorted(path.name for path in (user.folder / "home").rglob("*"))
@@ -130,6 +131,7 @@ def test_the_cap_is_raised_for_a_reason(user):
     assert user.run("audit", "--json").json()["ok"]
 
 
+@pytest.mark.thorough
 def test_a_table_of_another_dataset_must_be_answered_for(user):
     """A second dataset with the same table is warned of in its plan, refused, and let in by either answer."""
     user.spec("other.yaml", name="other", dataset="other-country")
@@ -151,6 +153,7 @@ def test_a_table_of_another_dataset_must_be_answered_for(user):
     assert [account["dataset"] for account in datasets] == ["synthetic-country", "other-country"]
 
 
+@pytest.mark.thorough
 def test_datasets_of_the_same_people_share_a_ledger(user):
     """What a second version of a dataset releases is charged to the first."""
     user.spec("version.yaml", name="version", dataset="version-2", same_people_as="synthetic-country")
@@ -174,6 +177,7 @@ def test_what_was_kept_is_forgotten(user):
     assert user.run("abandon", release, "--json").code == 2
 
 
+@pytest.mark.thorough
 def test_the_audit_finds_a_store_that_was_set_back(user, tmp_path):
     """An older copy of the store does not know what the newest manifest saw; exit 1, with the position."""
     said = user.run("audit", str(user.folder / "out"), "--json")

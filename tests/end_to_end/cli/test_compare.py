@@ -36,6 +36,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory, settle: object) -> Compar
     return Compared(settle(tmp_path_factory.mktemp("comparer")))  # type: ignore[operator]
 
 
+@pytest.mark.thorough
 def test_every_trial_has_its_row(compared: Compared) -> None:
     """There is a row per mechanism, ε, run and level, and the JSON holds means, least and most of the same rows."""
     answer = compared.said.json()

@@ -47,6 +47,7 @@ def test_it_offers_seven_functions_and_imports_them_when_they_are_used(user: Use
     assert json.loads(done.stdout) == [NAMES, [], NAMES, False]
 
 
+@pytest.mark.thorough
 def test_python_says_what_the_command_line_says(user: User) -> None:
     """Plans, checks, ledgers and verifications are those of the commands, of a path or of keys."""
     keys = yaml.safe_load((user.folder / "spec.yaml").read_text())

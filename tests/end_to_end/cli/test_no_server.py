@@ -83,6 +83,7 @@ def test_the_spec_may_say_so(user: User) -> None:
     assert "not in the UI" not in user.run("releases").stdout.splitlines()[-1]
 
 
+@pytest.mark.thorough
 def test_a_release_that_failed_is_continued_without_a_server(user: User) -> None:
     """The disk is full at the third level; then only what is missing runs, and nothing is charged again."""
     user.spec("stopped.yaml", name="stopped", budget=CAP)

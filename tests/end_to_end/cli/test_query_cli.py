@@ -49,6 +49,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], 
     return user, json.loads(done.stdout)
 
 
+@pytest.mark.thorough
 def test_a_release_from_a_notebook_needs_no_server(notebook) -> None:
     """It publishes, charges and records like the command, leaves no server's files, and the umask as it was."""
     user, (release_id, folder, rows, levels, umask, beneath_a_server) = notebook

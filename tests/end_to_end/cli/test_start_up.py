@@ -54,6 +54,7 @@ def test_help_imports_nothing_that_is_slow(tmp_path: Path) -> None:
     assert imported_by(tmp_path, "--help").isdisjoint(NOT_FOR_HELP)
 
 
+@pytest.mark.thorough
 def test_a_look_into_the_store_imports_duckdb_alone(released: tuple[Path, str]) -> None:
     """What was released and spent is answered from DuckDB, without Prefect, the noise, and the libraries of arrays."""
     home, release_id = released

@@ -75,6 +75,7 @@ def test_a_made_up_city_comes_with_three_specs(newcomer: "User"):
     assert names == public | {"trips.parquet", "o3.yaml", "o4.yaml", "o5.yaml"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "size", "specs"),
     [("households", "300", ["people", "homes", "addresses"]), ("taxis", "20", ["taxis"])],

@@ -136,6 +136,7 @@ def test_what_crashed_together_is_tried_again_apart(client: SyncPrefectClient, r
     assert min(later - earlier for earlier, later in pairwise(times)) >= timedelta(seconds=4)
 
 
+@pytest.mark.thorough
 def test_what_did_not_crash_before_it_began_is_left_alone(
     client: SyncPrefectClient, run_in: Callable[..., UUID], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,6 +260,7 @@ def test_a_refusal_is_no_obstacle(place, capfd):
     assert release(place.spec()).parent == place.folder / "out"
 
 
+@pytest.mark.thorough
 def test_releases_of_the_same_second_leave_each_other_alone(place, monkeypatch):
     """Of two releases begun at once neither removes what the other has drawn, whatever becomes of it."""
     monkeypatch.setattr("storage.releases.register.utc_now", lambda: "2025-01-01T00:00:00Z")

@@ -205,6 +205,7 @@ FEATURES = {
 }
 
 
+@pytest.mark.thorough
 def test_levels_of_the_first_axis_are_its_margins(tmp_path: Path) -> None:
     """Where an order completes an axis first, its levels are measured once; the other axis adds up to the total, and queries choose."""
     wide = Wide(tmp_path, trips())

@@ -107,6 +107,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[City, Published
         return city, release(city.spec(ORDER, NO_NOISE))
 
 
+@pytest.mark.thorough
 def test_each_entry_is_a_level_of_the_release(published: tuple[City, PublishedRelease]) -> None:
     """Without noise level k is the true table of what the first k entries refine; every file of the folder fits."""
     city, folder = published[0], published[1].folder

@@ -192,6 +192,7 @@ def test_questions_about_sums_take_the_law_of_each_level(made: Made) -> None:
     assert row["low"][0] <= cell.low <= cell.high <= row["high"][0]
 
 
+@pytest.mark.thorough
 def test_no_other_law_draws_at_the_scale_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the mechanism no longer has the law that a release is charged for, the release stops before anything is drawn."""
 

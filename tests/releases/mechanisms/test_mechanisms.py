@@ -412,6 +412,7 @@ def test_a_second_pass_and_more_cells_are_free(tmp_path: Path, monkeypatch: pyte
     assert [level for level, *_ in charges[0]] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("measure", "privacy", "is_empty"),
     [

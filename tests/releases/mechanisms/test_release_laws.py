@@ -174,6 +174,7 @@ def test_noise_is_fresh(tmp_path: Path) -> None:
     assert one != other
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "some", [slice(2), pytest.param(slice(2, None), marks=pytest.mark.thorough)], ids=["two", "others"]
 )

@@ -179,6 +179,7 @@ def test_true_counts_of_repeated_levels_are_never_read(made: Made) -> None:
     assert made.read == {entry.level for entry in made.manifest.levels if entry.rho}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("measure", "neighbours"),
     [("above", "substitution"), pytest.param("all", "add_remove", marks=pytest.mark.thorough)],
@@ -279,6 +280,7 @@ def test_what_a_repeated_level_states_is_verified(made: Made, tmp_path: Path, li
     assert any(told in failure for failure in verify_answer(folder).failures)
 
 
+@pytest.mark.thorough
 def test_below_levels_that_are_published_exactly(maker: Maker) -> None:
     """With invariants over several single areas, what repeats them repeats the last of them, and the folder is verified."""
     exact = {"invariants": ["nation"], "i_accept_unprotected": True}

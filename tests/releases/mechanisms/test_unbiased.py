@@ -296,6 +296,7 @@ def test_verify_finds_what_does_not_follow(
     assert any(said in failure for failure in failures), failures
 
 
+@pytest.mark.thorough
 def test_intervals_are_verified_without_noisy_counts(released: Make) -> None:
     """They follow from the manifest and from the codes that the spec lists."""
     folder = released(release={"order": ["zone", "age"], "noisy_counts": False}).folder

@@ -239,6 +239,7 @@ def test_margins_of_trips_are_the_totals_of_every_axis(tmp_path: Path) -> None:
     assert (numbers["destination_district"], min(numbers[name] for name in names[:2])) == (1, 5)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "views", ["margins", pytest.param({"m": {"mode": "mode", "a.to": "district"}}, marks=pytest.mark.thorough)]
 )
@@ -501,6 +502,7 @@ def test_edge_cases_are_sums(tmp_path: Path, edge: str) -> None:
         assert levels[0]["count"].to_list() == [0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "edge",
     [

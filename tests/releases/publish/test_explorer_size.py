@@ -28,6 +28,7 @@ SPEC = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not DATA.is_dir(), reason="no data: ../shared/data/lodes_ri_2019 is absent")
 def test_the_page_of_rhode_island_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At tract level, with every level, every name and every shape in it, it has less than a quarter of eight megabytes."""

@@ -312,6 +312,7 @@ def test_a_level_that_repeats_another_one_is_in_parts_too(home):
     assert verify(parted) == verify(whole) == []
 
 
+@pytest.mark.thorough
 def test_views_are_one_file(tmp_path, monkeypatch):
     """Levels of a release with views are in parts, and its views are one file each."""
     town = Town(tmp_path)

@@ -110,6 +110,7 @@ def test_maps_say_what_queries_and_the_explorer_say(made: Made, kind: str) -> No
     assert verify(folder) == []
 
 
+@pytest.mark.thorough
 def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Made) -> None:
     """Intervals of sums follow from noisy counts. Where these are not published, a total is held to twice the noise of its cells."""
     folder = made("without noisy counts")
@@ -133,6 +134,7 @@ def test_a_map_takes_the_intervals_of_a_view(made: Made, mechanism: str) -> None
     assert shades(figure) == {code: kind_of(count, low) for code, count, low, _ in cells}
 
 
+@pytest.mark.thorough
 def test_a_map_of_many_cells_goes_by_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a map would add up more cells than the page is worth, it does without intervals; so does `verify`."""
     monkeypatch.setattr(totals, "MOST_CELLS", 5)

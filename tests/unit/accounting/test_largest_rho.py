@@ -21,8 +21,14 @@ WITH_TOTAL = Allocation(uniform(3), (1, 2, 2), total=0)
 
 TRIED = [  # of one to four measurements of equal noise, and with a measured total
     *((Allocation(uniform(len(of)), of), delta) for of in SQUARES for delta in (1e-8, 1e-3)),
-    *((Allocation(uniform(len(of)), of), delta) for of in SQUARES[1:4] for delta in (1e-12, 0.1)),
-    *((WITH_TOTAL, delta) for delta in (1e-12, 1e-3)),
+    (WITH_TOTAL, 1e-3),
+    *(
+        pytest.param(allocation, delta, marks=pytest.mark.thorough)
+        for allocation, delta in [
+            *((Allocation(uniform(len(of)), of), delta) for of in SQUARES[1:4] for delta in (1e-12, 0.1)),
+            (WITH_TOTAL, 1e-12),
+        ]
+    ),
 ]
 
 

@@ -43,6 +43,7 @@ def test_a_page_has_one_policy_and_ends_where_it_should() -> None:
     assert not re.search(r'(?:src|href)="(?!report\.html)', made[: made.index("<script")])
 
 
+@pytest.mark.thorough
 def test_the_library_is_kept_in_the_cache_and_made_again_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

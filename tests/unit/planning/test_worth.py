@@ -55,7 +55,10 @@ def planned(folder: Path, epsilon: float = 1.0, **more: Any) -> Plan:
     return make_plan(parse_spec(yaml.safe_dump(keys), folder / "spec.yaml"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    ["inftda", "leaves", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in [*KINDS][1:4])],
+)
 def test_half_and_double_are_the_plans_of_those_epsilons(kind: str, tmp_path: Path) -> None:
     """Every level is worth at half and at double the ε what the plan of a spec with that ε says it is worth."""
     cap = cap_of(10.0, 1e-5)

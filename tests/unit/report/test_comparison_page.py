@@ -17,6 +17,7 @@ from tests.support.compared import NOTHING, level_result, results_of
 THIRD = Spread((0.1 + 0.1 + 0.1) / 3, 0.1, 0.1)  # the mean of equal numbers may be above each of them
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("spread", [THIRD, NOTHING])
 def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
     """Equal runs, whose mean is beside them by rounding, and levels without any error are drawn; names are escaped."""

@@ -133,6 +133,7 @@ def test_geometric_shares_add_up_to_epsilon(crossing: Comparison) -> None:
     assert 1 - 1e-6 < sum(costs) <= 1
 
 
+@pytest.mark.thorough
 def test_noise_follows_neighbours_and_records(folder: Path) -> None:
     """The scale is Δ₁ over the share: m at the total and m or 2m below it; a public total is exact, and takes no share."""
     flat = compare(folder, ["laplace"], CROSSING, max_records_per_unit=3)

@@ -50,6 +50,7 @@ def spec_at(folder: Path, **keys: object) -> Path:
     return folder / "spec.yaml"
 
 
+@pytest.mark.thorough
 def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every mechanism, with every priority that it has, is tried on every level, gets nearer as ε grows, and is shown."""
     names = [

@@ -74,8 +74,10 @@ def squares_of_ranges(leaves: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "neighbours"),
     [
-        *[(name, "add_remove") for name in ("cascade", "wavelet", "gaussian", "eigen_design")],
-        *[(name, "substitution") for name in ("cascade", "hierarchical", "unbiased_tree", "eigen_design")],
+        *[(name, "add_remove") for name in ("wavelet", "gaussian")],
+        *[(name, "substitution") for name in ("unbiased_tree", "eigen_design")],
+        *[pytest.param(name, "add_remove", marks=pytest.mark.thorough) for name in ("cascade", "eigen_design")],
+        *[pytest.param(name, "substitution", marks=pytest.mark.thorough) for name in ("cascade", "hierarchical")],
     ],
 )
 def test_deviations_are_those_of_trials(
@@ -128,6 +130,7 @@ def test_sines_need_one_ordered_axis_with_few_leaves(tmp_path: Path, hierarchy: 
         compare(tmp_path, ["eigen_design"], hierarchy)
 
 
+@pytest.mark.thorough
 def test_questions_are_shown_where_an_axis_is_ordered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Terminal and page have a row for each mechanism whose noise alone decides, and none for a mechanism that prunes.
 

@@ -45,6 +45,7 @@ def spec_at(folder: Path, **keys: Any) -> Path:
     return folder / "spec.yaml"
 
 
+@pytest.mark.thorough
 def test_every_trial_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each run has three ratios, which near 1 as ε grows; JSON, terminal and page show mean, least and most of them."""
     comparison = make_comparison(load_spec(spec_at(tmp_path)), ["inftda", "gaussian"], [0.05, 1e3], 3, ["fleet"])

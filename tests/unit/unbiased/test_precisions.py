@@ -111,6 +111,7 @@ def test_a_single_leaf_is_measured_once() -> None:
         for_workload("ranges", tree, [0, 2, 2], {0})
 
 
+@pytest.mark.thorough
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(WORKLOADS), st.sampled_from(RELATIONS))
 def test_no_fixed_split_is_better_for_a_workload(seed: int, workload: str, relation: str) -> None:

@@ -45,7 +45,11 @@ def table_of(universe: Universe, counts: list[int]) -> SeenTable:
     return seen_table(universe.tree, columns, np.array([count for _, count in there], dtype=np.int64))
 
 
-@pytest.mark.parametrize("mechanism", WALKING)
+@pytest.mark.parametrize(
+    "mechanism",
+    ["inftda_reconciled", "inftda_shrunk"]
+    + [pytest.param(name, marks=pytest.mark.thorough) for name in ("inftda", "inftda_lenient", "tda_l2")],
+)
 @settings(max_examples=20)
 @given(st.data())
 def test_nothing_else_changes(universes: st.SearchStrategy[Universe], mechanism: str, data: Any) -> None:
