@@ -12,6 +12,7 @@ BATCHES = 2**26  # bytes for batches on their way; the rows as Arrow would be 20
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("ten million rows")
 def test_ten_million_rows_need_no_more_memory_than_their_bound(postgres: Postgres, tmp_path: Path) -> None:
     """The fingerprint takes no more than some batches beside the plan; ingest that and DuckDB's share; every record arrives."""
     spec = filled(postgres, ROWS, PAIRS, tmp_path)

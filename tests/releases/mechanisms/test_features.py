@@ -284,6 +284,7 @@ def test_large_levels_are_views_of_features(make, tmp_path, monkeypatch) -> None
 
 
 @pytest.mark.thorough
+@pytest.mark.heavy("sixty-two levels, each a task run of three")
 def test_sixty_features(make, tmp_path) -> None:
     """Sixty binary features, 2**60 cells, and one of nine values are 62 consistent levels in at most 200 task runs."""
     generator, names = np.random.default_rng(5), [f"f{number:02d}" for number in range(59)] + ["more"]

@@ -51,6 +51,7 @@ from tests.support.user import User
 AREAS = ("north", "a"), ("north", "b"), ("south", "a2"), ("south", "b2"), ("south", "c2")
 TRIPS = {("a", "a"): 900, ("a", "b2"): 500, ("b", "a"): 2, ("b2", "c2"): 700, ("c2", "c2"): 1}
 DEPTH = 4
+WITH_PAGES = True  # they take disk
 MECHANISM_NAMES = ["gaussian", "stability_histogram"]
 CHECKS = {"children_add_up", "adds_to_total", "areas_known_once", "seals_match", "charged_as_planned"}
 
