@@ -32,7 +32,7 @@ test-all: .venv/.built
 	$(BIN)/python -m pytest -m "not audit and not crash and not cluster"
 
 crash: .venv/.built
-	$(BIN)/python -m pytest tests/crash tests/end_to_end/server/test_many_runs.py -m "crash or not crash"
+	$(BIN)/python -m pytest tests/crash tests/end_to_end/server/test_many_runs.py tests/end_to_end/server/test_deployments.py -m "crash or not crash"
 	$(BIN)/python -m pytest tests/cluster -n 0 -m "crash"
 
 cluster: .venv/.built

@@ -62,6 +62,7 @@ def test_with_least_noise_epsilon_and_rho_follow_from_each_other() -> None:
         assert PLD.least_epsilon(measurements, 1e-8) == pytest.approx(epsilon, rel=1e-6)
 
 
+@pytest.mark.thorough
 def test_both_computations_agree_where_few_values_matter() -> None:
     """Composed on a grid of losses, δ is no smaller than summed over outcomes, and larger by what a shift of losses by the grid makes."""
     of_three_scales = Allocation(geometric(Fraction(3), 3), (1, 1, 1))

@@ -124,6 +124,7 @@ def test_an_epsilon_that_the_cap_does_not_allow_is_marked(tmp_path: Path) -> Non
     assert high.after > cap.epsilon >= same.after
 
 
+@pytest.mark.thorough
 def test_further_releases_fit_and_one_more_does_not(tmp_path: Path) -> None:
     """So many more releases like the planned one keep within the cap, and the next would pass it."""
     one, cap = planned(tmp_path).spending, cap_of(4.0, 1e-5)

@@ -63,6 +63,7 @@ def least_distance(parents: np.ndarray, estimates: np.ndarray) -> float:
     return float(solved.fun)
 
 
+@pytest.mark.thorough
 def test_the_way_down_costs_little_more_than_the_best() -> None:
     """Over random families the distance of whole tails from their estimates is at most 2% above the least one, in the mean; one turn costs more."""
     generator, ratios = np.random.default_rng(19), []

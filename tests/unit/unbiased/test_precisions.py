@@ -159,6 +159,7 @@ def test_the_best_precisions_are_those_of_a_fine_grid(shape: list[list[int]], wo
     assert best * (1 - 1e-9) <= found <= best * 1.002
 
 
+@pytest.mark.thorough
 @settings(max_examples=20)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(RELATIONS))
 def test_targets_are_met_and_one_is_reached(seed: int, relation: str) -> None:

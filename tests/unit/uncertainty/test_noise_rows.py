@@ -60,7 +60,7 @@ def test_no_more_cells_are_above_than_chance_allows(cells):
 
 
 @pytest.mark.parametrize("small", [0, 1, 3])
-@pytest.mark.parametrize("cells", [40, 2000])
+@pytest.mark.parametrize("cells", [40, pytest.param(2000, marks=pytest.mark.thorough)])
 def test_an_adversary_who_picks_the_rows_hides_no_more_noise(cells, small):
     """Whoever picks the empty cells with the most noise, or rows at random, has more noise rows in few of many levels."""
     random, runs = np.random.default_rng([cells, small]), 300
