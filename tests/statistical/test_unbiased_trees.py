@@ -94,6 +94,8 @@ def test_no_node_and_no_prefix_is_biased(sigma: float) -> None:
         assert abs(z).max() < 4.5
 
 
+@pytest.mark.thorough
+@HEAVY
 def test_with_little_noise_the_variance_is_at_most_the_stated_one() -> None:
     """With σ below 1 the discrete noise has less variance than its scale says, and rounding adds at most what is stated."""
     tree, precisions, errors = errors_of(0.6)

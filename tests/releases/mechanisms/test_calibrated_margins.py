@@ -116,6 +116,7 @@ def test_margins_are_published_beside_a_tree_that_is_calibrated_to_them(
 
 
 @thorough
+@pytest.mark.heavy("it makes four releases")
 def test_calibration_brings_the_leaves_to_the_margins(tmp_path: Path) -> None:
     """Sums of leaves over origins are several times nearer to the truth than without views, and the margin's table nearer still."""
     wide = Wide(tmp_path, trips(flows=2_000))

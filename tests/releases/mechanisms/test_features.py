@@ -193,6 +193,7 @@ def spoilt(folder: Path, records: pl.DataFrame, kind: str) -> list[str]:
     return verify(with_fitting_checksums(folder))
 
 
+@pytest.mark.heavy("a release fails, and is finished")
 @pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=pytest.mark.thorough)])
 def test_records_survive_a_failure_and_are_verified(make, tmp_path, monkeypatch, kind) -> None:
     """A rerun publishes the records that were asked for, and `verify` finds whatever was done to them since."""
