@@ -14,7 +14,7 @@ from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.intervals import margins_of
 from tasks.validate.coverage import TRUE_COUNTS, level_coverages, measured_bounds
-from tests.support.seeded import least_share, sampler_of
+from tests.support.seeded_noise import least_share, sampler_of
 
 COPIES = 1000  # of a small set, side by side below a level that is exact: as many independent runs
 CONFIDENCE = 0.9

@@ -22,7 +22,7 @@ from tasks.uncertainty.noise_rows import RISK
 from tasks.uncertainty.shares import KNOWN_WITHIN
 from tasks.validate.coverage import false_share, measured_bounds, rows_covered
 from tasks.validate.distances import level_errors
-from tests.support.seeded import sampler_of
+from tests.support.seeded_noise import sampler_of
 
 RUNS, CONFIDENCE = 30, 0.9
 ROUNDING = 0.0005  # of a stated share

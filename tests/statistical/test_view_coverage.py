@@ -24,7 +24,7 @@ from tasks.tree.views import sums_of_leaves
 from tasks.uncertainty.noise_rows import RISK
 from tasks.uncertainty.shares import KNOWN_WITHIN
 from tasks.validate.coverage import false_share, rows_covered
-from tests.support.seeded import least_share, sampler_of
+from tests.support.seeded_noise import least_share, sampler_of
 
 COPIES, RUNS = 200, 30  # of a small town, side by side and independent; of the survey
 CONFIDENCE = 0.9

@@ -1,9 +1,39 @@
-"""What a comparison comes to, in this process."""
+"""Comparisons of mechanisms: what trials come to in this process, and results that are made up."""
+
+from typing import Any
 
 import polars as pl
 
-from flows.trials.comparison import Comparison, comparison_answer, trials_of
-from tasks.report.trial_results import TrialResults
+from flows.trials.comparison import MEASURES, Comparison, comparison_answer, trials_of
+from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, Spread, TrialResults
+
+NOTHING = Spread(0.0, 0, 0)
+
+
+def level_result(level: int, measured: Spread, **known: Any) -> LevelResult:
+    """Return what was measured of a level, the same by every measure, and what else is known of it."""
+    unknown = dict.fromkeys(
+        ("intervals", "false_rows", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
+    )
+    values = {**dict.fromkeys(MEASURES, measured), "rows_covered": NOTHING, "row_width": NOTHING, **unknown}
+    return LevelResult(level, **values | known)
+
+
+def results_of(results: list[MechanismResult], **other: Any) -> TrialResults:
+    """Return the results of mechanisms over as many levels as the first of them has, with other values."""
+    values: dict[str, Any] = {
+        "name": "jobs",
+        "dataset": "people",
+        "neighbours": "substitution",
+        "delta": 1e-8,
+        "runs": 3,
+        "confidence": 0.9,
+        "levels": [ComparedLevel(of.level, {}, None, 0) for of in results[0].levels],
+        "refused": {},
+        "notes": {},
+        "folder": "out",
+    }
+    return TrialResults(results=results, **values | other)
 
 
 def rows_of(comparison: Comparison, runs: int = 1) -> pl.DataFrame:

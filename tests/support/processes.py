@@ -2,6 +2,9 @@
 
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,3 +69,19 @@ def kill(process: Process) -> None:
     """Kill a process, unless it has ended."""
     if is_there(process):
         os.kill(process.id, signal.SIGKILL)
+
+
+def at_once(code: str, *arguments: Sequence[str]) -> list[list[str]]:
+    """Start a process for each list of arguments, tell all to go once they are ready, and return the words of each."""
+    children = [
+        subprocess.Popen([sys.executable, "-c", code, *of], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for of in arguments
+    ]
+    for child in children:
+        assert child.stdout
+        assert child.stdout.readline() == "ready\n"
+    for child in children:
+        assert child.stdin
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    return [child.communicate(timeout=240)[0].split() for child in children]

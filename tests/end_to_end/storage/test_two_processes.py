@@ -1,9 +1,6 @@
 """Two processes that reserve at once: what has room for one release, or was approved once, lets one of them in."""
 
 import json
-import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from storage.ledger.events import read_books
 from storage.releases.plan_file import bound_json
 from tests.support.ledger import cap_at, read_chain
 from tests.support.office import ROWS, Office
+from tests.support.processes import at_once
 
 # Tries to reserve two thirds of each dataset's cap once it is told to, and says how that went.
 RESERVING = """
@@ -74,22 +72,6 @@ for plan, release in zip(plans, made):
     except BudgetNotAsApproved:
         print("refused")
 """
-
-
-def at_once(code: str, *arguments: Sequence[str]) -> list[list[str]]:
-    """Start a process for each list of arguments, tell all to go once they are ready, and return the words of each."""
-    children = [
-        subprocess.Popen([sys.executable, "-c", code, *of], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for of in arguments
-    ]
-    for child in children:
-        assert child.stdout
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        assert child.stdin
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    return [child.communicate(timeout=240)[0].split() for child in children]
 
 
 def test_of_two_processes_that_reserve_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

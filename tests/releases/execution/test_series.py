@@ -5,8 +5,6 @@ import hashlib
 import json
 import math
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -52,6 +50,7 @@ from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tests.support.processes import at_once
 from tests.support.spec import SPEC as COUNTRY
 
 DELTA = 1e-6
@@ -619,20 +618,7 @@ def test_two_processes_that_declare_at_once_declare_one_series(
     """Whoever comes second is given the series of the first."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     spec = Place(country).write()
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", DECLARE, str(spec)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
-    for child in children:
-        assert child.stdout
-        assert child.stdout.readline() == "ready\n"
-    for child in children:
-        assert child.stdin
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    assert [child.communicate(timeout=240)[0].split() for child in children] == [[IDS[0]]] * 2
+    assert at_once(DECLARE, [str(spec)], [str(spec)]) == [[IDS[0]]] * 2
     kinds = [event["event"] for event in Place(country).events()]
     assert kinds == ["dataset", "series", "reserved", "reserved", "reserved"]
 

@@ -20,7 +20,7 @@ from storage.ledger.books import CapRaise
 from storage.ledger.spending import Contributions
 from tasks.report.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.validate.coverage import GROUPS
-from tests.support.compared import level_result, results_of
+from tests.support.comparisons import level_result, results_of
 
 ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 COST = {"rho": 0.1, "sigma": 2.0, "l2_sensitivity": 1.0}

@@ -12,7 +12,7 @@ from tasks.report.coverage_section import marks_section
 from tasks.report.svg import STYLES, level_ticks, log_ticks
 from tasks.report.trial_results import ComparedLevel, CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.validate.coverage import GROUPS
-from tests.support.compared import NOTHING, level_result, results_of
+from tests.support.comparisons import NOTHING, level_result, results_of
 
 THIRD = Spread((0.1 + 0.1 + 0.1) / 3, 0.1, 0.1)  # the mean of equal numbers may be above each of them
 
