@@ -1,13 +1,13 @@
-"""Releases of any features: made-up tables and UCI Adult, from the spec to the verified folder with synthetic records."""
+"""Releases of any features, whose levels may take turns and stand in an order: levels, CSV, records, answers, and the order of rows."""
 
-import hashlib
 import json
 import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,101 +16,115 @@ import yaml
 from polars.testing import assert_frame_equal
 
 import storage.counts.published
+import tasks.format.batches
 import tasks.format.synthetic_records
 import tasks.publish.task
 import tasks.validate.size
 from flows.answers.verify import verify_answer
+from flows.api import PublishedRelease, release
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
+from storage.counts.columns import SIGNAL
 from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
-from storage.releases.register import Release, find_release, list_releases
+from storage.releases.register import find_release, list_releases
 from tasks.verify.folder import verify
-
-if TYPE_CHECKING:
-    from tests.support.user import User
+from tests.support.folders import page_of, published, with_sums
+from tests.support.spec import SPEC
+from tests.support.user import User
 
 REPOSITORY = Path(__file__).parents[3]
-PEOPLE = 400
-
-SCHOOLS = [("low", "1"), ("low", "01"), ("high", "2"), ("high", "10")]
-FEATURES = ["area", "school", "one", "sex"]  # `area` is what Trellis itself calls a number in the store
-ORDER = ["sex", "school", "area", "one"]
-COLUMNS = [  # in the order of refinement
-    *([], ["sex"], ["school_stage", "sex"], ["school_stage", "school_grade", "sex"]),
-    *(["area", "school_stage", "school_grade", "sex"], ["area", "school_stage", "school_grade", "one", "sex"]),
-]
-SPEC: dict[str, Any] = {
-    "name": "people",
-    "dataset": "made-up-people",
-    "input": {"table": "people.csv", "features": FEATURES},
-    "hierarchy": {
-        "area": ["n", "s", "e"],
-        "school": {"table": "schools.csv", "levels": ["stage", "grade"]},
-        "one": {"values": 1},
-        "sex": {"values": 2},
-    },
-    "release": {"order": ORDER},
-    "mechanism": "inftda",
-    "privacy": {
-        "unit": "one made-up person",
-        "neighbours": "substitution",
-        "max_records_per_unit": 1,
-        "epsilon": 5000.0,  # no noise, but for one draw in 10**200
-        "delta": 1.0e-8,
-        "accountant": "zcdp",
-    },
-    "budget": {"epsilon": 100000.0, "delta": 1.0e-7},
+ORDER = ["from.district", "to.district", "from.zone", "to.zone", "area", "hour"]
+REFINED = ["from district", "to district", "from zone", "to zone", "area", "hour"]
+COLUMNS = {  # in the order in which the tables show them
+    "from.district": "from_district",
+    "from.zone": "from_zone",
+    "to.district": "to_district",
+    "to.zone": "to_zone",
+    "area": "area",  # what Trellis itself calls a number in the store
+    "hour": "hour",
 }
+FINEST = ["from_zone", "to_zone", "area", "hour"]
+ZONES = [("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2"), ("B", "B3")]
+TRIPS = 3_000
+NO_NOISE = SPEC["privacy"] | {"epsilon": 5000.0}  # but for one draw in 10**200
+BUDGET = {"epsilon": 1e5, "delta": 1e-6}
+thorough = pytest.mark.thorough
 
 
-def draw_people(generator: np.random.Generator) -> pl.DataFrame:
-    """Return made-up people, a row each, with the finest code of each feature."""
-    area = generator.choice(["n", "s", "s"], size=PEOPLE)  # nobody is in the east
-    grade = generator.choice([grade for _, grade in SCHOOLS[:3]], size=PEOPLE)
-    sex = generator.integers(0, 2, size=PEOPLE).astype(str)
-    return pl.DataFrame({"sex": sex, "area": area, "one": ["0"] * PEOPLE, "school": grade, "name": ["nobody"] * PEOPLE})
+@dataclass
+class City:
+    """A folder with trips between zones, and what is true of them."""
 
+    folder: Path
+    true: pl.DataFrame
 
-def write_tables(folder: Path) -> pl.DataFrame:
-    """Write the made-up people and the codebook of their schools, and return what is true of them, with every level."""
-    people, schools = draw_people(np.random.default_rng(3)), pl.DataFrame(SCHOOLS, ["stage", "grade"], orient="row")
-    people.write_csv(folder / "people.csv")
-    schools.write_csv(folder / "schools.csv")
-    true = people.join(schools, left_on="school", right_on="grade", how="left")
-    return true.select("area", school_stage="stage", school_grade="school", one="one", sex="sex")
+    def spec(self, **keys: Any) -> Path:
+        """Write a spec of all features, without noise."""
+        codebook = {"table": "zones.csv", "levels": ["district", "zone"]}
+        spec = {
+            "name": "trips",
+            "dataset": "made-up-city",
+            "input": {"table": "trips.csv", "features": ["from", "to", "area", "hour"]},
+            "hierarchy": {"from": codebook, "to": codebook, "area": ["car", "bus"], "hour": {"values": 3}},
+            "release": {"order": ORDER, "csv": "every_level", "records": True, "noisy_counts": True},
+            "privacy": NO_NOISE,
+            "budget": BUDGET,
+            **keys,
+        }
+        path = self.folder / "spec.yaml"
+        path.write_text(yaml.safe_dump(spec))
+        return path
+
+    def marginal(self, order: list[str]) -> pl.DataFrame:
+        """Return the true counts of what some entries refine, sorted by their codes."""
+        columns = [column for entry, column in COLUMNS.items() if entry in order]
+        if not columns:
+            return pl.DataFrame({"count": [TRIPS]}, schema={"count": pl.Int64})
+        return self.true.group_by(columns).agg(pl.len().cast(pl.Int64).alias("count")).sort(columns)
+
+    def check_levels(self, folder: Path) -> None:
+        """Check that level k of a release without noise is the true table of what the first k entries refine."""
+        for level in range(len(ORDER) + 1):
+            table = pl.read_parquet(folder / "counts" / f"level_{level}.parquet").drop("low", "high", SIGNAL)
+            assert_frame_equal(table, self.marginal(ORDER[:level]))
+        assert verify_answer(folder).failures == []
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Release]:
-    """Return what makes the release of a spec in this process, and notes the stages that it takes."""
+def city(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> City:
+    """Return a folder with made-up trips, most of them between few zones, and a store of its own."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-
-    def release(spec: dict[str, Any], stages: list[str] | None = None) -> Release:
-        noted = stages if stages is not None else []
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-        plan = make_plan(load_spec(tmp_path / "spec.yaml"))
-        made = new_release(plan)
-        with ThreadPoolExecutor(2) as threads:
-            submit = submit_to(threads)
-
-            def counted(stage: Any, *arguments: Any) -> Any:
-                noted.append(stage.name)
-                return submit(stage, *arguments)
-
-            make_release(plan, made, counted, report_nothing)
-        return made
-
-    return release
+    return city_in(tmp_path)
 
 
-def tables(folder: str | Path, levels: int) -> list[pl.DataFrame]:
-    """Return the tables of a published folder, level by level, without the intervals."""
-    paths = [Path(folder) / "counts" / f"level_{level}.parquet" for level in range(levels)]
-    return [pl.read_parquet(path).drop("low", "high", "signal") for path in paths]
+def city_in(folder: Path) -> City:
+    """Write made-up trips and the codebook of their zones, and return what is true of them, with every level."""
+    generator = np.random.default_rng(8)
+    ends = {end: generator.choice(5, size=TRIPS, p=[0.5, 0.3, 0.15, 0.05, 0.0]) for end in ("from", "to")}
+    columns = {
+        f"{end}_{level}": [ZONES[zone][of] for zone in zones]
+        for end, zones in ends.items()
+        for of, level in enumerate(("district", "zone"))
+    }
+    modes = generator.choice(["car", "bus"], size=TRIPS, p=[0.8, 0.2])
+    hours = generator.choice(3, size=TRIPS, p=[0.6, 0.4, 0.0]).astype(str)
+    true = pl.DataFrame(columns | {"area": modes, "hour": hours})
+    true.select(FINEST).rename({"from_zone": "from", "to_zone": "to"}).write_csv(folder / "trips.csv")
+    pl.DataFrame(ZONES, ["district", "zone"], orient="row").write_csv(folder / "zones.csv")
+    return City(folder, true)
+
+
+@pytest.fixture(scope="module")
+def exact(tmp_path_factory: pytest.TempPathFactory) -> tuple[City, PublishedRelease]:
+    """Return a city and its release without noise."""
+    city = city_in(tmp_path_factory.mktemp("city"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(city.folder / "home"))
+        return city, release(city.spec())
 
 
 def text_csv(path: Path) -> pl.DataFrame:
@@ -118,137 +132,124 @@ def text_csv(path: Path) -> pl.DataFrame:
     return pl.read_csv(path, infer_schema=False)
 
 
-def marginal(true: pl.DataFrame, columns: list[str]) -> pl.DataFrame:
-    """Return the true counts of some columns, sorted by their codes."""
-    if not columns:
-        return pl.DataFrame({"count": [true.height]}, schema={"count": pl.Int64})
-    return true.group_by(columns).agg(pl.len().cast(pl.Int64).alias("count")).sort(columns)
-
-
-@pytest.mark.thorough
-def test_people_are_released_by_the_command_line(newcomer: "User", prefect: Any) -> None:
-    """Without noise every level is the marginal of its refinements, counts.csv the contingency table, records the rows."""
-    user, true = newcomer, write_tables(newcomer.folder)
-    (user.folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-    said = user.run("release", "spec.yaml", "--records", "--json")
-    assert (said.code, said.stderr) == (0, "")
-    release = said.json()
-    folder = Path(release["folder"])
-    assert release["levels"][3]["axes"] == {"area": None, "school": "grade", "one": None, "sex": "sex"}
-    for columns, table in zip(COLUMNS, tables(folder, 6), strict=True):
-        assert_frame_equal(table, marginal(true, columns))
-    counts = text_csv(folder / "counts.csv").drop("low", "high", "signal")
-    assert_frame_equal(counts.cast({"count": pl.Int64}), marginal(true, COLUMNS[-1]))
-    of_records = ["area", "school_grade", "one", "sex"]
-    assert_frame_equal(text_csv(folder / "records.csv"), true.sort(COLUMNS[-1]).select(of_records))
+def test_each_entry_is_a_level_of_the_release(exact: tuple[City, PublishedRelease]) -> None:
+    """Without noise level k is the true table of what the first k entries refine; every file of the folder fits."""
+    city, folder = exact[0], exact[1].folder
+    city.check_levels(folder)
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert (manifest["records"], manifest["spec"]) == ("csv", SPEC)
-    assert set(manifest["codebooks"]) == set(FEATURES)
-    readme = (folder / "README.md").read_text()
-    assert "| level | refined | rows |" in readme
-    assert "| 2 | school stage | " in readme
-    assert "`records.csv`" in readme
-    assert verify_answer(folder).failures == []
-    shown = user.run("show", release["id"])
-    assert [
-        line.split()[1] for line in shown.stdout.splitlines() if line.startswith(" ") and line.split()[0].isdigit()
-    ] == [
-        *("everything", "sex", "school", "school", "area", "one"),
+    assert manifest["spec"]["release"]["order"] == ORDER
+    assert [level["axes"] for level in manifest["levels"]][2:4] == [
+        {"from": "district", "to": "district", "area": None, "hour": None},
+        {"from": "zone", "to": "district", "area": None, "hour": None},
     ]
-    levels = json.loads(prefect.artifacts(release["id"])["levels"])
-    assert [row["refined"] for row in levels] == ["everything", "sex", "school stage", "school grade", "area", "one"]
+    readme, report = (folder / "README.md").read_text(), page_of(folder)
+    for level, refined in enumerate(REFINED, 1):
+        assert f"| {level} | {refined} | " in readme
+        assert refined in report
 
 
-@pytest.mark.parametrize(("column", "code"), [("sex", "2"), ("sex", " 1"), ("school", "3"), ("area", "w")])
-def test_a_value_outside_its_domain_is_refused(make, tmp_path, capfd, column, code) -> None:
+def test_the_csv_files_and_records_show_the_levels_in_the_order_of_the_features(
+    exact: tuple[City, PublishedRelease],
+) -> None:
+    """Each CSV and its CSVW description have the columns of its level; the records have one per finest code."""
+    city, folder = exact[0], exact[1].folder
+    described = {table["url"]: table for table in json.loads((folder / "metadata.json").read_text())["tables"]}
+    for level in range(1, len(ORDER) + 1):
+        name = next(name for name in described if f"level_{level}." in name or (level == 6 and name == "counts.csv"))
+        columns = [column for entry, column in COLUMNS.items() if entry in ORDER[:level]]
+        assert text_csv(folder / name).columns == [*columns, "count", "low", "high", SIGNAL]
+        assert [column["name"] for column in described[name]["tableSchema"]["columns"]][: len(columns)] == columns
+    records = text_csv(folder / "records.csv")
+    assert_frame_equal(records.sort(records.columns), city.true.select(FINEST).sort(FINEST))
+
+
+def test_a_query_takes_the_level_that_answers_it_best(exact: tuple[City, PublishedRelease]) -> None:
+    """A pair of districts is a cell of the level of pairs of districts, although both ends are refined further below."""
+    city, made = exact
+    (pair,) = made.query({"from": "district=A", "to": "district=B"}).to_dicts()
+    assert (pair["level"], pair["how"]) == (2, "the cell of level 2 (from district, to district)")
+    assert pair["count"] == city.true.filter(pl.col("from_district") == "A", pl.col("to_district") == "B").height
+    (zone,) = made.query({"from": "A1"}).to_dicts()
+    assert (zone["level"], zone["how"]) == (3, "sum of 2 cells of level 3 (from zone, to district)")
+    assert zone["count"] == city.true.filter(pl.col("from_zone") == "A1").height
+    by_area = made.query(area=["car", "bus"])
+    assert by_area["level"].to_list() == [5, 5]
+    assert by_area["count"].sum() == TRIPS
+    assert set(made.query({"from": "A1", "to": "A2"}, hour=["0", "1", "2"])["level"]) == {6}
+
+
+@pytest.mark.parametrize(("column", "code"), [("hour", "3"), ("hour", " 1"), ("from", "B4"), ("area", "tram")])
+def test_a_value_outside_its_domain_is_refused(city: City, column: str, code: str) -> None:
     """A code that a domain lacks is refused by the name of its column, and nobody learns which code or row it was."""
-    write_tables(tmp_path)
-    people = text_csv(tmp_path / "people.csv")
-    pl.concat([people, people[:2].with_columns(pl.lit(code).alias(column))]).write_csv(tmp_path / "people.csv")
-    lacking = "the codebook" if column == "school" else rf"hierarchy\.{column}"  # where the spec itself lists them
-    with pytest.raises(
-        TrellisError, match=rf"^input.table: column {column} has codes that {lacking} lacks\.(\n|$)"
-    ) as refused:
-        make(SPEC)
+    trips = text_csv(city.folder / "trips.csv")
+    pl.concat([trips, trips[:2].with_columns(pl.lit(code).alias(column))]).write_csv(city.folder / "trips.csv")
+    lacking = "the codebook" if column == "from" else rf"hierarchy\.{column}"  # where the spec itself lists them
+    told = rf"^input.table: column {column} has codes that {lacking} lacks\.(\n|$)"
+    with pytest.raises(TrellisError, match=told) as refused:
+        release(city.spec())
     assert refused.value.field == "input.features"
     assert re.match(rf"Add every possible code to {lacking}", refused.value.hint)
-    assert not (tmp_path / "out").exists()
-
-
-def with_fitting_checksums(folder: Path) -> Path:
-    """Write the checksums of a folder that was spoilt."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "SHA256SUMS")
-    sums = [f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.relative_to(folder)}\n" for file in files]
-    (folder / "SHA256SUMS").write_text("".join(sums))
-    return folder
+    assert not (city.folder / "out").exists()
 
 
 def spoilt(folder: Path, records: pl.DataFrame, kind: str) -> list[str]:
-    """Return what `verify` says of a folder with other records."""
+    """Return what `verify` says of a folder with other records, without checksums."""
     path = folder / f"records.{kind}"
     if kind == "csv":
         records.write_csv(path)
     else:
         records.write_parquet(path)
-    return verify(with_fitting_checksums(folder))
+    with_sums(folder)
+    return verify(folder)
 
 
 @pytest.mark.heavy("a release fails, and is finished")
-@pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=pytest.mark.thorough)])
-def test_records_survive_a_failure_and_are_verified(make, tmp_path, monkeypatch, kind) -> None:
+@pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=thorough)])
+def test_records_survive_a_failure_and_are_verified(city: City, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """A rerun publishes the records that were asked for, and `verify` finds whatever was done to them since."""
-    true = write_tables(tmp_path)
     if kind == "parquet":
-        monkeypatch.setattr(tasks.validate.size, "MOST_CSV_ROWS", PEOPLE - 1)
-    monkeypatch.setattr(tasks.format.synthetic_records, "CHUNK_RECORDS", 7)
+        monkeypatch.setattr(tasks.validate.size, "MOST_CSV_ROWS", TRIPS - 1)
+    monkeypatch.setattr(tasks.format.synthetic_records, "CHUNK_RECORDS", 70)
 
     def fail(*_: object) -> None:
         raise RuntimeError
 
-    with monkeypatch.context() as patch:
-        patch.setattr(tasks.publish.task, "record_tables", fail)
-        with pytest.raises(StageFailed):
-            make(SPEC | {"release": {"order": ORDER, "records": True}})
-    with store() as con:
-        (failed,) = list_releases(con)
-        folder = Path(find_release(con, failed.id).folder)
-    assert not folder.exists()
+    plan = make_plan(load_spec(city.spec()))
     with ThreadPoolExecutor(2) as threads:
+        with monkeypatch.context() as patch:
+            patch.setattr(tasks.publish.task, "record_tables", fail)
+            with pytest.raises(StageFailed):
+                make_release(plan, new_release(plan), submit_to(threads), report_nothing)
+        with store() as con:
+            (failed,) = list_releases(con)
+            folder = Path(find_release(con, failed.id).folder)
+        assert not folder.exists()
         finish_release(failed.id, submit_to(threads), report_nothing)
     assert verify_answer(folder).failures == []
     assert {path.name for path in folder.glob("records.*")} == {f"records.{kind}"}
     assert f"`records.{kind}`" in (folder / "README.md").read_text()
     records = text_csv(folder / "records.csv") if kind == "csv" else pl.read_parquet(folder / "records.parquet")
-    assert_frame_equal(records, true.sort(COLUMNS[-1]).select("area", "school_grade", "one", "sex"))
-    wrong = f"records.{kind} does not hold the records that the finest level counts."
-    assert spoilt(folder, records[1:], kind) == [wrong]
-    assert spoilt(folder, pl.concat([records, records[-1:]]), kind) == [wrong]
-    assert spoilt(folder, records.with_columns(pl.lit("1").alias("one")), kind) == [wrong]
-    assert spoilt(folder, records[:0], kind) == [wrong]
-    columns = f"records.{kind} must have the columns of the finest codes."
-    assert spoilt(folder, records.select("sex", "area", "one", "school_grade"), kind) == [columns]
-    assert spoilt(folder, records.drop("sex"), kind) == [columns]
+    assert_frame_equal(records, city.true.select(FINEST).sort(FINEST))
+    for wrong in (
+        records[1:],
+        pl.concat([records, records[-1:]]),
+        records.with_columns(pl.lit("1").alias("hour")),
+        records[:0],
+    ):
+        assert spoilt(folder, wrong, kind) == [
+            f"records.{kind} does not hold the records that the finest level counts."
+        ]
+    for wrong in (records.select(FINEST[::-1]), records.drop("hour")):
+        assert spoilt(folder, wrong, kind) == [f"records.{kind} must have the columns of the finest codes."]
     (folder / f"records.{kind}").write_text("")
-    assert verify(with_fitting_checksums(folder)) == [
-        f"records.{kind} is missing or is not a readable file of records."
-    ]
-    assert spoilt(folder, records, kind) == []
+    with_sums(folder)
+    assert verify(folder) == [f"records.{kind} is missing or is not a readable file of records."]
 
 
-def test_too_many_records_are_left_out(make, tmp_path, monkeypatch) -> None:
-    """Records of which there would be too many are left out, which the folder says."""
-    write_tables(tmp_path)
-    monkeypatch.setattr(tasks.validate.size, "MOST_RECORDS", PEOPLE - 1)
-    folder = Path(make(SPEC | {"release": {"order": ORDER, "records": True}}).folder)
-    assert list(folder.glob("records.*")) == []
-    assert json.loads((folder / "manifest.json").read_text())["records"] == "left out"
-    assert "The spec asks for synthetic records. They are left out" in (folder / "README.md").read_text()
-    assert verify(folder) == []
-
-
-@pytest.mark.parametrize("by_path", [pytest.param(False, marks=pytest.mark.thorough), True])
-def test_trips_have_records_too(make, tmp_path, by_path) -> None:
+@pytest.mark.parametrize("by_path", [pytest.param(False, marks=thorough), True])
+def test_trips_have_records_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_path: bool) -> None:
     """Trips are records with the finest code of both ends, or with the whole path where the code alone tells no area."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     codes = [("a", "1"), ("a", "2"), ("b", "1" if by_path else "3")]
     pl.DataFrame(codes, ["region", "town"], orient="row").write_csv(tmp_path / "codebook.csv")
     trips = [(*home, *work, 1 + number) for number, (home, work) in enumerate(zip(codes, codes[::-1], strict=True))]
@@ -258,9 +259,12 @@ def test_trips_have_records_too(make, tmp_path, by_path) -> None:
         "input": {"table": "trips.csv", "count": "n", **ends},
         "hierarchy": {"table": "codebook.csv", "levels": ["region", "town"]},
         "release": {"tree": "origin", "finest": "town", "records": True},
+        "privacy": NO_NOISE,
+        "budget": BUDGET,
     }
-    folder = Path(make(spec).folder)
-    records, counts = text_csv(folder / "records.csv"), text_csv(folder / "counts.csv").drop("low", "high", "signal")
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    folder = published(tmp_path / "spec.yaml")
+    records, counts = text_csv(folder / "records.csv"), text_csv(folder / "counts.csv").drop("low", "high", SIGNAL)
     assert records.columns == (counts.columns[:-1] if by_path else ["origin_town", "destination_town"])
     expected = [row[:-1] for row in counts.rows() for _ in range(int(row[-1]))]
     assert records.rows() == [row if by_path else (row[1], row[3]) for row in expected]
@@ -268,56 +272,61 @@ def test_trips_have_records_too(make, tmp_path, by_path) -> None:
     assert verify(folder) == []
 
 
-def test_large_levels_are_views_of_features(make, tmp_path, monkeypatch) -> None:
+def test_large_levels_are_views_of_features(city: City, monkeypatch: pytest.MonkeyPatch) -> None:
     """A level that the store keeps by numbers reads as it was published: without noise, the marginal of its refinements."""
-    true = write_tables(tmp_path)
     monkeypatch.setattr(storage.counts.published, "TABLE_ROWS", 1)
-    made = make(SPEC)
-    for columns, table in zip(COLUMNS, tables(made.folder, 6), strict=True):
-        assert_frame_equal(table, marginal(true, columns))
-    counts = text_csv(Path(made.folder) / "counts.csv").drop("low", "high", "signal")
-    assert_frame_equal(counts.cast({"count": pl.Int64}), marginal(true, COLUMNS[-1]))
-    assert verify_answer(Path(made.folder)).failures == []
+    folder = published(city.spec())
+    city.check_levels(folder)
     with store() as con:
-        for level in range(6):
-            rows = con.sql(f'SELECT * FROM "{made.id}".level_{level}').pl()
-            assert_frame_equal(rows, pl.read_parquet(Path(made.folder) / "counts" / f"level_{level}.parquet"))
+        for level in range(len(ORDER) + 1):
+            rows = con.sql(f'SELECT * FROM "{folder.name}".level_{level}').pl()
+            assert_frame_equal(rows, pl.read_parquet(folder / "counts" / f"level_{level}.parquet"))
 
 
 @pytest.mark.thorough
 @pytest.mark.heavy("sixty-two levels, each a task run of three")
-def test_sixty_features(make, tmp_path) -> None:
+def test_sixty_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sixty binary features, 2**60 cells, and one of nine values are 62 consistent levels in at most 200 task runs."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     generator, names = np.random.default_rng(5), [f"f{number:02d}" for number in range(59)] + ["more"]
     groups = generator.random((4, 60)).round()
     rows = np.abs(groups[generator.integers(0, 4, size=300)] - (generator.random((300, 60)) < 0.1)).astype(int)
     rows[:, -1] = generator.integers(0, 20, size=300)
     pl.DataFrame(rows, names, orient="row").write_csv(tmp_path / "people.csv")
-    domains = {name: {"values": 2} for name in names} | {"more": {"values": 20}}  # 2**59 * 20 > 2**63
     spec = SPEC | {
         "input": {"table": "people.csv", "features": names},
-        "hierarchy": domains,
+        "hierarchy": {name: {"values": 2} for name in names} | {"more": {"values": 20}},  # 2**59 * 20 > 2**63
         "release": {"order": names[::-1]},
-        "privacy": SPEC["privacy"] | {"epsilon": 50.0},
+        "privacy": NO_NOISE | {"epsilon": 50.0},
         "noise": {"sampler": "table"},
+        "budget": BUDGET,
     }
-    stages: list[str] = []
-    made = make(spec, stages)
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
+    plan, stages = make_plan(load_spec(tmp_path / "spec.yaml")), list[str]()
+    made = new_release(plan)
+    with ThreadPoolExecutor(2) as threads:
+        submit = submit_to(threads)
+
+        def counted(stage: Any, *arguments: Any) -> Any:
+            stages.append(stage.name)
+            return submit(stage, *arguments)
+
+        make_release(plan, made, counted, report_nothing)
     assert len(stages) <= 200
-    assert verify_answer(Path(made.folder)).failures == []
-    levels = tables(made.folder, 61)
+    folder = Path(made.folder)
+    assert verify_answer(folder).failures == []
+    paths = [folder / "counts" / f"level_{level}.parquet" for level in range(61)]
+    levels = [pl.read_parquet(path).drop("low", "high", SIGNAL) for path in paths]
     for number, (above, level) in enumerate(pairwise(levels)):
-        columns = names[60 - number :]
+        columns, total = names[60 - number :], pl.col("count").sum()
         assert above.columns == [*columns, "count"]
-        together = (
-            level.group_by(columns).agg(pl.col("count").sum()) if columns else level.select(pl.col("count").sum())
-        )
-        assert_frame_equal(together.sort(columns) if columns else together, above)
+        together = level.group_by(columns).agg(total).sort(columns) if columns else level.select(total)
+        assert_frame_equal(together, above)
     assert levels[0]["count"].item() == 300
     assert levels[-1].height > 4
 
 
-def test_adult(real_data: Path, newcomer: "User") -> None:
+def test_adult(real_data: Path, newcomer: User) -> None:
     """UCI Adult is released by the spec that comes with the project, and its records read like the table."""
     if not (real_data / "adult").is_dir():
         pytest.skip(f"no real data: there is no {real_data / 'adult'}")
@@ -334,3 +343,68 @@ def test_adult(real_data: Path, newcomer: "User") -> None:
         released, really = (dict(table[feature].value_counts().iter_rows()) for table in (records, true))
         assert set(released) == set(really)
         assert max(abs(released[code] - really[code]) for code in really) < 300
+
+
+DAYS = ["2024-01-30", "2024-01-31", "2024-02-01", "2024-02-02"]
+
+
+@pytest.fixture(scope="module")
+def ordered(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, PublishedRelease]:
+    """Return trips by days and ages, which have an order, and their release without noise by a mechanism that goes down any tree."""
+    folder, generator = tmp_path_factory.mktemp("ordered"), np.random.default_rng(5)
+    columns = {"zone": generator.choice(["n", "s"], 500), "day": generator.choice(DAYS, 500)}
+    trips = pl.DataFrame(columns | {"age": generator.integers(0, 12, 500).astype(str)})
+    trips.write_csv(folder / "trips.csv")
+    spec = SPEC | {
+        "input": {"table": "trips.csv", "features": ["zone", "day", "age"]},
+        "hierarchy": {
+            "zone": {"values": ["n", "s"]},
+            "day": {"ordered": {"first": DAYS[0], "last": DAYS[-1]}, "calendar": ["month"]},
+            "age": {"ordered": 12, "branching": 3},
+        },
+        "release": {"order": ["age", "day", "zone"], "csv": "every_level"},
+        "mechanism": "inftda_reconciled",
+        "privacy": NO_NOISE,
+        "budget": BUDGET,
+    }
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(folder / "home"))
+        return trips, release(folder / "spec.yaml")
+
+
+def test_rows_stand_in_the_order_of_the_axis(ordered: tuple[pl.DataFrame, PublishedRelease]) -> None:
+    """Ages go 0, 1, 2, …, 10, 11, also where text would go 0, 1, 10; made levels are columns under their own names, and are asked for."""
+    trips, made = ordered
+    assert verify(made.folder) == []
+    table = made.table(len(made.levels) - 1)
+    assert table.columns[:6] == ["zone", "day_month", "day", "age_1", "age_2", "age"]
+    true = trips.group_by("zone", "day", "age").len("true").sort("zone", "day", pl.col("age").cast(int))
+    assert table.select("zone", "day", "age", true="count").equals(true.cast({"true": pl.Int64}))
+    by_age = made.table(3)
+    assert by_age["age"].to_list() == [str(age) for age in range(12)]
+    assert by_age["age_1"].unique(maintain_order=True).to_list() == ["0..3", "4..7", "8..11"]
+    assert made.query(age="4..7")["count"].item() == trips["age"].cast(int).is_between(4, 7).sum()
+    inside = trips.filter(pl.col("day") < "2024-02", age="11")
+    assert made.query(day="2024-01", age="11")["count"].item() == inside.height
+
+
+def test_verify_finds_rows_in_the_order_of_text(
+    ordered: tuple[pl.DataFrame, PublishedRelease], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table whose ages are sorted as text is not the one that is stated, within a batch of rows or across batches."""
+    folder = ordered[1].folder
+    path = folder / "counts" / "level_3.parquet"
+    before, table = path.read_bytes(), pl.read_parquet(path)
+    changes: dict[str, Callable[[pl.DataFrame], pl.DataFrame]] = {
+        "": lambda of: of,
+        "level_3: rows must be sorted by their codes.": lambda of: of.sort("age"),
+        "level_3": lambda of: of.with_columns(age=pl.col("age").replace("3", "three")),
+    }
+    for batch in (2, 1000):
+        monkeypatch.setattr(tasks.format.batches, "BATCH_ROWS", batch)
+        for told, change in changes.items():
+            change(table).write_parquet(path)
+            found = [failure for failure in verify(folder) if failure.startswith("level_3")]
+            assert any(failure.startswith(told) for failure in found) if told else found == []
+    path.write_bytes(before)
