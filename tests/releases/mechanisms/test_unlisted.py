@@ -1,10 +1,12 @@
-"""Codes that no codebook lists: those of the records, of which only the ones above the threshold leave the vault."""
+"""Leaves and their sums, and codes that no codebook lists: of those only the ones above the threshold leave the vault."""
 
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,7 @@ import tasks.noise.truth
 import tasks.optimize.task
 from flows.answers.release_status import show_answer
 from flows.answers.verify import verify_answer
-from flows.cli.json_object import json_object
 from flows.console.plan_view import show_plan
-from flows.console.release_view import show_one
 from flows.execution.driver import finish_release, make_release, rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release
@@ -32,12 +32,13 @@ from flows.forecast.answer import plan_answer
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.trials.comparison import comparison_answer, make_comparison, trials_of
+from flows.spec.sections.privacy import Target
 from flows.walks.runner import report_nothing, submit_to
 from storage.counts.shards import codebook_path, counts_name, noisy_path, read_codebook, shard_path
 from storage.counts.vault import vault_path
 from storage.database.connections import store
-from storage.errors import InputError, SpecError, StoreError
+from storage.errors import InputError, SpecError, StageFailed, StoreError, UsageError
+from storage.ledger.events import charges_of, read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
 from storage.releases.seals import list_seals
@@ -45,6 +46,7 @@ from tasks.laws.law import Sampling
 from tasks.laws.thresholded import thresholded_laplace
 from tests.support.folders import rewrite
 from tests.support.laws import drawn_by
+from tests.support.library import Library
 from tests.support.spec import SPEC
 from tests.support.user import User
 
@@ -57,6 +59,7 @@ SEEN: dict[Leaf, int] = {
     ("south", "a", "north", "a"): 800,
     ("south", "c", "south", "c"): 1000,
 }
+THRESHOLD = "leaves with a threshold"  # in the library
 CANARY = "canary-4711"
 UNSEEN: dict[Leaf, int] = {
     ("north", CANARY, "south", "a"): 1,
@@ -86,7 +89,8 @@ class World:
     def plan(self, **keys: Any) -> Any:
         """Return the plan of a release of everything, with other keys of the spec."""
         privacy = {key: value for key, value in SPEC["privacy"].items() if key != "accountant"}  # type: ignore[attr-defined]
-        privacy |= {"epsilon": 1.0} | keys.pop("privacy", {})
+        privacy |= {"epsilon": 1.0} | ({"accountant": "zcdp"} if "mechanism" in keys else {}) | keys.pop("privacy", {})
+        privacy = {key: value for key, value in privacy.items() if value is not None}
         spec = SPEC | {
             "input": {
                 "table": "trips.csv",
@@ -107,6 +111,14 @@ class World:
         with store(), ThreadPoolExecutor(2) as executor:
             make_release(plan, new_release(plan, release_id=release_id), submit_to(executor), report_nothing)
         return self.folder / "out" / release_id
+
+    def events(self) -> list[str]:
+        """Return what the ledger has of the release, in order."""
+        with store() as con:
+            events = [
+                json.loads(text) for (text,) in con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
+            ]
+        return [event["event"] for event in events if event.get("release") == "one"]
 
     def files(self) -> Iterator[Path]:
         """Yield every file below TRELLIS_HOME, the vault excepted, and below the output folder."""
@@ -182,7 +194,7 @@ def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
 
 
-def test_only_codes_above_the_threshold_are_published(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_codes_above_the_threshold_are_published(world: World) -> None:
     """The tables, the codebook beside the shards and the numbers of areas are those of the leaves that were kept."""
     folder = world.release(privacy={"distinct": "area"})
     found = counts(folder)
@@ -202,11 +214,13 @@ def test_only_codes_above_the_threshold_are_published(world: World, capsys: pyte
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["codebooks"] == dict.fromkeys(("origin", "destination"), "from the released counts")
     assert [level["sigma"] > 0 for level in manifest["levels"]] == [False] * (len(manifest["levels"]) - 1) + [True]
-    readme = " ".join((folder / "README.md").read_text().split())
-    assert "No codebook lists the codes of origin, destination: they come from the records" in readme
-    assert "the noise of one leaf. Sums have no stated sigma" in readme
-    show_one(show_answer("one"))
-    assert "No codebook lists the codes of origin, destination." in capsys.readouterr().out
+    with store() as con:
+        [charge] = charges_of(con, "one").values()
+    assert (charge.rho, charge.epsilon, charge.delta) == (0, 1.0, pytest.approx(4.23e-9, rel=1e-3))
+    assert (manifest["levels"][-1]["scale"], manifest["levels"][-1]["threshold"]) == (2.0, 40)
+    shard = pq.ParquetFile(noisy_path("one", DEPTH, "trunk"))  # its parts do not tell how many leaves have records
+    assert [shard.metadata.row_group(n).num_rows for n in range(shard.num_row_groups)] == [3, 1]
+    assert "No codebook lists the codes of origin, destination" in (folder / "README.md").read_text().replace("\n", " ")
 
 
 def test_the_search_finds_a_code_that_no_row_has(tmp_path: Path) -> None:
@@ -284,6 +298,9 @@ def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
         patch.setattr(flows.walks.stored, "add_seal", crash)
         with pytest.raises(MemoryError):
             world.release()
+    with store() as con:
+        assert (list_seals(con, "one"), charges_of(con, "one")[DEPTH].state) == ({}, "drawing")
+        spent = read_books(con).accounts["synthetic-country"].spendings
     unsealed = noisy_path("one", DEPTH, "trunk").read_bytes()
     assert [path.name for path in shard_folder("one").iterdir()] == [noisy_path("one", DEPTH, "trunk").name]
     with monkeypatch.context() as patch:
@@ -297,6 +314,28 @@ def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
     assert noisy_path("one", DEPTH, "trunk", 1).read_bytes() == sealed
     assert codebook_path("one", "origin").read_bytes() == codes
     assert counts(world.folder / "out" / "one").keys() == SEEN.keys()
+    with store() as con:
+        assert list_seals(con, "one")[DEPTH, "trunk"].sha256 == sha256(sealed).hexdigest()
+        assert read_books(con).accounts["synthetic-country"].spendings == spent
+    expected = ["reserved", "drawing", "unsealed shard removed unread", "sealed", "released"]
+    assert [event for event in world.events() if event in expected] == expected
+
+
+def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A threshold, or an ε, that was altered in the store since the reservation stops the release before a draw."""
+    with monkeypatch.context() as patch:
+        patch.setattr(flows.walks.stored.StoredRecord, "prepare", crash)
+        with pytest.raises(MemoryError):
+            world.release()
+    with store() as con:
+        con.execute("UPDATE levels SET epsilon = 2.0 WHERE level = ?", [DEPTH])
+    with pytest.raises(StoreError, match="differs from its charge in the ledger"):
+        go_on()
+    with store() as con:
+        con.execute("UPDATE levels SET epsilon = 1.0, threshold = 3 WHERE level = ?", [DEPTH])
+    with pytest.raises(StageFailed):
+        go_on()
+    assert not noisy_path("one", DEPTH, "trunk").exists()
 
 
 @pytest.mark.parametrize(
@@ -380,32 +419,88 @@ def test_every_other_mechanism_refuses_them(world: World, mechanism: str, axis: 
     assert "stability_histogram" in refused.value.hint
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        (
-            {"input": {"table": "trips.csv", "origin": "home", "destination": list(COLUMNS[2:])}},
-            "hierarchy.table must be given: input.origin names one column",
-        ),
-        (
-            {
-                "input": {"table": "trips.csv", "features": ["home"]},
-                "hierarchy": {"home": {"levels": ["region", "home"]}},
-                "release": {"order": ["home"]},
-            },
-            "hierarchy.home.table must be given: a feature has one column",
-        ),
-    ],
-    ids=["one column for two levels", "a deep feature"],
-)
-def test_each_level_takes_a_column(world: World, keys: dict[str, Any], said: str) -> None:
-    """Only the whole path of codes places an area that nobody has listed."""
-    with pytest.raises(SpecError, match=said):
+LISTED = {"hierarchy": {"table": "areas.csv", "levels": ["region", "area"]}}
+EXACT = {"invariants": ["region"], "i_accept_unprotected": True}
+TARGET = {"level": "area", "max_error": 9, "confidence": 0.9}
+ONE_COLUMN = {"table": "trips.csv", "origin": "home", "destination": list(COLUMNS[2:])}
+DEEP: dict[str, Any] = {
+    "input": {"table": "trips.csv", "features": ["home"]},
+    "hierarchy": {"home": {"levels": ["region", "home"]}},
+    "release": {"order": ["home"]},
+}
+GAUSSIAN = LISTED | {"mechanism": "gaussian"}
+OF_NO_USE = "must be left out with mechanism"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"input": ONE_COLUMN}, "hierarchy.table must be given: input.origin names one column"),
+    (DEEP, "hierarchy.home.table must be given: a feature has one column"),
+    (GAUSSIAN | {"privacy": EXACT}, f"privacy.invariants {OF_NO_USE} gaussian: "),
+    ({"privacy": EXACT}, f"privacy.invariants {OF_NO_USE} stability_histogram: "),
+    ({"privacy": {"epsilon": None, "rho": 0.1}}, f"privacy.rho {OF_NO_USE} stability_histogram: "),
+    ({"privacy": {"epsilon": None, "target": TARGET}}, f"privacy.target {OF_NO_USE} stability_histogram: "),
+    ({"privacy": {"split": "uniform"}}, f"privacy.split {OF_NO_USE} stability_histogram: "),
+    ({"privacy": {"accountant": "zcdp"}}, "privacy.accountant must be left out"),
+    ({"noise": {"sampler": "table"}}, "sampler must be opendp with mechanism stability_histogram, got table"),
+    (GAUSSIAN | {"release": {"tree": "origin", "finest": "area", "records": True}}, f"release.records {OF_NO_USE} gaussian"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("keys", "said"), REFUSED)
+def test_what_leaves_cannot_be_is_refused(world: World, keys: dict[str, Any], said: str) -> None:
+    """Only a whole path places an area that nobody has listed; keys without meaning are refused with the reason."""
+    (world.folder / "areas.csv").write_text("region,area\nnorth,a\nsouth,b\n")
+    with pytest.raises(SpecError, match=re.escape(said)):
         world.plan(**keys)
 
 
-def test_one_end_may_be_listed_and_features_too(world: World) -> None:
-    """Listed and unlisted axes go together, of trips and of features; each is numbered by its own codebook."""
+def test_leaves_are_planned(world: World) -> None:
+    """Of sums of leaves σ is √w times that of one, or none; a target is met on them; no bound stands beside a threshold; not too many."""
+    (world.folder / "areas.csv").write_text("region,area\nn,a\nn,b\ns,c\ns,d\ns,e\n")
+    sigmas = [level.sigma for level in world.plan(**GAUSSIAN).levels]
+    assert sigmas == pytest.approx([sigmas[-1] * leaves**0.5 for leaves in (25, 15, 9, 3, 1)])
+    *sums, leaf = world.plan().levels
+    assert [(level.sigma, level.is_summed, leaf.sigma > 0) for level in sums] == [(0, True, True)] * DEPTH
+    target = {"level": "region", "max_error": 60, "confidence": 0.95}
+    bound = world.plan(**GAUSSIAN, privacy={"epsilon": None, "target": target}).levels[2].bound
+    assert 60 * (1 - 1e-9) <= bound <= 60
+    with pytest.raises(UsageError, match="no error bound"):
+        plan_answer(world.plan(), Target(**TARGET))
+    (world.folder / "areas.csv").write_text("region,area\n" + "".join(f"r{n % 7},x{n}\n" for n in range(10_001)))
+    with pytest.raises(SpecError, match=r"at most 100,000,000 leaves with mechanism gaussian, .* got 100,020,001") as e:
+        world.plan(**GAUSSIAN)
+    assert e.value.field == "release.finest"
+    assert world.plan(**LISTED).levels[-1].possible_cells == 10_001**2
+
+
+LIES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
+    ("leaves", lambda of: of.pop("waived"), "other than zero|above zero|waives"),
+    ("leaves", lambda of: of["waived"].remove("fixed_total"), "waives other things"),
+    ("leaves", lambda of: of["levels"][2].pop("summed"), "seal"),
+    ("leaves", lambda of: of.update(mechanism="inftda"), "waives other things"),
+    ("leaves", lambda of: of["levels"][1].update(rho=0.5), "rho|cost nothing"),
+    (THRESHOLD, lambda of: of["levels"][-1].update(threshold=of["levels"][-1]["threshold"] - 9), "scale and threshold cost"),
+    (THRESHOLD, lambda of: of["levels"][-1].update(scale=of["levels"][-1]["scale"] / 2), "scale and threshold cost"),
+    (THRESHOLD, lambda of: of["levels"][-1].update(epsilon=1.1 * of["levels"][-1]["epsilon"]), "levels cost more"),
+    (THRESHOLD, lambda of: of["levels"][-1].update(sigma=of["levels"][-1]["sigma"] / 2), "not that of its scale"),
+    (THRESHOLD, lambda of: of["privacy"].update(epsilon=0.9 * of["privacy"]["epsilon"]), "levels cost more"),
+    (THRESHOLD, lambda of: of["privacy"].update(accountant="zcdp"), "privacy map"),
+    (THRESHOLD, lambda of: of["privacy"].update(max_records_per_unit=2), "cost more"),
+    (THRESHOLD, lambda of: of.update(mechanism="none"), "no mechanism none"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "lie", "told"), LIES, ids=[f"{number}: {lie[2]}" for number, lie in enumerate(LIES)])
+def test_verification_finds_what_a_manifest_has_no_right_to_say(
+    library: Library, tmp_path: Path, name: str, lie: Callable[[dict[str, Any]], object], told: str
+) -> None:
+    """What is waived, summed or charged otherwise than by the mechanism's recipe and map is a failure that says so."""
+    folder = library[name].copied(tmp_path)
+    rewrite(folder, lie)
+    failures = verify_answer(folder).failures
+    assert any(part in failure for part in told.split("|") for failure in failures), failures
+
+
+def test_one_end_may_be_listed(world: World) -> None:
+    """Listed and unlisted axes go together; each is numbered by its own codebook."""
     areas = sorted({leaf[2:] for leaf in UNSEEN | SEEN})
     (world.folder / "areas.csv").write_text("region,area\n" + "".join(f"{','.join(area)}\n" for area in areas))
     levels = ["region", "area"]
@@ -418,13 +513,6 @@ def test_one_end_may_be_listed_and_features_too(world: World) -> None:
     with store() as con:
         possible = [level.possible_cells for level in find_release(con, "one").levels]
     assert possible == [1, len({region for region, _ in areas}), None, None, None]
-    of_people = {"table": "trips.csv", "features": ["home", "work_region"], "count": "people"}
-    domains = {"home": {"levels": ["home"]}, "work_region": ["north", "south", f"m{CANARY}"]}
-    order = {"order": ["work_region", "home"]}
-    budget = {"epsilon": 10.0, "delta": 1e-7}
-    folder = world.release("two", name="two", input=of_people, hierarchy=domains, release=order, budget=budget)
-    assert counts(folder, 2).keys() == {("a", "south"), ("a", "north"), ("c", "south")}
-    assert verify_answer(folder).failures == []
 
 
 def test_a_plan_does_not_pretend_to_know_them(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -433,17 +521,10 @@ def test_a_plan_does_not_pretend_to_know_them(world: World, capsys: pytest.Captu
     answer = plan_answer(world.plan())
     assert [level.possible_cells for level in answer.levels] == [1, *[None] * DEPTH]
     assert (answer.disk, answer.typical, answer.unlisted) == (None, None, ["origin", "destination"])
-    assert json.loads(json.dumps(json_object(answer)))["levels"][1]["possible_cells"] is None
     show_plan(answer)
     said = capsys.readouterr().out
-    assert "unknown" in said
     assert "on disk" not in said
     assert "only the codes of leaves whose noisy count reaches the threshold are published" in said
-    show_plan(plan_answer(world.plan(expected_total=4000)))
-    assert (
-        "4,000 records (expected_total), and a leaf is kept if its noisy count is at least 40: at most about 100 leaves"
-        in capsys.readouterr().out
-    )
 
 
 @pytest.mark.parametrize("blank", ["", " ", '""'])
@@ -477,21 +558,6 @@ def test_units_are_bounded_where_their_codes_are_known_from_records_alone(world:
     found = counts(world.release(input=named, privacy=bounds))
     assert found.keys() == {("north", "a", "south", "b"), ("north", "a", "south", "c")}
     assert all(abs(count - 300) < 100 for count in found.values())
-
-
-def test_they_are_compared_where_the_table_may_be_seen(world: World) -> None:
-    """The histogram is tried on the codes that there are, and the others are refused with the reason."""
-    world.plan(public_data=True)
-    comparison = make_comparison(load_spec(world.folder / "spec.yaml"), ["stability_histogram", "inftda"], [1.0], 1)
-    [entry] = comparison.entries
-    rows = pl.DataFrame(trials_of(comparison, entry, [0]))
-    assert "must be given with mechanism inftda" in comparison.refused["inftda"]
-    leaves = rows.filter(level=DEPTH)
-    assert leaves["false_negative"].to_list() == [len(UNSEEN) / len(UNSEEN | SEEN)]
-    assert leaves["max_absolute"].item() < 100
-    answer = comparison_answer(comparison, rows, "")
-    assert answer.levels[-1].possible_cells is None
-    assert answer.levels[-1].true_cells == len(UNSEEN | SEEN)
 
 
 @pytest.mark.thorough
