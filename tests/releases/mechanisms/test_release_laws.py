@@ -1,42 +1,49 @@
 """Laws of every release, through the plain driver: whole, consistent, within its bounds, and the truth without noise."""
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import yaml
 
+import tasks.optimize.task
+from flows.answers.ledger import ledger_answer
+from flows.answers.release_status import release_answer
+from flows.answers.verify import verify_answer
+from flows.console.release_view import show_release
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
+from flows.trials.in_memory import Trial
 from flows.walks.runner import Future, Submit, report_nothing, submit_to
 from storage.counts.shards import counts_name, noisy_path, read_shard, shard_path, write_shard
-from storage.counts.vault import vault
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release, list_checks
 from storage.releases.seals import add_frontier, branches_of_level, list_branches, list_frontiers, list_seals
 from tasks.capacity import cores, default_memory
+from tasks.format.manifest import Manifest
 from tasks.laws.law import Sampling
+from tasks.laws.samplers import discrete_gaussian
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.true_tree import TrueLevel
 from tasks.verify.folder import verify
-from tests.support.cases import CASES, Case, case_csv, case_precise, case_rows
+from tests.support.cases import CASES, Case, case_csv, case_precise
 from tests.support.laws import drawn_by
-from tests.support.making import CUT, Made, make, no_noise, noise_of_the_cell, seeded
+from tests.support.making import CUT, Made, make, no_noise, noise_of_the_cell, quick, seeded
 from tests.support.passes import counts_of, try_spec
 
 BY = [("opendp", "gaussian"), ("table", "gaussian"), ("table", "laplace"), ("opendp", "laplace")]
@@ -57,98 +64,29 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return make(folder, CASES[case], sampler, workers=workers, sizes=sizes, named=named, law=law)
 
 
-@pytest.fixture
-def home(made: Made, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work on the store of the release that was made."""
-    monkeypatch.setenv("TRELLIS_HOME", str(made.home))
-    return made.home
+NUMBERS = ("count", "low", "high", "signal")
+CHECKS = {"counts_whole_and_positive", "children_add_up", "adds_to_total", "areas_known_once", "seals_match"}
+CHECKS |= {"charged_as_planned"}
 
 
-CHECKS = {
-    "counts_whole_and_positive",
-    "children_add_up",
-    "adds_to_total",
-    "areas_known_once",
-    "seals_match",
-    "charged_as_planned",
-}
-
-
-NUMBERS = ("count", "low", "high")
-
-
-def test_a_release_is_published_and_verified(made: Made) -> None:
-    """The release is published, verification finds nothing, and it does find a table that was changed."""
+def test_a_release_is_published_verified_charged_and_sealed_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All checks of all levels are passed; charges add up to what was asked for; every level has the total, and its branches' seals."""
     assert (made.release.state, made.release.reason) == ("published", "")
     assert verify(made.folder) == []
-    changed = made.home.parent / "changed" / made.release.id
-    shutil.copytree(made.folder, changed)
-    made.level(1).with_columns(pl.col("count") + 1).write_parquet(changed / "counts" / "level_1.parquet")
-    assert [failure for failure in verify(changed) if "level_1" in failure]
-
-
-def test_every_level_adds_up_to_the_true_total(made: Made) -> None:
-    """No level gains or loses a record."""
-    total = made.case.truth["count"].sum()
-    assert total > 0
-    assert [made.level(level)["count"].sum() for level in range(len(made.case.order) + 1)] == [total] * (
-        len(made.case.order) + 1
-    )
-
-
-def test_published_columns_are_those_of_the_contract(made: Made) -> None:
-    """Text codes coarse to fine, origin first, then numbers, sorted; only level 0 has its one row whatever it counts."""
-    tables = sorted(path.name for path in (made.folder / "counts").iterdir())
-    assert tables == [f"level_{level}.parquet" for level in range(len(made.case.order) + 1)]
-    for level in range(len(made.case.order) + 1):
-        table, codes = made.level(level), made.case.columns(level)
-        expected = {**dict.fromkeys(codes, pl.String), **dict.fromkeys(NUMBERS, pl.Int64), "signal": pl.Boolean}
-        assert table.schema == expected
-        assert table.rows() == sorted(table.rows())
-        assert table.height == 1 if level == 0 else (table["count"] > 0).all()
-    assert pl.read_csv(made.folder / "counts.csv", infer_schema=False).equals(
-        made.level(len(made.case.order)).cast(dict.fromkeys((*NUMBERS, "signal"), pl.String))
-    )
-
-
-def test_every_check_is_recorded_as_passed(made: Made, home: Path) -> None:
-    """Each check of each level has its row, and all passed."""
-    with store() as con:
-        rows = list_checks(con, made.release.id)
-    expected = {(check, level) for check in CHECKS for level in range(len(made.case.order) + 1)}
-    expected.add(("exact_as_sealed", 0))
-    assert sorted((row.check, row.level) for row in rows) == sorted(expected)
-    assert all(row.passed for row in rows)
-
-
-def test_the_true_tree_counts_what_the_table_counts(made: Made, home: Path) -> None:
-    """Every level of the vault has the true nodes, with their counts, and links each to its children."""
-    with vault(made.release.id) as con:
-        levels = [
-            con.execute(f"SELECT * FROM true_level_{level} ORDER BY position").fetchnumpy()
-            for level in range(len(made.case.order) + 1)
-        ]
-    for level, nodes in enumerate(levels):
-        assert sorted(nodes["true_count"]) == sorted(made.case.true_level(level)["count"])
-    for nodes, children in pairwise(levels):
-        ends = np.cumsum(nodes["children"])
-        assert nodes["first_child"].tolist() == [0, *ends[:-1]]
-        assert ends[-1] == len(children["true_count"])
-        assert np.add.reduceat(children["true_count"], nodes["first_child"]).tolist() == nodes["true_count"].tolist()
-
-
-def test_every_level_is_charged_and_sealed_once(made: Made, home: Path) -> None:
-    """Each level below the root has one released charge, they add up to what was asked for, and each branch is sealed."""
+    levels, total = range(len(made.case.order) + 1), made.case.truth["count"].sum()
+    assert [made.level(level)["count"].sum() for level in levels] == [total] * len(levels)
+    assert [made.level(level).columns[: -len(NUMBERS)] for level in levels] == [made.case.columns(k) for k in levels]
+    monkeypatch.setenv("TRELLIS_HOME", str(made.home))
     with store() as con:
         charges, seals = charges_of(con, made.release.id), list_seals(con, made.release.id)
-        branches = list_branches(con, made.release.id)
-    levels = range(1, len(made.case.order) + 1)
-    assert {level: charge.state for level, charge in charges.items()} == dict.fromkeys(levels, "released")
+        branches, checks = list_branches(con, made.release.id), list_checks(con, made.release.id)
+    expected = {(check, level) for check in CHECKS for level in levels} | {("exact_as_sealed", 0)}
+    assert sorted((row.check, row.level) for row in checks) == sorted(expected)
+    assert all(row.passed for row in checks)
+    assert {level: charge.state for level, charge in charges.items()} == dict.fromkeys(levels[1:], "released")
     assert float(sum(charge.rho for charge in charges.values())) == made.release.terms.privacy.rho
     assert bool(branches) == made.is_cut
-    assert set(seals) == {
-        (level, name) for level in range(len(made.case.order) + 1) for name in branches_of_level(branches, level)
-    }
+    assert set(seals) == {(level, name) for level in levels for name in branches_of_level(branches, level)}
 
 
 @pytest.mark.parametrize(
@@ -161,17 +99,15 @@ def test_without_noise_the_truth_is_published(case: str, tmp_path: Path) -> None
         assert made.counts(level).equals(made.case.true_level(level))
 
 
-def spec_of(case: Callable[[Path], Case], folder: Path) -> Path:
-    """Write the table and the spec of a case, and return the spec's path."""
-    (folder / "spec.yaml").write_text(yaml.safe_dump(case(folder).keys, allow_unicode=True))
-    return folder / "spec.yaml"
+def test_a_parent_of_zero_has_no_row_though_its_children_have(tmp_path: Path) -> None:
+    """Children that add up to nothing stand without their parent, in the checks and for verification too."""
 
+    def sampler(true_counts: IntArray, scale: float) -> IntArray:
+        return np.arange(len(true_counts)) % 2 * 6 - 3
 
-def test_noise_is_fresh(tmp_path: Path) -> None:
-    """The same spec, released twice, comes to other counts."""
-    spec = spec_of(case_rows, tmp_path)
-    one, other = (try_spec(spec)[2].released[4].counts.tolist() for _ in range(2))
-    assert one != other
+    made = make(tmp_path / "made", quick(case_csv), sampler, mechanism="gaussian")
+    assert made.level(5).height < made.level(6).select(made.case.columns(5)).n_unique()
+    assert verify(made.folder) == []
 
 
 @pytest.mark.thorough
@@ -233,17 +169,9 @@ def errors_of(true: TrueLevel, found: Frontier) -> int:
     return max(abs(error) for error in off.values())
 
 
-@dataclass(frozen=True)
-class Walked:
-    """A release that stopped when all was optimised and nothing yet validated."""
-
-    home: Path
-    release_id: str
-
-
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory: pytest.TempPathFactory) -> Walked:
-    """Stop a release before its first check."""
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stop a release, of which everything is optimised, before its first check, and return its store."""
     folder = tmp_path_factory.mktemp("walked")
     case = case_csv(folder)
     (folder / "spec.yaml").write_text(yaml.safe_dump(case.keys))
@@ -258,22 +186,18 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Walked:
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        patch.setitem(
-            MECHANISMS,
-            "inftda",
-            drawn_by("inftda", {"opendp": Sampling(no_noise)}),
-        )
+        patch.setitem(MECHANISMS, "inftda", drawn_by("inftda", {"opendp": Sampling(no_noise)}))
         plan = make_plan(load_spec(folder / "spec.yaml"))
         release = new_release(plan, release_id="walked")
         with store(), pytest.raises(InterruptedError):
             make_release(plan, release, submit_to_stop(executor), report_nothing)
-    return Walked(folder / "home", "walked")
+    return folder / "home"
 
 
 @pytest.fixture
-def again(walked: Walked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
+def again(walked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
     """Return that release in a copy of its store."""
-    shutil.copytree(walked.home, tmp_path / "home")
+    shutil.copytree(walked, tmp_path / "home")
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store() as con:
         con.execute("UPDATE releases SET folder = ?", [str(tmp_path / "out" / "walked")])
@@ -287,11 +211,7 @@ def finish(release: Release) -> None:
         raise AssertionError("what is sealed was drawn again")
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
-        patch.setitem(
-            MECHANISMS,
-            "inftda",
-            drawn_by("inftda", {"opendp": Sampling(draw_again)}),
-        )
+        patch.setitem(MECHANISMS, "inftda", drawn_by("inftda", {"opendp": Sampling(draw_again)}))
         finish_release(release.id, submit_to(executor), report_nothing)
 
 
@@ -306,23 +226,19 @@ def rewrite(release: Release, level: int, change: Callable[[dict[str, IntArray]]
         add_frontier(con, release.id, replace(shard, sha256=sha256))
 
 
-def one_more(columns: dict[str, IntArray]) -> dict[str, IntArray]:
-    """Add a record to the first node."""
-    columns["count"][0] += 1
-    return columns
+def moved(first: int, last: int) -> Callable[[Release], None]:
+    """Return what adds records to the first node of the finest level and to the last, which lie in different regions."""
+
+    def change(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+        columns["count"][[0, -1]] += first, last
+        return columns
+
+    return lambda release: rewrite(release, 6, change)
 
 
-def one_moved(columns: dict[str, IntArray]) -> dict[str, IntArray]:
-    """Move a record from the last node to the first, which lies in another region."""
-    columns["count"][0] += 1
-    columns["count"][-1] -= 1
-    return columns
-
-
-def one_below_zero(columns: dict[str, IntArray]) -> dict[str, IntArray]:
+def below_zero(columns: dict[str, IntArray]) -> dict[str, IntArray]:
     """Move so many records from the first node to the last that it is below zero."""
-    columns["count"][-1] += columns["count"][0] + 1
-    columns["count"][0] = -1
+    columns["count"][[0, -1]] += np.array([-1, 1]) * (columns["count"][0] + 1)
     return columns
 
 
@@ -345,23 +261,14 @@ def other_scale(release: Release) -> None:
         con.execute("UPDATE levels SET sigma = sigma / 2 WHERE level = 2")
 
 
-def test_a_release_that_was_not_spoilt_is_published(again: Release) -> None:
-    """The release of the next tests is published as it is, without another draw."""
-    finish(again)
-    assert verify(Path(again.folder)) == []
-
-
 @pytest.mark.parametrize(
     ("spoil", "failed"),
     [
         (altered_noise, {("seals_match", 3)}),
         (other_scale, {("charged_as_planned", 2)}),
-        (lambda release: rewrite(release, 6, one_more), {("adds_to_total", 6), ("children_add_up", 6)}),
-        (lambda release: rewrite(release, 6, one_moved), {("children_add_up", 6)}),
-        (
-            lambda release: rewrite(release, 6, one_below_zero),
-            {("counts_whole_and_positive", 6), ("children_add_up", 6)},
-        ),
+        (moved(1, 0), {("adds_to_total", 6), ("children_add_up", 6)}),
+        (moved(1, -1), {("children_add_up", 6)}),
+        (lambda of: rewrite(of, 6, below_zero), {("counts_whole_and_positive", 6), ("children_add_up", 6)}),
         (lambda release: rewrite(release, 6, one_twice), {("areas_known_once", 6)}),
     ],
     ids=["altered noise", "other scale", "one more", "one moved", "one below zero", "one twice"],
@@ -386,9 +293,152 @@ def test_a_spoilt_release_is_not_published(
 
 
 def test_released_counts_that_were_altered_are_not_published(again: Release) -> None:
-    """A shard of released counts that is not the recorded one stops the release by its name."""
+    """A shard of released counts that is not the recorded one stops the release by its name; mended, it is published, undrawn."""
     path = shard_path(again.id, counts_name(6, "trunk"))
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    before = path.read_bytes()
+    path.write_bytes(before[:-1] + b"?")
     with pytest.raises(StoreError, match=r"level_6_trunk\.counts\.parquet is not what was sealed"):
         finish(again)
     assert not Path(again.folder).exists()
+    path.write_bytes(before)
+    finish(again)
+    assert verify(Path(again.folder)) == []
+
+
+def case_with(folder: Path, privacy: dict[str, Any], **keys: Any) -> Case:
+    """Return the plain case with other privacy keys, and with others of the spec."""
+    made = case_csv(folder)
+    of_privacy = made.keys["privacy"] | {"accountant": "zcdp"} | privacy  # pld would take seconds each time
+    made.keys["privacy"] = {key: value for key, value in of_privacy.items() if value is not None}
+    made.keys.update(budget={"epsilon": 100.0, "delta": 1e-8}, **keys)
+    return made
+
+
+Releasing = Callable[..., Made]
+Trying = Callable[..., Trial]
+
+
+@pytest.fixture
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releasing:
+    """Return what releases the plain case with other privacy keys."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "made" / "home"))
+    return lambda keep_noisy_counts=True, **privacy: make(
+        tmp_path / "made",
+        lambda folder: case_with(folder, privacy, keep_noisy_counts=keep_noisy_counts),
+        discrete_gaussian,
+    )
+
+
+@pytest.fixture
+def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trying:
+    """Return what makes such a release in memory."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+
+    def with_keys(**privacy: Any) -> Trial:
+        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(case_with(tmp_path, privacy).keys))
+        return try_spec(tmp_path / "spec.yaml")[2]
+
+    return with_keys
+
+
+def manifest_of(made: Made) -> Manifest:
+    """Return the published manifest, of a folder in which verification finds nothing."""
+    assert verify_answer(made.folder).failures == []
+    return Manifest.model_validate_json((made.folder / "manifest.json").read_bytes())
+
+
+def test_invariants_are_exact_named_and_free(release: Releasing, capsys: pytest.CaptureFixture[str]) -> None:
+    """Levels down to the regions are the truth, take no share of ρ, are called unprotected, and weaken the claim."""
+    made = release(invariants=["region"], i_accept_unprotected=True)
+    manifest = manifest_of(made)
+    assert all(made.counts(level).equals(made.case.true_level(level)) for level in range(3))
+    assert [(entry.rho, entry.sigma, entry.bound) for entry in manifest.levels[:3]] == [(0, 0, 0)] * 3
+    assert sum(entry.rho for entry in manifest.levels[3:]) == pytest.approx(manifest.privacy.rho)
+    assert len(manifest.unprotected) == 3
+    assert "origin region, destination region" in manifest.unprotected[2]
+    assert "only between tables that agree on every count of the levels 0 to 2" in manifest.privacy.statement
+    assert "does not protect at all which of their cells a unit is in" in manifest.privacy.statement
+    (account,) = ledger_answer(None).datasets
+    assert account.unprotected == manifest.unprotected[1:]  # the total would be public anyway
+    readme = " ".join((made.folder / "README.md").read_text().split())
+    assert (
+        "**Levels 0 to 2 are published exactly. The release does not protect at all in which of their cells" in readme
+    )
+    assert "almost the same" not in readme
+    shown = release_answer(made.release.id, {"total": 1.0})
+    show_release(shown)
+    assert shown.unprotected == manifest.unprotected
+    assert "unprotected: level 2 (origin region, destination region)" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(
+    release: Releasing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault that moves one record between siblings of an exact level, so that all adds up, stops the release by its name."""
+
+    def one_moved(exact: IntArray, _: IntArray, totals: IntArray) -> IntArray:
+        moved = exact.copy()
+        if len(totals) == 2:  # both regions of destination: the cells are pairs of regions
+            moved[:2] += [-1, 1] if moved[0] else [1, -1]
+        return moved
+
+    monkeypatch.setattr(tasks.optimize.task, "as_they_are", one_moved)
+    with pytest.raises(StoreError) as refusal:
+        release(invariants=["region"], i_accept_unprotected=True)
+    assert str(refusal.value).startswith("Not published: exact_as_sealed at level 2")
+    assert len(re.findall("at level", str(refusal.value))) == 1
+
+
+@pytest.mark.parametrize(
+    ("split", "shares"),
+    [
+        ("uniform", [1, 1, 1, 1, 1, 1]),
+        ({"geometric": 2}, [1, 2, 4, 8, 16, 32]),
+        ({"geometric": 0.5}, [32, 16, 8, 4, 2, 1]),
+        ([0.1, 0.1, 0.1, 0.1, 0.1, 0.5], [1, 1, 1, 1, 1, 5]),
+    ],
+)
+def test_rho_is_shared_as_the_split_says(tried: Trying, split: Any, shares: list[int]) -> None:
+    """Charges are in the proportions asked for, exactly, and add up to ρ exactly."""
+    trial = tried(split=split)
+    charges = trial.job.record.charges
+    total = sum((charge.rho for charge in charges.values()), Fraction(0))
+    assert [charges[level].rho / total for level in range(1, 7)] == [Fraction(part, sum(shares)) for part in shares]
+    assert total == Fraction(trial.job.record.release.terms.privacy.rho)
+
+
+def test_a_target_buys_just_the_noise_that_keeps_it(release: Releasing) -> None:
+    """The bound of the level that it names comes to its error; what that costs is rounded up wherever people read it."""
+    target = {"level": "region", "max_error": 97, "confidence": 0.95}
+    made = release(epsilon=None, target=target)
+    manifest = manifest_of(made)
+    assert manifest.levels[2].bound == pytest.approx(97, rel=1e-9)
+    assert manifest.levels[2].bound <= 97
+    assert manifest.spec["privacy"]["target"] == target
+    epsilon = manifest.privacy.epsilon
+    assert epsilon > 0
+    written = [text.split(", ")[0] for text in manifest.privacy.statement.split("(")[1:2]]
+    written += [text.split()[0] for text in (made.folder / "README.md").read_text().split("ε = ")[1:]]
+    assert len(written) == 2
+    assert all(epsilon <= float(text) < epsilon * (1 + 1e-5) for text in written)
+
+
+def test_rho_may_be_given_in_place_of_epsilon(tried: Trying) -> None:
+    """Then ε is what that ρ comes to, and all of it is spent."""
+    release = tried(epsilon=None, rho=0.25, accountant=None).job.record.release
+    privacy = release.terms.privacy
+    assert privacy.rho == pytest.approx(float(sum(terms.rho for terms in release.levels))) == 0.25
+    assert privacy.accountant == "pld"
+    assert privacy.epsilon == pytest.approx(3.94, abs=0.01)
+
+
+@pytest.mark.parametrize("kept", [pytest.param(True, marks=pytest.mark.thorough), False])
+def test_noisy_counts_are_kept_or_destroyed(release: Releasing, kept: bool) -> None:
+    """The sealed shards are there or gone, as the spec says, and the ledger has an event of either."""
+    made = release(keep_noisy_counts=kept)
+    there = [noisy_path(made.release.id, level, "trunk").exists() for level in range(7)]
+    assert there == [kept] * 7
+    with store() as con:
+        events = [event for (event,) in con.execute("SELECT event FROM ledger ORDER BY position").fetchall()]
+    assert [event for event in events if "noisy counts kept" in event] == events[-1:] * kept
+    assert [event for event in events if "noisy counts destroyed" in event] == events[-1:] * (not kept)
