@@ -1,27 +1,41 @@
 """Published intervals, against what a reader can compute from the published noisy counts, cell by cell."""
 
 import json
-import shutil
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import ceil, log
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from math import log
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
+from flows.answers.verify import verify_answer
+from flows.execution.driver import finish_release
+from flows.mechanisms import MECHANISMS
+from flows.walks.runner import report_nothing, submit_to
+from storage.errors import StoreError, TrellisError
 from tasks.format.noisy_counts import CODEBOOK_SCHEMA
-from tasks.laws.gaussian import gaussian_quantile
+from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
+from tasks.laws.laplace import LAPLACE, laplace_quantile, laplace_variance
+from tasks.laws.law import LevelNoise
 from tasks.laws.samplers import discrete_gaussian
-from tasks.uncertainty.intervals import NO_CAP, Margins, margins_of, simultaneous_margins
+from tasks.query.sums import MetCells, box_interval, leaf_sum_interval
+from tasks.tree.axis import IntArray
+from tasks.uncertainty.intervals import NO_CAP, Margins, margins_of, row_margins, simultaneous_margins
 from tasks.uncertainty.selection import tails_of
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, Case, case_csv
-from tests.support.folders import change_estimate
+from tests.support.folders import change_estimate, rewrite
 from tests.support.laws import gaussians
-from tests.support.making import CUT, Made, make
+from tests.support.library import Library
+from tests.support.making import CUT, Made, make, noise_of_the_cell, quick
+from tests.support.passes import check_rows, counts_of, try_spec
 
 Path_ = tuple[str, ...]
 
@@ -122,25 +136,6 @@ def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return Published(made.folder, json.loads((made.folder / "manifest.json").read_text()))
 
 
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a plain release."""
-    return make(tmp_path_factory.mktemp("plain") / "made", with_keys(case_csv), discrete_gaussian).folder
-
-
-@pytest.fixture(scope="module")
-def leaves(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Return a release of leaves, and their sums."""
-    return make(
-        tmp_path_factory.mktemp("leaves") / "made", with_keys(case_csv), discrete_gaussian, mechanism="gaussian"
-    )
-
-
-def copied(folder: Path, to: Path) -> Path:
-    """Return a copy of a folder, to spoil."""
-    return Path(shutil.copytree(folder, to / folder.name))
-
-
 def test_each_interval_is_that_of_the_noisy_counts(published):
     """low and high of every row follow from its own noisy count, exact counts above, and the manifest's margins."""
     levels, terms = published.manifest["levels"], published.manifest["intervals"]
@@ -230,44 +225,34 @@ def test_such_folders_verify(published):
         codebook.write_bytes(before)
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        (
-            lambda manifest: manifest["intervals"].update(confidence=0.999),
-            "has a half_width or cap_margin that does not follow from the noise, the rows and the confidence",
-        ),
-        (
-            lambda manifest: manifest["levels"][3].update(cap_margin=0),
-            "level 3 has a half_width or cap_margin that does not follow from the noise, the rows and the confidence",
-        ),
-        (
-            lambda manifest: manifest["levels"][3]["noise_rows"].update(
-                at_most=(manifest["levels"][3]["noise_rows"]["at_most"] + 0.5) % 1
-            ),
-            "level_3.parquet does not agree with noise_rows or above_noise of the manifest",
-        ),
-        (
-            lambda manifest: change_estimate(manifest["levels"][3]["noise_rows"]),
-            "level_3.parquet does not agree with noise_rows or above_noise of the manifest",
-        ),
-        (
-            lambda manifest: manifest["levels"][3]["above_noise"].update(
-                rows=(manifest["levels"][3]["above_noise"]["rows"] + 0.5) % 1
-            ),
-            "level_3.parquet does not agree with noise_rows or above_noise of the manifest",
-        ),
-        (
-            lambda manifest: manifest["levels"][3].update(bound_after=manifest["levels"][3]["bound_after"] - 1),
-            "bound_after does not follow from the released and the noisy counts",
-        ),
-        (lambda manifest: manifest.update(noisy_counts=False), "the manifest says that noisy counts are not published"),
-        (lambda manifest: manifest.update(unprotected=[]), "is exact, but unprotected does not list it"),
-    ],
-)
-def test_a_manifest_that_contradicts_the_folder_is_found(plain, tmp_path, change, told):
+MARGINS = "has a half_width or cap_margin that does not follow from the noise, the rows and the confidence"
+SHARES = "level_3.parquet does not agree with noise_rows or above_noise of the manifest"
+
+
+def other(of: dict[str, float], key: str) -> None:
+    """Change a share."""
+    of[key] = (of[key] + 0.5) % 1
+
+
+LIES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda of: of["intervals"].update(confidence=0.999), MARGINS),
+    (lambda of: of["levels"][3].update(cap_margin=0), f"level 3 {MARGINS}"),
+    (lambda of: other(of["levels"][3]["noise_rows"], "at_most"), SHARES),
+    (lambda of: change_estimate(of["levels"][3]["noise_rows"]), SHARES),
+    (lambda of: other(of["levels"][3]["above_noise"], "rows"), SHARES),
+    (
+        lambda of: of["levels"][3].update(bound_after=of["levels"][3]["bound_after"] - 1),
+        "bound_after does not follow from the released and the noisy counts",
+    ),
+    (lambda of: of.update(noisy_counts=False), "the manifest says that noisy counts are not published"),
+    (lambda of: of.update(unprotected=[]), "is exact, but unprotected does not list it"),
+]
+
+
+@pytest.mark.parametrize(("change", "told"), LIES, ids=[f"{number}: {told}" for number, (_, told) in enumerate(LIES)])
+def test_a_manifest_that_contradicts_the_folder_is_found(library, tmp_path, change, told):
     """Margins, files and what is unprotected are held to the noise, the folder and the exact levels."""
-    folder = copied(plain, tmp_path)
+    folder = library["trips"].copied(tmp_path)
     path = folder / "manifest.json"
     manifest = json.loads(path.read_text())
     change(manifest)
@@ -275,58 +260,10 @@ def test_a_manifest_that_contradicts_the_folder_is_found(plain, tmp_path, change
     assert any(told in failure for failure in verify(folder))
 
 
-def test_a_folder_without_its_report_is_not_whole(plain, tmp_path):
-    """Report, README and the metadata of CSV belong to every folder with intervals."""
-    folder = copied(plain, tmp_path)
-    names = ("report.html", "README.md", "metadata.json")
-    for name in names:
-        (folder / name).unlink()
-    assert {f"{name} is missing." for name in names} <= set(verify(folder))
-
-
-def test_noisy_counts_that_are_not_kept_are_nowhere(tmp_path):
-    """Without noisy counts the folder has none, and its intervals end at multiples of the rounded σ, around the others."""
-    case = with_keys(case_csv, keep_noisy_counts=False)
-    made = make(tmp_path / "made", case, discrete_gaussian)
-    manifest = json.loads((made.folder / "manifest.json").read_text())
-    assert not (made.folder / "noisy_counts").exists()
-    assert "noisy_counts" not in manifest
-    assert manifest["intervals"]["rounded"]
-    assert verify(made.folder) == []
-    for entry in manifest["levels"][1:]:
-        table, step = made.level(entry["level"]), ceil(entry["sigma"])
-        assert entry["bound_after"] % step == 0
-        assert set(table["low"] % step) == set(table["high"] % step) == {0}
-        assert ((table["low"] <= table["count"]) & (table["count"] <= table["high"])).all()
-
-
-def test_leaves_only_state_what_they_can(leaves):
-    """`gaussian` has intervals at every level, of its leaves and their sums, and noisy counts of all leaves."""
-    made = leaves
-    manifest = json.loads((made.folder / "manifest.json").read_text())
-    assert [path.name for path in sorted((made.folder / "noisy_counts").iterdir())] == [
-        "codebook.parquet",
-        f"level_{len(manifest['levels']) - 1}.parquet",
-    ]
-    widths = [int((made.level(k)["high"] - made.level(k)["low"]).max()) for k in range(len(manifest["levels"]))]
-    assert widths[0] == max(widths)
-    entry, table = manifest["levels"][-1], made.level(len(widths) - 1)
-    tails = tails_of(entry["cells"], 1 - 0.9)
-    odds = next(tail for size, tail in zip(tails.sizes, tails.log_tails, strict=True) if size <= table.height)
-    z = gaussian_quantile(entry["sigma"], odds - log(2))
-    assert (table["high"] == (table["count"] + z).clip(0)).all()
-    assert (table["low"] == (table["count"] - z).clip(0)).all()  # a count below 0 lies outside: no true count is
-    noisy = pl.read_parquet(made.folder / "noisy_counts" / f"level_{len(manifest['levels']) - 1}.parquet")
-    assert noisy.height == manifest["levels"][-1]["cells"] == 144
-    assert noisy["noisy_count"].sum() == made.level(0)["count"].item()
-    assert verify(made.folder) == []
-
-
 @pytest.mark.parametrize("column", ["low", "high", "signal"])
-def test_sums_of_leaves_are_held_to_their_noise(leaves, tmp_path, column):
+def test_sums_of_leaves_are_held_to_their_noise(library, tmp_path, column):
     """Of `gaussian`, the intervals and marks of every level follow from its counts, which are its noisy counts."""
-    folder = copied(leaves.folder, tmp_path)
-    depth = len(leaves.release.levels) - 1
+    folder, depth = library["leaves"].copied(tmp_path), len(library["leaves"].found.levels) - 1
     for level in range(depth + 1):
         path = folder / "counts" / f"level_{level}.parquet"
         table = pq.read_table(path)
@@ -342,3 +279,143 @@ def test_sums_of_leaves_are_held_to_their_noise(leaves, tmp_path, column):
             f"noisy_counts/level_{level}.parquet does",
         )
         assert any(told.startswith(names) for told in found), (level, found)
+
+
+BOTH = [  # views and group sizes have tests of their own
+    name
+    for name, recipe in MECHANISMS.items()
+    if "laplace" in recipe.laws and "gaussian" in recipe.laws and recipe.cells != "views" and not recipe.is_of_sizes
+]
+
+
+@pytest.fixture(scope="module", params=[pytest.param("opendp", marks=pytest.mark.thorough), "table"])
+def by_laplace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Return a release of trips by one of the samplers, with the noisy counts."""
+    folder = tmp_path_factory.mktemp("laplace") / request.param
+    sampler = LAPLACE.samplers[request.param].draw
+    return make(folder, quick(case_csv), sampler, named=request.param, mechanism="inftda_reconciled", law="laplace")
+
+
+def manifest_of(by_laplace: Made) -> dict[str, Any]:
+    """Return its manifest."""
+    content: dict[str, Any] = json.loads((by_laplace.folder / "manifest.json").read_text())
+    return content
+
+
+@pytest.mark.parametrize("mechanism", BOTH)
+def test_counts_follow_from_the_noise_whatever_its_law_and_scale(
+    mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With noise that is tied to the cell, releases by either law have the same counts at every level, within their intervals.
+
+    Only `inftda_lenient` prunes by how large the noise is.
+    """
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    counts, keys = [], case_csv(tmp_path).keys | {"mechanism": mechanism}
+    with noise_of_the_cell() as sampler:
+        for law in ("gaussian", "laplace"):
+            accountant = {"accountant": "zcdp"} if law == "gaussian" else {}
+            of_law = {"noise": {"law": law}, "privacy": keys["privacy"] | accountant}
+            (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys | of_law))
+            plan, _, trial = try_spec(tmp_path / "spec.yaml", sampler)
+            assert plan.law == law
+            check_rows(trial)
+            counts.append([counts_of(nodes) for nodes in trial.released])
+    assert (counts[0] == counts[1]) or mechanism == "inftda_lenient"
+
+
+def test_published_noisy_counts_and_margins_are_those_of_the_law(by_laplace: Made) -> None:
+    """The variance of every noisy count, and the half-width of every level, are the discrete Laplace law's."""
+    levels = manifest_of(by_laplace)["levels"]
+    noises = [LevelNoise(LAPLACE, level["scale"]) if level["sigma"] else LevelNoise(None, 0.0) for level in levels]
+    stated = [(level.get("half_width", 0), level.get("cap_margin", 0)) for level in levels]
+    of_rows = row_margins(noises, [level["cells"] for level in levels], [level["nonzero"] for level in levels], 0.9)
+    fixed = margins_of(noises, 0.9)
+    assert stated == [(of_row.own, of_cell.cap) for of_row, of_cell in zip(of_rows, fixed, strict=True)]
+    for level in levels[1:]:
+        noisy = pl.read_parquet(by_laplace.folder / "noisy_counts" / f"level_{level['level']}.parquet")
+        assert noisy["variance"].unique().to_list() == pytest.approx([laplace_variance(level["scale"])])
+
+
+LIES_ABOUT_LAWS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+    (lambda manifest: manifest["levels"][2].update(scale=1.0), "level_2.parquet has a variance"),
+    (lambda manifest: manifest["levels"][2].update(epsilon=0.7), "levels cost more than its epsilon and delta"),
+    (lambda manifest: manifest["levels"][2].update(sigma=4.0), "level 2: its sigma is not that of its scale"),
+    (lambda manifest: manifest["levels"][2].update(mechanism="cauchy"), "no noise law cauchy"),
+    (lambda manifest: manifest["privacy"].update(epsilon=3.9), "levels cost more than its epsilon and delta"),
+    (
+        lambda manifest: manifest["privacy"].update(accountant="zcdp"),
+        "has no rho, and costs what its privacy map returns",
+    ),
+    (lambda manifest: manifest["privacy"].update(max_records_per_unit=2), "cost more than its epsilon"),
+    (lambda manifest: manifest["privacy"].update(sampler="dice"), "further from its law than its tau"),
+    (lambda manifest: manifest["levels"][2].update(half_width=3), "half_width"),
+]
+
+
+@pytest.mark.parametrize(("lie", "told"), LIES_ABOUT_LAWS, ids=[told for _, told in LIES_ABOUT_LAWS])
+def test_verification_recomputes_the_guarantee_from_the_law(
+    by_laplace: Made, lie: Callable[[dict[str, Any]], object], told: str
+) -> None:
+    """A scale, a share, σ, a law or a sampler that does not give what the manifest states is a failure that says so."""
+    before = {name: (by_laplace.folder / name).read_bytes() for name in ("manifest.json", "SHA256SUMS")}
+    rewrite(by_laplace.folder, lie)
+    failures = verify_answer(by_laplace.folder).failures
+    for name, content in before.items():
+        (by_laplace.folder / name).write_bytes(content)
+    assert any(told in failure for failure in failures), failures
+
+
+@pytest.mark.parametrize(
+    ("lie", "told"),
+    [
+        ({"scale": 0.2}, "level 6: its scale and threshold cost more than its epsilon"),
+        ({"mechanism": "discrete_gaussian"}, "costs rho, and no epsilon of a level"),
+        ({"mechanism": "thresholded_discrete_laplace"}, "draws only"),
+    ],
+)
+def test_verification_recomputes_what_a_scale_costs(
+    library: Library, lie: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    """Of leaves alone, a smaller scale or another law is found by the law's own map."""
+    folder = library["trips of leaves"].copied(tmp_path)
+    rewrite(folder, lambda manifest: manifest["levels"][-1].update(lie))
+    assert any(told in failure for failure in verify_answer(folder).failures)
+
+
+@pytest.mark.thorough
+def test_no_other_law_draws_at_the_scale_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the mechanism no longer has the law that a release is charged for, the release stops before anything is drawn."""
+
+    def stopped(true_counts: IntArray, scale: float) -> IntArray:
+        raise MemoryError(f"{len(true_counts)} cells at {scale}")
+
+    with pytest.raises(TrellisError):
+        make(tmp_path / "by_laplace", quick(case_csv), stopped, law="laplace")
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "by_laplace" / "home"))
+    monkeypatch.setitem(MECHANISMS, "inftda", replace(MECHANISMS["inftda"], laws={"gaussian": GAUSSIAN}))
+    with ThreadPoolExecutor(1) as executor, pytest.raises(StoreError, match="does not draw"):
+        finish_release(f"{tmp_path.name}-by_laplace", submit_to(executor), report_nothing)
+
+
+def laplace(random: np.random.Generator, scale: float, size: int | tuple[int, int]) -> IntArray:
+    """Draw discrete Laplace noise: the difference of two geometric variables."""
+    p = -math.expm1(-1 / scale)
+    return random.geometric(p, size) - random.geometric(p, size)
+
+
+def test_intervals_of_sums_cover_as_is_promised() -> None:
+    """Of many draws of six cells the interval of their sum covers nine in ten, hardly more, and would not with σ's margin."""
+    random, runs, noise = np.random.default_rng(5), 20_000, LevelNoise(LAPLACE, 6.0)
+    noisy = 1_000 + laplace(random, 6.0, (runs, 6))
+    hits = fewer = 0
+    for run in noisy:
+        found = box_interval([MetCells(6, run, np.zeros(0, dtype=np.int64))], [noise], 0.9, 6_000)
+        z = laplace_quantile(6.0, math.log(0.05), 6)
+        assert (found.low, found.high) == (min(run.sum() - z, 6_000), max(run.sum() + z, 6_000))
+        hits += abs(run.sum() - 6_000) <= z
+        fewer += abs(run.sum() - 6_000) <= 0.9 * z
+    chance = 4.75 * math.sqrt(0.09 / runs)
+    assert 0.9 - chance < hits / runs < 0.91 + chance
+    assert fewer / runs < 0.9 - chance
+    assert leaf_sum_interval(1_000, 6, noise, math.log(0.05))[1] == 1_000 + laplace_quantile(6.0, math.log(0.05), 6)
