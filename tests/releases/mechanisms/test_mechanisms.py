@@ -1,66 +1,49 @@
 """Mechanisms in the store: the same as in memory however they are cut or begun again, with every cell measured or survivors' cells."""
 
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import partial
+from math import ceil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 import yaml
+from polars.testing import assert_frame_equal
 
 import flows.planning.compatibility
 import tasks.shrink.task
 import tasks.tree.branches
-from flows.answers.query import query_answer
 from flows.answers.verify import verify_answer
-from flows.cli.main import WRONG, main
-from flows.execution.driver import finish_release, make_release
-from flows.execution.reservation import new_release, reserved_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import make_comparison
-from flows.walks.runner import Submit, report_nothing
-from storage.counts.columns import NOISY, VARIANCE
+from flows.trials.entries import Entry
+from flows.trials.in_memory import Trial
 from storage.database.connections import store
-from storage.errors import SpecError, StageFailed
-from storage.ledger.events import charges_of
 from storage.record import load_record
-from storage.releases.register import find_release
-from storage.releases.seals import EstimateKind, list_branches, list_learnt, list_seals
 from tasks.format.manifest import Manifest
-from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
+from tasks.laws.thresholded import thresholded_laplace
 from tasks.optimize.reconcile import least_squares
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.job import tree_of
-from tests.support.cases import CASES, Case, case_csv
-from tests.support.draws import place_of
-from tests.support.folders import changed, page_of, rewrite
+from tasks.tree.order import Tree
+from tasks.validate.coverage import Bounds
+from tests.support.cases import CASES, Case, case_csv, case_precise
+from tests.support.folders import changed, rewrite
 from tests.support.laws import drawn_by
 from tests.support.library import Library
-from tests.support.making import (
-    CUT,
-    MECHANISM,
-    Made,
-    levels_of,
-    make,
-    no_noise,
-    noise_of_the_cell,
-    noted,
-    quick,
-    sealed_of,
-)
+from tests.support.making import CUT, MECHANISM, Made, levels_of, make, no_noise, noise_of_the_cell, quick, sealed_of
 from tests.support.passes import replay
 
-KINDS: tuple[EstimateKind, ...] = ("statistics", "prior")
 Listed = list[list[list[int]]]
 
 
@@ -209,16 +192,6 @@ def test_the_store_and_memory_agree(
     assert verify_answer(made.folder).failures == []
 
 
-SAID: dict[str, list[str]] = {
-    "all": ["Every cell of every level was measured"],
-    "above": [
-        "Every cell of the levels 0 to 5 was measured",
-        "At level 6, only cells below a cell of level 5",
-    ],
-    "survivors": [],
-}
-
-
 def check_measured(made: Made, measure: str) -> None:
     """Check that seals and noisy counts hold every cell of the complete levels once, and that manifest and README say which."""
     with store() as con:
@@ -239,10 +212,9 @@ def check_measured(made: Made, measure: str) -> None:
         assert entry.nonzero == made.level(entry.level).height
         assert (made.level(entry.level)["count"] > 0).all()
     assert [level.nonzero for level in record.released_levels()] == [entry.nonzero for entry in manifest.levels]
-    readme = " ".join((made.folder / "README.md").read_text().split())
-    assert all(words in readme for words in SAID[measure])
-    assert ("was measured, also where" in readme) == (measure != "survivors")
-    assert (SAID["all"][0] in page_of(made.folder)) == (measure == "all")
+    said = (made.folder / "README.md").read_text().replace("\n", " ")
+    assert ("Every cell of every level was measured" in said) == (measure == "all")
+    assert ("At level 6, only cells below a cell of level 5" in said) == (measure == "above")
 
 
 def all_to_the_first(_: object, first: IntArray, totals: IntArray) -> IntArray:
@@ -285,20 +257,6 @@ def test_a_change_to_a_mechanism_is_seen_by_both(what: str, tmp_path: Path, monk
     assert after[-1] != before[-1]
 
 
-@cache
-def uncut(place: Path, mechanism: str, measure: str) -> Mapping[str, bytes]:
-    """Return the tables of a release that is made in one piece, with noise of the cell."""
-    folder = place / f"{mechanism}-{measure}"
-    with limit(measure) as keys, noise_of_the_cell() as sampler:
-        return make(folder, quick(case_csv, **keys), sampler, workers=1, mechanism=mechanism).tables()
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder for what the tests of this file share."""
-    return tmp_path_factory.mktemp("uncut")
-
-
 SMALL = {**CUT, "CELL_BYTES": 2_000_000}
 
 
@@ -315,141 +273,17 @@ SMALL = {**CUT, "CELL_BYTES": 2_000_000}
     ],
 )
 def test_tables_do_not_depend_on_how_the_work_was_cut(
-    mechanism: str, measure: str, run: dict[str, Any], tmp_path: Path, place: Path
+    mechanism: str, measure: str, run: dict[str, Any], tmp_path: Path
 ) -> None:
     """Where noise is tied to the cells, branches of branches, chunks, workers and memory change no byte of the tables."""
     with limit(measure) as keys, noise_of_the_cell() as sampler:
+        whole = make(tmp_path / "whole", quick(case_csv, **keys), sampler, workers=1, mechanism=mechanism)
         sizes = SMALL if run else CUT
         cut = make(tmp_path / "cut", quick(case_csv, **keys), sampler, sizes=sizes, mechanism=mechanism, run=run)
-    assert cut.tables() == uncut(place, mechanism, measure)
+    assert cut.tables() == whole.tables()
 
 
 SECOND_PASS, PRIORS = ["estimate_branch", "settle_branch"], ["gather_branch", "fit_level", "share_branch"]
-
-
-@pytest.mark.parametrize(
-    ("at", "mechanism", "measure"),
-    [
-        ("measure_branch", MECHANISM, "above"),
-        ("settle_branch", MECHANISM, "above"),
-        ("share_branch", "inftda_shrunk", "all"),
-        pytest.param("optimise_branch", MECHANISM, "all", marks=thorough),
-        pytest.param("estimate_branch", MECHANISM, "survivors", marks=thorough),
-        pytest.param("settle_branch", MECHANISM, "survivors", marks=thorough),
-        pytest.param("gather_branch", "inftda_shrunk", "survivors", marks=thorough),
-        pytest.param("fit_level", "inftda_shrunk", "survivors", marks=thorough),
-    ],
-)
-def test_a_release_that_failed_is_finished_with_the_same_bytes(
-    at: str, mechanism: str, measure: str, tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Begun again it measures what its terms say, does nothing twice that was done, draws nothing again, and gives the same bytes."""
-    monkeypatch.setattr(tasks.noise.truth, "true_counts_of", noted)
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
-    with noise_of_the_cell() as sampler:
-        sampling = Sampling(sampler, GAUSSIAN.samplers["opendp"].tau)
-        monkeypatch.setitem(MECHANISMS, mechanism, drawn_by(mechanism, {"opendp": sampling}))
-        case = quick(case_csv, mechanism=mechanism)(tmp_path)
-        with limit(measure) as keys:
-            (tmp_path / "spec.yaml").write_text(yaml.safe_dump(case.keys | keys))
-            plan = make_plan(load_spec(tmp_path / "spec.yaml"))
-        done: list[tuple[Any, ...]] = []
-
-        def is_place(place: tuple[Any, ...]) -> bool:
-            return place[0] == 3 if at in PRIORS else "b01" in place
-
-        def submit_to(executor: Executor, *, is_faulty: bool) -> Submit:
-            def run(stage: Any, *arguments: Any) -> Any:
-                if is_faulty and stage.name == at and is_place(place_of(arguments)):
-                    raise OSError
-                if stage.name in {*SECOND_PASS, *PRIORS}:
-                    done.append((stage.name, *place_of(arguments)))
-                return stage.fn(*arguments)
-
-            return lambda stage, *arguments: executor.submit(run, stage, *arguments)
-
-        release = new_release(plan, release_id="stopped")
-        with ThreadPoolExecutor(1) as executor, pytest.raises(StageFailed, match="OSError"):
-            make_release(plan, release, submit_to(executor, is_faulty=True), report_nothing)
-        with store() as con:
-            sealed, record = list_seals(con, "stopped"), load_record(con, "stopped")
-            assert len(list_branches(con, "stopped")) > 2
-            learnt = {kind: list_learnt(con, "stopped", kind) for kind in KINDS}
-        if not record.settled:  # zeros of the first pass are no counts that are released
-            assert not any(of.nonzero for of in record.released_levels()[1:] if record.keeps_zeros(of.level))
-        with ThreadPoolExecutor(1) as executor:
-            finish_release("stopped", submit_to(executor, is_faulty=False), report_nothing)
-    assert len(done) == len(set(done))
-    with store() as con:
-        assert sealed.items() <= list_seals(con, "stopped").items()
-        assert (sealed == list_seals(con, "stopped")) == (at in {*SECOND_PASS, *PRIORS})
-        assert all(learnt[kind].items() <= list_learnt(con, "stopped", kind).items() for kind in KINDS)
-        assert find_release(con, "stopped").state == "published"
-    if mechanism == MECHANISM:
-        left = {
-            ".".join(path.name.split(".")[-2:]) for path in (tmp_path / "home" / "shards" / "stopped").glob("level_*")
-        }
-        assert left == {"noisy.parquet", "settled.parquet"}
-    published = {path.name: path.read_bytes() for path in (Path(release.folder) / "counts").iterdir()}
-    assert published == {name: of for name, of in uncut(place, mechanism, measure).items() if name in published}
-    assert verify_answer(Path(release.folder)).failures == []
-
-
-def test_a_second_pass_and_more_cells_are_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a second pass reads, each level has one charge, of the amount that it has without one; survivors' cells are the default."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    charges = []
-    choices = [("inftda", None), (MECHANISM, None), *((MECHANISM, measure) for measure in SAID)]
-    for mechanism, measure in choices:
-        with limit(measure) as keys:
-            case = quick(case_csv, mechanism=mechanism, **keys)(tmp_path)
-            (tmp_path / "spec.yaml").write_text(yaml.safe_dump(case.keys))
-            plan = make_plan(load_spec(tmp_path / "spec.yaml"))
-        assert reserved_release(plan, "one", tmp_path).terms.measure == (measure or "survivors")
-        charges.append([(of.level, of.rho, of.sigma) for of in plan.levels if of.rho])
-    assert charges == [charges[0]] * len(choices)
-    assert [level for level, *_ in charges[0]] == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("measure", "privacy", "is_empty"),
-    [
-        ("above", {"invariants": ["province"], "i_accept_unprotected": True}, False),
-        ("all", {"neighbours": "add_remove"}, True),
-        pytest.param("above", {"neighbours": "add_remove"}, False, marks=thorough),
-    ],
-    ids=["exact levels", "an empty table", "an unknown total"],
-)
-def test_every_cell_may_be_measured_of(
-    measure: str, privacy: dict[str, Any], is_empty: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exact levels are read whole and released as they are; without noise nothing below a total of 0 is released."""
-
-    def case(folder: Path) -> Case:
-        made = quick(case_csv, **keys)(folder)
-        made.keys["privacy"] |= privacy
-        if is_empty:
-            (folder / "trips.csv").write_text((folder / "trips.csv").read_text().splitlines()[0] + "\n")
-        return made
-
-    with limit(measure) as keys:
-        sampler = no_noise if is_empty else discrete_gaussian
-        made = make(tmp_path / "made", case, sampler, sizes=CUT, mechanism=MECHANISM)
-    assert verify_answer(made.folder).failures == []
-    if is_empty:
-        assert [made.level(level).height for level in range(7)] == [1, 0, 0, 0, 0, 0, 0]
-        assert [entry.cells for entry in manifest_of(made.folder).levels][:5] == [1, 2, 4, 8, 16]
-    for level in range(5) if "invariants" in privacy else ():
-        assert made.errors(level).sum() == 0
-        noisy = pl.read_parquet(made.folder / "noisy_counts" / f"level_{level}.parquet")
-        assert (noisy[VARIANCE] == 0).all()
-        assert noisy[NOISY].sum() == made.level(0)["count"].item()
-        assert noisy.height == made.release.levels[level].possible_cells
-    monkeypatch.setenv("TRELLIS_HOME", str(made.home))
-    with store() as con:
-        assert {charge.state for charge in charges_of(con, made.release.id).values()} == {"released"}
 
 
 def test_cells_that_are_missing_are_found(library: Library, tmp_path: Path) -> None:
@@ -466,20 +300,6 @@ def test_cells_that_are_missing_are_found(library: Library, tmp_path: Path) -> N
     assert verify_answer(fewer).failures
 
 
-def test_questions_about_cells_without_a_row_are_answered(tmp_path: Path) -> None:
-    """Cells that were measured and have no row have a count of 0, and intervals that their own level's noise allows."""
-    made = make(tmp_path / "made", quick(case_csv, measure="all"), discrete_gaussian, mechanism=MECHANISM)
-    rows = made.level(6).select("origin_municipality", "destination_municipality")
-    codes = pl.read_csv(made.home.parent / "codebook.csv", infer_schema=False)["municipality"].sort()
-    pairs = codes.to_frame("origin_municipality").join(codes.to_frame("destination_municipality"), how="cross")
-    absent = pairs.join(rows, on=pairs.columns, how="anti").rows()
-    answers = [query_answer(made.folder, *pair, [], simultaneous=False) for pair in absent[:20]]
-    assert {(answer.count, answer.low) for answer in answers} == {(0, 0)}
-    highs = [answer.high for answer in answers if answer.high is not None]
-    assert len(highs) == len(answers) == 20
-    assert max(highs) > 0  # though a noisy count far below 0 may leave no room
-
-
 def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a colon, or as the spec's key, the cells of an entry are those of a release; others say that they have no choice."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
@@ -489,40 +309,87 @@ def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path: Path, mon
     names = [MECHANISM, f"{MECHANISM}:survivors", "inftda_lenient:all", "inftda"]
     comparison = make_comparison(load_spec(tmp_path / "spec.yaml"), names, [0.1], 1)
     assert comparison.refused == {}
-    cells = {
-        entry.name: [
-            entry.try_on(comparison.table).job.record.cells_of(level)[0] == (entry.plan.levels[level].possible_cells)
+    are_all = [
+        all(
+            entry.try_on(comparison.table).job.record.cells_of(level)[0] == entry.plan.levels[level].possible_cells
             for level in range(7)
-        ]
+        )
         for entry in comparison.entries
-    }
-    assert all(cells[MECHANISM])
-    assert all(cells["inftda_lenient:all"])
-    assert not all(cells[f"{MECHANISM}:survivors"])
-    assert not all(cells["inftda"])
+    ]
+    assert are_all == [True, False, True, False]
     assert any(note.startswith("measure is left out") for note in comparison.notes["inftda"])
     assert not any("measure" in note for note in comparison.notes.get(MECHANISM, []))
 
 
-def test_a_priority_is_for_mechanisms_that_have_it(tmp_path: Path) -> None:
-    """A priority that a mechanism does not know is refused, and those that do are named."""
-    made = case_csv(tmp_path)
-    made.keys.update(mechanism="tda_linf", priority="false_negatives")
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))
-    with pytest.raises(SpecError, match="priority must be left out with mechanism tda_linf") as refused:
-        make_plan(load_spec(tmp_path / "spec.yaml"))
-    assert str(refused.value).endswith("which only inftda can use.")
+IN_PARTS = {"BRANCH_CELLS": 80, "CHUNK_CELLS": 60}  # so that there are some
 
 
-def test_counts_below_zero_are_no_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Synthetic records of a mechanism whose counts may be below zero are refused, by the key or the option that asks."""
-    made, spec = case_csv(tmp_path), tmp_path / "spec.yaml"
-    made.keys.update(mechanism="gaussian")
-    spec.write_text(yaml.safe_dump(made.keys))
-    for arguments in (["--records"], ["--records", "--dry-run"]):
-        assert main(["release", str(spec), *arguments]) == WRONG
-        assert "Error: --records must be left out with mechanism gaussian" in capsys.readouterr().err
-    made.keys.update(release=made.keys["release"] | {"records": True})
-    spec.write_text(yaml.safe_dump(made.keys))
-    with pytest.raises(SpecError, match=r"release\.records must be left out with mechanism gaussian"):
-        make_plan(load_spec(spec))
+def table_of(tree: Tree, bounds: Bounds) -> pl.DataFrame:
+    """Return the released cells among some bounds as a published level has them."""
+    codes: dict[str, Any] = {}
+    for axis, reached, areas in zip(tree.axes, tree.axis_levels(bounds.level), bounds.areas, strict=True):
+        for own in range(1, reached + 1):
+            codes[f"{axis.name}_{axis.level_names[own - 1]}"] = axis.codes[own - 1].gather(
+                axis.ancestors(areas, reached, own)
+            )
+    numbers = {"count": bounds.counts, "low": bounds.low, "high": bounds.high}
+    rows = pl.DataFrame(codes | numbers).filter((pl.col("count") != 0) | (bounds.level == 0))
+    return rows.sort(list(codes)) if codes else rows
+
+
+def check_published(made: Made, tried: Trial) -> list[Bounds | None]:
+    """Check the published lows and highs of every level, null where none is stated, against those of fixed cells in a trial.
+
+    Returns:
+        The intervals of fixed cells, which lie in those of rows.
+    """
+    plan = make_plan(load_spec(made.home.parent / "spec.yaml"))
+    tree, terms = tree_of(made.release), made.release.terms.intervals
+    assert terms.rounded != plan.file.spec.keep_noisy_counts
+    bounds = Entry(plan.mechanism.name, 4.0, plan).bounds(tree, tried, terms)
+    for level, of_level in enumerate(bounds):
+        published = made.level(level).drop("signal")
+        if of_level:
+            fixed, ends = table_of(tree, of_level), ("low", "high")
+            assert_frame_equal(fixed.drop(ends), published.drop(ends))
+            assert (published["low"] <= fixed["low"]).all()
+            assert (fixed["high"] <= published["high"]).all()
+        else:
+            assert published["low"].is_null().all()
+    assert bounds[-1]
+    assert len(made.level(tree.depth)) > 1
+    return bounds
+
+
+def test_compared_intervals_lie_in_those_that_are_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From sealed noisy counts alone, memory comes to intervals within those published, rounded or not, however it was cut."""
+    unkept = partial(quick, keep_noisy_counts=False)  # so that intervals are rounded
+    with noise_of_the_cell() as sampler:
+        kept, rounded = (
+            make(tmp_path / name, case(case_csv), sampler, sizes=IN_PARTS, mechanism=MECHANISM)
+            for name, case in (("kept", quick), ("rounded", unkept))
+        )
+    monkeypatch.setenv("TRELLIS_HOME", str(kept.home))
+    tried = replay(tree_of(kept.release), kept.release.levels, sealed_of(kept.release), MECHANISMS[MECHANISM])
+    bounds = check_published(kept, tried)
+    monkeypatch.setenv("TRELLIS_HOME", str(rounded.home))
+    wider = check_published(rounded, tried)
+    assert bounds[-1].high.sum() < wider[-1].high.sum()
+    assert not (rounded.folder / "noisy_counts").exists()
+    for entry in manifest_of(rounded.folder).levels[1:]:
+        ends, step = rounded.level(entry.level).select("low", "high"), ceil(entry.sigma)
+        assert {*(ends["low"] % step), *(ends["high"] % step), entry.bound_after % step} == {0}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "case", "sampler"),
+    [("gaussian", quick(case_precise), discrete_gaussian), ("stability_histogram", case_precise, thresholded_laplace)],
+)
+def test_so_are_those_of_leaves_and_their_sums(
+    mechanism: str, case: Callable[[Path], Case], sampler: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is released is what was measured, and says all; sums of a thresholded histogram have none."""
+    made = make(tmp_path / "made", case, sampler, mechanism=mechanism)
+    monkeypatch.setenv("TRELLIS_HOME", str(made.home))
+    bounds = check_published(made, SimpleNamespace(released=levels_of(made.release)))
+    assert (bounds[0] is None) == (mechanism == "stability_histogram")
