@@ -12,8 +12,6 @@ import yaml
 from flows.answers.query import query_answer
 from flows.answers.verify import _guarantee_failures, verify_answer
 from flows.api import PublishedRelease, release
-from flows.forecast.answer import plan_answer
-from flows.forecast.check import check_answer
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import faults_of, load_spec
@@ -33,7 +31,7 @@ from tests.support.households import (
     write_spec,
     write_tables,
 )
-from tests.support.library import OF_HOMES, Library
+from tests.support.library import Library
 from tests.support.making import no_noise
 from tests.support.passes import check_rows, counts_of, try_spec
 
@@ -81,16 +79,6 @@ def asked_of(folder: Path, *where: str, simultaneous: bool = False) -> Any:
 WITH_LIST = [name for name in OF_SIZES if MECHANISMS[name].takes_list]
 
 
-def test_without_noise_the_published_sizes_are_the_true_ones(exact: Path) -> None:
-    """The table is what is true; what is measured of everything are its 500 homes of at least one person, and so on."""
-    assert verify_answer(exact).failures == []
-    homes = draw_homes()
-    assert counts(exact, 3).drop("low", "high", "signal").equals(true_sizes(homes))
-    noisy = pl.read_parquet(exact / "noisy_counts" / "level_1.parquet")
-    assert noisy["noisy_count"].to_list() == [(homes["people"] >= size).sum() for size in range(1, LARGEST + 1)]
-    assert json.loads((exact / "manifest.json").read_text())["statistic"] == "tails"
-
-
 @pytest.mark.parametrize(
     ("mechanism", "listed"), [*((name, False) for name in OF_SIZES), *((name, True) for name in WITH_LIST)]
 )
@@ -115,53 +103,6 @@ def test_a_row_a_person_and_a_row_a_group_give_the_same(tmp_path: Path, monkeypa
     found = [try_spec(write_spec(tmp_path, **EXACT, **keys), no_noise)[2].released for keys in ({}, {"input": counted})]
     assert [counts_of(nodes) for nodes in found[0]] == [counts_of(nodes) for nodes in found[1]]
     assert found[0][0].counts.tolist() == [500]
-
-
-@pytest.mark.parametrize("mechanism", OF_SIZES)
-@pytest.mark.parametrize("law", ["laplace", "gaussian"])
-@pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
-def test_levels_add_up_whatever_the_noise(tables: Path, mechanism: str, law: str, neighbours: str) -> None:
-    """Counts are whole, above zero, and add up over regions and sizes; the total is a sum that costs nothing."""
-    keys = PRIVACY | {"neighbours": neighbours, "epsilon": 0.5}
-    if law == "gaussian":
-        keys["accountant"] = "zcdp"
-    plan, _, trial = try_spec(write_spec(tables, mechanism=mechanism, privacy=keys, noise={"law": law}))
-    check_rows(trial)
-    assert all((nodes.counts > 0).all() for nodes in trial.released)
-    root, *below = plan.levels
-    assert (root.is_summed, root.epsilon, root.rho) == (True, 0, 0)
-    assert not any(terms.is_summed for terms in below)
-    assert {level for level, _ in trial.job.record.seals} == {1, 2, 3}
-    statistic = trial.job.record.release.terms.statistic
-    moved = {"tails": 1, "sizes": 2, "chain": 5}[statistic] * (2 if neighbours == "substitution" else 1)
-    if law == "laplace":
-        assert f"Δ₁ = {moved}" in plan_answer(plan).levels[-1].derivation
-
-
-@pytest.mark.parametrize("name", OF_HOMES)
-def test_the_published_levels_are_those_of_the_plan(library: Library, name: str) -> None:
-    """By whichever measurement: seals of what is charged, sums over regions, and a total that costs nothing."""
-    folder, manifest = library[name].folder, library[name].found.manifest
-    root, *below = manifest.levels
-    assert (root.summed, root.epsilon, root.rho) == (True, 0, 0)
-    assert [entry.level for entry in below if entry.summed] == []
-    assert {seal.level for seal in manifest.seals} == {1, 2, 3}
-    assert len({int(counts(folder, level)["count"].sum()) for level in range(4)}) == 1
-    assert bool(manifest.unprotected) == (name == "sizes within a list")
-    assert verify_answer(folder).failures == []
-
-
-def test_the_report_draws_the_sizes_of_every_level(library: Library) -> None:
-    """There is a histogram of everything, and those of the regions with the most groups of each level; the README says what a size is."""
-    page, readme = ((library["sizes within a list"].folder / name).read_text() for name in ("report.html", "README.md"))
-    assert "<h2>Groups by size</h2>" in page
-    assert "<b>520 groups</b> counted by" in page
-    assert "records</b>" not in page
-    for level in (1, 2, 3):
-        assert f'aria-label="The released numbers of groups by size, at level {level}"' in page
-    assert "5 of 5 regions, those with the most groups" in page
-    assert f"Size {LARGEST} stands for {LARGEST} records or more" in readme
-    assert "Size 0 stands for the groups without a record" in readme
 
 
 def test_a_public_list_makes_empty_homes_exact_in_number(library: Library) -> None:
@@ -217,97 +158,14 @@ def test_a_level_is_answered_by_the_measurement_that_says_most(released: Make) -
     assert asked_of(even.folder, "size=2..").how.endswith("measured at level 1")
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"release": SPEC["release"] | {"noisy_counts": False}},
-        pytest.param({"keep_noisy_counts": False}, marks=pytest.mark.thorough),
-    ],
-)
-def test_noisy_counts_may_be_left_out(released: Make, keys: dict[str, Any]) -> None:
+def test_noisy_counts_may_be_left_out(released: Make) -> None:
     """A folder without noisy counts is verified, its rows have intervals, and sums of rows have none."""
-    found = released(**keys)
+    found = released(keep_noisy_counts=False)
     row = counts(found.folder, 3).row(0, named=True)
     answer = asked_of(found.folder, f"region={row['region_county']}", "size=1")
     assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
     answer = asked_of(found.folder, "size=2..")
     assert (answer.low, answer.high) == (None, None)
-
-
-EDGES: dict[str, dict[str, Any]] = {
-    "nobody": {"homes": draw_homes(0)},
-    "one home": {"homes": draw_homes(1)},
-    "one size": {"release": {"group_sizes": {"region": "county", "largest": 1}}},
-    "every home is larger": {"homes": draw_homes().with_columns(people=9), "release": {"group_sizes": {"region": "county", "largest": 2}}},
-    "more sizes than homes": {"release": {"group_sizes": {"region": "county", "largest": 2000}}},
-    "states alone": {"release": {"group_sizes": {"region": "state", "largest": 6}}},
-    "one level": {"hierarchy": {"region": {"table": "counties.csv", "levels": ["county"]}}},
-    "listed codes": {"hierarchy": {"region": {"values": ["A1", "A2", "B1", "B2", "B3"]}}, "input": SPEC["input"] | {"region": "county"}, "release": {"group_sizes": {"region": "region", "largest": 6}}},
-    "gaussian": {"noise": {"law": "gaussian"}, "privacy": PRIVACY | {"accountant": "zcdp"}},
-    "table sampler": {"noise": {"sampler": "table"}},
-    "several records": {"privacy": PRIVACY | {"max_records_per_unit": 3}},
-    "shares": {"privacy": PRIVACY | {"split": [1, 2, 3]}},
-    "csv, records and both intervals": {"release": SPEC["release"] | {"csv": "every_level", "records": True, "intervals": {"simultaneous": True}}},
-}  # fmt: skip
-WHOLE = [("nobody", False), ("one size", True), ("csv, records and both intervals", False)]
-
-
-@pytest.mark.parametrize(
-    ("edge", "listed"),
-    [
-        *WHOLE,
-        *(
-            pytest.param(edge, number % 2 == 1, marks=pytest.mark.thorough)
-            for number, edge in enumerate(EDGES)
-            if (edge, number % 2 == 1) not in WHOLE
-        ),
-    ],
-)
-def test_edges_are_released(released: Make, edge: str, listed: bool) -> None:
-    """Tables and specs at the edge of what is allowed are released, and verified."""
-    found = released(**EDGES[edge] | (LISTED if listed else {}))
-    assert len({int(counts(found.folder, entry.level)["count"].sum()) for entry in found.manifest.levels}) == 1
-
-
-@pytest.mark.parametrize("edge", EDGES)
-@pytest.mark.parametrize("listed", [False, True])
-def test_edges_add_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edge: str, listed: bool) -> None:
-    """Their rows are whole numbers that add up, within their intervals; those that hold at once are the wider ones."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    keys = EDGES[edge] | (LISTED if listed else {})
-    write_tables(tmp_path, keys.pop("homes", draw_homes()))
-    check_rows(try_spec(write_spec(tmp_path, **keys))[2], is_nested=True)
-
-
-@pytest.mark.parametrize(
-    "levels",
-    [
-        ["nation", "country", "county", "part"],
-        *(pytest.param(levels, marks=pytest.mark.thorough) for levels in (["nation", "county"], ["county", "part"])),
-    ],
-)
-def test_levels_of_only_children_are_not_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, levels: list[str]
-) -> None:
-    """A level whose regions are those above by the codebook costs nothing, and its counts and intervals are those above."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    homes = draw_homes()
-    write_tables(tmp_path, homes)
-    names = {"nation": "all", "country": "one"}
-    rows = [{level: names.get(level, county) for level in levels} for county in ("A1", "A2", "B1", "B2")]
-    pl.DataFrame(rows).write_csv(tmp_path / "counties.csv")
-    keys = SPEC | {
-        "input": SPEC["input"] | {"region": "county"},
-        "hierarchy": {"region": {"table": "counties.csv", "levels": levels}},
-    }
-    keys["release"] = {"group_sizes": {"region": levels[-1], "largest": LARGEST}}
-    found = release(write_spec(tmp_path, **keys))
-    assert verify_answer(found.folder).failures == []
-    measured = [entry.level for entry in found.manifest.levels if not entry.summed]
-    assert len(measured) == 2  # everything, and the counties
-    shown = [counts(found.folder, entry.level).select("count", "low", "high") for entry in found.manifest.levels]
-    same = [1, 2] if levels[0] == "nation" else [2, 3]
-    assert shown[same[0]].equals(shown[same[1]])
 
 
 def test_only_units_within_their_bound_are_grouped(tables: Path, library: Library) -> None:
@@ -319,34 +177,6 @@ def test_only_units_within_their_bound_are_grouped(tables: Path, library: Librar
     assert cut.manifest.privacy.bounded_by == "ingest"
     tail = pl.read_parquet(cut.folder / "noisy_counts" / "level_1.parquet")["noisy_count"].sum()
     assert tail <= people["person"].n_unique()
-
-
-def test_laplace_is_taken_for_few_levels_and_gaussian_for_many(tables: Path) -> None:
-    """auto decides by public numbers: at ε = 1 Laplace up to some twelve levels, Gaussian above; without a law it is Laplace."""
-    plain = make_plan(load_spec(write_spec(tables)))
-    assert plain.law == "laplace"
-    assert make_plan(load_spec(write_spec(tables, noise={"law": "auto"}))).law == "laplace"
-    pl.DataFrame(
-        [{f"l{level}": "x" if level < number else f"{number}" for level in range(20)} for number in range(20)]
-    ).write_csv(tables / "deep.csv")
-    levels = [f"l{level}" for level in range(20)]
-    keys = {
-        "hierarchy": {"region": {"table": "deep.csv", "levels": levels}},
-        "release": {"group_sizes": {"region": levels[-1], "largest": 5}},
-        "input": SPEC["input"] | {"region": "county"},
-        "noise": {"law": "auto"},
-        "privacy": {key: value for key, value in PRIVACY.items() if key != "split"},
-    }
-    assert make_plan(load_spec(write_spec(tables, **keys))).law == "gaussian"
-
-
-def test_epsilon_is_shared_exactly(tables: Path) -> None:
-    """The levels' ε add up to that of the release, whatever the split, and level 0 takes none."""
-    plan = make_plan(load_spec(write_spec(tables)))
-    shares = plan.scheme.allocation.shares
-    assert sum(shares) == 1
-    assert [terms.epsilon > 0 for terms in plan.levels] == [False, True, True, True]
-    assert plan.levels[3].epsilon == pytest.approx(4 / 6)
 
 
 @pytest.mark.parametrize("changed", ["size", "count", "interval"])
@@ -380,7 +210,15 @@ def test_a_manifest_that_understates_the_sensitivity_is_found_out(library: Libra
     assert any("cost more than" in failure for failure in _guarantee_failures(folder))
 
 
+OF_FEATURES: dict[str, Any] = {
+    "input": {"table": "people.csv", "features": ["county"]},
+    "hierarchy": {"county": {"values": ["A1", "A2", "B1", "B2", "B3"]}},
+    "release": {"order": ["county"]},
+    "privacy": {key: value for key, value in PRIVACY.items() if key != "split"},
+}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "of features": (OF_FEATURES | {"mechanism": "group_sizes"}, "release.group_sizes must be given with mechanism group_sizes"),
+    "features in groups": (OF_FEATURES | {"input": OF_FEATURES["input"] | {"groups": LISTED["input"]["groups"]}}, "input.groups must be left out"),
     "no group": ({"input": {"table": "people.csv"}}, "input.group must be given"),
     "no sizes": ({"release": {}}, "release.group_sizes must be given"),
     "no largest": ({"release": {"group_sizes": {"region": "county"}}}, "release.group_sizes.largest must be given"),
@@ -426,55 +264,31 @@ def test_specs_that_cannot_be_released_are_refused(tables: Path, fault: str) -> 
     assert message in str(refusal.value)
 
 
-def test_group_sizes_need_their_keys(tables: Path) -> None:
-    """A mechanism of group sizes is refused for trips and features, and keys of groups are refused there too."""
-    features = {
-        "input": {"table": "people.csv", "features": ["county"]},
-        "hierarchy": {"county": {"values": ["A1", "A2", "B1", "B2", "B3"]}},
-        "release": {"order": ["county"]},
-        "privacy": {key: value for key, value in PRIVACY.items() if key != "split"},
-    }
-    with pytest.raises(SpecError, match=r"release\.group_sizes must be given with mechanism group_sizes"):
-        make_plan(load_spec(write_spec(tables, **features, mechanism="group_sizes")))
-    features["input"] |= {"groups": LISTED["input"]["groups"]}
-    assert any("input.groups must be left out" in str(one) for one in faults_of(yaml.safe_dump(SPEC | features)))
-
-
-BAD: dict[str, tuple[str, str, bool]] = {
-    "no group": ("address,county\n,A1\n", "column address must not be empty", False),
-    "no region": ("address,county\nh1,\n", "column county must not be empty", False),
-    "unknown region": ("address,county\nh1,Z9\n", "column county has codes that the codebook lacks", False),
-    "two regions": ("address,county\nh1,A1\nh1,B1\n", "has a group in two regions", False),
-    "not in the list": ("address,county\nelsewhere,A1\n", "column address has codes that input.groups lacks", True),
-    "no column": ("home,county\nh1,A1\n", "has no column address", False),
+COUNTED = {"input": {"table": "people.csv", "group": "address", "count": "people"}}
+BAD: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "no group": ("address,county\n,A1\n", "column address must not be empty", {}),
+    "no region": ("address,county\nh1,\n", "column county must not be empty", {}),
+    "unknown region": ("address,county\nh1,Z9\n", "column county has codes that the codebook lacks", {}),
+    "two regions": ("address,county\nh1,A1\nh1,B1\n", "has a group in two regions", {}),
+    "not in the list": ("address,county\nelsewhere,A1\n", "column address has codes that input.groups lacks", LISTED),
+    "no column": ("home,county\nh1,A1\n", "has no column address", {}),
+    "below zero": ("address,county,people\nh1,A1,-1\n", ">= 0", COUNTED),
+    "a part": ("address,county,people\nh1,A1,1.5\n", "whole numbers", COUNTED),
+    "no number": ("address,county,people\nh1,A1,x\n", "whole numbers", COUNTED),
+    "too many": (f"address,county,people\nh1,A1,{2**40 + 1}\n", "at most 2**40", COUNTED),
 }
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_bad_tables_are_refused_without_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    """A refusal of the confidential table names the column and the rule, and no value of it."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    text, message, listed = BAD[fault]
-    write_tables(tmp_path, draw_homes())
-    (tmp_path / "people.csv").write_text(text)
+def test_bad_tables_are_refused_without_a_value(tables: Path, fault: str) -> None:
+    """A refusal of the confidential table names the column or the rule, and no value of it."""
+    text, message, keys = BAD[fault]
+    (tables / "people.csv").write_text(text)
     with pytest.raises(InputError) as refusal:
-        release(write_spec(tmp_path, **(LISTED if listed else {})))
+        release(write_spec(tables, **keys))
     said = f"{refusal.value} {refusal.value.hint}"
     assert message in said
     assert not any(value in said for value in ("h1", "Z9", "elsewhere", "A1"))
-
-
-@pytest.mark.parametrize(
-    ("count", "message"),
-    [("-1", ">= 0"), ("1.5", "whole numbers"), ("x", "whole numbers"), (str(2**40 + 1), "at most 2**40")],
-)
-def test_bad_counts_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: str, message: str) -> None:
-    """Negative, fractional and huge sizes are refused, by the rule alone."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    write_tables(tmp_path, draw_homes())
-    (tmp_path / "homes.csv").write_text(f"address,county,people\nh1,A1,{count}\n")
-    with pytest.raises(InputError, match=message.replace("*", r"\*")):
-        release(write_spec(tmp_path, input={"table": "homes.csv", "group": "address", "count": "people"}))
 
 
 @pytest.mark.parametrize(
@@ -494,21 +308,6 @@ def test_bad_lists_are_refused_when_planned(tables: Path, text: str, message: st
     assert message in str(refusal.value)
 
 
-def test_a_check_tells_every_missing_column_of_both_tables(tables: Path) -> None:
-    """`trellis check` names the columns that the table and the list lack, each."""
-    keys = SPEC | {
-        "input": {"table": "people.csv", "group": "home", "groups": {"table": "addresses.csv", "levels": "tract"}}
-    }
-    found = check_answer(write_spec(tables, **keys))
-    said = " ".join(f"{fault.error} {fault.hint}" for fault in found.problems)
-    for missing in (
-        "people.csv has no column home",
-        "addresses.csv has no column home",
-        "addresses.csv has no column tract",
-    ):
-        assert missing in said
-
-
 def test_the_confidential_table_is_no_list_and_no_codebook(tables: Path) -> None:
     """A list or a codebook that is the confidential table would reveal who is in it."""
     listed = {"input": SPEC["input"] | {"groups": {"table": "people.csv", "levels": "county"}}}
@@ -516,17 +315,6 @@ def test_the_confidential_table_is_no_list_and_no_codebook(tables: Path) -> None
         make_plan(load_spec(write_spec(tables, **listed)))
     with pytest.raises(InputError, match="must not be the confidential table"):
         make_plan(load_spec(write_spec(tables, hierarchy={"region": {"table": "people.csv", "levels": ["county"]}})))
-
-
-def test_parts_of_a_group_may_be_groups_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A taxi that works in two zones is refused as a group, and counts as two with the column of the zone in input.group."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    homes = draw_homes(40)
-    write_tables(tmp_path, pl.concat([homes, homes.with_columns(county=pl.lit("B3"))]))
-    with pytest.raises(InputError, match="has a group in two regions"):
-        try_spec(write_spec(tmp_path, **EXACT))
-    apart = write_spec(tmp_path, input=SPEC["input"] | {"group": ["address", "county"]}, **EXACT)
-    assert try_spec(apart, no_noise)[2].released[0].counts.tolist() == [80]
 
 
 @pytest.mark.parametrize(("mechanism", "accountant"), [("sizes_direct", "zcdp"), ("group_sizes", "pld")])
