@@ -3,14 +3,14 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import pytest
 import yaml
 
-import flows.planning.compatibility
 import tasks.noise.task
 import tasks.tree.branches
 from flows.answers.ledger import ledger_answer
@@ -20,9 +20,7 @@ from flows.api import release
 from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.trials.comparison import make_comparison, trials_of
 from storage.database.connections import store
-from storage.errors import SpecError
 from storage.record import load_record
 from tasks.format.manifest import Manifest
 from tests.support.folders import page_of, rewrite
@@ -83,43 +81,8 @@ def table(folder: Path, level: int) -> pl.DataFrame:
     return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
 
 
-LAPLACE = {"noise": {"law": "laplace"}, "privacy": {"accountant": None}}
-CHOICES: dict[str, dict[str, Any]] = {
-    "inftda": {"mechanism": "inftda"},
-    "reconciled": {"mechanism": "inftda_reconciled"},
-    "lenient, add_remove": {"mechanism": "inftda_lenient", "privacy": {"neighbours": "add_remove"}},
-    "shrunk": {"mechanism": "inftda_shrunk"},
-    "laplace": {"mechanism": "inftda"} | LAPLACE,
-    "simultaneous": {"mechanism": "inftda_reconciled", "release": {"intervals": {"simultaneous": True}}},
-}
-
-
-@pytest.mark.parametrize("choice", CHOICES)
-def test_a_repeated_level_has_the_rows_of_the_level_above_in_memory(maker: Maker, choice: str) -> None:
-    """Every row, interval and mark is that of the level above; it is neither charged nor sealed."""
-    plan, _, trial = try_spec(maker.spec(LEVELS, **CHOICES[choice]))
-    assert {terms.level: terms.same_as for terms in plan.levels if terms.same_as is not None} == REPEATED
-    check_rows(trial)
-    published = trial.published
-    rows = [published.rows(level) for level in range(11)]
-    for level in REPEATED:
-        assert rows[level].counts.tolist() == rows[level - 1].counts.tolist()
-        assert [of.tolist() for of in rows[level].bounds] == [of.tolist() for of in rows[level - 1].bounds]
-        assert rows[level].signal.tolist() == rows[level - 1].signal.tolist()
-    assert set(trial.job.record.charges) == {terms.level for terms in plan.levels if terms.rho or terms.epsilon}
-    assert not {level for level, _ in trial.job.record.seals} & REPEATED.keys()
-
-
-@dataclass(frozen=True)
-class Made:
-    """A release with repeated levels, in branches, with both kinds of intervals.
-
-    Attributes:
-        maker: made it.
-        folder: where it is published.
-        manifest: its manifest.
-        read: the levels whose true counts the noise stage has asked the vault for.
-    """
+class Made(NamedTuple):
+    """A release with repeated levels, in branches, and the levels whose true counts the noise stage has asked the vault for."""
 
     maker: Maker
     folder: Path
@@ -142,66 +105,38 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
         patch.setattr(tasks.tree.branches, "BRANCH_CELLS", 2)
         patch.setattr(tasks.noise.task._Vault, "families", noted)
         maker = Maker(place)
-        return Made(maker, *maker.make(**CHOICES["simultaneous"]), frozenset(read))
+        return Made(
+            maker,
+            *maker.make(mechanism="inftda_reconciled", release={"intervals": {"simultaneous": True}}),
+            frozenset(read),
+        )
 
 
-@pytest.mark.parametrize(
-    "choice",
-    [None, *(pytest.param(choice, marks=pytest.mark.thorough) for choice in ("lenient, add_remove", "shrunk", "laplace"))],
-)  # fmt: skip
-def test_a_repeated_level_has_the_rows_of_the_level_above(
-    made: Made, maker: Maker, choice: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_repeated_level_has_the_rows_of_the_level_above(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every published row is that of the level above, with one code more; the folder is verified, and so is its cost."""
-    if choice is None:
-        monkeypatch.setenv("TRELLIS_HOME", str(made.maker.folder / "home"))
-    folder, manifest = maker.make(**CHOICES[choice]) if choice else (made.folder, made.manifest)
+    monkeypatch.setenv("TRELLIS_HOME", str(made.maker.folder / "home"))
+    folder, manifest = made.folder, made.manifest
     with store() as con:
-        assert bool(load_record(con, manifest.id).branches) == (choice is None)
+        assert load_record(con, manifest.id).branches
     assert {entry.level: entry.same_as for entry in manifest.levels if entry.same_as is not None} == REPEATED
     for level, same in REPEATED.items():
         above, own = table(folder, level - 1), table(folder, level)
         assert own.select(above.columns).equals(above)
         entry, source = manifest.levels[level], manifest.levels[same]
         assert (entry.rho, entry.epsilon, entry.l2_sensitivity) == (0.0, 0.0, 0.0)
-        assert (entry.sigma, entry.bound, entry.bound_after, entry.half_width, entry.noise_rows) == (
-            *(source.sigma, source.bound, source.bound_after, source.half_width, source.noise_rows),
-        )
+        for stated in ("sigma", "bound", "bound_after", "half_width", "noise_rows"):
+            assert getattr(entry, stated) == getattr(source, stated)
     assert verify_answer(folder).failures == []
     (charges,) = (account.charges for account in ledger_answer(None).datasets)
-    assert {charge.level for charge in charges} == {
-        entry.level for entry in manifest.levels if entry.rho or entry.epsilon
-    }
+    assert {charge.level for charge in charges} == {entry.level for entry in manifest.levels if entry.rho}
+    for end, pair in product(("origin", "destination"), (("state=S1", "county=C1"), ("town=T1", "street=R1"))):
+        one, other = (query_answer(folder, None, None, [f"{end}={area}"], simultaneous=False) for area in pair)
+        assert one.count == other.count
 
 
 def test_true_counts_of_repeated_levels_are_never_read(made: Made) -> None:
     """The noise stage asks the vault for the children of the levels above measured levels, and for no others."""
     assert made.read == {entry.level for entry in made.manifest.levels if entry.rho}
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("measure", "neighbours"),
-    [("above", "substitution"), pytest.param("all", "add_remove", marks=pytest.mark.thorough)],
-)
-def test_they_stay_repeated_where_every_cell_is_measured(
-    measure: str, neighbours: str, maker: Maker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Zeros of the first pass go through levels that repeat, in branches too, and every other cell is measured once."""
-    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 20)
-    levels, finest = (LEVELS, 10) if measure == "all" else (LEVELS[:4], 8)
-    if measure == "above":  # the last level above the finest repeats: state, county and town of the two ends take turns
-        monkeypatch.setattr(flows.planning.compatibility, "MOST_MEASURED", 575)
-    privacy = {"epsilon": 1.0, "neighbours": neighbours}
-    folder, manifest = maker.make(
-        levels, mechanism="inftda_reconciled", measure="all", privacy=privacy, release={"noisy_counts": True}
-    )
-    assert manifest.measure == measure
-    assert verify_answer(folder).failures == []
-    possible = [1, 1, 1, 4, 16, 16, 16, 96, 576, 576, 576][: finest + 1]
-    measured = [entry.cells for entry in manifest.levels]
-    complete = len(possible) if measure == "all" else len(possible) - 1
-    assert measured[:complete] == possible[:complete]
 
 
 def test_the_noise_is_that_of_a_release_without_them(maker: Maker) -> None:
@@ -225,21 +160,6 @@ def test_plan_and_pages_say_what_is_repeated(made: Made, maker: Maker) -> None:
     assert "same as level 4" in readme
     assert "same as level 4" in report
     assert "does not protect at all" not in readme
-
-
-@pytest.mark.parametrize("noisy", [True, pytest.param(False, marks=pytest.mark.thorough)])
-def test_questions_about_repeated_areas_are_answered(made: Made, maker: Maker, noisy: bool) -> None:
-    """A county is its state, and a street its town; with intervals of noisy counts and without."""
-    folder = made.folder if noisy else maker.make(release={"noisy_counts": False})[0]
-    finest = table(folder, 10)
-    for end in ("origin", "destination"):
-        town = finest[f"{end}_town"][0]
-        street = f"street=R{town[1:]}"
-        for pair in (("state=S1", "county=C1"), (f"town={town}", street), ("nation=N", "all")):
-            one, other = (query_answer(folder, None, None, [f"{end}={area}"], simultaneous=False) for area in pair)
-            assert one.count == other.count
-            assert one.low is not None
-            assert one.low <= one.count <= one.high
 
 
 def other_rows(column: str) -> Callable[[Path], None]:
@@ -280,51 +200,16 @@ def test_what_a_repeated_level_states_is_verified(made: Made, tmp_path: Path, li
     assert any(told in failure for failure in verify_answer(folder).failures)
 
 
-@pytest.mark.thorough
 def test_below_levels_that_are_published_exactly(maker: Maker) -> None:
-    """With invariants over several single areas, what repeats them repeats the last of them, and the folder is verified."""
+    """With invariants over several single areas, what repeats them repeats the last of them."""
     exact = {"invariants": ["nation"], "i_accept_unprotected": True}
-    plan, _, trial = try_spec(maker.spec(LEVELS, privacy=exact))
-    assert [terms.same_as for terms in plan.levels[:4]] == [None] * 4
+    plan, _, trial = try_spec(maker.spec(["nation", "county", "town"], privacy=exact))
+    assert [terms.same_as for terms in plan.levels] == [None] * 7
     check_rows(trial)
-    path = maker.spec(["nation", "state", "town"], privacy=exact)
     (maker.folder / "areas.csv").write_text("\n".join(["nation,state,town", *(f"N,S,T{k}" for k in range(24))]) + "\n")
-    made = release(path, different_people=True)
-    assert [entry.same_as for entry in made.manifest.levels] == [None, None, None, 2, 2, None, None]
-    assert verify_answer(Path(made.folder)).failures == []
-
-
-def test_a_comparison_knows_them(maker: Maker) -> None:
-    """In memory the rows of a level that repeats another are as far off, as wide and as covered as those of that one.
-
-    What is said of all cells may differ: a cell below one that was dropped is looked at by what that one may count at most.
-    """
-    spec = maker.spec(LEVELS, public_data=True)
-    comparison = make_comparison(load_spec(spec), ["inftda", "inftda_reconciled"], [2.0], 1)
-    for entry in comparison.entries:
-        rows = {
-            row["level"]: {name: of for name, of in row.items() if name != "level" and " of " not in name}
-            for row in trials_of(comparison, entry, range(1))
-        }
-        assert {"row_width", "rows_covered", "bound_after", "max_absolute"} <= rows[0].keys()
-        for level, same in REPEATED.items():
-            assert rows[level] == rows[same]
-
-
-def test_a_list_of_shares_is_of_measured_levels(maker: Maker) -> None:
-    """One share for each level that is measured, and no more."""
-    with pytest.raises(SpecError, match=r"privacy\.split must list 4 shares"):
-        make_plan(load_spec(maker.spec(LEVELS, privacy={"split": [0.1] * 10})))
-    make_plan(load_spec(maker.spec(LEVELS, privacy={"split": [0.25] * 4})))
-
-
-def test_a_single_area_leaves_nothing_to_measure(maker: Maker) -> None:
-    """If every level repeats a public total, there is nothing to release."""
-    (maker.folder / "areas.csv").write_text("nation\nN\n")
-    path = maker.spec(LEVELS)
-    keys = yaml.safe_load(path.read_text())
-    (maker.folder / "areas.csv").write_text("nation\nN\n")
-    keys["hierarchy"]["levels"], keys["release"]["finest"] = ["nation"], "nation"
-    path.write_text(yaml.safe_dump(keys))
-    with pytest.raises(SpecError, match="hierarchy must leave something to measure"):
-        make_plan(load_spec(path))
+    keys = yaml.safe_load((maker.folder / "spec.yaml").read_text())
+    keys["hierarchy"]["levels"] = ["nation", "state", "town"]
+    (maker.folder / "spec.yaml").write_text(yaml.safe_dump(keys))
+    plan, _, trial = try_spec(maker.folder / "spec.yaml")
+    assert [terms.same_as for terms in plan.levels] == [None, None, None, 2, 2, None, None]
+    check_rows(trial)
