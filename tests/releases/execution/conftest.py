@@ -1,4 +1,4 @@
-"""An office whose table has spent its cap: released once, and put back for every test."""
+"""Offices: one without a release, and one whose table has spent its cap, released once and put back for every test."""
 
 import shutil
 from pathlib import Path
@@ -8,6 +8,15 @@ import pytest
 
 from flows.api import release
 from tests.support.office import ROWS, Office
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
+    """Give a folder with a table, a codebook and an empty store."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
+    (tmp_path / "homes.csv").write_text("home\na0\na1\n")
+    return Office(tmp_path)
 
 
 @pytest.fixture(scope="session")
