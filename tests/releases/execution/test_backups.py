@@ -32,17 +32,12 @@ def elsewhere(office: Office, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def folder_of(release_id: str) -> Path:
-    """Return the published folder of a release."""
-    with store() as con:
-        return Path(find_release(con, release_id).folder)
-
-
 def test_a_restored_store_is_the_same(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """It lists the releases, its ledger has the same head, the audit finds nothing, and the cap still refuses."""
     ledger, listed = json_object(ledger_answer(None)), json_object(releases_answer())
     (made,) = [entry["id"] for entry in listed["releases"]]
-    published = folder_of(made)
+    with store() as con:
+        published = Path(find_release(con, made).folder)
     kept = back_up(office.folder / "kept")
     files = [path for path in (office.folder / "kept").rglob("*") if path.is_file()]
     assert {oct(path.stat().st_mode & 0o777) for path in files} == {"0o600"}
@@ -51,6 +46,8 @@ def test_a_restored_store_is_the_same(office: Office, monkeypatch: pytest.Monkey
     home = elsewhere(office, monkeypatch)
     restored = restore(office.folder / "kept")
     assert (restored.home, restored.backup.head) == (str(home), head) == (str(home), kept.head)
+    assert kept.made in restored.statement
+    assert "trellis audit" in restored.statement
     assert json_object(ledger_answer(None)) == ledger
     assert json_object(releases_answer()) == listed
     found = audit_answer([published])
@@ -65,19 +62,19 @@ def test_a_restored_store_is_the_same(office: Office, monkeypatch: pytest.Monkey
     assert {path.stat().st_mode & 0o077 for path in home.rglob("*")} == {0}
 
 
-def test_what_an_old_backup_does_not_know_is_found(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that was published after the backup is named by the audit of the restored store."""
-    kept = back_up(office.folder / "kept")
+def stopped(office: Office, at: str) -> str:
+    """Release other people's table until a step, which fails; return the id."""
+
+    def interrupted(*_: object) -> None:
+        raise StoreError("stopped here")
+
     (office.folder / "others.csv").write_text("home,work\n" + ROWS + "a0,b0\n")
-    release(office.spec("later", "others.csv"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(at, interrupted)
+        with pytest.raises(StoreError, match="stopped here"):
+            release(office.spec("second", "others.csv"))
     with store() as con:
-        published = folder_of(next(listed.id for listed in list_releases(con) if listed.dataset == "later"))
-    elsewhere(office, monkeypatch)
-    restored = restore(office.folder / "kept")
-    assert kept.made in restored.statement
-    assert "trellis audit" in restored.statement
-    found = audit_answer([published])
-    assert not found.ok
+        return next(listed.id for listed in list_releases(con) if listed.state == "failed")
 
 
 @pytest.mark.parametrize("vaults", [False, True])
@@ -85,14 +82,7 @@ def test_true_counts_are_copied_where_that_is_asked_for(
     office: Office, vaults: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A release that failed once it was measured is finished from either backup, at no cost; only one holds true counts."""
-    (office.folder / "others.csv").write_text("home,work\n" + ROWS + "a0,b0\n")
-    spec = office.spec("second", "others.csv")
-    with monkeypatch.context() as patch:
-        patch.setattr("flows.execution.driver._validate", interrupted)
-        with pytest.raises(StoreError, match="stopped here"):
-            release(spec)
-    with store() as con:
-        failed = next(listed.id for listed in list_releases(con) if listed.state == "failed")
+    failed = stopped(office, "flows.execution.driver._validate")
     back_up(office.folder / "kept", vaults=vaults)
     assert len(list((office.folder / "kept").rglob("vault/*.duckdb"))) == int(vaults)
     elsewhere(office, monkeypatch)
@@ -104,23 +94,11 @@ def test_true_counts_are_copied_where_that_is_asked_for(
     assert json_object(ledger_answer("second"))["datasets"][0]["spent"] == ledger
 
 
-def interrupted(*_: object) -> None:
-    """Stop a release before it is validated."""
-    raise StoreError("stopped here")
-
-
 def test_turns_are_kept(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restored store knows which turns were open, closed and given up: an open one is given up, and the next one draws."""
-    (office.folder / "others.csv").write_text("home,work\n" + ROWS + "a0,b0\n")
-    spec = office.spec("second", "others.csv")
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            "flows.walks.stored.StoredRecord.check", interrupted
-        )  # once something is drawn, before it is sealed
-        with pytest.raises(StoreError, match="stopped here"):
-            release(spec)
+    failed = stopped(office, "flows.walks.stored.StoredRecord.check")  # once something is drawn, before it is sealed
     turns = turns_of_all()
-    (failed,) = [id_ for id_, of in turns.items() if any(turn.state == OPEN for turn in of)]
+    assert [id_ for id_, of in turns.items() if any(turn.state == OPEN for turn in of)] == [failed]
     assert [turn.state for id_, of in turns.items() if id_ != failed for turn in of].count(CLOSED) > 0
     back_up(office.folder / "kept", vaults=True)
     elsewhere(office, monkeypatch)
@@ -165,40 +143,33 @@ def test_a_store_that_changes_meanwhile_is_not_backed_up(tmp_path: Path, monkeyp
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-def test_a_backup_removes_nothing_of_others(office: Office) -> None:
-    """A folder beside it stays whatever its name, and no backup lies inside of the store that it copies."""
+def test_a_store_is_not_replaced(office: Office) -> None:
+    """A ledger is not lost by a restore, nor a backup or what lies beside it by a backup; none lies in the store that it copies."""
     (office.folder / "kept.partial").mkdir()
     back_up(office.folder / "kept")
     assert (office.folder / "kept.partial").is_dir()
     assert not list(office.folder.glob(".kept*"))
-    with pytest.raises(UsageError, match="inside of TRELLIS_HOME"):
-        back_up(office.folder / "home" / "shards" / "kept")
-
-
-def test_a_store_is_not_replaced(office: Office) -> None:
-    """A ledger is not lost by a restore, nor a backup by a backup."""
-    back_up(office.folder / "kept")
-    with pytest.raises(UsageError, match="exists already"):
-        back_up(office.folder / "kept")
-    with pytest.raises(UsageError, match="has a store already"):
-        restore(office.folder / "kept")
-    with pytest.raises(UsageError, match="is no backup"):
-        restore(office.folder / "nowhere")
+    for refused, words in (
+        (lambda: back_up(office.folder / "home" / "shards" / "kept"), "inside of TRELLIS_HOME"),
+        (lambda: back_up(office.folder / "kept"), "exists already"),
+        (lambda: restore(office.folder / "kept"), "has a store already"),
+        (lambda: restore(office.folder / "nowhere"), "is no backup"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            refused()
 
 
 @pytest.mark.parametrize("part", ["store.duckdb", KEY, "shards"])
-@pytest.mark.parametrize("change", ["missing", "altered"])
-def test_a_spoilt_backup_is_refused(office: Office, part: str, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that is missing or altered is named, and nothing is restored."""
+def test_a_spoilt_backup_is_refused(office: Office, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is altered or missing is named, and nothing is restored."""
     kept = office.folder / "kept"
     back_up(kept)
+    home = elsewhere(office, monkeypatch)
     place = kept / part
     file = place if place.is_file() else next(path for path in place.rglob("*") if path.is_file())
-    if change == "missing":
-        file.unlink()
-    else:
-        file.write_bytes(file.read_bytes() + b"\0")
-    home = elsewhere(office, monkeypatch)
-    with pytest.raises(StoreError, match=f"{file.name} is missing or was altered"):
-        restore(kept)
-    assert not (home / "store.duckdb").exists()
+    file.write_bytes(file.read_bytes() + b"\0")
+    for _ in ("altered", "missing"):
+        with pytest.raises(StoreError, match=f"{file.name} is missing or was altered"):
+            restore(kept)
+        assert not (home / "store.duckdb").exists()
+        file.unlink(missing_ok=True)
