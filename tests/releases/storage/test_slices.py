@@ -145,70 +145,43 @@ def case_planted(folder: Path) -> Case:
     return made
 
 
-@pytest.fixture
-def sliced(office: Office, tmp_path: Path) -> tuple[Office, Path]:
-    """Make a release with a planted count, and return its office and its mailbox."""
+def test_a_mailbox_tells_no_count_and_no_size_and_a_slice_is_whole(office: Office, tmp_path: Path) -> None:
+    """No file holds the planted count or the key, each has a power of two of bytes; a slice of which anything is altered is refused."""
     with noise_of_the_cell() as sampler:
         make(tmp_path / "made", case_planted, sampler, sizes=CUT)
-    return office, tmp_path / "mailbox"
-
-
-def encodings(number: int) -> list[bytes]:
-    """Return how a number may stand in a file."""
-    return [number.to_bytes(8, "little"), number.to_bytes(8, "big"), str(number).encode(), f"{number:x}".encode()]
-
-
-def test_a_mailbox_tells_no_count_and_no_size(sliced: tuple[Office, Path], tmp_path: Path) -> None:
-    """No file of the mailbox holds the planted count or the key, and each has a power of two of bytes; one that is read has it."""
-    office, mailbox = sliced
-    files = [path for path in mailbox.rglob("*") if path.is_file()]
-    sizes = {path.stat().st_size for path in files}
-    assert files
-    assert all(size >= BLOCK and size.bit_count() == 1 for size in sizes)
+    mailbox, names, key = tmp_path / "mailbox" / office.place.name, office.place.list(), office.key
+    texts = [PLANTED.to_bytes(8, "little"), PLANTED.to_bytes(8, "big"), f"{PLANTED}".encode(), f"{PLANTED:x}".encode()]
+    files = [path for path in (tmp_path / "mailbox").rglob("*") if path.is_file()]
+    assert len(files) >= len(names) > 0
     for path in files:
         content = path.read_bytes()
-        assert not any(text in content for text in (*encodings(PLANTED), office.key, office.key.hex().encode()))
-        assert b"PAR1" not in content
-    found = False
-    for name in office.place.list():
-        with (
-            EncryptedReader(mailbox / office.place.name / name, office.key, name) as reader,
-            pq.ParquetFile(reader) as file,
-        ):
-            found |= PLANTED in file.read().column("true_count").to_pylist()
-    assert found
-
-
-def test_an_altered_slice_is_refused(sliced: tuple[Office, Path], tmp_path: Path) -> None:
-    """A slice of which one bit, its name, its end or its key is another cannot be opened, or stops where it is read."""
-    office, mailbox = sliced
-    names, mailbox = office.place.list(), mailbox / office.place.name
+        assert len(content) >= BLOCK
+        assert len(content).bit_count() == 1
+        assert not any(text in content for text in (*texts, key, key.hex().encode(), b"PAR1"))
+    found: list[int] = []
+    for name in names:
+        with EncryptedReader(mailbox / name, key, name) as reader, pq.ParquetFile(reader) as file:
+            found += file.read().column("true_count").to_pylist()
+    assert PLANTED in found
     name, other = (next(name for name in names if f"level_{level}_b00" in name) for level in (6, 5))
 
-    def read(path: Path, key: bytes, of: str) -> None:
-        with open_slice(path, key, of) as opened:
+    def read(path: Path, by: bytes = key) -> None:
+        with open_slice(path, by, name) as opened:
             opened.counts(0, opened.first, opened.first + opened.file.metadata.num_rows)
             opened.nodes([0, 0], [100, 100])
 
-    read(mailbox / name, office.key, name)
-    fake = tmp_path / "fake"
+    read(mailbox / name)
     content = (mailbox / name).read_bytes()
-    for at in (0, 11, 12, len(content) // 2, len(content) - 17, len(content) - 1):
-        fake.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    for at in (0, 11, 12, len(content) // 2, len(content) - 17, len(content) - 1):  # one bit
+        (tmp_path / f"bit {at}").write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+    for length in (0, BLOCK // 2, len(content) // 2, 2 * len(content)):
+        (tmp_path / f"length {length}").write_bytes((content * 2)[:length])
+    shutil.copy(mailbox / other, tmp_path / "length of another slice")
+    for fake in (*tmp_path.glob("bit *"), *tmp_path.glob("length *")):
         with pytest.raises(StoreError, match="is not what home has put"):
-            read(fake, office.key, name)
-    for length in (0, BLOCK // 2, len(content) // 2):
-        fake.write_bytes(content[:length])
-        with pytest.raises(StoreError, match="is not what home has put"):
-            read(fake, office.key, name)
-    fake.write_bytes(content * 2)
+            read(fake)
     with pytest.raises(StoreError, match="is not what home has put"):
-        read(fake, office.key, name)
-    shutil.copy(mailbox / other, fake)
-    with pytest.raises(StoreError, match="is not what home has put"):
-        read(fake, office.key, name)
-    with pytest.raises(StoreError, match="is not what home has put"):
-        read(mailbox / name, secrets.token_bytes(32), name)
+        read(mailbox / name, secrets.token_bytes(32))
 
 
 def test_an_altered_slice_stops_a_draw(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
