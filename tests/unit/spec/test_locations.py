@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import duckdb
@@ -100,23 +99,12 @@ def test_queries_are_the_same_by_their_text() -> None:
     assert again == one
 
 
-@pytest.mark.parametrize(
-    ("location", "fault"),
-    [
-        ("postgresql://me:pw@host/d::a.b", "no user and no password"),
-        ("POSTGRES://me@host/d::a.b", "no user and no password"),
-        ("postgresql://me:pw@host/d", "no user and no password"),
-        ("postgresql://me:pw@[::1]/d::a.b", "no user and no password"),
-        ("postgresql://host/d?password=pw::a.b", "no settings"),
-        ("postgresql://host/d::SELECT 'me@host?'", ""),
-        ("me@host.csv", ""),
-    ],
-)
-def test_credentials_are_seen(location: str, fault: str) -> None:
-    """What is before an @ or behind a ? of a server is refused, and what is in a query or a file name is not."""
-    found = fault_of_url(location)
-    assert fault in found
-    assert bool(fault) == bool(found)
+def test_what_is_no_server_holds_no_credentials() -> None:
+    """An @ or a ? in a query, or in the name of a file, is seen as neither a user nor a setting."""
+    for location in ("postgresql://host/d::SELECT 'me@host?'", "me@host.csv"):
+        assert fault_of_url(location) == ""
+    found = fault_of_url("postgresql://me:pw@[::1]/d::a.b")
+    assert "no user and no password" in found
     assert "pw" not in found
 
 
@@ -151,12 +139,19 @@ def test_what_may_hold_a_password_is_not_repeated(location: str, tmp_path: Path)
         starter(location, tmp_path)
 
 
-@pytest.mark.parametrize("location", ["mysql://me:pw@host/d::a.b", "https://me:pw@host/x.csv", "s3://bucket/pw.csv"])
-def test_other_servers_are_refused(location: str, tmp_path: Path) -> None:
-    """A URL of another kind is no path; of it the kind alone is said."""
-    with pytest.raises(InputError, match=r"^input\.table must be a file, or a table at postgresql://") as refused:
-        table_at("input.table", location, tmp_path)
-    assert "pw" not in str(refused.value)
+def test_other_servers_are_refused(tmp_path: Path) -> None:
+    """A URL of another kind is no path; of it the kind alone is said. A database is no place for matrices and boundaries."""
+    for location in ("mysql://me:pw@host/d::a.b", "https://me:pw@host/x.csv", "s3://bucket/pw.csv"):
+        with pytest.raises(InputError, match=r"^input\.table must be a file, or a table at postgresql://") as refused:
+            table_at("input.table", location, tmp_path)
+        assert "pw" not in str(refused.value)
+    for at, what in ((matrix_at, "Matrices"), (shapes_at, "Boundaries")):
+        with pytest.raises(
+            InputError, match=r"^a\.key must be a file that ends in .*begins with postgresql:"
+        ) as refused:
+            at("a.key", "postgresql://host/d::a.b", tmp_path)
+        assert refused.value.hint.startswith(f"{what} come from files only.")
+        assert "or a table" not in str(refused.value)
 
 
 def test_a_file_may_have_such_a_name(tmp_path: Path) -> None:
@@ -169,26 +164,16 @@ def test_a_file_may_have_such_a_name(tmp_path: Path) -> None:
         table_at("input.table", "me@work.csv", tmp_path)
 
 
-@pytest.mark.parametrize(("at", "what"), [(matrix_at, "Matrices"), (shapes_at, "Boundaries")])
-def test_matrices_and_boundaries_come_from_files_only(at: Callable[..., object], what: str, tmp_path: Path) -> None:
-    """A database is no place for them, and the message does not name it as one."""
-    with pytest.raises(InputError, match=r"^a\.key must be a file that ends in .*begins with postgresql:") as refused:
-        at("a.key", "postgresql://host/d::a.b", tmp_path)
-    assert refused.value.hint.startswith(f"{what} come from files only.")
-    assert "or a table" not in str(refused.value)
-
-
 def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
     """Some programs write .CSV and .XLSX; what is in such a file is read as in others."""
     areas = pl.DataFrame({"area": ["01", "02"]})
     areas.write_csv(tmp_path / "A.CSV")
-    (tmp_path / "A.CSV.GZ").write_bytes(gzip.compress((tmp_path / "A.CSV").read_bytes()))
     areas.write_parquet(tmp_path / "A.PARQUET")
     workbook = Workbook()
     for row in (["area"], ["01"], ["02"]):
         workbook.active.append(row)
     workbook.save(tmp_path / "A.XLSX")
-    for name in ("A.CSV", "A.CSV.GZ", "A.PARQUET", "A.XLSX"):
+    for name in ("A.CSV", "A.PARQUET", "A.XLSX"):
         with duckdb.connect() as con, opened(con, table_at("hierarchy.table", name, tmp_path)) as rows:
             assert con.sql(f"SELECT area FROM {rows.scan(['area'])}").fetchall() == [("01",), ("02",)], name
     (tmp_path / "OD.CSV.GZ").write_bytes(gzip.compress(b"z,1\n1,5\n"))
@@ -201,16 +186,15 @@ def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
     assert [of.code for of in read_features(shapes, "code")] == ["01"]
 
 
-@pytest.mark.parametrize("table", ["od.omx", "od.OMX::trips"])
-def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(table: str, tmp_path: Path) -> None:
+def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(tmp_path: Path) -> None:
     """An OMX file is refused where a table is asked for, by a starter too; a spec is told that first, and alone."""
-    (tmp_path / table.partition("::")[0]).touch()
+    (tmp_path / "od.OMX").touch()
     with pytest.raises(InputError, match=r"^TABLE must be a table, and an OMX file holds matrices: name one by input"):
-        starter(str(tmp_path / table), tmp_path)
-    text = f"input: {{table: '{table}'}}\nrelease: {{tree: origin, finest: zone}}"
-    faults = [fault for fault in faults_of(text) if fault.field.startswith(("input", "release"))]
-    assert [fault.field for fault in faults] == ["input.table"]
-    assert "name one by input.matrix (file.omx::matrix)" in str(faults[0])
+        starter(str(tmp_path / "od.OMX::trips"), tmp_path)
+    faults = faults_of("input: {table: 'od.omx'}\nrelease: {tree: origin, finest: zone}")
+    first, *others = [fault for fault in faults if fault.field.startswith(("input", "release"))]
+    assert (first.field, others) == ("input.table", [])
+    assert "name one by input.matrix (file.omx::matrix)" in str(first)
 
 
 @pytest.mark.parametrize("location", ["postgresql://me:pw-918@host/d::a.b", "dbname=d password=pw-918"])

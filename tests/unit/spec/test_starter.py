@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import duckdb
 import pytest
@@ -18,7 +19,7 @@ from flows.mechanisms import MECHANISMS
 from flows.spec import schema
 from flows.spec.explanations import Model, explanation, section_of
 from flows.spec.file import parse_spec
-from flows.spec.headers import guess_columns, words_of
+from flows.spec.headers import guess_columns
 from flows.spec.keys import Spec
 from flows.spec.sections.input import MOST_FEATURES
 from flows.spec.starter import FILL_IN, left_to_fill_in, starter
@@ -30,7 +31,7 @@ TAXIS = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,passenger_count,PUL
 BICYCLES = (
     "ride_id,started_at,ended_at,start_station_name,start_station_id,end_station_name,end_station_id,start_lat,end_lat"
 )
-HEADERS = {
+TRIPS = {  # headers with the ends, the count and the unit
     LODES: ("h_geocode", "w_geocode", "S000", None),
     TAXIS: ("PULocationID", "DOLocationID", None, None),
     BICYCLES: ("start_station_id", "end_station_id", None, None),
@@ -44,15 +45,21 @@ HEADERS = {
 }
 NO_TRIPS = "person_id,sex,race,education-num,count"
 MANY = ",".join(f"feature{k}" for k in range(80))
+FEATURES = {  # headers with the features
+    NO_TRIPS: ("sex", "race", "education-num"),
+    MANY: tuple(f"feature{k}" for k in range(MOST_FEATURES)),
+    "sex,age,ride_id,created_at": ("sex", "age"),
+    "sex,age,uuid,email": ("sex", "age"),
+    "sex,rowId,age,pickup_datetime": ("sex", "age"),
+}
 SCHEMA = Draft202012Validator(json.loads(schema.SCHEMA.read_text()))
 DEEP = "home_region,home_town,work_region,work_town,trips"
 
 
 def table(folder: Path, header: str, rows: str = "") -> str:
     """Write a table with a header and return where it is."""
-    path = folder / "table.csv"
-    path.write_text(f"{header}\n{rows}", encoding="utf-8")
-    return str(path)
+    (folder / "table.csv").write_text(f"{header}\n{rows}", encoding="utf-8")
+    return str(folder / "table.csv")
 
 
 def paths_of(model: Model, above: str = "") -> Iterator[tuple[Model, str, str]]:
@@ -63,36 +70,30 @@ def paths_of(model: Model, above: str = "") -> Iterator[tuple[Model, str, str]]:
             yield from paths_of(below, f"{above}{key}.")
 
 
-@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("header", [*TRIPS, *FEATURES])
 def test_columns_are_guessed_by_the_names_that_the_field_uses(header: str) -> None:
-    """Both ends of a trip, its count and its unit are known by their names; times, places by name and fares are none of them."""
+    """Ends, count and unit of trips are known by their names; other columns are features but identifiers, times and places."""
     columns = guess_columns(header.split(","), MOST_FEATURES)
-    origin, destination, count, unit = HEADERS[header]
-    assert (columns.origin, columns.destination) == ((origin,), (destination,))
-    assert (columns.count, columns.unit, columns.features) == (count, unit, ())
-    used = {origin, destination, count, unit}
-    assert set(columns.left_over) == set(header.split(",")) - used
-
-
-def test_other_columns_are_features() -> None:
-    """Where no two columns are the ends of a trip, all are features but the counts and the unit; at most so many."""
-    columns = guess_columns(NO_TRIPS.split(","), MOST_FEATURES)
-    assert columns.features == ("sex", "race", "education-num")
-    assert (columns.count, columns.unit) == ("count", "person_id")
-    assert guess_columns([f"feature{k}" for k in range(70)], MOST_FEATURES).left_over == tuple(
-        f"feature{k}" for k in range(MOST_FEATURES, 70)
-    )
-    assert words_of("PULocationID") == words_of("pu_location_id") == ["pu", "location", "id"]
+    if header in TRIPS:
+        origin, destination, *others = TRIPS[header]
+        assert (columns.origin, columns.destination, columns.features) == ((origin,), (destination,), ())
+        assert [columns.count, columns.unit] == others
+        assert {*columns.left_over} == {*header.split(",")} - {*TRIPS[header]}
+    else:
+        assert columns.features == FEATURES[header]
+        assert {*columns.left_over} == {*header.split(",")} - {*columns.features, columns.count, columns.unit}
 
 
 @pytest.mark.parametrize(
     ("header", "every_key"),
-    [*((header, False) for header in [*HEADERS, NO_TRIPS, DEEP, MANY]), (LODES, True), (NO_TRIPS, True), (MANY, True)],
+    [*((header, False) for header in [*TRIPS, NO_TRIPS, DEEP, MANY]), (LODES, True), (NO_TRIPS, True), (MANY, True)],
 )
 def test_a_starter_is_a_spec(header: str, every_key: bool, tmp_path: Path) -> None:
-    """Whatever the table, the starter is read without a fault, names its columns, and says what is to be decided."""
+    """Whatever the table, the starter is read without a fault, names its columns and the schema, and says what is to be decided."""
     begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
-    assert every_key or len(begun.text.splitlines()) <= 40
+    first, *lines = begun.text.splitlines()
+    assert Path(urlsplit(first.removeprefix("# yaml-language-server: $schema=")).path) == schema.SCHEMA
+    assert every_key or len(lines) < 40
     assert not list(SCHEMA.iter_errors(yaml.safe_load(begun.text)))
     spec = parse_spec(begun.text, tmp_path / "spec.yaml").spec
     assert spec.input.table == "table.csv"
@@ -105,25 +106,13 @@ def test_a_starter_is_a_spec(header: str, every_key: bool, tmp_path: Path) -> No
     assert begun.text.count(f"# {FILL_IN}") == len(left)
 
 
-@pytest.mark.parametrize(
-    "header", ["sex,age,ride_id,created_at", "sex,age,uuid,email", "sex,rowId,age,pickup_datetime"]
-)
-def test_identifiers_are_no_features(header: str, tmp_path: Path) -> None:
-    """A column whose name says that every row has a value of its own is left over, and named as such."""
-    begun = starter(table(tmp_path, header), tmp_path)
-    assert begun.columns.features == ("sex", "age")
-    assert set(begun.columns.left_over) == set(header.split(",")) - {"sex", "age"}
-    assert "identifiers, times and places are no features" in begun.text
-
-
 def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
     """Columns that nest are levels, coarse to fine, with the names beside them; coordinates and columns with gaps are none."""
     (tmp_path / "areas.csv").write_text(
         "name,tract,lat,county,county_name,nation,zone\n"
         + "".join(f"N{k},T{k},{k}.5,C{k // 4},County {k // 4},X,{'' if k % 3 else k}\n" for k in range(16))
     )
-    begun = starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
-    keys = yaml.safe_load(begun.text)
+    keys = yaml.safe_load(starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv")).text)
     labels = {"county": "county_name"}
     assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "name"], "labels": labels}
     assert keys["release"]["finest"] == "name"
@@ -176,9 +165,13 @@ def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
     """The # taken away, each key is accepted as it stands, but for those in place of others, and a utility that needs features."""
     lines = starter(table(tmp_path, LODES), tmp_path, every_key=True).text.splitlines()
     refused, tried = set(), set()
+
+    def section_line(at: int, indent: str) -> str:
+        return next(line for line in reversed(lines[:at]) if re.match(rf"{indent[2:]}#?\w", line))
+
     for at, line in enumerate(lines):
         key = re.match(r"( *)#(\w+):", line)
-        if key is None or (key[1] and re.match(rf"{key[1][2:]}#\w", section_line(lines, at, key[1]))):
+        if key is None or (key[1] and re.match(rf"{key[1][2:]}#\w", section_line(at, key[1]))):
             continue
         tried.add(key[2])
         given = [*lines]
@@ -193,17 +186,6 @@ def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
     in_place_of_others = "features grid order rho target utility group groups group_sizes region matrix zones"
     assert refused == set(in_place_of_others.split())
     assert {"mechanism", "csv", "noisy_counts", "intervals", "schedule", "run", "noise"} <= tried
-
-
-def section_line(lines: list[str], at: int, indent: str) -> str:
-    """Return the line of the section in which a line stands."""
-    return next(line for line in reversed(lines[:at]) if re.match(rf"{indent[2:]}#?\w", line))
-
-
-def test_only_the_header_is_read(tmp_path: Path) -> None:
-    """No value of a row is in a starter, and rows that no reader would take do no harm."""
-    planted = 'SECRET-CODE,"never closed\x00\n1,2,3,4,5,6,7,8\n'
-    assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).text
 
 
 @pytest.mark.parametrize(
@@ -223,13 +205,13 @@ def test_rows_are_not_copied_as_names(tmp_path: Path, header: str, rows: str, ru
     assert not any(of in f"{refusal.value} {refusal.value.hint}" for of in ("Rossi", "Alice", "R1", "2001", "4400"))
 
 
-def test_a_starter_says_what_names_and_numbers_of_codes_are(tmp_path: Path) -> None:
-    """Names may begin with digits if fewer than half do; its head says what to do if they are values; n codes are 0 to n − 1."""
-    text = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path, every_key=True).text
-    said = text.replace("\n# ", " ").replace("\n  # ", " ")
+def test_only_the_header_is_read(tmp_path: Path) -> None:
+    """No value of a row is in a starter, which says what to do if its names are values; names may begin with digits if few do."""
+    planted = 'SECRET-CODE,"never closed\x00\n1,2,3,4,5,6,7,8\n'
+    assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).text
+    said = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path, every_key=True).text.replace("\n# ", " ")
     assert "If the column names below are data values, the table has no header line: do not share this file." in said
-    assert "A number n, for the codes 0 to n − 1; or a list of all possible codes, such as [f, m]." in said
-    assert len(re.findall(r"\{values: 2\}", text)) == 3
+    assert len(re.findall(r"\{values: 2\}", said)) == 3
 
 
 def test_every_kind_of_table_is_read(tmp_path: Path) -> None:
@@ -240,10 +222,8 @@ def test_every_kind_of_table_is_read(tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "table.duckdb")) as con:
         con.execute("CREATE TABLE trips (home VARCHAR, work VARCHAR, people BIGINT)")
         con.execute(f"COPY trips TO '{tmp_path / 'table.parquet'}'")
-    begun = [
-        starter(location, tmp_path)
-        for location in (csv, f"{csv}.gz", str(tmp_path / "table.parquet"), f"{tmp_path / 'table.duckdb'}::trips")
-    ]
+    locations = (csv, f"{csv}.gz", str(tmp_path / "table.parquet"), f"{tmp_path / 'table.duckdb'}::trips")
+    begun = [starter(location, tmp_path) for location in locations]
     assert len({one.columns for one in begun}) == 1
     assert begun[0].columns.count == "people"
     assert yaml.safe_load(begun[3].text)["input"]["table"] == "table.duckdb::trips"

@@ -1,0 +1,79 @@
+"""Specs with other keys than those of a valid one, and a valid one of features."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flows.planning.plan import Plan, make_plan
+from flows.spec.file import parse_spec
+from tests.support.spec import SPEC
+
+Keys = dict[str, Any]
+
+ABSENT = "(absent)"  # stands for no key
+EDUCATION = "stage,grade\nlow,0\nlow,1\nhigh,2\nhigh,10\n"
+PRIVACY: Keys = {
+    "unit": "one person",
+    "neighbours": "add_remove",
+    "max_records_per_unit": 1,
+    "epsilon": 1.0,
+    "delta": 1e-8,
+}
+ADULT: Keys = SPEC | {
+    "name": "adult",
+    "input": {"table": "adult.csv", "features": ["sex", "race", "education"]},
+    "hierarchy": {
+        "sex": {"values": 2},
+        "race": ["white", "black", 7],
+        "education": {"table": "education.csv", "levels": ["stage", "grade"]},
+    },
+    "release": {"order": ["race", "sex", "education"]},
+}
+
+
+def changed(keys: Keys, changes: Mapping[str, object]) -> Keys:
+    """Return the keys of a spec with some of them, by dotted names, set to other values or taken out."""
+    keys = copy.deepcopy(keys)
+    for name, value in changes.items():
+        *above, last = name.split(".")
+        part = keys
+        for key in above:
+            part = part.setdefault(key, {})
+        if value is ABSENT:
+            part.pop(last, None)
+        else:
+            part[last] = copy.deepcopy(value)
+    return keys
+
+
+def paths_of(keys: Keys, above: str = "") -> Iterator[str]:
+    """Yield the dotted name of every key of a spec."""
+    for key, value in keys.items():
+        yield f"{above}{key}"
+        if isinstance(value, dict):
+            yield from paths_of(value, f"{above}{key}.")
+
+
+def features_of(codes: Mapping[str, Any], **keys: Any) -> Keys:
+    """Return the keys of a release of features with so many codes, or a whole domain, each, in this order."""
+    domains = {name: {"values": of} if isinstance(of, int) else of for name, of in codes.items()}
+    return {
+        "name": "planned",
+        "dataset": "made-up",
+        "input": {"table": "people.csv", "features": [*codes]},
+        "hierarchy": domains,
+        "release": {"order": [*codes]},
+        "privacy": PRIVACY,
+        "budget": {"epsilon": 10.0, "delta": 1e-7},
+        "mechanism": "inftda",
+        **keys,
+    }
+
+
+def planned_of(folder: Path, keys: Keys, changes: Mapping[str, object] | None = None) -> Plan:
+    """Return the plan of a spec in a folder, with changes of its keys, over an empty table of people unless there is one."""
+    (folder / "people.csv").touch()
+    return make_plan(parse_spec(yaml.safe_dump(changed(keys, changes or {})), folder / "spec.yaml"))
