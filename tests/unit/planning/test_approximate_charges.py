@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from flows.answers.audit import audit_answer
-from flows.planning.budget import abandon, declare, reserve
-from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, standing_of
+from flows.planning.budget import reserve
+from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside
 from flows.planning.guarantee import holds_together
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, as_charged
-from storage.ledger.events import Reservation, advance, charges_of, hash_of, read_books
+from storage.ledger.events import Reservation, charges_of, hash_of, read_books
 from storage.ledger.spending import Contributions, Spending
 from storage.releases.terms import LevelTerms
 from tasks.accounting.conversions import zcdp_epsilon
@@ -79,22 +79,6 @@ def test_a_histogram_is_charged_at_its_finest_level_alone(con):
     assert event["levels"][0]["rho"] == "0"
 
 
-def test_histograms_and_gaussians_share_one_cap(con):
-    """ε and δ of each histogram are added, and ρ of the rest is converted at the δ that they leave."""
-    rho = Fraction(1, 50)
-    reserve_of(con, "one", histogram())
-    reserve_of(con, "two", gaussian(rho))
-    reserve_of(con, "three", histogram(0.25, 2e-7))
-    left = float(Fraction(DELTA) - Fraction(SMALL) - Fraction(2e-7))
-    together = composed_epsilon(spendings(con), DELTA)
-    assert together == pytest.approx(1.25 + zcdp_epsilon(rho, left), rel=1e-12)
-    assert together > 1.25 + zcdp_epsilon(rho, DELTA)
-    account = read_books(con).account("jobs")
-    assert account
-    assert account.standing == standing_of(account.spendings, CAP)
-    assert account.spent == rho
-
-
 def test_what_would_pass_the_cap_is_refused(con):
     """Whether by ε, by δ, or by ρ beside them, and nothing of it is recorded; what is left fits."""
     assert epsilon_beside([], CAP, SMALL) == CAP.epsilon
@@ -112,27 +96,12 @@ def test_what_would_pass_the_cap_is_refused(con):
     reserve_of(con, "four", histogram(fits, 1e-9))
 
 
-def test_a_histogram_that_has_drawn_nothing_gives_all_back(con):
-    """Abandoned before the draw its charge is void; after it, it stays."""
-    reserve_of(con, "one", histogram())
-    with transaction(con):
-        abandon(con, "one")
-    assert spendings(con) == []
-    reserve_of(con, "two", histogram())
-    advance(con, "two", 1, "drawing")
-    with transaction(con):
-        abandon(con, "two")
-    assert [spending.approximate for spending in spendings(con)] == [((EPSILON, SMALL),)]
-
-
-def test_a_series_of_histograms_is_the_sum_of_its_releases(con):
-    """Declared together they are charged ε and δ each; what is stated of them holds, and a little less does not."""
-    ids = ["a", "b"]
-    whole = Spending(Fraction(0), ((EPSILON, SMALL),) * 2, 2 * EPSILON, DELTA)
-    with transaction(con):
-        declare(con, "jobs", [reservation_of(id_, histogram()) for id_ in ids], whole)
+def test_histograms_hold_together_by_the_sum_of_their_charges(con):
+    """What is stated of several holds, also beside ρ, and a little less does not."""
+    for release in ("a", "b"):
+        reserve_of(con, release, histogram())
     assert composed_epsilon(spendings(con), DELTA) == 2 * EPSILON
-    charges = [charge for id_ in ids for charge in charges_of(con, id_).values()]
+    charges = [charge for release in ("a", "b") for charge in charges_of(con, release).values()]
     assert holds_together(charges, {"privacy_map"}, 2 * EPSILON, 2 * SMALL)
     assert not holds_together(charges, {"privacy_map"}, 2 * EPSILON * (1 - 1e-9), DELTA)
     assert not holds_together(charges, {"privacy_map"}, 2 * EPSILON, 2 * SMALL * (1 - 1e-9))

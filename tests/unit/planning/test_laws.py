@@ -1,5 +1,6 @@
-"""The law of the noise in a plan: how ε is shared, what `auto` takes, and what either law costs in the cap."""
+"""The noise of a plan: how ε is shared, which law `auto` takes, what it costs in the cap, and what other ε would be worth."""
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from flows.console.plan_view import show_plan
 from flows.forecast.answer import plan_answer
+from flows.forecast.worth import further_releases, worth_at_three
 from flows.mechanisms import MECHANISMS
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, releases_within, standing_of
 from flows.planning.guarantee import epsilon_of_series, holds_together
@@ -31,10 +33,14 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PLANNED:
     """Return what makes plans of so many features of two values each, with a law and other keys that a test gives."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
-    def plan(law: str = "", features: list[str] = FIVE, **keys: Any) -> Plan:
+    def plan(law: str = "", features: Any = FIVE, **keys: Any) -> Plan:
         noise = {"noise.law": law} if law else {}
         changes = {key.replace("__", "."): value for key, value in keys.items()}
-        return planned_of(tmp_path, features_of(dict.fromkeys(features, 2)), noise | changes)
+        return planned_of(
+            tmp_path,
+            features_of(features if isinstance(features, dict) else dict.fromkeys(features, 2)),
+            noise | changes,
+        )
 
     return plan
 
@@ -209,3 +215,90 @@ def test_every_mechanism_with_noise_on_any_cell_has_both_laws() -> None:
             assert list(recipe.laws) == ["gaussian"]  # by which their counts deviate
         elif name != "stability_histogram":
             assert list(recipe.laws) == (["laplace", "gaussian"] if recipe.is_of_sizes else ["gaussian", "laplace"])
+
+
+# what other ε would be worth -----------------------------------------------------------------------------------------
+
+KINDS: dict[str, dict[str, Any]] = {
+    "inftda": {},
+    "inftda with Laplace noise": {"noise__law": "laplace"},
+    "unbiased": {"mechanism": "unbiased_tree"},
+    "views": {"release__views": "margins", "mechanism": "inftda_reconciled"},
+    "leaves": {"mechanism": "stability_histogram"},
+}
+CAP = cap_of(10.0, 1e-5)
+
+
+def of_two(planned: PLANNED, epsilon: float = 1.0, **changes: Any) -> Plan:
+    """Return the plan of a small release of two features at an ε."""
+    features = {"home": 3, "age": {"ordered": 20}}
+    return planned(features=features, **{"privacy__epsilon": epsilon, "privacy__delta": 1e-6} | changes)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["inftda", "leaves", *(pytest.param(kind, marks=pytest.mark.thorough) for kind in [*KINDS][1:4])],
+)
+def test_half_and_double_are_the_plans_of_those_epsilons(kind: str, planned: PLANNED) -> None:
+    """Every level is worth at half and at double the ε what the plan of a spec with that ε says it is worth."""
+    low, same, high = worth_at_three(of_two(planned, **KINDS[kind]), [], CAP, 500)
+    assert [worth.epsilon for worth in (low, same, high)] == pytest.approx([0.5, 1.0, 2.0])
+    assert [worth.is_planned for worth in (low, same, high)] == [False, True, False]
+    for worth in (low, high):
+        (_, alone, _) = worth_at_three(of_two(planned, worth.epsilon, **KINDS[kind]), [], CAP, 500)
+        assert (worth.levels, worth.finest_above) == (alone.levels, alone.finest_above)
+        assert worth.after == pytest.approx(alone.after)
+    assert any(level.within for level in same.levels)
+    for at_low, at_high in zip(low.levels, high.levels, strict=True):
+        assert not at_low.within or at_low.within > (at_high.within or 0)
+
+
+def test_of_twenty_counts_nineteen_are_within(planned: PLANNED) -> None:
+    """The stated distance is the least that holds for 95% of the noise, and a count past the other number is hardly noise."""
+    plan = of_two(planned)
+    (_, same, _) = worth_at_three(plan, [], CAP, None)
+    assert same.finest_above is None
+    for terms, worth in zip(plan.levels, same.levels, strict=True):
+        if terms.same_as is not None:
+            continue
+        weights = {value: math.exp(-(value**2) / (2 * terms.sigma**2)) for value in range(-400, 401)}
+        least, past = worth.within or 0, worth.more_than_noise or 0
+        outside, less, hardly = (
+            sum(weight for value, weight in weights.items() if abs(value) > reach) / sum(weights.values())
+            for reach in (least, least - 1, past)
+        )
+        assert outside <= 0.05 * (1 + 1e-9)
+        assert less > 0.05 * (1 - 1e-2)
+        assert past
+        assert (terms.possible_cells or math.inf) * hardly / 2 <= 1
+
+
+def test_unbiased_counts_stand_above_their_own_deviation(planned: PLANNED) -> None:
+    """Down to which level the mean count is twice the noise is told by the deviations of counts, not by the noise of measurements."""
+    plan = of_two(planned, mechanism="unbiased_tree")
+    depth = len(plan.levels) - 1
+    cells = {of.level: of.possible_cells for of in plan.levels if of.possible_cells}
+    total = math.ceil(max(2 * plan.deviations[level] * cells[level] for level in range(1, depth + 1)))
+    (_, same, _), (_, fewer, _) = (worth_at_three(plan, [], CAP, of) for of in (total, total - 1))
+    assert same.finest_above == depth > (fewer.finest_above or 0)
+    assert any(total < 2 * of.sigma * cells[of.level] for of in plan.levels[1:])
+
+
+def test_an_epsilon_that_the_cap_does_not_allow_is_marked(planned: PLANNED) -> None:
+    """With what was spent before, double the ε is over the cap, and what would be spent says so."""
+    cap, one = cap_of(1.8, 1e-5), of_two(planned)
+    low, same, high = worth_at_three(one, [one.spending], cap, None)
+    assert (low.fits, same.fits, high.fits) == (True, True, False)
+    assert high.after > cap.epsilon >= same.after
+
+
+@pytest.mark.thorough
+def test_further_releases_fit_and_one_more_does_not(planned: PLANNED) -> None:
+    """So many more releases like the planned one keep within the cap, and the next would pass it."""
+    one, cap = of_two(planned).spending, cap_of(4.0, 1e-5)
+    further = further_releases(one, [], cap)
+    assert further > 0
+    assert composed_epsilon([one] * (further + 1), cap.delta, cap) <= cap.epsilon
+    assert composed_epsilon([one] * (further + 2), cap.delta, cap) > cap.epsilon
+    tiny = Spending(Fraction(1, 10**12), (), 1e-6, 1e-6)
+    assert further_releases(tiny, [], cap) == 100

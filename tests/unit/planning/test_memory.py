@@ -5,12 +5,10 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-import yaml
 
 import flows.planning.scheme
 import tasks.capacity
-from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.planning.plan import Plan
 from flows.spec.keys import LEAST_MEMORY
 from storage.errors import SpecError
 from storage.mailbox.cluster_file import CLUSTER
@@ -20,44 +18,34 @@ from tasks.order import Order
 from tasks.stage import Outcome, memory_of_branch, running_elsewhere
 from tasks.tree.branches import most_cells
 from tests.support.certificates import write_cluster_file
+from tests.support.keys import features_of, planned_of
 
 AREAS = 900_000  # below one node: 256 MB are for 800,000 cells at most, on one core
 
 
 @pytest.fixture
 def flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a spec over a codebook of one level, all areas of which lie in the one node above, and an empty table."""
+    """Return a folder with a codebook of one level, all areas of which lie in the one node above."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     codes = pl.int_range(AREAS, eager=True).cast(pl.String).str.zfill(6)
     pl.DataFrame({"area": codes}).write_parquet(tmp_path / "codebook.parquet")
-    (tmp_path / "trips.csv").write_text("home,work\n")
-    keys = {
-        "name": "flat",
-        "dataset": "flat",
-        "input": {"table": "trips.csv", "origin": "home", "destination": "work"},
-        "hierarchy": {"table": "codebook.parquet", "levels": ["area"]},
-        "release": {"tree": "destination", "finest": "area"},
-        "mechanism": "inftda",
-        "privacy": {"unit": "one", "neighbours": "substitution", "max_records_per_unit": 1, "epsilon": 1.0}
-        | {"delta": 1e-8, "accountant": "zcdp"},
-        "run": {"max_memory": LEAST_MEMORY},
-    }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
-    return tmp_path / "spec.yaml"
+    return tmp_path
+
+
+def planned(folder: Path, **run: object) -> Plan:
+    """Return the plan of a release of these areas with a section `run`."""
+    areas = features_of({"area": {"table": "codebook.parquet", "levels": ["area"]}})
+    return planned_of(folder, areas, {"privacy.accountant": "zcdp", "run": run})
 
 
 def test_a_node_with_more_children_than_fit_is_refused_with_advice(flat: Path) -> None:
     """The plan says how many children there are and what memory they take; with that much the spec is planned."""
-    with pytest.raises(
-        SpecError, match=r"run\.max_memory must be at least .*GB: everything holds 900,000 areas"
-    ) as refused:
-        make_plan(load_spec(flat))
+    told = r"run\.max_memory must be at least (.*GB): everything holds 900,000 areas"
+    with pytest.raises(SpecError, match=told) as refused:
+        planned(flat, max_memory=LEAST_MEMORY)
     assert refused.value.field == "run.max_memory"
     assert "add a level between" in refused.value.hint
-    wanted = str(refused.value).partition("at least ")[2].partition(":")[0]
-    keys = yaml.safe_load(flat.read_text())
-    flat.write_text(yaml.safe_dump(keys | {"run": {"max_memory": wanted}}))
-    plan = make_plan(load_spec(flat))
+    plan = planned(flat, max_memory=str(refused.value).partition("at least ")[2].partition(":")[0])
     assert most_cells(memory_of(plan.terms.run), cores()) >= AREAS
 
 
@@ -78,39 +66,30 @@ class Workers:
         raise AssertionError(order)
 
 
-def written(spec: Path, **run: str) -> Path:
-    """Let a spec have another section `run`."""
-    spec.write_text(yaml.safe_dump(yaml.safe_load(spec.read_text()) | {"run": run}))
-    return spec
-
-
 @pytest.mark.parametrize(("at_home", "at_worker"), [("256MB", "300MB"), ("300MB", "256MB"), ("300MB", "300MB")])
 def test_a_plan_for_a_cluster_refuses_what_its_release_could_not_hold(
     flat: Path, at_home: str, at_worker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With dask, home holds one branch at a time however many cores it has, and a worker holds what its file says."""
     monkeypatch.setattr(flows.planning.scheme, "cores", lambda: 64)
-    file = write_cluster_file(flat.parent, memory_per_worker=at_worker)
-    monkeypatch.setenv(CLUSTER, str(file))
-    spec = load_spec(written(flat, workers="dask", max_memory=at_home))
+    monkeypatch.setenv(CLUSTER, str(write_cluster_file(flat, memory_per_worker=at_worker)))
     with running_elsewhere(Workers(int(at_worker.removesuffix("MB")) * 10**6)):
         fits = most_cells(memory_of_branch(int(at_home.removesuffix("MB")) * 10**6), 1) >= AREAS
     assert fits == (at_home == at_worker == "300MB")
     if fits:
-        make_plan(spec)
+        planned(flat, workers="dask", max_memory=at_home)
         return
     with pytest.raises(SpecError, match=r"must be at least .*GB: everything holds 900,000 areas") as refused:
-        make_plan(spec)
+        planned(flat, workers="dask", max_memory=at_home)
     assert refused.value.field == ("run.max_memory" if at_home == "256MB" else "memory_per_worker")
 
 
 def test_a_plan_needs_no_cluster(flat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a cluster file, and with one that cannot be used, a spec that wants a cluster is planned."""
     monkeypatch.delenv(CLUSTER, raising=False)
-    spec = load_spec(written(flat, workers="dask", max_memory="300MB"))
-    make_plan(spec)
-    monkeypatch.setenv(CLUSTER, str(flat.parent / "none.yaml"))
-    make_plan(spec)
+    planned(flat, workers="dask", max_memory="300MB")
+    monkeypatch.setenv(CLUSTER, str(flat / "none.yaml"))
+    planned(flat, workers="dask", max_memory="300MB")
 
 
 def test_a_release_takes_the_cores_it_may_and_a_quarter_of_the_memory(
