@@ -1,8 +1,7 @@
-"""Baselines of comparisons: what they measure, with which shares of ε, and what of them is shown."""
+"""Baselines of comparisons: what they measure, with which shares of ε, and how far off they are, of ranges too."""
 
-from dataclasses import replace
 from fractions import Fraction
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,15 @@ import polars as pl
 import pytest
 import yaml
 
-from flows.console.comparison_view import show_comparison
 from flows.mechanisms import MECHANISMS
-from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.baselines import BASELINES
 from flows.trials.comparison import Comparison, make_comparison, trials_of
-from storage.errors import SpecError, UsageError
+from flows.trials.contestants import Contestant
+from storage.errors import UsageError
 from tasks.accounting.pure import laplace_map
-from tasks.report.comparison_page import comparison_page
-from tasks.tree.views import Partition, sums_of_leaves
-from tests.support.comparisons import answer_of
+from tasks.tree.views import Partition, level_view, sums_of_leaves
+from tests.support.keys import ABSENT, PRIVACY, changed, features_of
 
 ZONES = {"north": ["n1", "n2", "n3"], "south": ["s1", "s2"]}
 STOPS = pl.DataFrame([(zone, stop) for zone, stops in ZONES.items() for stop in stops], ["zone", "stop"], orient="row")
@@ -30,7 +27,7 @@ BY_ZONES, BY_MODE = {"hour": "hour", "from": "zone", "to": "zone"}, {"hour": "ho
 MODES_FIRST = {"by_mode": BY_MODE, "by_zones": BY_ZONES, "by_hour": {"hour": "hour"}}
 CROSSING: dict[str, Any] = {"by_zones": BY_ZONES, "by_mode": BY_MODE, "total": {}, "by_hour": {"hour": "hour"}}
 NESTED = ["laplace", *(name for name in BASELINES if name.startswith("hay"))]
-PRIVACY = {"unit": "one trip", "neighbours": "add_remove", "max_records_per_unit": 1, "epsilon": 1.0, "delta": 1e-6}
+SETTLED = {"mechanism": "unbiased_tree"}
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +57,8 @@ def compare(
     **privacy: object,
 ) -> Comparison:
     """Write a spec and return its comparison."""
-    keys: dict[str, Any] = {
-        "name": "trips",
-        "dataset": "made-up",
-        "public_data": True,
-        "input": {"table": "trips.csv", "features": ["hour", "from", "to"]},
-        "hierarchy": {"hour": {"values": hours}, "from": END, "to": END},
-        "release": {"order": ["hour", "from", "to"]},
-        "mechanism": "inftda",
-        "privacy": PRIVACY | privacy,
-        "budget": {"epsilon": 1.0, "delta": 1e-6},
-    }
+    keys = features_of({"hour": hours, "from": END, "to": END}, public_data=True)
+    keys |= {"input": keys["input"] | {"table": "trips.csv"}, "privacy": PRIVACY | privacy}
     if views is not None:
         of = ["from.stop", "to.stop"]
         keys["derived"] = {name: {"table": f"{name}s.csv", "of": of} for name in ("mode", "kind")}
@@ -187,54 +175,124 @@ def test_flat_noise_has_its_known_error(crossing: Comparison) -> None:
     assert draws.mean() == pytest.approx(mean, abs=5 * np.sqrt((square - mean**2) / len(draws)))
 
 
-def test_baselines_are_shown_beside_mechanisms(crossing: Comparison, capsys: pytest.CaptureFixture[str]) -> None:
-    """They have errors per level and view; the table of published rows has the levels and views, by their names, of others only."""
-    shown_of = ["laplace", "hay:pruned", "cbdp"]
-    answer = answer_of(replace(crossing, entries=tuple(entry_of(crossing, name) for name in shown_of)), 2)
-    assert [level.label for level in answer.levels] == [*"012345", *CROSSING]
-    assert all(level.intervals is level.rows_covered is level.bound_after is None for level in answer.results[0].levels)
-    assert answer.with_intervals == []
-    assert [result.mechanism for result in answer.with_any_intervals] == ["cbdp"]
-    show_comparison(answer, intervals=True)
-    said = capsys.readouterr().out
-    errors, _, of_rows = said.partition("what a release would say of its rows")
-    assert [line.split()[:2] for line in errors.splitlines() if "laplace" in line and "%" in line] == [
-        [label, "laplace"] for label in (*"012345", *CROSSING)
-    ]
-    of_cbdp = answer.results[2].levels
-    assert [line.split()[:3] for line in of_rows.splitlines() if "cbdp" in line] == [
-        [compared.label, "cbdp", f"{100 * level.rows_covered.mean:.1f}%"]
-        for compared, level in zip(answer.levels, of_cbdp, strict=True)
-    ]
-    assert "hay" not in of_rows.partition("page:")[0]
-    assert "intervals of questions" not in said
-    page = comparison_page(answer)
-    of_page = page[page.index("<h2>Intervals</h2>") : page.index("<h2>In numbers</h2>")]
-    assert "<svg" not in of_page  # a picture shows intervals of questions
-    assert f'<tr><th scope="row">by_mode</th><td>{100 * of_cbdp[7].rows_covered.mean:.1f}</td>' in of_page
-    assert page.count('<th scope="row">by_mode</th>') == 5 + 1  # measures, and the rows of cbdp
-    assert "laplace" not in of_page
-
-
-def test_no_release_is_made_by_a_baseline(folder: Path) -> None:
-    """A spec that names one as its mechanism is refused, and a variant that does not exist is refused by name."""
+def test_what_a_baseline_cannot_do_is_told(folder: Path) -> None:
+    """A name that is none is refused; out of range of ε, or above ten million leaves, a baseline is left out with its reason."""
     with pytest.raises(UsageError, match="no baseline hay:cut, only laplace, hay, hay:pruned"):
         compare(folder, ["hay:cut"], None)
     with pytest.raises(UsageError, match=r"among inftda, .*, laplace, hay"):
         compare(folder, ["magic"], None)
-    text = (folder / "spec.yaml").read_text()
-    for name in BASELINES:
-        (folder / "other.yaml").write_text(text.replace("mechanism: inftda", f"mechanism: '{name}'"))
-        with pytest.raises(SpecError, match="mechanism must be one of"):
-            make_plan(load_spec(folder / "other.yaml"))
     assert not set(BASELINES) & set(MECHANISMS)
-
-
-def test_what_a_baseline_cannot_do_is_told(folder: Path) -> None:
-    """Out of range of ε, it is left out with its reason, and so it is above ten million leaves."""
     with pytest.raises(UsageError, match="At epsilon 1e-300"):
         compare(folder, ["laplace"], None, (1e-300,))
     comparison = compare(folder, ["inftda", "laplace", "hay"], None, hours=500_000)
     assert [entry.name for entry in comparison.entries] == ["inftda"]
     for name in ("laplace", "hay"):
         assert f"at most 10,000,000 leaves with mechanism {name}" in comparison.refused[name]
+
+
+# questions about an ordered axis ----------------------------------------------------------------------------------------
+
+
+def compare_ages(
+    folder: Path, names: list[str], axes: dict[str, Any] | None = None, at: float = 1.0, **changes: object
+) -> Comparison:
+    """Return a comparison on 3,000 people by age, from 0 to 12."""
+    ages = np.random.default_rng(4).binomial(12, 0.4, 3000)
+    pl.DataFrame({"age": ages.astype(str), "sex": np.where(ages % 2, "f", "m")}).write_csv(folder / "people.csv")
+    keys = features_of(axes or {"age": {"ordered": 13}}, public_data=True, noise={"sampler": "table"})
+    (folder / "spec.yaml").write_text(yaml.safe_dump(changed(keys, changes), sort_keys=False))
+    return make_comparison(load_spec(folder / "spec.yaml"), names, [at], runs=2)
+
+
+def errors_of(comparison: Comparison, entry: Contestant, runs: int) -> list[np.ndarray]:
+    """Return per level the errors of all nodes, shape (runs, nodes), zeros too."""
+    tree, errors = comparison.table.tree, list[list[np.ndarray]]()
+    partitions = [Partition(tree, level_view(tree, level)) for level in range(tree.depth + 1)]
+    true = [sums_of_leaves(partition, comparison.true_levels[-1]) for partition in partitions]
+    for _ in range(runs):
+        of_levels = []
+        for nodes, counts in zip(entry.try_on(comparison.table).released, true, strict=True):
+            found = np.zeros(len(counts))
+            found[nodes.areas[0]] = nodes.counts
+            of_levels.append(found - counts)
+        errors.append(of_levels)
+    return [np.array(of_level) for of_level in zip(*errors, strict=True)]
+
+
+def squares_of_ranges(leaves: np.ndarray) -> np.ndarray:
+    """Return of each run the mean squared error of all ranges, given those of leaves, shape (runs, leaves)."""
+    prefixes = np.pad(leaves.cumsum(axis=1), ((0, 0), (1, 0)))
+    size = prefixes.shape[1]
+    return np.square(prefixes[:, :, None] - prefixes[:, None, :]).sum(axis=(1, 2)) / (size * (size - 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "neighbours"),
+    [
+        *[(name, "add_remove") for name in ("wavelet", "gaussian")],
+        *[(name, "substitution") for name in ("unbiased_tree", "eigen_design")],
+        *[pytest.param(name, "add_remove", marks=pytest.mark.thorough) for name in ("cascade", "eigen_design")],
+        *[pytest.param(name, "substitution", marks=pytest.mark.thorough) for name in ("cascade", "hierarchical")],
+    ],
+)
+def test_deviations_are_those_of_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, neighbours: str
+) -> None:
+    """Over 60 trials, ranges and leaves have the stated mean variance, and up to 1/6 more for rounding, within five standard errors."""
+    fresh, seeds = np.random.default_rng, count(1)
+    monkeypatch.setattr(np.random, "default_rng", lambda seed=None: fresh(next(seeds) if seed is None else seed))
+    comparison = compare_ages(tmp_path, [name], **{"privacy.neighbours": neighbours})
+    [entry] = comparison.entries
+    leaves = errors_of(comparison, entry, 60)[-1]
+    assert entry.variances.keys() == {"ranges", "prefix", "nodes", "worst_node", "leaves", "sets"}
+    rounding = 0.0 if name == "gaussian" else 1 / 6
+    for found, question in ((squares_of_ranges(leaves), "ranges"), ((leaves**2).mean(axis=1), "leaves")):
+        apart = 5 * found.std() / np.sqrt(len(found))
+        assert entry.variances[question] - apart < found.mean() < entry.variances[question] + rounding + apart
+
+
+def test_noisy_nodes_are_released_as_they_are_drawn(tmp_path: Path) -> None:
+    """Every level has the noise of its own draws and no other, and ranges are answered by the fewest nodes."""
+    comparison = compare_ages(tmp_path, ["binary_tree"])
+    [entry] = comparison.entries
+    of_levels = errors_of(comparison, entry, 300)
+    variance = entry.sigmas[0] ** 2
+    assert entry.sigmas == [entry.sigmas[0]] * 5
+    assert entry.variances["nodes"] == entry.variances["worst_node"] == pytest.approx(variance, rel=1e-3)
+    for errors in of_levels:
+        assert (errors**2).mean() == pytest.approx(variance, abs=5 * variance * np.sqrt(2 / errors.size))
+    total, halves = of_levels[0][:, 0], of_levels[1].sum(axis=1)
+    assert abs(np.corrcoef(total, halves)[0, 1]) < 5 / np.sqrt(len(total))
+
+
+@pytest.mark.parametrize(
+    "hierarchy",
+    [{"age": 13}, {"age": {"ordered": 13}, "sex": ["f", "m"]}, {"age": {"ordered": 3000}}],
+)
+def test_sines_need_one_ordered_axis_with_few_leaves(tmp_path: Path, hierarchy: dict[str, Any]) -> None:
+    """Without an order, with a second axis, or with more than 2,048 leaves the eigen-design is left out, with the reason."""
+    with pytest.raises(UsageError, match=r"an ordered one, for baseline eigen_design|at most 2,048 leaves"):
+        compare_ages(tmp_path, ["eigen_design"], hierarchy)
+
+
+def test_a_split_for_ranges_is_left_out_where_nodes_are_pruned(tmp_path: Path) -> None:
+    """Other mechanisms take equal shares in its place, and the comparison says so; mechanisms that are a split keep it."""
+    names = ["unbiased_tree", "inftda", "cascade"]
+    comparison = compare_ages(tmp_path, names, **SETTLED, **{"privacy.split": {"workload": "prefix"}})
+    tree, inftda, cascade = (entry.sigmas for entry in comparison.entries)
+    assert len(set(inftda)) == 1 < len(set(tree)) < len(tree) + 1
+    assert cascade[0] < cascade[1] > cascade[-1]
+    assert tree != cascade
+    assert comparison.notes["inftda"] == [
+        "privacy.split is left out: it is a rule for mechanisms that measure every node."
+    ]
+    assert "unbiased_tree" not in comparison.notes
+
+
+def test_targets_share_the_budget_of_a_comparison(tmp_path: Path) -> None:
+    """At the ε of a comparison the levels have the ratios that the targets need, and a note says that they need not be met."""
+    targets = SETTLED | {"privacy.epsilon": ABSENT, "privacy.split": {"targets": {"age": 1.0}}}
+    comparison = compare_ages(tmp_path, ["unbiased_tree", "gaussian"], at=0.5, **targets)
+    tree, flat = comparison.entries
+    assert tree.variances["leaves"] == pytest.approx(flat.variances["leaves"], rel=0.05)
+    assert "are met only where it suffices" in " ".join(comparison.notes["unbiased_tree"])

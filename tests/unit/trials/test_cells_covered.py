@@ -6,18 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.mechanisms import MECHANISMS
-from flows.trials.coverage import coverage_answer, coverage_row, coverage_rows
 from flows.trials.in_memory import seen_table, try_scales
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
-from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import margins_of, sum_margins
@@ -40,13 +37,7 @@ TWICE = MECHANISMS["inftda_reconciled"]
 
 @dataclass(frozen=True)
 class Small:
-    """A small universe with records, all of whose nodes can be listed.
-
-    Attributes:
-        tree: of it.
-        chains: per level, every node, with those above it from the root down to itself.
-        truth: per level, the true nodes, as arrays and as a table.
-    """
+    """A small universe with records: per level every node, with those above it from the root down, and the true nodes."""
 
     tree: Tree
     chains: list[dict[Areas, list[Areas]]]
@@ -192,22 +183,3 @@ def test_universes_beyond_64_bits_are_counted(universe_of):
     assert finest["all"].cells == pytest.approx(1e25)
     assert finest["2 to 10"] == Covered(1.0, 1.0, 0.0)
     assert finest["0"] == Covered(pytest.approx(1e25), 1.0, 0.0)
-
-
-def test_means_are_of_the_runs_that_have_such_cells():
-    """A group without a cell in a run says nothing of that run, and is null where that is so in all; so are levels without."""
-    covered = {group: Covered(0.0, None, None) for group in GROUPS}
-    runs = [covered | {"zeroed": Covered(4.0, 0.75, 2.0)}, covered, covered | {"zeroed": Covered(2.0, 1.0, 3.0)}, None]
-    keys = [{"mechanism": "inftda", "epsilon": 1.0, "run": run, "level": int(run == 4)} for run in (1, 2, 3, 4)]
-    rows = pl.DataFrame([key | coverage_row(run) for key, run in zip(keys, runs, strict=True)])
-    answer = coverage_answer(rows.filter(level=0))
-    assert answer is not None
-    error = 0.125
-    zeroed = GroupIntervals(
-        2.0, CoverageSpread(0.875, 0.75, 1.0, standard_error=pytest.approx(error)), Spread(2.5, 2.0, 3.0)
-    )
-    assert answer["zeroed"] == zeroed
-    assert answer["1"] == GroupIntervals(0.0, None, None)
-    assert coverage_answer(rows.filter(level=1)) is None
-    assert coverage_rows(rows).filter(group="zeroed")["coverage"].to_list() == [0.75, None, 1.0]
-    assert coverage_rows(rows).height == 3 * len(GROUPS)

@@ -1,4 +1,4 @@
-"""What is compared, without a server: every mechanism on features, and what cannot be tried."""
+"""What is compared, without a server: every mechanism on features, measures of the leaves, and what cannot be tried."""
 
 import re
 from pathlib import Path
@@ -9,36 +9,27 @@ import polars as pl
 import pytest
 import yaml
 
+from flows.cli.json_object import json_object
 from flows.cli.run_comparison import new_folder
 from flows.console.comparison_view import show_comparison
 from flows.execution.reservation import new_release, reserve_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.trials.comparison import MEASURES, make_comparison
+from flows.trials.comparison import MEASURES, comparison_answer, make_comparison
+from flows.trials.utility import utility_rows
 from storage.database.connections import store
-from storage.errors import SpecError, UsageError
+from storage.errors import InputError, SpecError, UsageError
 from storage.ledger.events import advance
-from tests.support.comparisons import answer_of
+from tasks.report.comparison_page import comparison_page
+from tasks.validate.utility import UTILITIES, Terms
+from tests.support.comparisons import answer_of, rows_of
+from tests.support.keys import PRIVACY as OF_PEOPLE
+from tests.support.keys import features_of
+from tests.support.spec import SPEC
 
-KEYS: dict[str, Any] = {
-    "name": "features",
-    "dataset": "made-up",
-    "public_data": True,
-    "input": {"table": "people.csv", "features": ["colour", "size"]},
-    "hierarchy": {"colour": {"values": 3}, "size": {"values": 4}},
-    "release": {"order": ["colour", "size"]},
-    "mechanism": "inftda",
-    "privacy": {
-        "unit": "one person",
-        "neighbours": "substitution",
-        "max_records_per_unit": 1,
-        "epsilon": 1.0,
-        "delta": 1e-6,
-        "accountant": "zcdp",
-    },
-    "budget": {"epsilon": 1.0, "delta": 1e-6},
-}
+PRIVACY = OF_PEOPLE | {"neighbours": "substitution", "accountant": "zcdp"}
+KEYS = features_of({"colour": 3, "size": 4}, public_data=True, privacy=PRIVACY)
 
 
 def spec_at(folder: Path, **keys: object) -> Path:
@@ -69,66 +60,31 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
         assert [level.level for level in tight.levels] == [0, 1, 2]
         assert tight.levels[2].l1.mean < loose.levels[2].l1.mean
     show_comparison(answer)
-    said = capsys.readouterr().out.split("ε = 100,")[0].splitlines()
-    headings = next(number for number, line in enumerate(said) if line.split()[:2] == ["level", "mechanism"])
-    assert said[headings].split()[2:] == ["maximum", "mean", "ℓ₁", "discovery", "negative"]
-    shown = [line.replace("%", "").split()[-6:] for line in said[headings + 1 : headings + 1 + 3 * len(names)]]
-    assert [cells[0] for cells in shown] == names * 3
-    coarse = [result for result in answer.results if result.epsilon == 0.1]
-    of_finest = [result.levels[2] for result in coarse]
-    for cells, level in zip(shown[2 * len(names) :], of_finest, strict=True):
-        numbers = [float(cell.replace(",", "")) for cell in cells[1:]]
-        means = [level.measure(measure).mean * (100 if measure.startswith("false") else 1) for measure in MEASURES]
-        assert numbers == pytest.approx(means, abs=0.051)
+    shown = [line.replace("%", "").split()[-6:] for line in capsys.readouterr().out.split("ε = 100,")[0].splitlines()]
+    level = answer.results[0].levels[2]
+    means = [100 * level.measure(of).mean if of.startswith("false") else level.measure(of).mean for of in MEASURES]
+    assert [names[0], *(f"{mean:,.1f}" for mean in means)] in shown
 
 
-def test_intervals_are_shown_where_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Coverage and width stand by level, mechanism and true count, at the spec's confidence; a mechanism without has no row."""
+def test_the_specs_confidence_is_that_of_the_intervals(tmp_path: Path) -> None:
+    """At half the confidence intervals are narrower, and the comparison says which confidence it is."""
     release = {"order": ["colour", "size"], "intervals": {"confidence": 0.5}}
-    names = ["inftda", "stability_histogram"]
     usual, answer = (
-        answer_of(make_comparison(load_spec(spec_at(tmp_path, **keys)), names, [1.0], runs=2), 2)
+        answer_of(make_comparison(load_spec(spec_at(tmp_path, **keys)), ["inftda"], [1.0], runs=2), 2)
         for keys in ({}, {"release": release})
     )
     assert (usual.confidence, answer.confidence) == (0.9, 0.5)
     finest, usual_finest = (of.results[0].levels[2].intervals["more"] for of in (answer, usual))
     assert finest.width.max < usual_finest.width.min
-    show_comparison(answer)
-    said = capsys.readouterr().out
-    assert "intervals of questions" not in said
-    of_rows = [line.split() for line in said.split("what a release would say of its rows")[1].splitlines()[3:7]]
-    assert "false rows" in said
-    show_comparison(answer, intervals=True)
-    said = capsys.readouterr().out
-    assert "the promise is 50% for each fixed cell" in said
-    assert "on average at least 50% where the number of measured cells is public" in said
-    assert [cells[:2] for cells in of_rows[:2]] == [["0", "inftda"], ["1", "inftda"]]
-    of_finest = answer.results[0].levels[2]
-    shares = (of_finest.false_rows, of_finest.false_signal, of_finest.noise_rows, of_finest.noise_rows_at_most)
-    told = [
-        f"{100 * of_finest.rows_covered.mean:.1f}%",
-        f"{of_finest.row_width.mean:,.1f}",
-        *(f"{100 * share.mean:.1f}%" for share in shares if share),
-        f"{of_finest.max_absolute.mean:,.1f}",
-        f"{of_finest.bound_after.mean:,.1f}",
-    ]
-    assert of_rows[2][-len(told) :] == told
-    shown = [line.split() for part in said.split("intervals of questions:")[1:] for line in part.splitlines()[2:6]]
-    assert [cells[:2] for cells in shown[:2]] == [["0", "inftda"], ["1", "inftda"]]
-    assert f"{finest.width.mean:,.1f}" in shown[6]
-    assert f"{100 * finest.coverage.mean:.1f}%" in " ".join(shown[2])
-    assert [cells[0] for cells in (shown[3], shown[7])] == ["stability_histogram"] * 2
 
 
 def test_a_comparison_takes_no_other_ones_place(tmp_path: Path) -> None:
     """Where no folder is named, each comparison has a new one, however soon it follows on another."""
-    spec = load_spec(spec_at(tmp_path))
-    folders = []
-    for _ in range(3):
-        folders.append(new_folder(spec))
-        folders[-1].mkdir(parents=True)
-    assert len(set(folders)) == 3
-    assert all(folder.name.startswith("compare-features-2") for folder in folders)
+    spec, folders = load_spec(spec_at(tmp_path)), set()
+    for number in range(1, 4):
+        (folder := new_folder(spec)).mkdir(parents=True)
+        folders.add(folder)
+        assert len(folders) == number
 
 
 def test_what_cannot_be_tried_is_told(tmp_path: Path) -> None:
@@ -152,7 +108,7 @@ def test_what_cannot_be_tried_is_told(tmp_path: Path) -> None:
 
 def test_what_holds_otherwise_for_a_mechanism_is_told(tmp_path: Path) -> None:
     """The spec's priority, split, sampler and invariants hold for those that have them; the others say what is left out."""
-    privacy = KEYS["privacy"] | {"split": [1, 2], "invariants": [], "accountant": "zcdp"}
+    privacy = PRIVACY | {"split": [1, 2], "invariants": [], "accountant": "zcdp"}
     keys = {"privacy": privacy, "priority": "least_squares", "noise": {"sampler": "table"}}
     names = ["inftda", "inftda:false_positives", "inftda_reconciled", "gaussian", "stability_histogram"]
     comparison = make_comparison(load_spec(spec_at(tmp_path, **keys)), names, [1.0], runs=1)
@@ -205,31 +161,93 @@ def test_a_table_that_was_charged_is_compared_only_if_that_release_said_it_may_b
         assert make_comparison(spec, ["inftda"], [1.0], runs=1).entries
 
 
-def test_too_many_leaves_are_told_as_they_are_to_be_read(tmp_path: Path) -> None:
-    """Flat features have no coarser level to name, and a number of eighty digits is written as a power of ten."""
-    features = [f"f{number}" for number in range(40)]
-    keys = {
-        "mechanism": "gaussian",
-        "input": {"table": "people.csv", "features": features},
-        "hierarchy": {name: {"values": 100} for name in features},
-        "release": {"order": features},
-    }
-    with pytest.raises(SpecError, match=r"input.features must leave at most .*, got 1\.000e\+80\.(\n|$)") as refused:
-        make_plan(load_spec(spec_at(tmp_path, **keys)))
-    assert refused.value.field == "input.features"
-    assert "Leave a feature out, or choose mechanism inftda" in refused.value.hint
-
-
 def test_what_is_no_comparison_is_refused(tmp_path: Path) -> None:
-    """Without public_data the table is not even opened; gaussian has no levels to split over."""
+    """Without public_data the table is not even opened."""
     spec = load_spec(spec_at(tmp_path))
     for name in ("magic", "inftda:magic", "gaussian:false_positives"):
         with pytest.raises(UsageError, match="--mechanisms"):
             make_comparison(spec, [name], [1.0], runs=1)
-    split = spec_at(tmp_path, mechanism="gaussian", privacy=KEYS["privacy"] | {"split": [1, 2]})
-    with pytest.raises(SpecError, match=r"privacy\.split must be left out with mechanism gaussian: one level"):
-        make_plan(load_spec(split))
     path = spec_at(tmp_path, public_data=False)
     (tmp_path / "people.csv").write_text("not what it was")
     with pytest.raises(SpecError, match="public_data must be true"):
         make_comparison(load_spec(path), ["inftda"], [1.0], runs=1)
+
+
+# measures of the leaves ------------------------------------------------------------------------------------------------
+
+
+NUMBERS = ["busy", "flow", "pooled"]
+STOPS = {"table": "stops.csv", "levels": ["zone", "stop"]}
+
+
+def trips_at(folder: Path, **keys: Any) -> Path:
+    """Write trips between six stops in three zones in four periods, the minutes between stops, and a spec."""
+    generator = np.random.default_rng(8)
+    numbers = np.arange(6)
+    pl.DataFrame({"zone": numbers % 3, "stop": numbers}).write_csv(folder / "stops.csv")
+    pairs = pl.DataFrame({"from": np.repeat(numbers, 6), "to": np.tile(numbers, 6)})
+    pairs.with_columns(minutes=5 + 4 * (pl.col("from") - pl.col("to")).abs()).write_csv(folder / "minutes.csv")
+    sizes = {"period": 4, "from": 2, "to": 6}
+    pl.DataFrame({name: generator.integers(0, size, 400) for name, size in sizes.items()}).write_csv(
+        folder / "trips.csv"
+    )
+    spec = SPEC | {
+        "input": {"table": "trips.csv", "features": ["period", "from", "to"]},
+        "hierarchy": {"period": {"values": 4}, "from": STOPS, "to": STOPS},
+        "release": {"order": ["period", "from", "to"]},
+        "public_data": True,
+        "utility": {"fleet": {"period": "period", "minutes": 15, "capacity": 4, "durations": "minutes.csv"}},
+    }
+    (folder / "spec.yaml").write_text(yaml.safe_dump({key: of for key, of in (spec | keys).items() if of is not None}))
+    return folder / "spec.yaml"
+
+
+def test_tables_that_do_not_fit_are_refused_before_any_trial(tmp_path: Path) -> None:
+    """Durations that lack a pair, or are not there, are refused by the key of the spec."""
+    file = load_spec(trips_at(tmp_path))
+    comparison = make_comparison(file, ["inftda"], [1e3], 1, ["fleet"])
+    written = utility_rows(comparison.utilities, rows_of(comparison))
+    assert written.select("number", "value").rows() == [(number, 1.0) for number in NUMBERS]
+    pl.read_csv(tmp_path / "minutes.csv")[:-1].write_csv(tmp_path / "minutes.csv")
+    with pytest.raises(
+        InputError, match=r"^utility\.fleet\.durations must list each pair .* 5 to 5 is there 0"
+    ) as refused:
+        make_comparison(file, ["inftda"], [1.0], 1, ["fleet"])
+    assert refused.value.field == "utility.fleet.durations"
+    with pytest.raises(UsageError, match="--utility must be among fleet, got flet"):
+        make_comparison(file, ["inftda"], [1.0], 1, ["flet"])
+    (tmp_path / "minutes.csv").unlink()
+    with pytest.raises(InputError, match=r"^utility\.fleet\.durations: there is no file"):
+        make_comparison(file, ["inftda"], [1.0], 1, ["fleet"])
+    assert not [column for column in rows_of(make_comparison(file, ["inftda"], [1.0], 1)).columns if "fleet" in column]
+
+
+def test_a_measure_of_ones_own_has_its_keys_and_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A function that is added to the table gets its section: keys as written, tables read as text, and listed codes in order.
+
+    A number that no run has is null in JSON and in the rows, and a dash in the terminal and on the page.
+    """
+    seen: list[Terms] = []
+
+    def own(tree: Any, true: Any, released: Any, terms: Terms) -> dict[str, float | None]:
+        seen.append(terms)
+        return {"kept": released.counts.sum() / true.counts.sum(), "never": None}
+
+    monkeypatch.setitem(UTILITIES, "own", own)
+    hierarchy = {"period": {"values": ["3", "1", "0", "2"]}, "from": STOPS, "to": STOPS}
+    section = {"own": {"weight": 2, "name": "x", "zones": "stops.csv"}}
+    file = load_spec(trips_at(tmp_path, hierarchy=hierarchy, utility=section))
+    comparison = make_comparison(file, ["inftda"], [1.0], 2, ["own", "own"])
+    rows = rows_of(comparison, 2)
+    assert utility_rows(comparison.utilities, rows).filter(number="never")["value"].to_list() == [None, None]
+    answer = comparison_answer(comparison, rows, "nowhere")
+    found = json_object(answer.results[0])["utility"]["own"]
+    assert (found["kept"]["mean"], found["never"]) == (1, None)  # the total is public
+    assert seen[-1].keys == {"weight": 2, "name": "x"}
+    assert seen[-1].tables["zones"].rows()[4] == ("1", "4")
+    assert seen[-1].listed == {"period": ("3", "1", "0", "2")}
+    show_comparison(answer)
+    assert "–" in capsys.readouterr().out.split("utility own")[1].split("what a release")[0]
+    assert "<td>–</td>" in comparison_page(answer)

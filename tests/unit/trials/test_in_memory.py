@@ -1,10 +1,8 @@
 """Releases in memory: one way down, a finish that measures nothing and keeps the laws, and leaves that are summed up."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from math import nextafter
 
 import numpy as np
@@ -12,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import flows.trials.in_memory
 import tasks.noise.task
 import tasks.noise.truth
 import tasks.optimize.task
@@ -23,8 +20,6 @@ from flows.planning.plan import level_terms
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import SeenTable, seen_table, try_release, try_scales
-from flows.walks.steps import Cuts
-from flows.walks.walk import walk
 from storage.errors import StoreError
 from storage.ledger.books import Charge, reserved_charges
 from storage.releases.terms import LevelTerms
@@ -36,19 +31,12 @@ from tests.support.passes import (
     estimates_of,
     first_pass_of,
     noise_of,
-    replayed,
     tables,
     try_threshold,
-    unseen_table,
 )
 
 BINARY = [(a, b, c) for a in "12" for b in "12" for c in "12"]
 ONCE, TWICE, LEAVES = MECHANISMS["inftda"], MECHANISMS["inftda_reconciled"], MECHANISMS["gaussian"]
-
-
-def no_noise(true_counts: IntArray, sigma: float) -> IntArray:
-    """Add nothing."""
-    return true_counts
 
 
 @settings(max_examples=50)
@@ -77,22 +65,6 @@ def test_passes_are_consistent_and_the_second_is_within_the_first(universes, dat
         assert both.released[0].counts.tolist() == table.levels[0].true_counts.tolist()
 
 
-@settings(max_examples=20)  # each is six releases
-@given(st.data())
-def test_without_noise_both_passes_release_the_truth(universes, data):
-    """Zero noise is the identity, whether its scale is said to be zero or not."""
-    universe, records, table = data.draw(tables(universes))
-    depth = table.tree.depth
-    for sigmas in ([0.0] * (depth + 1), [0.0, *[5.0] * depth], [5.0] * (depth + 1)):
-        for mechanism in (ONCE, TWICE):
-            released = try_scales(table, mechanism, sigmas, no_noise).released
-            for level, frontier in enumerate(released):
-                grouped: Counter = Counter()
-                for leaf, count in records.items():
-                    grouped[universe.areas(universe.node(leaf, level))] += count
-                assert counts_of(frontier) == grouped
-
-
 @settings(max_examples=40)
 @given(st.data(), st.integers(0, 2**32), st.integers(1, 9))
 def test_every_cell_is_measured_once(universes, data, seed, most):
@@ -109,31 +81,6 @@ def test_every_cell_is_measured_once(universes, data, seed, most):
     with parts_of(most):
         try_scales(table, TWICE, sigmas, noise_of(seed, in_parts))
     assert sum(in_parts) == sum(asked)
-
-
-@settings(max_examples=30)
-@given(st.data(), st.integers(0, 2**32), st.sampled_from([ONCE, TWICE]))
-def test_what_was_measured_is_told_as_it_was(universes, data, seed, mechanism):
-    """Cells, their noisy counts and which of them are left are those of the way down; replayed, they give the same counts."""
-    _, _, table = data.draw(tables(universes))
-    sigmas = [0.0, *[3.0] * table.tree.depth]
-    trial = try_scales(table, mechanism, sigmas, noise_of(seed))
-    left = first_pass_of(trial)
-    for level, of in enumerate(trial.measured):
-        assert of.cells.level == level
-        cells = list(zip(*(areas.tolist() for areas in of.cells.areas), strict=True))
-        assert [cell for cell, stays in zip(cells, of.kept, strict=True) if stays] == list(counts_of(left[level]))
-    drawn = [of.noisy for of in trial.measured[1:]]
-    again = try_scales(unseen_table(table.tree, int(trial.measured[0].noisy[0])), mechanism, sigmas, replayed(drawn))
-    assert [counts_of(nodes) for nodes in again.released] == [counts_of(nodes) for nodes in trial.released]
-
-
-def test_levels_above_the_measured_one_are_sums(universe_of):
-    """Where the finest level alone is measured, those above are its sums, and noisy."""
-    table = binary_table(universe_of, 40)
-    summed = try_scales(table, LEAVES, SIGMAS, noise_of(2)).released
-    check_consistent(table.tree, summed)
-    assert summed[0].counts.tolist() != [320]
 
 
 def test_nothing_is_drawn_that_is_not_charged(universe_of):
@@ -185,18 +132,6 @@ def test_beside_a_measured_total_no_level_is_drawn_with_less_noise_than_all_toge
             drawn([less if of is level else of for of in levels])
 
 
-@pytest.mark.parametrize("mechanism", [ONCE, TWICE], ids=lambda mechanism: mechanism.name)
-def test_a_release_in_memory_may_be_cut(universe_of, monkeypatch, mechanism):
-    """In branches, some of them cut again, it comes to the same as in one piece; without noise that is the truth."""
-    table = binary_table(universe_of, 40)
-    whole = try_scales(table, mechanism, SIGMAS, no_noise).released
-    monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 1)
-    monkeypatch.setattr(flows.trials.in_memory, "walk", partial(walk, cuts=Cuts(2)))
-    cut = try_scales(table, mechanism, SIGMAS, no_noise)
-    assert {branch.count("-") for branch in cut.job.record.branches} > {0}
-    assert [counts_of(nodes) for nodes in cut.released] == [counts_of(nodes) for nodes in whole]
-
-
 @contextmanager
 def parts_of(cells: int) -> Iterator[None]:
     """Let chunks have so many cells."""
@@ -242,16 +177,6 @@ def binary_table(universe_of: Callable, count: int) -> SeenTable:
     return seen_table(universe.tree, [np.arange(8)], np.full(8, count))
 
 
-def test_the_root_is_estimated_from_all_that_was_measured(universe_of):
-    """Where nothing is pruned, the root's estimate is that of least squares over the noisy counts of all levels."""
-    trial = try_scales(binary_table(universe_of, 1000), TWICE, SIGMAS, noise_of(4))
-    below = [np.repeat(np.eye(2**level), 8 >> level, axis=1) for level in range(4)]  # which leaves a cell holds
-    leaves, *_ = np.linalg.lstsq(np.concatenate(below), np.concatenate([of.noisy for of in trial.measured]), rcond=None)
-    estimate = estimates_of(trial)[0]
-    assert estimate.values[0] == pytest.approx(leaves.sum())
-    assert estimate.variances[0] == pytest.approx(SAID)
-
-
 def test_roots_have_no_bias_and_the_variance_that_is_said(universe_of):
     """Of many trees side by side below an exact level, of which nothing is pruned, within five standard errors.
 
@@ -266,13 +191,3 @@ def test_roots_have_no_bias_and_the_variance_that_is_said(universe_of):
     assert abs(totals.mean() - 8000) < 5 * totals.std() / np.sqrt(RUNS)
     assert abs(totals.var() - SAID) < 5 * SAID * np.sqrt(2 / RUNS) + 1 / 12  # noise is rounded
     assert SAID < 25
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**32))
-def test_siblings_share_what_their_estimates_lack(universe_of, seed):
-    """Below an exact total, two nodes settle at their combined estimates and half of the gap each, within rounding."""
-    trial = try_scales(binary_table(universe_of, 1000), TWICE, [0.0, *SIGMAS[1:]], noise_of(seed))
-    best = estimates_of(trial)[1].values
-    gap = (best.sum() - 8000) / 2
-    assert np.abs(trial.released[1].counts - (best - gap)).max() <= 1
