@@ -1,21 +1,14 @@
 """Where a table is: how a location is understood, recognised and published, without a server."""
 
-import gzip
-import json
 from pathlib import Path
 
-import duckdb
-import polars as pl
 import pytest
-from openpyxl import Workbook
 
 from flows.spec.file import expand_variables, faults_of
 from flows.spec.starter import starter
 from storage.errors import InputError
-from tasks.ingest.shape_files import read_features
 from tasks.ingest.sources.databases import Relation, fault_of_url, relation_at
 from tasks.ingest.sources.locations import matrix_at, published_location, shapes_at, table_at
-from tasks.ingest.tables import opened
 
 _OF_LIBPQ = ("PGHOST", "PGHOSTADDR", "PGPORT", "PGDATABASE", "PGSERVICE")
 
@@ -152,38 +145,6 @@ def test_other_servers_are_refused(tmp_path: Path) -> None:
             at("a.key", "postgresql://host/d::a.b", tmp_path)
         assert refused.value.hint.startswith(f"{what} come from files only.")
         assert "or a table" not in str(refused.value)
-
-
-def test_a_file_may_have_such_a_name(tmp_path: Path) -> None:
-    """Folders such as user=5 are common, and an @ is a letter like others; a file that is not there is named as before."""
-    (tmp_path / "user=5").mkdir()
-    for name in ("user=5/me@work.csv", "a:b@c.csv"):
-        (tmp_path / name).write_text("a\n")
-        assert table_at("input.table", name, tmp_path).name == Path(name).name
-    with pytest.raises(InputError, match=r"there is no file .*me@work\.csv"):
-        table_at("input.table", "me@work.csv", tmp_path)
-
-
-def test_endings_may_be_in_capitals(tmp_path: Path) -> None:
-    """Some programs write .CSV and .XLSX; what is in such a file is read as in others."""
-    areas = pl.DataFrame({"area": ["01", "02"]})
-    areas.write_csv(tmp_path / "A.CSV")
-    areas.write_parquet(tmp_path / "A.PARQUET")
-    workbook = Workbook()
-    for row in (["area"], ["01"], ["02"]):
-        workbook.active.append(row)
-    workbook.save(tmp_path / "A.XLSX")
-    for name in ("A.CSV", "A.PARQUET", "A.XLSX"):
-        with duckdb.connect() as con, opened(con, table_at("hierarchy.table", name, tmp_path)) as rows:
-            assert con.sql(f"SELECT area FROM {rows.scan(['area'])}").fetchall() == [("01",), ("02",)], name
-    (tmp_path / "OD.CSV.GZ").write_bytes(gzip.compress(b"z,1\n1,5\n"))
-    with duckdb.connect() as con, opened(con, matrix_at("input.matrix", "OD.CSV.GZ", tmp_path)) as rows:
-        assert con.sql(f"SELECT count FROM {rows.scan(['count'])}").fetchall() == [("5",)]
-    square = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
-    feature = {"type": "Feature", "properties": {"code": "01"}, "geometry": square}
-    (tmp_path / "A.GEOJSON").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
-    shapes = shapes_at("hierarchy.boundaries", "A.GEOJSON", tmp_path)
-    assert [of.code for of in read_features(shapes, "code")] == ["01"]
 
 
 def test_a_matrix_in_place_of_a_table_is_sent_to_its_key(tmp_path: Path) -> None:

@@ -1,13 +1,12 @@
-"""`trellis new`: a spec begun from a table's header, whose every key is explained."""
+"""`trellis new`: a spec begun from a table's header, whose every key is explained; and the JSON Schema that editors complete by."""
 
-import gzip
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-import duckdb
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -25,6 +24,8 @@ from flows.spec.sections.input import MOST_FEATURES
 from flows.spec.starter import FILL_IN, left_to_fill_in, starter
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.files import FileTable
+from tests.support.spec import SPEC
+from tests.support.user import REPOSITORY
 
 LODES = "w_geocode,h_geocode,S000,SA01,SA02,createdate"
 TAXIS = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,passenger_count,PULocationID,DOLocationID,fare"
@@ -214,21 +215,6 @@ def test_only_the_header_is_read(tmp_path: Path) -> None:
     assert len(re.findall(r"\{values: 2\}", said)) == 3
 
 
-def test_every_kind_of_table_is_read(tmp_path: Path) -> None:
-    """CSV, gzipped CSV, Parquet and a table inside a DuckDB file with the same columns begin alike."""
-    csv = table(tmp_path, "home,work,people")
-    with gzip.open(tmp_path / "table.csv.gz", "wt") as file:
-        file.write("home,work,people\n")
-    with duckdb.connect(str(tmp_path / "table.duckdb")) as con:
-        con.execute("CREATE TABLE trips (home VARCHAR, work VARCHAR, people BIGINT)")
-        con.execute(f"COPY trips TO '{tmp_path / 'table.parquet'}'")
-    locations = (csv, f"{csv}.gz", str(tmp_path / "table.parquet"), f"{tmp_path / 'table.duckdb'}::trips")
-    begun = [starter(location, tmp_path) for location in locations]
-    assert len({one.columns for one in begun}) == 1
-    assert begun[0].columns.count == "people"
-    assert yaml.safe_load(begun[3].text)["input"]["table"] == "table.duckdb::trips"
-
-
 def test_new_writes_a_file_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,3 +242,61 @@ def test_what_is_no_table_is_refused_in_words(name: str, tmp_path: Path, capsys:
     answer = json.loads(capsys.readouterr().out)
     assert answer["field"] == "TABLE"
     assert answer["error"].startswith("TABLE")
+
+
+# the JSON Schema -----------------------------------------------------------------------------------------------------
+
+
+ALSO: list[dict[str, Any]] = [
+    {"release": SPEC["release"] | {"csv": "every_level", "records": True, "noisy_counts": False}},
+    {"run": {"prefect": "off", "max_memory": "4GB", "workers": "processes"}},
+    {"privacy": SPEC["privacy"] | {"split": [0.5, 0.5], "distinct": "province"}},
+    {"privacy": SPEC["privacy"] | {"split": {"geometric": 2}, "invariants": "region"}},
+    {"schedule": {"cron": "0 3 1 * *", "timezone": "UTC", "until": "12 releases"}},
+    {"hierarchy": SPEC["hierarchy"] | {"blank": "own_area"}},
+    {
+        "input": {"table": "t.csv", "features": ["age", "size", "day", "sex", "kind"]},
+        "hierarchy": {
+            "age": {"ordered": 100, "branching": 3},
+            "size": {"ordered": ["s", "m", 3]},
+            "day": {"ordered": {"first": "2024-01-01", "last": "2024-12-31"}, "calendar": ["month"]},
+            "sex": {"values": ["f", 1]},
+            "kind": [1, 2],
+        },
+    },
+]
+WRONG: list[dict[str, Any]] = [
+    {"mechanism": "inftdaa"},
+    {"mechanisms": "inftda"},
+    {"privacy": SPEC["privacy"] | {"epsilon": "much"}},
+    {"privacy": SPEC["privacy"] | {"neighbors": "substitution"}},
+    {"run": {"max_memory": "plenty"}},
+    {"input": {"origin": "home", "destination": "work"}},
+]
+
+
+def test_what_trellis_reads_is_accepted() -> None:
+    """Every example, and whatever is written in a shorter way: one text for a list, a list for values, bytes with a unit, off."""
+    Draft202012Validator.check_schema(SCHEMA.schema)
+    examples = [yaml.safe_load(path.read_text("utf-8")) for path in (REPOSITORY / "deployments/specs").glob("*.yaml")]
+    assert examples
+    for keys in (*examples, *(SPEC | keys for keys in ALSO)):
+        assert not list(SCHEMA.iter_errors(keys)), keys
+
+
+@pytest.mark.parametrize("keys", WRONG, ids=lambda keys: next(iter(keys)))
+def test_what_is_misspelt_is_not(keys: dict[str, Any]) -> None:
+    """A key or a value that Trellis refuses by itself, without the others, is refused in the editor."""
+    assert list(SCHEMA.iter_errors(SPEC | keys))
+    if "mechanism" not in keys:
+        with pytest.raises(SpecError):
+            parse_spec(yaml.safe_dump(SPEC | keys), Path("spec.yaml"))
+
+
+def test_every_key_is_explained() -> None:
+    """Whoever hovers over a key reads what it is for."""
+    sections = [SCHEMA.schema, *SCHEMA.schema["$defs"].values()]
+    sections += [option for section in sections for option in section.get("anyOf", ())]
+    keys = {key: of for section in sections for key, of in section.get("properties", {}).items()}
+    assert len(keys) > 40
+    assert [key for key, of in keys.items() if len(of.get("description", "")) < 6] == []

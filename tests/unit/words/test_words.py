@@ -1,4 +1,4 @@
-"""What (ε, δ) means in words: the numbers are held to every decision of a reader, over releases small enough to list."""
+"""What readers are told: (ε, δ) in words, held to every decision of a reader over releases small enough to list, and names."""
 
 import math
 from collections.abc import Sequence
@@ -18,6 +18,8 @@ from tasks.words.epsilon import (
     strongest_belief,
     wrong_guess,
 )
+from tasks.words.levels import place
+from tasks.words.readers import about, axes_called, level_called, title_of
 
 Law = Sequence[float]  # the probability of each possible release
 
@@ -85,17 +87,6 @@ def test_what_is_said_holds_of_any_two_laws(one: list[int], other: list[int], ep
         assert stronger(first.tolist(), second.tolist(), belief) <= exceptions + 1e-9
 
 
-def test_the_odds_may_pass_e_to_epsilon_more_often_than_delta() -> None:
-    """Why the words do not say that a belief passes e^ε : 1 with probability δ at most: of these two laws it does far more often."""
-    one, other, epsilon = (0.5, 0.5), (0.5 * math.exp(-1.01), 1 - 0.5 * math.exp(-1.01)), 1.0
-    delta = delta_of(one, other, epsilon)
-    naive = math.exp(epsilon) / (1 + math.exp(epsilon))
-    assert stronger(one, other, naive) == 0.5
-    assert delta < 0.01
-    belief, exceptions = strongest_belief(epsilon, delta)
-    assert stronger(one, other, belief) <= exceptions
-
-
 def test_numbers_are_rounded_against_the_release() -> None:
     """No guess is said to be rarer than it is, no belief weaker, and neither is rounded to certainty, but where nothing limits it."""
     assert format_right_guess(1.0) == "73.2 of 100 times"  # 73.106
@@ -127,3 +118,35 @@ def test_the_words_say_which_tables_are_told_apart() -> None:
         assert "73.2 of 100 times" in words
         assert "1 in 50 million" in words
     assert "δ" not in " ".join(epsilon_in_words(1.0, 0.0, "one job", "add_remove"))
+
+
+ONE = {"hierarchy": {"table": "areas.csv", "levels": ["cty", "trct"], "called": {"cty": "county"}}}
+PER_END = {
+    "hierarchy": {"origin": {"levels": ["cty"], "called": {"cty": "county"}}, "destination": {"levels": ["cty"]}}
+}
+PER_FEATURE = {
+    "hierarchy": {"job": {"levels": ["nace"], "called": {"nace": "branch"}}, "sex": ["f", "m"], "age": {"ordered": 3}}
+}
+
+
+def test_readers_are_told_in_their_words() -> None:
+    """A level is called as its spec says, at each end and of each feature, or by its column; titles and sources are on one line."""
+    for spec, axis, level, word in (
+        (ONE, "origin", "cty", "county"),
+        (ONE, "destination", "cty", "county"),
+        (ONE, "origin", "trct", "trct"),
+        (PER_END, "origin", "cty", "county"),
+        (PER_END, "destination", "cty", "cty"),
+        (PER_FEATURE, "job", "nace", "branch"),
+        (PER_FEATURE, "sex", "sex", "sex"),
+        (PER_FEATURE, "age", "age_1", "age_1"),
+        ({}, "origin", "cty", "cty"),
+    ):
+        assert level_called(spec, axis, level) == word
+    assert place(axes_called(ONE, {"origin": "cty", "destination": None})) == "origin county, destination all"
+    for told, title, text in (
+        ({"title": "Jobs\n in 2019"}, "Jobs in 2019", ""),
+        ({"dataset": "jobs", "source": "An office."}, "jobs", "Source: An office."),
+        ({"description": "Of  the state.", "source": "An office"}, "an id", "Of the state. Source: An office."),
+    ):
+        assert (title_of(told, "an id"), about(told)) == (title, text)
