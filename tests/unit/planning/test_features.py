@@ -43,6 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "adult.csv").write_text("sex,race,education\n0,white,10\n")
     (tmp_path / "education.csv").write_text(EDUCATION)
     (tmp_path / "areas.csv").write_text(AREAS)
+    (tmp_path / "zones.csv").write_text("district,zone\nA,A1\nA,A2\nB,B1\nB,B2\n")
     return tmp_path
 
 
@@ -239,7 +240,7 @@ def test_a_promise_is_taken_right_after_its_level(folder: Path) -> None:
     assert plan.promised == (3, 3, 0, 0)
     # a unit has at most 4 records, and a zone of either end at most two blocks
     assert [level.l2_sensitivity_squared for level in plan.levels[1:]] == [32, 32, 32, 32, 32, 32]
-    to_zones = {"table": "areas.csv", "levels": ["district", "zone"]}
+    to_zones = {"table": "zones.csv", "levels": ["district", "zone"]}
     ends = {"hierarchy.from": to_zones, "hierarchy.to": to_zones, "release.order": ORDER, "privacy.distinct": "zone"}
     of_zones = planned_of(folder, WAYS, EXACTLY | ends)
     assert of_zones.promised == (2, 2, 0, 0)
