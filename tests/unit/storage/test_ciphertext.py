@@ -78,39 +78,29 @@ def test_no_block_is_written_twice_alike(tmp_path: Path) -> None:
 
 def test_blocks_cannot_change_places(tmp_path: Path) -> None:
     """A file whose blocks are exchanged, repeated or taken from another file under the same key is refused."""
-    write(tmp_path / "file", [secrets.token_bytes(3 * ROOM)])
-    write(tmp_path / "other", [secrets.token_bytes(3 * ROOM)], name="other")
-    content, other = (tmp_path / "file").read_bytes(), (tmp_path / "other").read_bytes()
-    blocks, others = ([of[at : at + BLOCK] for at in range(0, len(of), BLOCK)] for of in (content, other))
-    for fake in (
-        [blocks[1], blocks[0], *blocks[2:]],
-        [blocks[0], blocks[0], *blocks[2:]],
-        [others[0], *blocks[1:]],
-        [*blocks, *blocks],
-        blocks[:2],
-        blocks[3:],
-        [],
-    ):
-        (tmp_path / "fake").write_bytes(b"".join(fake))
-        with (
-            pytest.raises(StoreError, match="is not what home has put"),
-            EncryptedReader(tmp_path / "fake", KEY, "one") as reader,
-        ):
+    blocks, others = list[bytes](), list[bytes]()
+    for name, of in (("one", blocks), ("other", others)):
+        write(tmp_path / name, [secrets.token_bytes(3 * ROOM)], name=name)
+        content = (tmp_path / name).read_bytes()
+        of += [content[at : at + BLOCK] for at in range(0, len(content), BLOCK)]
+    path, (first, second, *rest) = tmp_path / "one", blocks
+    exchanged, repeated, mixed = [second, first, *rest], [first, first, *rest], [others[0], second, *rest]
+    for fake in (exchanged, repeated, mixed, [*blocks, *blocks], blocks[:2], blocks[3:], []):
+        path.write_bytes(b"".join(fake))
+        with pytest.raises(StoreError, match="is not what home has put"), EncryptedReader(path, KEY, "one") as reader:
             reader.read()
 
 
 def test_a_release_keeps_its_key_until_it_is_forgotten() -> None:
     """A key is drawn once, is in no file in clear, is closed to others, and another is drawn once it is forgotten."""
     mailbox_key = secrets.token_bytes(32)
-    assert list_keys() == []
     key = release_key("one", mailbox_key)
     assert (len(key), release_key("one", mailbox_key)) == (32, key)
     assert release_key("two", mailbox_key) != key
-    assert list_keys() == ["one", "two"]
     files = [path for path in home().rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o077 for path in files} == {0}
     assert not any(text in path.read_bytes() for path in files for text in (key, key.hex().encode(), mailbox_key))
-    assert (forget_key("one"), forget_key("one"), list_keys()) == (True, False, ["two"])
+    assert (list_keys(), forget_key("one"), forget_key("one"), list_keys()) == (["one", "two"], True, False, ["two"])
     assert release_key("one", mailbox_key) != key
 
 
@@ -120,15 +110,10 @@ def test_a_wrapped_key_opens_for_its_release_alone() -> None:
     wrapped = wrapped_key("one", mailbox_key)
     assert unwrapped_key(wrapped, "one", mailbox_key) == release_key("one", mailbox_key)
     altered = wrapped[:-1] + ("0" if wrapped[-1] != "0" else "1")
-    for text, release, key in (
-        (wrapped, "two", mailbox_key),
-        (wrapped, "one", secrets.token_bytes(32)),
-        (altered, "one", mailbox_key),
-        ("", "one", mailbox_key),
-        ("no hex", "one", mailbox_key),
-    ):
+    others = [(wrapped, "two", mailbox_key), (wrapped, "one", secrets.token_bytes(32))]
+    for arguments in (*others, *((text, "one", mailbox_key) for text in (altered, "", "no hex"))):
         with pytest.raises(StoreError, match="does not open") as refusal:
-            unwrapped_key(text, release, key)
+            unwrapped_key(*arguments)
         assert "threads" in refusal.value.hint
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from storage.errors import SpecError
-from storage.mailbox.cluster_file import CLUSTER, ClusterFile, read_cluster_file
+from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
 from tests.support.certificates import KEYS, certificate, write_cluster_file
 
 
@@ -31,21 +31,14 @@ def refusal(path: Path | None) -> SpecError:
 
 def test_a_cluster_file_is_read(write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its paths are relative to its folder, memory and spans have units, and TRELLIS_CLUSTER names it."""
-    monkeypatch.setenv(CLUSTER, str(write()))
+    monkeypatch.setenv(CLUSTER, str(write(lost_after="1.5min")))
     file = read_cluster_file()
-    assert isinstance(file, ClusterFile)
-    assert (file.scheduler, file.memory_per_worker, file.lost_after) == ("tls://10.0.0.5:8786", 4_000_000_000, 60.0)
-    assert (file.ca, file.certificate, file.private_key) == tuple(
-        tmp_path / name for name in ("ca.pem", "home.pem", "home.key")
-    )
-    assert file.key == tmp_path / "secret" / "mailbox.key"
+    assert (file.scheduler, file.memory_per_worker, file.lost_after) == ("tls://10.0.0.5:8786", 4_000_000_000, 90.0)
+    assert (file.ca, file.key) == (tmp_path / "ca.pem", tmp_path / "secret" / "mailbox.key")
     assert file.mailbox_key() == bytes(range(32))
     assert (file.s3.endpoint, file.s3.region) == ("https://minio.example", "eu-south-1")
-    assert file.warnings() == []
     monkeypatch.chdir(tmp_path)
     assert read_cluster_file(Path("cluster.yaml")) == file
-    defaults = read_cluster_file(write(s3=None, memory_per_worker=None, lost_after="1.5min"))
-    assert (defaults.memory_per_worker, defaults.lost_after, defaults.s3.endpoint) == (4_000_000_000, 90.0, None)
 
 
 @pytest.mark.parametrize(
@@ -53,20 +46,16 @@ def test_a_cluster_file_is_read(write: Callable[..., Path], tmp_path: Path, monk
     [
         ({"scheduler": "tcp://10.0.0.5:8786"}, "scheduler", "tls://"),
         ({"scheduler": "tls://me:sentinel@10.0.0.5:8786"}, "scheduler", "tls://"),
-        ({"scheduler": None}, "scheduler", "must be given"),
         ({"mailbox": None}, "mailbox", "must be given"),
         ({"colour": "sentinel"}, "colour", "not a key of the cluster file"),
         ({"secret_access_key": "sentinel"}, "secret_access_key", "must not hold credentials"),
         ({"s3": {"access_key_id": "sentinel"}}, "s3.access_key_id", "must not hold credentials"),
-        ({"s3": {"bucket": "sentinel"}}, "s3.bucket", "not a key of the cluster file"),
         ({"memory_per_worker": "sentinel"}, "memory_per_worker", "memory_per_worker"),
         ({"memory_per_worker": "1MB"}, "memory_per_worker", "256000000"),
         ({"lost_after": "sentinel"}, "lost_after", "a span such as 60s"),
         ({"lost_after": True}, "lost_after", "a span such as 60s"),
         ({"lost_after": "0s"}, "lost_after", "greater than or equal to 1"),
-        ({"ca": "missing.pem"}, "ca", "cannot be read"),
         ({"private_key": "missing.key"}, "private_key", "cannot be read"),
-        ({"key": "missing.key"}, "key", "cannot be read"),
     ],
 )
 def test_a_broken_rule_is_told_with_its_key(
@@ -81,13 +70,12 @@ def test_a_broken_rule_is_told_with_its_key(
 def test_what_is_no_cluster_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No name, no file, no YAML and no mapping are told apart."""
     monkeypatch.delenv(CLUSTER, raising=False)
-    assert refusal(None).field == CLUSTER
-    assert "Set TRELLIS_CLUSTER" in refusal(None).hint
+    assert (refusal(None).field, "Set TRELLIS_CLUSTER" in refusal(None).hint) == (CLUSTER, True)
     assert "cannot be read" in str(refusal(tmp_path / "missing"))
     path = tmp_path / "cluster.yaml"
+    path.touch(mode=0o600)
     for content, text in (("a: [sentinel", "not YAML (line "), ("- sentinel", "mapping"), ("", "mapping")):
         path.write_text(content)
-        path.chmod(0o600)
         assert text in str(refusal(path))
 
 
@@ -101,7 +89,7 @@ def test_files_that_others_can_read_are_refused(write: Callable[..., Path], tmp_
         file.chmod(0o400)
         read_cluster_file(path)
     key.chmod(0o600)
-    for length in (0, 31, 33, 64):
+    for length in (0, 31, 33):
         key.write_bytes(b"k" * length)
         assert (refusal(path).field, "/dev/urandom" in refusal(path).hint) == ("key", True)
 

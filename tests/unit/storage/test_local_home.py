@@ -1,6 +1,7 @@
-"""TRELLIS_HOME lies on a disk of this machine: a network file system, which two machines could write, is refused."""
+"""TRELLIS_HOME: on a disk of this machine, where no other machine writes, its owner's alone, and named where it cannot be made."""
 
 from pathlib import Path
+from stat import S_IMODE
 
 import pytest
 
@@ -10,7 +11,6 @@ from storage.machine.home import home, network_file_system
 
 MOUNTS = """\
 22 1 0:20 / / rw,relatime shared:1 - overlay overlay rw,lowerdir=/a:/b
-23 22 0:21 / /proc rw - proc proc rw
 24 22 254:1 / /var/lib rw,relatime - ext4 /dev/vda1 rw
 25 24 0:40 / /var/lib/shared rw,relatime shared:9 master:2 - {kind} server:/export rw
 26 25 254:2 / /var/lib/shared/own rw,relatime - xfs /dev/vdb rw
@@ -20,23 +20,17 @@ MOUNTS = """\
 """
 
 NETWORK = ["nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "ceph", "9p", "fuse.sshfs", "fuse.glusterfs"]
-LOCAL = ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "virtiofs", "fuseblk", "fuse.fuse-overlayfs"]
+LOCAL = ["ext4", "zfs", "tmpfs", "overlay", "virtiofs", "fuseblk", "fuse.fuse-overlayfs", "fuse.gocryptfs"]
 
 
-@pytest.mark.parametrize("kind", [*NETWORK, *LOCAL, "fuse.gocryptfs"])
+@pytest.mark.parametrize("kind", [*NETWORK, *LOCAL])
 def test_the_nearest_mount_decides(kind: str) -> None:
     """The mount that holds a path decides, the last one where several lie at one point, and names may have spaces."""
-    found, mounts = kind if kind in NETWORK else "", MOUNTS.format(kind=kind)
-    for path, expected in {
-        "/var/lib/shared": found,
-        "/var/lib/shared/trellis/store.duckdb": found,
-        "/mnt/two words/trellis": found,
-        "/var/lib/shared-not/trellis": "",
-        "/var/lib/shared/own/trellis": "",
-        "/mnt/hidden/trellis": "",
-        "/home/me/.trellis": "",
-    }.items():
-        assert network_file_system(Path(path), mounts) == expected
+    mounts = MOUNTS.format(kind=kind)
+    for path in ("/var/lib/shared", "/var/lib/shared/trellis/store.duckdb", "/mnt/two words/trellis"):
+        assert network_file_system(Path(path), mounts) == (kind if kind in NETWORK else "")
+    for path in ("/var/lib/shared-not/trellis", "/var/lib/shared/own/trellis", "/mnt/hidden/trellis", "/home/me"):
+        assert network_file_system(Path(path), mounts) == ""
 
 
 def test_a_home_on_a_network_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,25 +39,27 @@ def test_a_home_on_a_network_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     mounts.write_text(f"1 0 0:1 / / rw - ext4 /dev/vda rw\n2 1 0:2 / {tmp_path}/share rw - nfs4 server:/ rw\n")
     monkeypatch.setattr(machine, "_MOUNTS", mounts)
     (tmp_path / "share").mkdir()
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "share" / "home"))
-    for _ in range(2):
+    (tmp_path / "linked").mkdir(mode=0o700)
+    (tmp_path / "linked" / "store.duckdb").symlink_to(tmp_path / "share" / "store.duckdb")
+    for place in ("share/home", "share/home", "linked"):
+        monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / place))
         with pytest.raises(StoreError, match=r"on a network file system \(nfs4\)"):
             home()
-    linked = tmp_path / "linked"
-    linked.mkdir(mode=0o700)
-    (linked / "store.duckdb").symlink_to(tmp_path / "share" / "store.duckdb")
-    monkeypatch.setenv("TRELLIS_HOME", str(linked))
-    with pytest.raises(StoreError, match=r"on a network file system \(nfs4\)"):
-        home()
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "own"))
-    assert home() == tmp_path / "own"
+    for listed in (mounts, tmp_path / "missing"):  # without a list nothing is refused
+        monkeypatch.setattr(machine, "_MOUNTS", listed)
+        assert home() == tmp_path / "own"
 
 
-def test_this_machine_may_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What this machine has mounted can be read, and the folder of a test is on a disk of it; without a list nothing is refused."""
-    mounts = Path("/proc/self/mountinfo")
-    if mounts.exists():
-        assert network_file_system(tmp_path.resolve(), mounts.read_text()) == ""
-    monkeypatch.setattr(machine, "_MOUNTS", tmp_path / "missing")
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    assert home() == tmp_path / "home"
+def test_a_home_that_is_open_to_others_or_cannot_be_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that others may look into stays as it is; below a file, or a folder that is not there, nothing is made."""
+    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "file").touch()
+    for place in ("open", "file/home", "gone/home"):
+        monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / place))
+        with pytest.raises(StoreError, match="open to other users" if place == "open" else str(tmp_path / place)):
+            home()
+    assert S_IMODE((tmp_path / "open").stat().st_mode) == 0o755
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "open"]

@@ -1,6 +1,5 @@
-"""The store: seals once, shards whole or absent, files closed to others, and one writer at a time."""
+"""The store: seals once, shards whole or absent, vaults that are forgotten, and a store that lingers for a moment."""
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -10,39 +9,28 @@ from tempfile import TemporaryDirectory
 
 import duckdb
 import numpy as np
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from storage.counts.shards import noisy_path, read_shard, write_codebook, write_shard
+from storage.counts.shards import read_shard, write_shard
 from storage.counts.vault import remove_vault, vault, vault_path
 from storage.database import connections
 from storage.database.connections import lingering, store, transaction
 from storage.errors import SealedAlready, StoreError
-from storage.machine.claims import shard_folder
 from storage.machine.files import put_new, sha256_of
-from storage.machine.home import home, subfolder
+from storage.machine.home import home
 from storage.releases.seals import Seal, add_seal, list_seals
 
 WHOLE_RANGE = st.integers(-(2**63), 2**63 - 1)
 
 
 @pytest.fixture(autouse=True)
-def trellis_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test a TRELLIS_HOME of its own, and a umask that opens files to everybody."""
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a TRELLIS_HOME of its own."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def _open_umask() -> Iterator[None]:
-    """Let files be made for everybody to read, unless the code sees to it."""
-    before = os.umask(0o022)
-    yield
-    os.umask(before)
 
 
 def row_groups_of(groups: list[list[int]]) -> list[dict[str, NDArray[np.int64]]]:
@@ -105,35 +93,30 @@ def test_a_shard_with_one_other_byte_is_refused(data: st.DataObject) -> None:
         assert path.read_bytes() == altered
 
 
-def test_a_shard_that_is_missing_or_not_finished_is_not_there(tmp_path: Path) -> None:
-    """Where drawing stops halfway no shard appears, and one that was there is whole; a missing one is never drawn again."""
+def test_a_shard_is_whole_or_absent_and_never_replaced(tmp_path: Path) -> None:
+    """Where drawing stops halfway no shard appears, and one that was there stays as it is; a missing one is never drawn again.
+
+    Who writes the same shard once more is content with the first; another one is refused, and nothing is left of it.
+    """
 
     def stopped() -> Iterator[dict[str, NDArray[np.int64]]]:
         yield from row_groups_of([[1, 2]])
         raise OSError("the sampler broke")
 
-    path, earlier = tmp_path / "shard.parquet", tmp_path / "earlier.parquet"
-    sha256 = write_shard(earlier, ("noisy", "flipped"), row_groups_of([[1]]))
+    path, earlier, columns = tmp_path / "shard.parquet", tmp_path / "earlier.parquet", ("noisy", "flipped")
+    sha256 = write_shard(earlier, columns, row_groups_of([[1]]))
+    file = earlier.stat().st_ino
     for place in (path, earlier):
         with pytest.raises(OSError, match="the sampler broke"):
-            write_shard(place, ("noisy", "flipped"), stopped())
-    assert sha256_of(earlier) == sha256
+            write_shard(place, columns, stopped())
+    assert write_shard(earlier, columns, row_groups_of([[1]])) == sha256
+    with pytest.raises(StoreError, match=r"earlier\.parquet is there already, with other contents"):
+        write_shard(earlier, columns, row_groups_of([[2]]))
+    assert (earlier.stat().st_ino, sha256_of(earlier)) == (file, sha256)
     with pytest.raises(StoreError, match=r"shard\.parquet is missing\.") as refusal:
         read_shard(path, sha256)
     assert "never drawn again" in refusal.value.hint
     assert list(tmp_path.iterdir()) == [earlier]
-
-
-def test_a_shard_is_never_replaced(tmp_path: Path) -> None:
-    """Who writes the same shard once more is content with the first; another one is refused, and nothing is left of it."""
-    path = tmp_path / "shard.parquet"
-    sha256 = write_shard(path, ("noisy", "flipped"), row_groups_of([[1]]))
-    file = path.stat().st_ino
-    assert write_shard(path, ("noisy", "flipped"), row_groups_of([[1]])) == sha256
-    with pytest.raises(StoreError, match=r"shard\.parquet is there already, with other contents"):
-        write_shard(path, ("noisy", "flipped"), row_groups_of([[2]]))
-    assert (path.stat().st_ino, sha256_of(path)) == (file, sha256)
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_two_writers_never_have_the_same_file(tmp_path: Path) -> None:
@@ -153,83 +136,28 @@ def test_two_writers_never_have_the_same_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.usefixtures("_open_umask")
-def test_what_trellis_home_holds_is_closed_to_others(trellis_home: Path) -> None:
-    """The folder itself is its owner's alone; so are its folders, the store and the vaults."""
-    with store() as con, vault("one", read_only=False) as of_one:
-        add_seal(con, "one", Seal(1, "trunk", "aa", 4))
-        of_one.execute("CREATE TABLE true_level_0 AS SELECT 1 AS true_count")
-    write_shard(noisy_path("one", 1, "trunk"), ("noisy", "flipped"), row_groups_of([[1]]))
-    write_codebook("one", "origin", pl.DataFrame({"region": ["a"]}))
-    modes = {str(path.relative_to(trellis_home)): S_IMODE(path.stat().st_mode) for path in trellis_home.rglob("*")}
-    assert S_IMODE(trellis_home.stat().st_mode) == 0o700
-    assert {"vault", "shards", "shards/one", "tmp", "store.duckdb", "vault/one.duckdb"} <= set(modes)
-    for path, mode in modes.items():
-        if (trellis_home / path).is_dir():
-            assert mode == 0o700, path
-        elif path.endswith(".duckdb"):
-            assert mode == 0o600, path
-    assert os.umask(0o022) == 0o022
-
-
-def test_a_home_that_is_open_to_others_is_refused(trellis_home: Path) -> None:
-    """A folder that others may look into is refused, and stays as it is: it may be somebody's for another purpose."""
-    trellis_home.mkdir()
-    trellis_home.chmod(0o755)
-    with pytest.raises(StoreError, match="open to other users"), store():
-        pass
-    assert S_IMODE(trellis_home.stat().st_mode) == 0o755
-
-
-def test_a_home_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A TRELLIS_HOME below a file, or below a folder that is not there, is refused with its path; nothing is made."""
-    (tmp_path / "file").touch()
-    for below in ("file", "gone"):
-        monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / below / "home"))
-        with pytest.raises(StoreError, match=str(tmp_path / below / "home")):
-            home()
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
 def test_a_vault_is_read_only_while_measuring_and_forgotten_with_its_log() -> None:
-    """Measuring cannot write it, and nothing of a release's true counts is left once it is removed; another release's stays."""
-    for release in ("one", "other"):
-        with vault(release, read_only=False) as con:
-            con.execute("CREATE TABLE true_level_0 AS SELECT 1 AS true_count")
+    """Measuring cannot write it, and nothing of a release's true counts is left once it is removed; another release's stays.
+
+    Memory that does not suffice spills into the vault's own folder, closed to others, and nowhere else.
+    """
+    with vault("other", read_only=False) as con:
+        con.execute("CREATE TABLE true_level_0 AS SELECT 1 AS true_count")
+    with vault("one", read_only=False) as con:
+        con.execute("CREATE TABLE true_level_0 AS SELECT 1 AS true_count")
+        con.execute("SET memory_limit = '40MB'; SET threads = 1")
+        con.execute("CREATE TEMP TABLE confidential AS SELECT hash(i) AS a, hash(i + 1) AS b FROM range(6000000) t(i)")
+        (spilled,) = {path.parent for path in home().rglob("*") if path.is_file() and "duckdb_temp" in path.name}
+    assert spilled == vault_path("one").with_name("one.duckdb.tmp")
+    assert S_IMODE(spilled.parent.stat().st_mode) == 0o700
     with vault("one") as con, pytest.raises(duckdb.InvalidInputException, match="read-only"):
         con.execute("DELETE FROM true_level_0")
     vault_path("one").with_name("one.duckdb.wal").touch()
-    remove_vault("one")
-    remove_vault("one")
-    assert [path.name for path in subfolder("vault").iterdir()] == ["other.duckdb"]
-
-
-def test_what_a_vault_spills_lies_beside_it_and_goes_with_it() -> None:
-    """Memory that does not suffice spills into the vault's own folder, closed to others, and nowhere else."""
-    with vault("one", read_only=False) as con:
-        con.execute("SET memory_limit = '40MB'")
-        con.execute("SET threads = 1")
-        con.execute("CREATE TEMP TABLE confidential AS SELECT hash(i) AS a, hash(i + 1) AS b FROM range(6000000) t(i)")
-        spilled = {path.parent for path in home().rglob("*") if path.is_file() and "duckdb_temp" in path.name}
-        assert spilled == {vault_path("one").with_name("one.duckdb.tmp")}
-        assert S_IMODE(vault_path("one").parent.stat().st_mode) == 0o700
-    for left in spilled:  # DuckDB removes its folder when it is closed, which a killed process does not do
-        left.mkdir(exist_ok=True)
-        (left / "duckdb_temp_storage-0.tmp").write_bytes(b"confidential")
-    remove_vault("one")
-    assert list(vault_path("one").parent.iterdir()) == []
-
-
-def test_shards_of_two_releases_lie_apart() -> None:
-    """Each level of each branch of each release has a place of its own."""
-    places = {
-        noisy_path(release, level, branch)
-        for release in ("one", "other")
-        for level in (1, 11)
-        for branch in ("trunk", "b00", "b01")
-    }
-    assert len(places) == 12
-    assert {place.parent for place in places} == {shard_folder("one"), shard_folder("other")}
+    spilled.mkdir(exist_ok=True)  # DuckDB removes its folder when it is closed, which a killed process does not do
+    (spilled / "duckdb_temp_storage-0.tmp").write_bytes(b"confidential")
+    for _ in range(2):
+        remove_vault("one")
+        assert [path.name for path in spilled.parent.iterdir()] == ["other.duckdb"]
 
 
 def is_open(path: Path) -> bool:
@@ -237,9 +165,12 @@ def is_open(path: Path) -> bool:
     return any(link.exists() and link.samefile(path) for link in Path("/proc/self/fd").iterdir())
 
 
-def test_the_store_lingers_for_a_moment() -> None:
-    """Within a release whoever comes back at once finds it open, and it closes by itself; outside nothing lingers."""
-    path = home() / "store.duckdb"
+def test_the_store_lingers_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Within a release whoever comes back at once finds it open, and it closes by itself; outside nothing lingers.
+
+    At the end it is closed, however long it would have lingered, and the timer with it.
+    """
+    path, threads = home() / "store.duckdb", set(threading.enumerate())
     with store():
         assert is_open(path)
     assert not is_open(path)
@@ -251,17 +182,11 @@ def test_the_store_lingers_for_a_moment() -> None:
         while is_open(path):
             assert time.monotonic() < patience
             time.sleep(0.01)
-
-
-def test_nothing_lingers_beyond_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end the store is closed, however long it would have lingered, and the timer with it."""
-    monkeypatch.setattr(connections, "_LINGER", 600.0)
-    threads = set(threading.enumerate())
-    with lingering():
+        monkeypatch.setattr(connections, "_LINGER", 600.0)
         with lingering(), store():
             pass
-        assert is_open(home() / "store.duckdb")
-    assert not is_open(home() / "store.duckdb")
+        assert is_open(path)
+    assert not is_open(path)
     assert set(threading.enumerate()) <= threads
 
 

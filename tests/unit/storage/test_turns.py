@@ -62,18 +62,6 @@ def seal_and_close(con: Connection, release_id: str, seal: Seal) -> None:
         close_turn(con, release_id, (seal.level, seal.branch), seal.turn)
 
 
-def test_a_seal_and_its_turn_are_recorded_together_or_not_at_all(con: Connection) -> None:
-    """What was drawn in a turn that was given up is not sealed, not even by a transaction that has begun to."""
-    open_turn(con, "one", PLACE)
-    give_up_turn(con, "one", PLACE, 0)
-    open_turn(con, "one", PLACE)
-    with pytest.raises(StoreError, match="Turn 0"):
-        seal_and_close(con, "one", Seal(*PLACE, "late", 1, 0))
-    assert list_seals(con, "one") == {}
-    seal_and_close(con, "one", Seal(*PLACE, "in time", 1, 1))
-    assert list_seals(con, "one") == {PLACE: Seal(*PLACE, "in time", 1, 1)}
-
-
 # All that can happen, in every order ----------------------------------------------------------------------------------
 
 MOST_TURNS = 2
