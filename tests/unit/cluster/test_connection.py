@@ -4,7 +4,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -75,11 +75,7 @@ WORKERS = [
 
 @pytest.mark.parametrize(("options", "settings", "match"), WORKERS)
 def test_a_worker_is_refused_by_what_it_is(
-    connect: Callable[[Cluster], Connection],
-    tmp_path: Path,
-    options: dict[str, Any],
-    settings: dict[str, Any],
-    match: str,
+    connect: Callable[[Cluster], Connection], tmp_path: Path, options: Any, settings: dict[str, Any], match: str
 ) -> None:
     """One that may spill, shows a page, or has several threads is refused; one as `trellis worker` starts it is not."""
     pytest.importorskip("distributed", reason="distributed is not installed")
@@ -89,23 +85,16 @@ def test_a_worker_is_refused_by_what_it_is(
     from flows.cluster.worker import SETTINGS
 
     async def check() -> None:
+        cluster, place = Cluster(), str(tmp_path / "dask")
+        connection = connect(cluster)
         with dask.config.set(SETTINGS | settings):
-            connection = connect(Cluster())
-            worker = Worker(
-                connection.file.scheduler,
-                local_directory=str(tmp_path / "dask"),
-                **AS_STARTED | options,
-            )
-            client: Any = Cluster(worker)
+            cluster.worker = Worker(connection.file.scheduler, local_directory=place, **AS_STARTED | options)
             try:
-                Connection(connection.file, client, connection.place, connection.key).check([ADDRESS])
+                connection.check([ADDRESS])
             finally:
-                await worker.close()
+                await cluster.worker.close()
 
-    if not match:
-        asyncio.run(check())
-        return
-    with pytest.raises(SpecError, match=match):
+    with pytest.raises(SpecError, match=match) if match else nullcontext():
         asyncio.run(check())
 
 

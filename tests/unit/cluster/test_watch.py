@@ -18,14 +18,7 @@ from storage.mailbox.places import open_place
 
 @dataclass
 class Door:
-    """A connection to a cluster of which a test says who is there.
-
-    Attributes:
-        place: the mailbox.
-        beats: by address, when the scheduler last heard of a worker.
-        how: by address, what checking a worker does; nothing for others.
-        checked: who was checked.
-    """
+    """A connection to a cluster of which a test says who is there, and what checking a worker does."""
 
     place: Any
     beats: dict[str, float]
@@ -92,6 +85,11 @@ def test_a_newcomer_that_hangs_costs_nobody_anything(door: Door, cluster: Cluste
     wait_for(lambda: len(cluster._pool) == 3)
 
 
+def assert_waited(event: Event) -> None:
+    """Wait for an event."""
+    assert event.wait(20)
+
+
 def test_the_end_does_not_wait_for_who_hangs(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer that never answers holds the end of a release up for a moment alone, and its probe is removed."""
     monkeypatch.setattr(flows.cluster.cluster, "_END_CHECKS_WITHIN", 0.1)
@@ -102,11 +100,6 @@ def test_the_end_does_not_wait_for_who_hangs(door: Door, monkeypatch: pytest.Mon
     cluster.end()
     assert door.checked[-1] == "probes removed"
     hung.set()
-
-
-def assert_waited(event: Event) -> None:
-    """Wait for an event."""
-    assert event.wait(20)
 
 
 @pytest.mark.parametrize(

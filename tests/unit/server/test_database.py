@@ -47,19 +47,18 @@ def test_a_new_server_begins_with_the_first_one_s(tmp_path: Path, cache: Path) -
     assert [path.suffix for path in (cache / "trellis").iterdir()] == [".db"]
 
 
-def test_a_database_that_is_there_or_elsewhere_is_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is there is not replaced; a server that is told to use PostgreSQL gets no file."""
+def test_a_database_that_is_there_or_elsewhere_is_not_begun(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is there is not replaced; a server that uses PostgreSQL, or has no cache to copy from, gets no file."""
     keep_empty_database(made(tmp_path / "one", "first"))
     assert not begin_database(made(tmp_path / "two", "second"))
     assert told(tmp_path / "two") == "second"
     monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", "postgresql+asyncpg://nowhere/prefect")
     assert not begin_database(tmp_path)
-    assert not (tmp_path / DATABASE).exists()
-
-
-def test_a_cache_that_cannot_be_written_stops_nothing(tmp_path: Path, cache: Path) -> None:
-    """The server makes its database itself."""
+    monkeypatch.delenv("PREFECT_API_DATABASE_CONNECTION_URL")
+    cache.rename(tmp_path / "elsewhere")
     cache.write_text("a file where a folder should be")
-    keep_empty_database(made(tmp_path / "one", "first"))
+    keep_empty_database(tmp_path / "one")  # which stops nothing
     assert begin_database(tmp_path)
     assert not (tmp_path / DATABASE).exists()

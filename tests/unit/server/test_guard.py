@@ -43,7 +43,6 @@ def asked(headers: Mapping[str, str], kind: str = "http", names: tuple[str, ...]
         ({"host": OWN, "origin": "http://localhost:4200"}, 200),  # one server by two names
         ({"host": OWN, "origin": "http://evil.example"}, 403),
         ({"host": OWN, "origin": "http://127.0.0.1:4201"}, 403),  # another program of this machine
-        ({"host": OWN, "origin": "http://127.0.0.1"}, 403),
         ({"host": OWN, "origin": "null"}, 403),
         ({"host": OWN, "origin": ""}, 403),
         ({"host": "evil.example:4200"}, 403),  # a name that points here
