@@ -24,13 +24,9 @@ from tests.support.processes import command_of, processes_of
 if TYPE_CHECKING:
     from tests.support.user import Said, User
 
-COMMANDS = ["plan", "release", "releases", "show", "ledger", "verify", "audit", "abandon", "forget"]
 DEPTH = 6  # three levels at either end
 PEOPLE = 500
 
-NOISE_KEYS = {"level", "axes", "rho", "sigma", "l2_sensitivity", "derivation", "bound"}
-KNOWN_AFTER = {"bound_after", "intervals", "signal", "noise_rows", "above_noise"}
-STAGES = {"ingest", "tree", "noise", "optimize", "validate", "publish", "total"}
 TASK_RUNS = {
     *("ingest", "grow tree", "publish"),
     *(f"{verb} level {level} trunk" for verb in ("measure", "optimise") for level in range(DEPTH + 1)),
@@ -98,27 +94,6 @@ def tables(folder: str | Path) -> list[pl.DataFrame]:
     return [pl.read_parquet(Path(folder) / "counts" / f"level_{level}.parquet") for level in range(DEPTH + 1)]
 
 
-def rows_of_levels(text: str) -> dict[int, list[str]]:
-    """Return the lines of a terminal's table of levels, by level, each in words."""
-    lines = (line.split() for line in text.splitlines())
-    return {int(words[0]): words[1:] for words in lines if words and words[0].isdigit() and len(words) > 4}
-
-
-def test_help(newcomer):
-    """The help lists every command, and the help of each says what it does and takes."""
-    said = newcomer.run("--help")
-    assert said.code == 0
-    assert all(re.search(rf"^  {command} ", said.stdout, re.MULTILINE) for command in COMMANDS)
-    for command in COMMANDS:
-        said = newcomer.run(command, "--help")
-        assert (said.code, said.stderr) == (0, "")
-        assert f"Usage: trellis {command}" in said.stdout
-        assert "--json" in said.stdout
-        wanted = {"plan": "SPEC", "release": "--output", "show": "ID", "ledger": "DATASET", "verify": "FOLDER"}
-        assert wanted.get(command, command) in said.stdout
-    assert not (newcomer.folder / "home").exists()
-
-
 @pytest.mark.parametrize(
     "arguments", [["plan", "spec.yaml"], ["ledger", "--json"], ["verify", "nowhere"], ["show", "--nosuch"]]
 )
@@ -131,20 +106,16 @@ def test_wrong_usage(newcomer):
     """A command that cannot be understood ends with 2 and says what is wrong, in JSON where that was asked for."""
     for arguments, named in (
         (["nosuch"], "nosuch"),
-        (["release"], "SPEC"),
         (["show"], "ID"),
         (["plan", "spec.yaml", "other.yaml"], "other.yaml"),
         (["release", "spec.yaml", "--nosuch"], "--nosuch"),
-        (["release", "spec.yaml", "--output"], "--output"),
     ):
         said = newcomer.run(*arguments)
         assert (said.code, said.stdout, named in said.stderr) == (2, "", True), arguments
-        if arguments[-1] != "--output":  # which would take `--json` for its value
-            assert_wrong(newcomer.run(*arguments, "--json"), named)
+        assert_wrong(newcomer.run(*arguments, "--json"), named)
     said = newcomer.run()
-    assert said.code == 2
-    assert all(command in said.stdout + said.stderr for command in COMMANDS)
-    assert "Error" not in said.stdout + said.stderr
+    assert (said.code, "Usage: trellis" in said.stdout, said.stderr) == (2, True, "")
+    assert not (newcomer.folder / "home").exists()
 
 
 def assert_wrong(said: "Said", named: str = "", field: str | None = None) -> None:
@@ -164,126 +135,59 @@ def assert_wrong(said: "Said", named: str = "", field: str | None = None) -> Non
     ids=["an unknown key", "another codebook"],
 )
 def test_wrong_spec(newcomer, command, changes, field):
-    """A wrong spec or codebook ends with 2 and {error, field, hint}, and leaves nothing behind."""
+    """A wrong spec or codebook ends with 2 and {error, field, hint}, on stderr for people, and leaves nothing behind."""
     newcomer.spec(**changes)
-    assert_wrong(newcomer.run(command, "spec.yaml", "--json"), field=field)
+    said = newcomer.run(command, "spec.yaml", "--json")
+    assert_wrong(said, field=field)
+    for_people = newcomer.run(command, "spec.yaml")
+    assert (for_people.code, for_people.stdout) == (2, "")
+    assert for_people.stderr.split() == ["Error:", *said.json()["error"].split(), *said.json()["hint"].split()]
     assert {path.name for path in newcomer.folder.iterdir()} <= {"data", "spec.yaml", "home"}
     assert not list((newcomer.folder / "home").rglob("*.duckdb"))
 
 
-def test_wrong_spec_for_people(newcomer):
-    """On a terminal the error and what to do next are on stderr, and nothing is on stdout."""
-    newcomer.spec(output="${NO_SUCH_PLACE}/out")
-    said = newcomer.run("release", "spec.yaml")
-    assert (said.code, said.stdout) == (2, "")
-    assert said.stderr == "Error: output: the environment variable NO_SUCH_PLACE is not set.\nSet NO_SUCH_PLACE.\n"
-
-
-def test_plan_answers_in_json(planned):
-    """A plan has the promised keys, for every level and for the budget."""
+def test_a_plan_spends_nothing_and_does_not_open_the_confidential_table(planned, newcomer):
+    """A plan of what is no table at all has levels and budget, and leaves no dataset, release or folder."""
     assert (planned.said.code, planned.said.stderr) == (0, "")
     plan = planned.said.json()
-    assert plan.keys() >= {
-        *("name", "dataset", "mechanism", "epsilon", "delta", "rho", "levels", "unprotected", "budget")
-    }
-    assert (plan["name"], plan["dataset"], plan["mechanism"]) == ("synthetic", "synthetic-country", "inftda")
-    assert (plan["epsilon"], plan["delta"]) == (4.0, 1e-8)
-    assert [level["level"] for level in plan["levels"]] == list(range(DEPTH + 1))
-    assert [level.get("law") for level in plan["levels"]] == [None] + DEPTH * ["gaussian"]
-    assert [law["law"] for law in plan["laws"] if law["is_chosen"]] == [plan["law"]] == ["gaussian"]
-    assert all(
-        level.keys() - {"law"} == NOISE_KEYS | {"possible_cells", "typical_count", "half_width"}
-        for level in plan["levels"]
-    )
     assert [level["possible_cells"] for level in plan["levels"]] == [1, 2, 4, 8, 16, 48, 144]
-    assert plan["levels"][0]["axes"] == {"origin": None, "destination": None}
     assert plan["levels"][3]["axes"] == {"origin": "region", "destination": "province"}
-    assert (plan["levels"][0]["rho"], plan["levels"][0]["sigma"]) == (0, 0)
-    assert sum(level["rho"] for level in plan["levels"]) == pytest.approx(plan["rho"])
-    assert plan["unprotected"]
-    assert plan["budget"].keys() == {"cap", "before", "after", "holds_for"}
-    assert (plan["budget"]["cap"]["epsilon"], plan["budget"]["cap"]["delta"]) == (10, 1e-7)
     assert (plan["budget"]["before"]["rho"], plan["budget"]["after"]["rho"]) == (0, plan["rho"])
-
-
-def test_plan_spends_nothing(newcomer):
-    """A plan, also over what is no table at all, leaves the ledger without a dataset and publishes nothing."""
-    (newcomer.folder / "data" / "trips.csv").write_bytes(b"\xff\x00 no table")
-    assert newcomer.run("plan", "spec.yaml", "--json").code == 0
+    table = newcomer.folder / "data" / "trips.csv"
+    table.write_bytes(b"\xff\x00 no table")
+    assert newcomer.run("plan", "spec.yaml", "--json").json()["levels"] == plan["levels"]
     assert newcomer.run("ledger", "--json").json() == {"datasets": []}
     assert newcomer.run("releases", "--json").json() == {"releases": []}
     assert not (newcomer.folder / "out").exists()
-
-
-def test_plan_does_not_open_the_confidential_table(planned, newcomer):
-    """While a plan was made nobody opened the confidential table; whoever does so is noticed."""
+    newcomer.spec(privacy={"epsilon": 20.0})
+    said = newcomer.run("plan", "spec.yaml")
+    assert (said.code, "would be refused" in said.stdout) == (0, True)
     if planned.opened is None:
         pytest.skip("no lease on files here, by which it could be told whether they are opened")
     assert not planned.opened
-    table = newcomer.folder / "data" / "trips.csv"
     with leased(table) as opened:
         table.read_bytes()
         assert opened
 
 
-def test_plan_for_people(planned, newcomer):
-    """On a terminal a plan is a table with a row per level, what is unprotected, the budget, and what the cap would refuse."""
-    said = newcomer.run("plan", "spec.yaml")
-    assert (said.code, said.stderr) == (0, "")
-    plan = planned.said.json()
-    rows = rows_of_levels(said.stdout)
-    assert rows[0] == ["all", "all", "1", "0", "exact", "exact"]
-    for level in plan["levels"][1:]:
-        names = [name or "all" for name in level["axes"].values()]
-        noise = [f"{level['rho']:.4g}", f"{level['sigma']:.3f}", "±", f"{level['bound']:,.0f}"]
-        assert rows[level["level"]] == [*names, f"{level['possible_cells']:,}", *noise]
-    flat = " ".join(said.stdout.split())
-    assert all(f"unprotected: {statement}" in flat for statement in plan["unprotected"])
-    assert "cap 10, spent before 0, after" in flat
-    newcomer.spec(privacy={"epsilon": 20.0})
-    said = newcomer.run("plan", "spec.yaml")
-    assert (said.code, "would be refused" in said.stdout) == (0, True)
-
-
-def test_release_answers_in_json(first, user):
-    """A release says on stdout, in one object and nothing else, its id, state, folder, levels and seconds."""
-    assert (first.code, first.stderr) == (0, "")
+def test_a_release_answers_in_json_and_for_people(first, second, user):
+    """It says on stdout, in one object and nothing else, its id, state, folder, levels and seconds; people read folder and report."""
+    assert (first.code, first.stderr, second.code, second.stderr) == (0, "", 0, "")
     release = first.json()
-    assert release.keys() >= {"id", "state", "folder", "levels", "seconds"}
     assert re.fullmatch(r"synthetic-\d{8}T\d{6}Z", release["id"])
-    assert release["state"] == "published"
-    assert release["folder"] == str(user.folder / "out" / release["id"])
-    assert release["seconds"].keys() == STAGES
-    assert all(seconds >= 0 for seconds in release["seconds"].values())
-    assert [level["level"] for level in release["levels"]] == list(range(DEPTH + 1))
+    assert (release["state"], release["folder"]) == ("published", str(user.folder / "out" / release["id"]))
+    assert {"ingest", "publish", "total"} <= release["seconds"].keys()
     for level, table in zip(release["levels"], tables(release["folder"]), strict=True):
-        assert level.keys() == NOISE_KEYS | {"cells", "nonzero"} | KNOWN_AFTER
         assert level["nonzero"] == table.height <= level["cells"]
         assert table["count"].sum() == PEOPLE
-
-
-def test_release_for_people(first, second, user):
-    """On a terminal a release is a table with a row per level, the seconds, and the folder whole on one line."""
-    assert (second.code, second.stderr) == (0, "")
-    shown = user.run("show", release_ids(user)[1], "--json").json()
-    rows = rows_of_levels(second.stdout)
-    assert rows[0][-7:] == ["1", "1", "0", "exact", "exact", "exact", "0%"]
-    for level in shown["levels"][1:]:
-        counts = [f"{level['cells']:,}", f"{level['nonzero']:,}"]
-        noise = [f"{level['rho']:.4g}", f"{level['sigma']:.3f}", "±", f"{level['bound']:,.0f}"]
-        after, shares = ["±", f"{level['bound_after']:,}"], level["noise_rows"]
-        assert f"{' '.join([*counts, *noise, *after])} " in " ".join(rows[level["level"]])
-        assert (rows[level["level"]][-1] == "0%") == (shares["at_most"] == 0)
-    assert f"{shown['id']} published" in second.stdout.splitlines()
-    assert f"folder: {user.folder / 'other' / shown['id']}" in second.stdout.splitlines()
-    assert f"report: {user.folder / 'other' / shown['id'] / 'report.html'}" in second.stdout.splitlines()
-    assert all(stage in second.stdout for stage in STAGES - {"total"})
-    one, other = (
-        tables(first.json()["folder"]),
-        tables(shown["folder"]),
-    )  # the noise is fresh, and the total is not noisy
-    assert one[0].equals(other[0])
-    assert not one[DEPTH].equals(other[DEPTH])
+    other = release_ids(user)[1]
+    folder = user.folder / "other" / other
+    assert {f"{other} published", f"folder: {folder}", f"report: {folder / 'report.html'}"} <= {
+        *second.stdout.splitlines()
+    }
+    exact, noisy = ((tables(release["folder"])[level], tables(folder)[level]) for level in (0, DEPTH))
+    assert exact[0].equals(exact[1])
+    assert not noisy[0].equals(noisy[1])  # the noise is fresh
 
 
 def release_ids(user: "User") -> list[str]:
@@ -292,44 +196,31 @@ def release_ids(user: "User") -> list[str]:
     return [release["id"] for release in answer["releases"] if release["state"] == "published"]
 
 
-def test_releases_and_show(first, second, user):
-    """What was released is listed, and each release is shown with its levels, seals, charges and checks."""
+def test_a_release_is_listed_shown_and_charged(first, second, user):
+    """Each has its levels, seals, charges and checks; the ledger has both releases' charges and what is left; a plan knows of it."""
     answer = user.run("releases", "--json").json()
     assert answer["releases"][0]["id"] == first.json()["id"]
-    assert all(release.keys() >= {"id", "dataset", "state", "created"} for release in answer["releases"])
     shown = user.run("show", first.json()["id"], "--json").json()
-    assert shown.keys() >= {"id", "state", "levels", "branches", "seals", "charges", "checks", "folder"}
     assert (shown["state"], shown["folder"]) == ("published", first.json()["folder"])
     assert shown["levels"] == first.json()["levels"]
     assert [(seal["level"], seal["branch"]) for seal in shown["seals"]] == [(k, "trunk") for k in range(DEPTH + 1)]
-    assert all(re.fullmatch("[0-9a-f]{64}", seal["sha256"]) for seal in shown["seals"])
     assert [charge["level"] for charge in shown["charges"]] == list(range(1, DEPTH + 1))
-    assert all(charge.keys() >= {"level", "state", "rho", "sigma", "mechanism"} for charge in shown["charges"])
     assert {charge["state"] for charge in shown["charges"]} == {"released"}
-    assert {check["level"] for check in shown["checks"]} == set(range(DEPTH + 1))
-    assert all(check.keys() == {"check", "level", "passed"} and check["passed"] for check in shown["checks"])
-    for_people = user.run("show", first.json()["id"])
-    assert (for_people.code, f"folder: {shown['folder']}" in for_people.stdout.splitlines()) == (0, True)
-    assert first.json()["id"] in user.run("releases").stdout
-
-
-def test_ledger_adds_up(first, second, user):
-    """The ledger shows the cap, both releases' charges, and what is left; a plan knows of it."""
-    answer = user.run("ledger", "synthetic-country", "--json").json()
-    assert answer == user.run("ledger", "--json").json()
-    (account,) = answer["datasets"]
-    assert account.keys() >= {"dataset", "cap", "spent", "left", "neighbours", "charges"}
-    assert (account["dataset"], account["neighbours"]) == ("synthetic-country", "substitution")
+    assert {check["level"] for check in shown["checks"] if check["passed"]} == set(range(DEPTH + 1))
+    (account,) = user.run("ledger", "synthetic-country", "--json").json()["datasets"]
     assert (account["cap"]["epsilon"], account["cap"]["delta"]) == (10, 1e-7)
     assert {charge["release"] for charge in account["charges"]} == set(release_ids(user))
-    assert len(account["charges"]) == 2 * DEPTH
     spent = sum(charge["rho"] for charge in account["charges"])
-    assert account["spent"]["rho"] == pytest.approx(spent)
     assert account["left"]["rho"] == pytest.approx(account["cap"]["rho"] - spent)
     plan = user.run("plan", "spec.yaml", "--json").json()
     assert plan["budget"]["before"]["rho"] == account["spent"]["rho"] == pytest.approx(2 * plan["rho"])
-    for_people = user.run("ledger")
-    assert (for_people.code, "synthetic-country" in for_people.stdout) == (0, True)
+    for arguments, told in (
+        (["show", first.json()["id"]], f"folder: {shown['folder']}\n"),
+        (["releases"], first.json()["id"]),
+        (["ledger"], "synthetic-country"),
+    ):
+        said = user.run(*arguments)
+        assert (said.code, told in said.stdout) == (0, True)
 
 
 def test_refused_by_the_budget(first, second, user):
@@ -340,26 +231,17 @@ def test_refused_by_the_budget(first, second, user):
     assert (said.code, said.stderr) == (3, "")
     refusal = said.json()
     assert refusal.keys() == {"id", "state", "reason", "left"}
-    assert refusal["state"] == "refused"
-    assert refusal["reason"]
-    assert refusal["left"]["rho"] == before["datasets"][0]["left"]["rho"]
+    assert (refusal["state"], refusal["left"]["rho"]) == ("refused", before["datasets"][0]["left"]["rho"])
     listed = user.run("releases", "--json").json()["releases"]
     assert [release["state"] for release in listed if release["id"] == refusal["id"]] == ["refused"]
-    said = user.run("release", "dear.yaml")
-    assert (said.code, said.stdout) == (3, "")
-    assert "left" in said.stderr
+    for_people = user.run("release", "dear.yaml")
+    assert (for_people.code, for_people.stdout, "left" in for_people.stderr) == (3, "", True)
+    user.spec("fits.yaml", name="fits", privacy={"epsilon": refusal["left"]["epsilon"]})
+    assert "would be refused" not in user.run("plan", "fits.yaml").stdout
     assert user.run("ledger", "--json").json() == before
     assert sorted(folder.name for folder in (user.folder / "out").iterdir()) == [first.json()["id"]]
-
-
-def test_what_the_store_has_is_not_asked_for_otherwise(first, user):
-    """Another budget than that of the dataset's first release, and what the store does not have, end with 2 and say so."""
-    user.spec("budget.yaml", budget={"delta": 1e-6})
-    assert_wrong(user.run("release", "budget.yaml", "--json"), field="budget")
     for arguments, named in ((["show", "nosuch"], "nosuch"), (["ledger", "no-such"], "no-such")):
         assert_wrong(user.run(*arguments, "--json"), named)
-        said = user.run(*arguments)
-        assert (said.code, said.stdout, named in said.stderr) == (2, "", True)
 
 
 def test_verify(first, tmp_path, user):
@@ -368,46 +250,33 @@ def test_verify(first, tmp_path, user):
     shutil.copytree(first.json()["folder"], folder)
     said = user.run("verify", str(folder), "--json", TRELLIS_HOME="/proc/nowhere")
     assert (said.code, said.json()) == (0, {"ok": True, "failures": []})
-    assert user.run("verify", str(folder)).code == 0
     with (folder / "counts.csv").open("a") as file:
         file.write("09,0909,0909001,09,0909,0909001,1\n")
-    said = user.run("verify", str(folder), "--json", TRELLIS_HOME="/proc/nowhere")
-    assert said.code == 1
-    assert said.json()["ok"] is False
+    said, for_people = user.run("verify", str(folder), "--json"), user.run("verify", str(folder))
+    assert (said.code, said.json()["ok"], for_people.code) == (1, False, 1)
     assert "counts.csv is not the file that was published." in said.json()["failures"]
-    said = user.run("verify", str(folder))
-    assert said.code == 1
-    assert "counts.csv is not the file that was published." in said.stdout
+    assert "counts.csv is not the file that was published." in for_people.stdout
     assert user.run("verify", str(tmp_path / "nothing"), "--json").code == 1
     said = user.run("verify", str(tmp_path))
     assert (said.code, f"is not a release: it holds releases ({folder.name})." in said.stdout) == (1, True)
 
 
-def test_task_runs_are_named_for_people(first, prefect, user):
-    """Prefect shows a release as one flow run, with a task run for each stage of each level, all completed."""
-    release_id = first.json()["id"]
-    runs = prefect.task_runs(release_id)
+def test_prefect_shows_stages_and_what_is_public(first, prefect, user):
+    """A release is one flow run, with a task run for each stage of each level, all completed; the UI shows levels and statement."""
+    answer = first.json()
+    runs = prefect.task_runs(answer["id"])
     assert sorted(name for name, _ in runs) == sorted(TASK_RUNS)
     assert {state for _, state in runs} == {"COMPLETED"}
     inputs = prefect.rows("SELECT DISTINCT task_inputs FROM task_run")
     assert {value for (text,) in inputs for value in map(str, json.loads(text).values())} <= {"[]"}
-    assert prefect.parameters(release_id) == [{"spec": str(user.folder / "spec.yaml")}]
-
-
-def test_artifacts_show_what_was_released(first, prefect):
-    """The UI shows how far a release is, its levels, and its statement with the folder: all of it public."""
-    answer = first.json()
+    assert prefect.parameters(answer["id"]) == [{"spec": str(user.folder / "spec.yaml")}]
     shown = prefect.artifacts(answer["id"])
     assert shown.keys() == {"progress", "levels", "largest", "statement"}
     assert shown["progress"] == 100
-    largest = json.loads(shown["largest"])
-    assert largest[0].keys() == {"origin", "destination", "count"}
-    assert not any(row["origin"] == row["destination"] for row in largest)
-    rows = json.loads(shown["levels"])
-    assert [(row["level"], row["cells"], row["non-zero"]) for row in rows] == [
+    assert not any(row["origin"] == row["destination"] for row in json.loads(shown["largest"]))
+    assert [(row["level"], row["cells"], row["non-zero"]) for row in json.loads(shown["levels"])] == [
         (level["level"], f"{level['cells']:,}", f"{level['nonzero']:,}") for level in answer["levels"]
     ]
-    assert [row["sigma"] for row in rows[1:]] == [f"{level['sigma']:.3f}" for level in answer["levels"][1:]]
     assert answer["statement"] in shown["statement"]
     assert answer["folder"] in shown["statement"]
 
@@ -535,38 +404,36 @@ def test_planted_releases_end_as_meant(planted, prefect):
 
     Prefect has its failed run, with the path of the spec as its only parameter.
     """
-    assert planted.published.code == 0
-    assert planted.published.json()["state"] == "published"
+    assert (planted.published.code, planted.published.json()["state"]) == (0, "published")
     assert_wrong(planted.failed, "input.table: column home has codes that the codebook lacks.", "input.origin")
     assert planted.failed.stderr == "1 row is at fault.\n"
-    home = planted.user.folder / "home"
+    home, published = planted.user.folder / "home", [planted.published.json()["id"]]
     assert list((home / "vault").iterdir()) == []
-    assert [folder.name for folder in (home / "shards").iterdir()] == [planted.published.json()["id"]]
-    assert [folder.name for folder in (planted.user.folder / "out").iterdir()] == [planted.published.json()["id"]]
-    assert len(planted.user.run("releases", "--json").json()["releases"]) == 1
+    for folder in (home / "shards", planted.user.folder / "out"):
+        assert [path.name for path in folder.iterdir()] == published
+    assert release_ids(planted.user) == published
     ((state, parameters),) = prefect.rows("SELECT state_type, parameters FROM flow_run WHERE name LIKE 'bad-%'")
     assert (state, json.loads(parameters).keys()) == ("FAILED", {"spec"})
 
 
-def test_the_search_finds_what_is_there(planted, prefect):
-    """The search has power: it finds the planted count in the input, and public words in each place that it searches."""
-    user = planted.user
-    assert holding(needles([PLANTED]), user.folder / "data") == {"trips.csv"}
-    assert holding(needles([BAD_COUNT], [BAD_CODE]), user.folder / "data") == {"trips.csv"}
-    release_id = planted.published.json()["id"]
-    assert holding([release_id.encode()], prefect.home) >= {"prefect.db"}
-    assert holding([release_id.encode()], user.folder / "home") == {"store.duckdb"}
-    noisy = pl.read_parquet(next((user.folder / "home" / "shards").rglob("level_1_trunk.noisy.parquet")))
-    assert "level_1_trunk.noisy.parquet" in holding(needles([noisy["noisy"].max()]), user.folder / "home")
-    public = [b"column home has codes that the codebook lacks"]
-    assert "prefect.db" in holding(public, prefect.home)
-
-
 def test_no_true_count_leaves_the_vault(planted, prefect):
-    """No file of Prefect or of the store, and nothing said, holds the planted count or a true count above it."""
+    """No file of Prefect or of the store, and nothing said, holds the planted count or a true count above it.
+
+    The search has power: it finds the planted count in the input, and public words in each place that it searches.
+    """
+    home = planted.user.folder / "home"
+    assert holding(needles([PLANTED]), planted.user.folder / "data") == {"trips.csv"}
+    assert holding(needles([BAD_COUNT], [BAD_CODE]), planted.user.folder / "data") == {"trips.csv"}
+    release_id = planted.published.json()["id"].encode()
+    assert holding([release_id], prefect.home) >= {"prefect.db"}
+    assert holding([release_id], home) == {"store.duckdb"}
+    noisy = pl.read_parquet(next((home / "shards").rglob("level_1_trunk.noisy.parquet")))
+    assert "level_1_trunk.noisy.parquet" in holding(needles([noisy["noisy"].max()]), home)
+    assert "prefect.db" in holding([b"column home has codes that the codebook lacks"], prefect.home)
+
     assert len(set(planted.true_counts)) >= 3
     words = needles([PLANTED, *planted.true_counts, BAD_COUNT], [BAD_CODE])
-    assert holding(words, prefect.home, planted.user.folder / "home") == set()
+    assert holding(words, prefect.home, home) == set()
     said = [text for run in (planted.published, planted.failed) for text in (run.stdout, run.stderr)]
     assert [word for word in words for text in said if word in text.encode()] == []
 
@@ -594,7 +461,6 @@ def test_rhode_island(real_data, newcomer, prefect):
     said = user.run("release", str(spec), "--output", output, "--json", TRELLIS_DATA=str(real_data))
     assert (said.code, said.stderr) == (0, "")
     release: dict[str, Any] = said.json()
-    assert release["state"] == "published"
     assert [tuple(level["axes"].values()) for level in release["levels"]] == [
         *((None, None), (None, "cty"), ("cty", "cty"), ("cty", "trct")),
         *(("trct", "trct"), ("trct", "bgrp"), ("bgrp", "bgrp")),
@@ -607,8 +473,6 @@ def test_rhode_island(real_data, newcomer, prefect):
     assert {state for _, state in runs} == {"COMPLETED"}
     branches = [branch["branch"] for branch in shown["branches"]]
     assert len(branches) > 1
-    assert branches == [f"b{number:02d}" for number in range(len(branches))]
-    assert {branch["state"] for branch in shown["branches"]} <= {"optimised"}
     assert sorted(name for name, _ in runs if name.startswith("measure")) == sorted(
         f"measure level {seal['level']} {seal['branch']}" for seal in shown["seals"]
     )
