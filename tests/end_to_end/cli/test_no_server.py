@@ -1,17 +1,12 @@
-"""Releases without a Prefect server: the same files, ledger and rerun, and nothing of Prefect."""
+"""Releases without a Prefect server: the same files, ledger and rerun, nothing of Prefect, and plans that they are held to."""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
+from typing import Any
 
 from tests.support.user import User
-
-CAP = {"epsilon": 40.0}
 
 ASK = """\
 import json, sys
@@ -32,72 +27,72 @@ tasks.noise.task.measure = full
 """
 
 
-@pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> User:
-    """Give a user whose releases need no server."""
-    user = settle(tmp_path_factory.mktemp("plain"))
-    user.spec(budget=CAP)
-    return user
-
-
-def plain(user: User, *arguments: str, ask: str = ASK) -> tuple[int, bool, str]:
+def plain(user: User, *arguments: str, ask: str = ASK) -> tuple[int, bool, dict[str, Any]]:
     """Run a command in a cold process; return its exit code, whether it imported Prefect, and what it printed."""
     kept = {name: of for name, of in user.environment.items() if not name.startswith("PREFECT_")}
     done = subprocess.run(
         [sys.executable, "-c", ask, *arguments], cwd=user.folder, env=os.environ | kept, capture_output=True, text=True
     )
     code, prefect = json.loads(done.stderr.splitlines()[-1])
-    return code, prefect, done.stdout
+    return code, prefect, json.loads(done.stdout)
 
 
-def last(user: User) -> dict:
-    """Return the newest release, as `releases` lists it."""
-    found = user.run("releases", "--json").json()["releases"][-1]
-    assert isinstance(found, dict)
-    return found
+def test_a_release_without_a_server_is_like_any_other(newcomer: User) -> None:
+    """Where the disk is full at the third level it fails; then only what is missing runs, and nothing is charged again.
 
-
-def test_a_release_without_a_server_is_like_any_other(user: User) -> None:
-    """It is published, verified, charged and listed; it says that the UI has none of it, and Prefect is not even imported."""
-    code, prefect, said = plain(user, "release", "spec.yaml", "--no-server", "--json")
-    made = json.loads(said)
-    assert (code, prefect, made["state"]) == (0, False, "published")
-    assert not (user.folder / "home" / "prefect").exists()
-    assert user.run("verify", made["folder"], "--json").json()["ok"]
-    assert user.run("audit", "--json").json()["ok"]
-    (account,) = user.run("ledger", "--json").json()["datasets"]
-    assert account["releases"][-1]["release"] == made["id"]
-    assert (last(user)["id"], last(user)["in_ui"]) == (made["id"], False)
-    assert "published, not in the UI" in user.run("releases").stdout
-    assert "the UI does not list it" in user.run("show", made["id"]).stdout
-
-
-@pytest.mark.thorough
-def test_the_spec_may_say_so(user: User) -> None:
-    """With run.prefect off no option is needed, and with the option of the command a server is used all the same."""
-    user.spec("plain.yaml", name="plain", budget=CAP, run={"prefect": False})
-    assert plain(user, "release", "plain.yaml", "--json")[:2] == (0, False)
-    assert last(user)["in_ui"] is False
-    assert user.run("release", "plain.yaml", "--server", "--json").code == 0
-    assert last(user)["in_ui"] is True
-    assert "not in the UI" not in user.run("releases").stdout.splitlines()[-1]
-
-
-@pytest.mark.thorough
-def test_a_release_that_failed_is_continued_without_a_server(user: User) -> None:
-    """The disk is full at the third level; then only what is missing runs, and nothing is charged again."""
-    user.spec("stopped.yaml", name="stopped", budget=CAP)
-    code, prefect, said = plain(user, "release", "stopped.yaml", "--no-server", "--json", ask=FULL_DISK + ASK)
-    assert (code, prefect) == (1, False)
-    assert "is full" in json.loads(said)["error"]
-    stopped = last(user)
+    It is published, verified, charged and listed; it says that the UI has none of it, and Prefect is not even imported. With
+    run.prefect off no option is needed, and with the option of the command a server is used all the same.
+    """
+    user = newcomer
+    user.spec(run={"prefect": False}, budget={"epsilon": 40.0})
+    code, prefect, said = plain(user, "release", "spec.yaml", "--json", ask=FULL_DISK + ASK)
+    assert (code, prefect, "is full" in said["error"]) == (1, False, True)
+    (stopped,) = user.run("releases", "--json").json()["releases"]
     sealed = user.run("show", stopped["id"], "--json").json()["seals"]
-    assert (stopped["state"], [seal["level"] for seal in sealed]) == ("failed", [0, 1, 2])
-    spent = user.run("ledger", "--json").json()["datasets"][0]["spent"]
+    assert (stopped["state"], stopped["in_ui"], [seal["level"] for seal in sealed]) == ("failed", False, [0, 1, 2])
+    (account,) = user.run("ledger", "--json").json()["datasets"]
     code, prefect, said = plain(user, "rerun", stopped["id"], "--no-server", "--json")
-    assert (code, prefect, json.loads(said)["state"]) == (0, False, "published")
-    assert user.run("ledger", "--json").json()["datasets"][0]["spent"] == spent
+    assert (code, prefect, said["state"]) == (0, False, "published")
+    assert not (user.folder / "home" / "prefect").exists()
+    assert user.run("ledger", "--json").json()["datasets"][0]["spent"] == account["spent"]
     shown = user.run("show", stopped["id"], "--json").json()
     assert [seal for seal in shown["seals"] if seal in sealed] == sealed
-    assert shown["in_ui"] is False
+    assert "published, not in the UI" in user.run("releases").stdout
+    assert "the UI does not list it" in user.run("show", stopped["id"]).stdout
+    assert user.run("verify", said["folder"], "--json").json()["ok"]
+    assert user.run("release", "spec.yaml", "--server", "--json").code == 0
+    assert user.run("releases", "--json").json()["releases"][-1]["in_ui"] is True
     assert user.run("audit", "--json").json()["ok"]
+
+
+def test_a_plan_is_approved_released_and_kept(newcomer: User) -> None:
+    """`plan --html` writes a page; `release --approved-plan` takes it once, `show` keeps it, and then it is refused with 3.
+
+    A plan's JSON on stdout is enough; another spec, and a page that cannot be written, end with 2.
+    """
+    user = newcomer
+    said = user.run("plan", "spec.yaml", "--html", "plan.html", "--json")
+    approval, page = said.json()["approval"], (user.folder / "plan.html").read_text()
+    assert (said.code, approval["fingerprint"] in page, "page: plan.html" in said.stderr) == (0, True, True)
+    (user.folder / "plan.json").write_text(said.stdout)
+    held = ["--approved-plan", "plan.html", "--no-server", "--json"]
+    user.spec("edited.yaml", privacy={"epsilon": 3.0})
+    edited = user.run("release", "edited.yaml", "--approved-plan", "plan.json", "--no-server", "--json")
+    assert (edited.code, edited.json()["field"]) == (2, "privacy.epsilon")
+    assert "have it approved" in edited.json()["hint"]
+    assert user.run("release", "spec.yaml", *held, "--dry-run").json()["dry_run"]
+    made = user.run("release", "spec.yaml", *held)
+    assert made.code == 0, made.stderr
+    release = made.json()["id"]
+    assert user.run("rerun", release, "--no-server", "--json").code == 0
+    kept = {name: approval[name] for name in ("fingerprint", "made")}
+    assert user.run("show", release, "--json").json()["approved_plan"] == kept
+    assert user.run("show", release, "--approved-plan").stdout == page
+    assert f"approved plan {approval['fingerprint'][:4]}" in user.run("show", release).stdout
+    refused = user.run("release", "spec.yaml", *held)
+    assert (refused.code, refused.json()["state"]) == (3, "refused")
+    assert f"charged since: {release}" in refused.json()["reason"]
+    assert user.run("release", "spec.yaml", *held, "--dry-run").code == 3
+    assert len(user.run("ledger", "--json").json()["datasets"][0]["releases"]) == 1
+    nowhere = user.run("plan", "spec.yaml", "--html", "nowhere/plan.html", "--json")
+    assert (nowhere.code, nowhere.json()["field"]) == (2, "--html")

@@ -1,20 +1,22 @@
-"""What commands that only look something up leave unimported, so that they answer at once."""
+"""How the command line and `import trellis` begin: what they import, what shells are told, and what is said of other packages."""
 
 import json
 import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import yaml
 
 from flows.api import release
+from storage.database.connections import store
 from tests.support.spec import SPEC
+from tests.support.user import TRELLIS
 
 NOT_FOR_A_LOOK = ["prefect", "opendp", "dp_accounting", "numpy", "scipy", "polars", "pyarrow"]
-NOT_FOR_HELP = [*NOT_FOR_A_LOOK, "duckdb", "pydantic"]  # Typer itself imports pydantic where a command has options
 
 ASK = """\
 import json, sys
@@ -22,17 +24,6 @@ from flows.cli.main import main
 code = main(sys.argv[1:])
 print(json.dumps([code, sorted(name for name in sys.modules if "." not in name)]), file=sys.stderr)
 """
-
-
-@pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory, country: Path) -> tuple[Path, str]:
-    """Return a TRELLIS_HOME with one release, and its id."""
-    folder = tmp_path_factory.mktemp("looked_up")
-    shutil.copytree(country, folder / "data")
-    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        return folder / "home", release(folder / "spec.yaml").id
 
 
 def imported_by(home: Path, *arguments: str) -> set[str]:
@@ -50,21 +41,106 @@ def imported_by(home: Path, *arguments: str) -> set[str]:
 
 
 def test_help_imports_nothing_that_is_slow(tmp_path: Path) -> None:
-    """`trellis --help` reads no table and opens no store, and imports nothing of what would."""
-    assert imported_by(tmp_path, "--help").isdisjoint(NOT_FOR_HELP)
+    """`trellis --help` reads no table and opens no store, and imports nothing of what would; nor is SciPy, before a parent is solved."""
+    assert imported_by(tmp_path, "--help").isdisjoint([*NOT_FOR_A_LOOK, "duckdb", "pydantic"])
+    script = "import sys, tasks.optimize.solver; sys.exit('scipy.optimize' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 @pytest.mark.thorough
-def test_a_look_into_the_store_imports_duckdb_alone(released: tuple[Path, str]) -> None:
+def test_a_look_into_the_store_imports_duckdb_alone(country: Path, tmp_path: Path) -> None:
     """What was released and spent is answered from DuckDB, without Prefect, the noise, and the libraries of arrays."""
-    home, release_id = released
+    shutil.copytree(country, tmp_path / "data")
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(SPEC))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+        release_id = release(tmp_path / "spec.yaml").id
     for arguments in (["ledger"], ["releases"], ["show", release_id]):
-        modules = imported_by(home, *arguments)
+        modules = imported_by(tmp_path / "home", *arguments)
         assert "duckdb" in modules
         assert modules.isdisjoint(NOT_FOR_A_LOOK), arguments
 
 
-def test_scipy_is_imported_only_when_a_parent_is_solved() -> None:
-    """Who imports the module waits for no SciPy."""
-    script = "import sys, tasks.optimize.solver; sys.exit('scipy.optimize' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+NAMES = ["check", "ledger", "open_release", "plan", "plan_page", "release", "verify"]
+
+
+def python(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a folder, as `python -c` does: that folder comes first on its path."""
+    kept = {name: of for name, of in os.environ.items() if name not in {"PYTHONSAFEPATH", "PYTHONPATH"}}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=kept, capture_output=True, text=True, check=False
+    )
+
+
+def test_it_offers_seven_functions_and_imports_them_when_they_are_used(tmp_path: Path) -> None:
+    """Nothing else has a name in it, and the import alone costs nothing."""
+    heavy = "{'flows.api', 'polars', 'duckdb', 'prefect', 'numpy'}"
+    script = (
+        "import sys, json, trellis\n"
+        f"early = sorted({heavy} & set(sys.modules))\n"
+        "namespace = {}\n"
+        "exec('from trellis import *', namespace)\n"
+        "print(json.dumps([dir(trellis), early, sorted(set(namespace) - {'__builtins__'}), hasattr(trellis, 'load')]))"
+    )
+    done = python(tmp_path, script)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [NAMES, [], NAMES, False]
+
+
+@pytest.mark.parametrize("name", ["tasks.py", "flows/__init__.py"])
+def test_a_foreign_package_is_named(name: str, tmp_path: Path) -> None:
+    """It takes one sentence, which names what was found; nothing of it is run. Commands take no notice of their folder."""
+    foreign = tmp_path / name
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text("print('imported what lies here')\n")
+    words = f"Trellis cannot start: Python finds {foreign} in place of"
+    done = python(tmp_path, "import trellis; trellis.plan")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{words} Trellis' package" in done.stderr.splitlines()[-1]
+    for variables, code in (({"PYTHONPATH": str(tmp_path)}, 1), ({}, 0)):
+        said = subprocess.run(
+            [TRELLIS, "--version"],
+            cwd=tmp_path,
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (said.returncode, said.stdout) == (code, "" if code else f"trellis {version('trellis')}\n")
+        assert said.stderr.startswith(words) if code else said.stderr == ""
+        assert said.stderr.count("\n") == code
+
+
+def asked(home: Path, words: str, place: int) -> list[str]:
+    """Return how `trellis` completes a word of a line for bash, which sets variables and gives no argument."""
+    protocol = {"_TRELLIS_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(place)}
+    env = os.environ | {"TRELLIS_HOME": str(home)} | protocol
+    done = subprocess.run([TRELLIS], env=env, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_shells_are_told_what_completes_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands, datasets, and ids of releases, the newest first; nothing where a spec or a folder stands, so that bash goes on with files.
+
+    Without a store, or with one that cannot be read, no name is known, and nothing is made.
+    """
+    home, newest, oldest = tmp_path / "home", "jobs-20260201T000000Z", "jobs-20260101T000000Z"
+    assert (asked(home, "trellis show jobs", 2), home.exists()) == ([], False)
+    monkeypatch.setenv("TRELLIS_HOME", str(home))
+    with store() as con:
+        for name, dataset in ((oldest, "jobs-2025"), (newest, "jobs-2025"), ("trips-20260301T000000Z", "trips")):
+            con.execute(
+                "INSERT INTO releases VALUES (?, 'n', ?, 'published', '', ?, '', '{}', '', NULL)", [name, dataset, name]
+            )
+    for words, place, completed in (
+        ("trellis re", 1, ["release", "rerun", "releases", "restore"]),
+        ("trellis ledger jo", 2, ["jobs-2025"]),
+        ("trellis show jobs", 2, [newest, oldest]),
+        ("trellis plan ./", 2, []),
+        ("trellis release s --output ./", 4, []),
+    ):
+        assert asked(home, words, place) == completed, words
+    (home / "store.duckdb").write_text("no database")
+    assert asked(home, "trellis show jobs", 2) == []
+    assert (home / "store.duckdb").read_text() == "no database"
