@@ -1,18 +1,23 @@
-"""The ledger's chain, read row by row, and caps."""
+"""The ledger's chain, read row by row, caps, and releases to be reserved."""
 
 import hashlib
 import json
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
 from flows.planning.composition import cap_of
 from storage.database.connections import Connection
-from storage.ledger.books import Cap
-from storage.ledger.events import (
-    Head,
-    head,
-)
+from storage.ledger.books import Asked, Cap, Claim
+from storage.ledger.events import Head, Reservation, head
+from storage.ledger.spending import Contributions
+from storage.releases.terms import LevelTerms
 
+NEVER_ALONE = math.inf  # the ε of a release whose own statement never helps it
+ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
 DELTA = 1e-6
 
 
@@ -20,6 +25,19 @@ DELTA = 1e-6
 def cap_at(epsilon: float, delta: float = DELTA) -> Cap:
     """Return a cap, with the ρ that it allows."""
     return cap_of(epsilon, delta)
+
+
+def asked_of(dataset: str = "jobs", cap: Cap | None = None, same_people_as: str | None = None) -> Asked:
+    """Return what a spec says of a dataset."""
+    return Asked(dataset, "one job", "substitution", cap, same_people_as)
+
+
+def reservation_of(release_id: str, asked: Asked, shares: Sequence[Fraction], **claimed: Any) -> Reservation:
+    """Return a release to be reserved, with these shares of ρ, of which 0 makes a level invariant, and what it claims beyond the least."""
+    levels = [LevelTerms(level, {}, 2**level, not share, share, 1.5, 2, 3.0) for level, share in enumerate(shares)]
+    table = f"{asked.dataset}.csv"
+    claim = Claim(release_id, asked.dataset, "zcdp", NEVER_ALONE, DELTA, table, (), False, ONE_RECORD)
+    return Reservation(asked, levels, replace(claim, **claimed))
 
 
 def rows_of(con: Connection) -> list[tuple[int, str, str]]:

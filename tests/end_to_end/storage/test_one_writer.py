@@ -1,9 +1,9 @@
-"""One writer at a time: threads share an open store, and other processes wait for it and are told who holds it."""
+"""One writer at a time: threads share an open store, other processes wait for it, and of two that reserve at once one is let in."""
 
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
 from pathlib import Path
@@ -11,12 +11,20 @@ from threading import Barrier, Thread
 
 import pytest
 
+from flows.answers.release_status import releases_answer
+from flows.api import plan
 from flows.cli import main as cli
+from flows.cli.json_object import json_object
 from storage.counts.vault import vault
 from storage.database import connections
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
+from storage.ledger.events import read_books
+from storage.releases.plan_file import bound_json
 from storage.releases.seals import Seal, add_seal, list_seals
+from tests.support.ledger import cap_at, read_chain
+from tests.support.office import ROWS, Office
+from tests.support.processes import at_once
 
 # Holds a file of TRELLIS_HOME, as somebody else's DuckDB does, until it is told to go.
 HOLDER = """
@@ -29,10 +37,9 @@ con.close()
 
 
 @pytest.fixture(autouse=True)
-def trellis_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test a TRELLIS_HOME of its own, and a umask that opens files to everybody."""
+def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test a TRELLIS_HOME of its own."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
 
 
 def hold(file: str) -> tuple["subprocess.Popen[str]", int]:
@@ -44,27 +51,18 @@ def hold(file: str) -> tuple["subprocess.Popen[str]", int]:
     return child, int(child.stdout.readline())
 
 
-def in_threads(count: int, work: Callable[[int], None]) -> None:
-    """Run work in so many threads that begin together; what one raises is raised here."""
-    together = Barrier(count)
-
-    def run(number: int) -> None:
-        together.wait()
-        work(number)
-
-    with ThreadPoolExecutor(count) as executor:
-        list(executor.map(run, range(count)))
-
-
 def test_threads_share_the_store() -> None:
     """The first threads to open a store find it ready; what they add at once is all there, and others may open it then."""
+    together = Barrier(6)
 
     def seal(number: int) -> None:
+        together.wait()
         for level in range(3):
             with store() as con, transaction(con):
                 add_seal(con, "one", Seal(level, f"b{number:02d}", "aa", number))
 
-    in_threads(6, seal)
+    with ThreadPoolExecutor(6) as executor:
+        list(executor.map(seal, range(6)))
     with store() as con:
         assert set(list_seals(con, "one")) == {(level, f"b{number:02d}") for level in range(3) for number in range(6)}
     child, _ = hold("store.duckdb")
@@ -96,23 +94,24 @@ def test_a_file_that_another_process_holds_is_waited_for(file: str) -> None:
 def test_a_command_that_waits_says_who_holds_the_store(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """It names the process once, while it waits and not before its time, and answers as soon as that one lets go."""
+    """It names the process once, while it waits, and answers as soon as that one lets go; who gives up is told which it is."""
     with store():
         pass
-    assert connections._SAY_WHO_HOLDS_IT_AFTER == 10.0
     monkeypatch.setattr(connections, "_SAY_WHO_HOLDS_IT_AFTER", 1.0)
     stderr = StringIO()  # capfd would lose what is written while it is read
     monkeypatch.setattr(sys, "stderr", stderr)
     child, pid = hold("store.duckdb")
-    began = time.monotonic()
-    codes: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(connections, "_GIVE_UP_AFTER", 0.0)
+        with pytest.raises(StoreError, match=f"process {pid} holds it"), store():
+            pass
+    began, codes = time.monotonic(), list[int]()
     command = Thread(target=lambda: codes.append(cli._run(["releases", "--json"])))
     command.start()
     while not stderr.getvalue().endswith("\n"):
         assert time.monotonic() - began < 240
         time.sleep(0.01)
-    assert time.monotonic() - began > 1.0
-    assert codes == []
+    assert (time.monotonic() - began > 1.0, codes) == (True, [])
     time.sleep(0.3)
     child.communicate("go\n", timeout=240)
     command.join(timeout=240)
@@ -120,12 +119,88 @@ def test_a_command_that_waits_says_who_holds_the_store(
     assert stderr.getvalue() == f"Waiting for store.duckdb, held by process {pid}.\n"
 
 
-def test_a_process_that_keeps_the_store_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever gives up waiting is told which process holds the store."""
-    with store():
-        pass
-    monkeypatch.setattr(connections, "_GIVE_UP_AFTER", 0.0)
-    child, pid = hold("store.duckdb")
-    with pytest.raises(StoreError, match=f"process {pid} holds it"), store():
-        pass
-    child.communicate("go\n", timeout=240)
+# Tries in two threads to reserve two thirds of each dataset's cap once it is told to, and says how that went.
+RESERVING = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import duckdb
+from flows.planning.budget import reserve
+from storage.database.connections import store, transaction
+from storage.errors import BudgetExceeded
+from tests.support.ledger import asked_of, cap_at, reservation_of
+
+def tried(thread):
+    asked = asked_of(dataset, cap_at(1.0))
+    try:
+        with store() as con, transaction(con):
+            reserve(con, reservation_of(f"{dataset}-{sys.argv[1]}-{thread}", asked, [cap_at(1.0).rho * 2 / 3]))
+        return "reserved"
+    except (BudgetExceeded, duckdb.TransactionException):
+        return "refused"
+
+print("ready", flush=True)
+sys.stdin.readline()
+for dataset in sys.argv[2:]:
+    with ThreadPoolExecutor(2) as threads:
+        print(",".join(sorted(threads.map(tried, "ab"))))
+"""
+
+
+# Passes the first look at the approval, and reserves once it is told to; says how that went.
+APPROVED = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from flows.execution.reservation import new_release, reserve_release
+from flows.planning.plan import make_plan
+from flows.spec.file import load_spec
+from storage.errors import BudgetNotAsApproved
+from storage.releases.plan_file import read_approved_plan
+
+plans = [
+    replace(make_plan(load_spec(Path(spec))), approved=read_approved_plan(Path(spec).with_suffix(".json")))
+    for spec in sys.argv[1:]
+]
+made = [new_release(plan) for plan in plans]
+print("ready", flush=True)
+sys.stdin.readline()
+for plan, release in zip(plans, made):
+    try:
+        reserve_release(release, plan)
+        print("reserved")
+    except BudgetNotAsApproved:
+        print("refused")
+"""
+
+
+def test_of_two_processes_that_reserve_at_once_one_is_refused() -> None:
+    """Where the cap allows one of four releases, exactly one fits, dataset after dataset, whichever thread or process comes first."""
+    datasets = [f"d{number}" for number in range(6)]
+    said = at_once(RESERVING, ["one", *datasets], ["other", *datasets])
+    answers = [sorted(answers) for answers in zip(*said, strict=True)]
+    assert answers == [["refused,refused", "refused,reserved"]] * len(datasets)
+    with store() as con:
+        spent = {name: account.spent for name, account in read_books(con).accounts.items()}
+        assert spent == dict.fromkeys(datasets, cap_at(1.0).rho * 2 / 3)
+        assert len(read_chain(con)) == 2 * len(datasets)
+
+
+@pytest.mark.thorough
+@pytest.mark.heavy("two processes plan three releases each")
+def test_two_processes_do_not_both_pass_on_one_approval(tmp_path: Path) -> None:
+    """The cap has room for both, and both had passed the first look: one reserves, and to the other the budget is not as approved."""
+    office, specs = Office(tmp_path), list[str]()
+    for number in range(3):
+        (tmp_path / f"people{number}.csv").write_text("home,work\n" + ROWS + f"a0,b{number % 3}\n" * number)
+        spec = office.spec(f"people{number}", f"people{number}.csv", budget={"epsilon": 5.0, "delta": 1e-6})
+        spec.with_suffix(".json").write_text(json.dumps(bound_json(json_object(plan(spec)))))
+        specs.append(str(spec))
+    said = at_once(APPROVED, specs, specs)
+    assert [sorted(answers) for answers in zip(*said, strict=True)] == [["refused", "reserved"]] * len(specs)
+    with store() as con:
+        books = read_books(con)
+        assert con.execute("SELECT count(*) FROM approvals").fetchall() == [(len(specs),)]
+    assert {len(account.claims) for account in books.accounts.values()} == {1}
+    states = sorted(listed.state for listed in releases_answer().releases)
+    assert set(states) <= {"reserved", "failed", "refused"}
+    assert states.count("refused") == len(specs)

@@ -19,7 +19,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
     max_leaves=5,
 )
-PARTS = ("intervals", "privacy", "run", "files")
 ADDED = {"views", "derived", "covariance", "statistic", "rows", "measure", "formats"}  # since the first stores
 
 
@@ -62,16 +61,14 @@ def test_terms_of_older_stores_name_their_public_tables_by_axis_and_column(is_sh
     assert (read.files, read.derived) == (FileTerms("s", tables), (DerivedTerms("near", ((0, 1),), "b"),))
 
 
-@pytest.mark.parametrize("part", [None, *PARTS])
-@settings(max_examples=15)
-@given(terms=ALL_TERMS, data=st.data())
-def test_a_missing_key_or_an_unknown_one_is_an_error(part: str | None, terms: Terms, data: st.DataObject) -> None:
+@pytest.mark.parametrize("part", [None, "intervals", "privacy", "run", "files"])
+def test_a_missing_key_or_an_unknown_one_is_an_error(part: str | None) -> None:
     """The store names a key that terms lack, but for keys that older stores lack, or one that it does not know."""
-    for wrong in ("missing", "unknown"):
-        content = json.loads(terms.to_json())
+    whole = json.loads(TERMS.to_json())
+    for name in [*((whole[part] if part else whole).keys() - ADDED), "of_tomorrow"]:
+        content = json.loads(TERMS.to_json())
         section = content[part] if part else content
-        name = data.draw(st.sampled_from(sorted(section.keys() - ADDED))) if wrong == "missing" else "of_tomorrow"
-        if wrong == "missing":
+        if name in section:
             del section[name]
         else:
             section[name] = 1

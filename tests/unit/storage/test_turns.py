@@ -1,6 +1,5 @@
 """Turns: whatever comes before whatever else, one draw of a place is sealed at most, and none that was given up."""
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count, product
@@ -19,14 +18,6 @@ PLACE = (7, "b00")
 OTHERS = [("one", (7, "b01")), ("one", (6, "b00")), ("other", PLACE)]
 
 
-@pytest.fixture
-def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
-    """Yield a store."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    with store() as opened:
-        yield opened
-
-
 def states(con: Connection, release_id: str, place: tuple[int, str] = PLACE) -> list[str]:
     """Return the states of the turns of a place, and check that they have no gap."""
     turns = [turn for turn in list_turns(con, release_id) if (turn.level, turn.branch) == place]
@@ -34,25 +25,26 @@ def states(con: Connection, release_id: str, place: tuple[int, str] = PLACE) -> 
     return [turn.state for turn in turns]
 
 
-def test_turns_follow_one_another(con: Connection) -> None:
+def test_turns_follow_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn opens once the one before is given up, and none does beside an open one or after the seal; places are apart."""
-    assert open_turn(con, "one", PLACE) == 0
-    with pytest.raises(StoreError, match="is being measured already"):
-        open_turn(con, "one", PLACE)
-    assert [open_turn(con, *other) for other in OTHERS] == [0, 0, 0]
-    give_up_turn(con, "one", PLACE, 0)
-    assert open_turn(con, "one", PLACE) == 1
-    for turn in (0, 2):
-        for end in (close_turn, give_up_turn):
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    with store() as con:
+        assert open_turn(con, "one", PLACE) == 0
+        with pytest.raises(StoreError, match="is being measured already"):
+            open_turn(con, "one", PLACE)
+        assert [open_turn(con, *other) for other in OTHERS] == [0, 0, 0]
+        give_up_turn(con, "one", PLACE, 0)
+        assert open_turn(con, "one", PLACE) == 1
+        for turn, end in product((0, 2), (close_turn, give_up_turn)):
             with pytest.raises(StoreError, match=f"Turn {turn} of level 7 of b00 is not open"):
                 end(con, "one", PLACE, turn)
-    close_turn(con, "one", PLACE, 1)
-    with pytest.raises(SealedAlready):
-        open_turn(con, "one", PLACE)
-    with pytest.raises(StoreError, match="is not open"):
-        give_up_turn(con, "one", PLACE, 1)
-    assert states(con, "one") == [GIVEN_UP, CLOSED]
-    assert [states(con, *other) for other in OTHERS] == [[OPEN]] * 3
+        close_turn(con, "one", PLACE, 1)
+        with pytest.raises(SealedAlready):
+            open_turn(con, "one", PLACE)
+        with pytest.raises(StoreError, match="is not open"):
+            give_up_turn(con, "one", PLACE, 1)
+        assert states(con, "one") == [GIVEN_UP, CLOSED]
+        assert [states(con, *other) for other in OTHERS] == [[OPEN]] * 3
 
 
 def seal_and_close(con: Connection, release_id: str, seal: Seal) -> None:
@@ -61,8 +53,6 @@ def seal_and_close(con: Connection, release_id: str, seal: Seal) -> None:
         add_seal(con, release_id, seal)
         close_turn(con, release_id, (seal.level, seal.branch), seal.turn)
 
-
-# All that can happen, in every order ----------------------------------------------------------------------------------
 
 MOST_TURNS = 2
 EVENTS = [
@@ -79,7 +69,6 @@ class World:
     long ago. There are two executions of each order, since whatever sends orders may run one twice.
 
     Attributes:
-        states: of the turns.
         sealed: the turn and what was sealed; None before.
         claims: by turn, which execution may draw; None before one claims it.
         shards: by turn, what lies in the mailbox; None before.
