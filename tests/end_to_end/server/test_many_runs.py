@@ -60,9 +60,6 @@ def test_a_run_that_crashed_before_it_began_is_tried_again(up: Up) -> None:
     assert_tried_again(up, up.trigger("release/release", spec="many-0.yaml"))
 
 
-# which runs are tried again -------------------------------------------------------------------------------------------
-
-
 @flow(name="release")
 def released() -> None:
     """Have the name of the flow whose runs are tried again."""
@@ -100,40 +97,32 @@ def run_in(client: SyncPrefectClient) -> Callable[..., UUID]:
     return run_in
 
 
-def state_of_run(client: SyncPrefectClient, run: UUID) -> str | None:
-    """Return the name of the state of a run."""
-    state = client.read_flow_run(run).state
-    return state and state.name
-
-
 def test_a_run_is_tried_again_so_often_and_no_more(client: SyncPrefectClient, run_in: Callable[..., UUID]) -> None:
-    """A run that crashes each time before it begins is tried again three times, later than now, and then stays crashed."""
-    run = run_in(Pending(), Crashed())
+    """A run that crashes each time before it begins is tried again three times, later than now, and then stays crashed.
+
+    Runs that crashed together are scheduled one after the other.
+    """
+    run, *others = (run_in(Pending(), Crashed()) for _ in range(3))
     for number in range(TRIES_AGAIN):
         try_again()
         again = client.read_flow_run(run).state
         assert again
-        assert (again.name, again.message) == (
-            "AwaitingRetry",
-            f"It crashed before it began. Try {number + 1} of {TRIES_AGAIN} follows.",
-        )
+        told = f"It crashed before it began. Try {number + 1} of {TRIES_AGAIN} follows."
+        assert (again.name, again.message) == ("AwaitingRetry", told)
         assert again.state_details.scheduled_time > again.timestamp
+        if number == 0:
+            found = [again, *(client.read_flow_run(other).state for other in others)]
+            times = sorted(state.state_details.scheduled_time for state in found if state)
+            assert len(times) == 3
+            assert min(later - earlier for earlier, later in pairwise(times)) >= timedelta(seconds=4)
         try_again()
         assert client.read_flow_run(run).state == again
         for state in (Pending(), Crashed()):
             client.set_flow_run_state(run, state, force=True)
     try_again()
-    assert state_of_run(client, run) == "Crashed"
-
-
-def test_what_crashed_together_is_tried_again_apart(client: SyncPrefectClient, run_in: Callable[..., UUID]) -> None:
-    """Runs that crashed together are scheduled one after the other."""
-    runs = [run_in(Pending(), Crashed()) for _ in range(3)]
-    try_again()
-    found = [client.read_flow_run(run).state for run in runs]
-    times = sorted(state.state_details.scheduled_time for state in found if state)
-    assert len(times) == 3
-    assert min(later - earlier for earlier, later in pairwise(times)) >= timedelta(seconds=4)
+    last = client.read_flow_run(run).state
+    assert last
+    assert last.name == "Crashed"
 
 
 @pytest.mark.thorough
@@ -143,31 +132,30 @@ def test_what_did_not_crash_before_it_began_is_left_alone(
     """A run that had begun, as Prefect or the store knows, failed, was cancelled, has not ended, is alive, is not ours, that
     nobody could start again, or that crashed long ago keeps its state; and all do while somebody else looks.
     """
-    crashed = run_in(Pending(), Crashed())
-    with held("tries"):  # one process at a time looks
-        try_again()
-    assert state_of_run(client, crashed) == "Crashed"
-    with monkeypatch.context() as patch:  # after an hour, somebody may have made the release otherwise
-        patch.setattr(flows.server.runs, "_TRIED_WITHIN", timedelta(0))
-        try_again()
-    assert state_of_run(client, crashed) == "Crashed"
-
-    begun, alive = run_in(Pending(), Crashed()), run_in(Pending(), Crashed())
-    with store() as con:
-        open_run(con, str(begun), "tried-1")
+    crashed, begun, alive = (run_in(Pending(), Crashed()) for _ in range(3))
     of_command = client.create_flow_run(released, state=Pending()).id
     client.set_flow_run_state(of_command, Crashed(), force=True)
     left = {
-        begun: "Crashed",
-        alive: "Crashed",
-        of_command: "Crashed",
+        **dict.fromkeys((begun, alive, of_command), "Crashed"),
         run_in(Pending(), Running(), Crashed()): "Crashed",
         run_in(Pending(), Failed()): "Failed",
         run_in(Pending(), Crashed(), Cancelled()): "Cancelled",
         run_in(Pending()): "Pending",
         run_in(Pending(), Crashed(), of=of_somebody_else): "Crashed",
     }
+
+    def states(*runs: UUID) -> dict[UUID, str]:
+        found = {run: client.read_flow_run(run).state for run in runs}
+        return {run: str(state and state.name) for run, state in found.items()}
+
+    with held("tries"):  # one process at a time looks
+        try_again()
+    with monkeypatch.context() as patch:  # after an hour, somebody may have made the release otherwise
+        patch.setattr(flows.server.runs, "_TRIED_WITHIN", timedelta(0))
+        try_again()
+    assert states(crashed, *left) == {crashed: "Crashed", **left}
+    with store() as con:
+        open_run(con, str(begun), "tried-1")
     with seen_alive(str(alive)):
         try_again()
-    assert {run: state_of_run(client, run) for run in left} == left
-    assert state_of_run(client, crashed) == "AwaitingRetry"
+    assert states(crashed, *left) == {crashed: "AwaitingRetry", **left}

@@ -50,26 +50,6 @@ with prefect_server(Path(sys.argv[1])) as address:
 """
 
 
-def run_quick_tasks() -> str:
-    """Run a flow that submits quick tasks to threads, and return its id."""
-    from prefect import flow, task
-    from prefect.cache_policies import NO_CACHE
-    from prefect.runtime import flow_run
-    from prefect.task_runners import ThreadPoolTaskRunner
-
-    @task(cache_policy=NO_CACHE, persist_result=False)
-    def quick(number: int) -> int:
-        return number
-
-    @flow(task_runner=ThreadPoolTaskRunner(max_workers=2), persist_result=False)  # type: ignore[arg-type]
-    def many() -> str:
-        futures = [quick.submit(number) for number in range(TASK_RUNS)]
-        assert [future.result() for future in futures] == list(range(TASK_RUNS))
-        return str(flow_run.id)
-
-    return many()
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _no_prefect_around() -> Iterator[None]:
     """Hide the Prefect of whoever runs the tests."""
@@ -79,12 +59,6 @@ def _no_prefect_around() -> Iterator[None]:
         yield
 
 
-def assert_refused(address: str) -> None:
-    """Check that no server is there."""
-    with pytest.raises(urllib.error.URLError, match="refused"):
-        ask(f"{address}/health")
-
-
 @pytest.mark.thorough
 @pytest.mark.heavy("two servers record what ran")
 def test_a_server_records_all_that_ran_ends_with_its_parent_and_is_closed_to_others(tmp_path: Path) -> None:
@@ -92,7 +66,22 @@ def test_a_server_records_all_that_ran_ends_with_its_parent_and_is_closed_to_oth
     home = tmp_path / "prefect"
     home.mkdir(mode=0o755)
     with prefect_server(home) as address:
-        flow_run_id = run_quick_tasks()
+        from prefect import flow, task
+        from prefect.cache_policies import NO_CACHE
+        from prefect.runtime import flow_run
+        from prefect.task_runners import ThreadPoolTaskRunner
+
+        @task(cache_policy=NO_CACHE, persist_result=False)
+        def quick() -> None:
+            pass
+
+        @flow(task_runner=ThreadPoolTaskRunner(max_workers=2), persist_result=False)  # type: ignore[arg-type]
+        def many() -> str:
+            for future in [quick.submit() for _ in range(TASK_RUNS)]:
+                future.result()
+            return str(flow_run.id)
+
+        flow_run_id = many()
         # all task runs of a flow in threads reach the server, and asking for one more ends at the timeout
         assert wait_until_recorded(flow_run_id, TASK_RUNS) == TASK_RUNS
         assert wait_until_recorded(flow_run_id, TASK_RUNS + 1, timeout=1.0) == TASK_RUNS
@@ -102,7 +91,8 @@ def test_a_server_records_all_that_ran_ends_with_its_parent_and_is_closed_to_oth
             patch.setenv(RETRIES, "6")
             with prefect_server(home) as address_inside:  # one that answers is used
                 assert (address_inside, os.environ[RETRIES]) == (address, "6")
-    assert_refused(address)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        ask(f"{address}/health")
     assert not [name for name in os.environ if name.startswith("PREFECT_")]
 
     parent = subprocess.Popen(
@@ -124,7 +114,8 @@ def test_a_server_records_all_that_ran_ends_with_its_parent_and_is_closed_to_oth
     assert look(int(pid))
     parent.kill()
     until(lambda: not look(int(pid)), timeout=60.0)
-    assert_refused(second)
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        ask(f"{second}/health")
     # with `quiet_prefect` neither flow nor server writes to the terminal, while the log of the run is kept
     assert parent.communicate(timeout=60.0) == ("", "")
     assert "said aloud" in [log["message"] for log in logs if log["flow_run_id"] == failed_run_id]

@@ -98,10 +98,13 @@ def test_a_worker_is_refused_by_what_it_is(
         asyncio.run(check())
 
 
-@pytest.mark.parametrize("answer", ["The mailbox is full.", StoreError("It has gone."), False])
+@pytest.mark.parametrize("answer", ["The mailbox is full.", StoreError("It has gone."), False, None])
 def test_no_probe_is_left_behind(connect: Callable[[Cluster], Connection], tmp_path: Path, answer: Any) -> None:
-    """Whether a worker cannot use the mailbox, is gone, or has lost, what home has put there for the probe is removed."""
-    seen = list[list[str]]()
+    """Whether a worker cannot use the mailbox, is gone, or has lost, what home has put there for the probe is removed.
+
+    While one does not answer (None), the end of a release removes it.
+    """
+    seen, ended = list[list[str]](), Event()
 
     class Answers(Cluster):
         def run(self, question: Callable[..., Any], *arguments: Any, **_: Any) -> dict[str, Any]:
@@ -109,43 +112,29 @@ def test_no_probe_is_left_behind(connect: Callable[[Cluster], Connection], tmp_p
             while question is probe and not list(mailbox.rglob(arguments[0])):
                 time.sleep(0.01)  # until home has put it
             seen.append([path.name for path in mailbox.rglob("[!.]*") if path.is_file()])  # none that is being written
+            if answer is None:
+                ended.wait(20)
             if isinstance(answer, Exception):
                 raise answer
-            return {ADDRESS: answer}
+            return {ADDRESS: answer or False}
 
     connection = connect(Answers())
-    with suppress(StoreError):
-        connection._probe([ADDRESS])
-    assert [len(there) for there in seen] == [1]
-    assert list(connection.place.list()) == []
-    assert connection.probes == set()
-
-
-def test_a_probe_that_does_not_end_is_removed(connect: Callable[[Cluster], Connection]) -> None:
-    """While a worker does not answer, the end of a release removes what home has put there."""
-    asked, answer = Event(), Event()
-
-    class Hangs(Cluster):
-        def run(self, *_: Any, **__: Any) -> dict[str, Any]:
-            asked.set()
-            answer.wait(20)
-            return {ADDRESS: False}
-
-    connection = connect(Hangs())
 
     def probing() -> None:
-        with suppress(StoreError):  # by then it has been removed
+        with suppress(StoreError):
             connection._probe([ADDRESS])
 
     thread = Thread(target=probing)
     thread.start()
-    assert asked.wait(20)
-    while not connection.place.list():
-        time.sleep(0.01)
-    connection.remove_probes()
-    assert list(connection.place.list()) == []
-    answer.set()
+    if answer is None:
+        while not seen:
+            time.sleep(0.01)
+        connection.remove_probes()
+        assert list(connection.place.list()) == []
+        ended.set()
     thread.join()
+    assert [len(there) for there in seen] == [1]
+    assert (list(connection.place.list()), connection.probes) == ([], set())
 
 
 def test_without_the_package_it_is_said_what_to_install(

@@ -70,36 +70,29 @@ def wait_for(is_so: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_newcomer_that_hangs_costs_nobody_anything(door: Door, cluster: Cluster) -> None:
-    """While one does not answer, who is there stays, and others are let in."""
-    hung = Event()
-    door.how["tls://hung"] = lambda: assert_waited(hung)
-    door.beats |= {"tls://hung": 0.0}
-    wait_for(lambda: "tls://hung" in door.checked)
+def test_a_newcomer_that_hangs_costs_nobody_anything(
+    door: Door, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one does not answer, who is there stays, and others are let in; so is it, once it does.
+
+    It holds the end of a release up for a moment alone, and its probe is removed.
+    """
+    monkeypatch.setattr(flows.cluster.cluster, "_END_CHECKS_WITHIN", 0.1)
+    answers, never = Event(), Event()
+    for address, event in (("tls://hung", answers), ("tls://silent", never)):
+        door.how[address] = lambda event=event: event.wait(20)
+        door.beats |= {address: 0.0}
+    wait_for(lambda: {"tls://hung", "tls://silent"} <= {*door.checked})
     door.beats |= {"tls://next": 0.0}
     wait_for(lambda: len(cluster._pool) == 2)
     time.sleep(3 * door.file.lost_after)
     assert len(cluster._pool) == 2
     assert door.checked.count("tls://hung") == 1
-    hung.set()
+    answers.set()
     wait_for(lambda: len(cluster._pool) == 3)
-
-
-def assert_waited(event: Event) -> None:
-    """Wait for an event."""
-    assert event.wait(20)
-
-
-def test_the_end_does_not_wait_for_who_hangs(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A newcomer that never answers holds the end of a release up for a moment alone, and its probe is removed."""
-    monkeypatch.setattr(flows.cluster.cluster, "_END_CHECKS_WITHIN", 0.1)
-    hung, cluster = Event(), Cluster(door, door.listed())  # type: ignore[arg-type]
-    door.how["tls://hung"] = lambda: assert_waited(hung)
-    door.beats |= {"tls://hung": 0.0}
-    wait_for(lambda: "tls://hung" in door.checked)
     cluster.end()
     assert door.checked[-1] == "probes removed"
-    hung.set()
+    never.set()
 
 
 @pytest.mark.parametrize(

