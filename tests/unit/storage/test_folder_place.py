@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,3 +170,12 @@ def test_addresses_that_cannot_be_used_are_refused(url: str, endpoint: str | Non
         open_place(url, S3Keys(endpoint=endpoint))
     assert "sentinel" not in str(refusal.value) + refusal.value.hint
     assert refusal.value.field in {"mailbox", "s3.endpoint"}
+
+
+def test_without_the_package_a_bucket_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where obstore is not installed a bucket is refused with the command that installs it."""
+    for name in ("obstore", "obstore.store", "obstore.exceptions"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(StoreError, match="needs the package obstore") as refusal:
+        open_place("s3://bucket/x")
+    assert "pip install 'trellis[dask]'" in refusal.value.hint
