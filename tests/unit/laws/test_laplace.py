@@ -16,7 +16,6 @@ from tasks.laws.laplace import (
     laplace_reach,
     laplace_variance,
     log_tail_of_sum,
-    standard_deviation,
 )
 from tasks.laws.law import LevelCost
 
@@ -73,24 +72,6 @@ def test_the_quantile_of_what_cannot_be_listed_is_least_too(scale: float, terms:
     above, below = laplace_quantile(50.0, -499.0, 2), laplace_quantile(50.0, -501.0, 2)
     assert above < below < 1.02 * above
     assert laplace_quantile(3.0, -5000.0) == math.ceil(3.0 * (5000.0 - math.log1p(math.exp(-1 / 3.0)))) - 1
-
-
-def test_sums_of_drawn_noise_stay_within_their_quantiles() -> None:
-    """Of many sums of independent draws the share beyond the quantile is the one that is asked for."""
-    random, scale, terms, sums = np.random.default_rng(11), 4.0, 6, 200_000
-    q = math.exp(-1 / scale)
-    drawn = random.geometric(1 - q, (sums, terms)) - random.geometric(1 - q, (sums, terms))
-    share = float((drawn.sum(axis=1) > laplace_quantile(scale, math.log(0.05), terms)).mean())
-    assert 0.04 < share < 0.05 + 5 * math.sqrt(0.05 * 0.95 / sums)
-
-
-@pytest.mark.parametrize("scale", [0.05, 0.7, 3.0, 40.0])
-def test_the_variance_is_that_of_the_probabilities(scale: float) -> None:
-    """The variance is the sum of k² times the probability of k; σ is its root."""
-    k = np.arange(-math.ceil(100 * scale) - 5, math.ceil(100 * scale) + 6)
-    weights = np.exp(-np.abs(k) / scale)
-    assert laplace_variance(scale) == pytest.approx((k**2 * weights).sum() / weights.sum(), rel=1e-9)
-    assert standard_deviation(scale) == pytest.approx(math.sqrt(laplace_variance(scale)))
 
 
 @given(epsilon=st.floats(1e-6, 50.0), l1=st.integers(1, 40))

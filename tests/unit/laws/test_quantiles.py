@@ -1,22 +1,27 @@
-"""Quantiles keep their promise to the last digit, also for a sampler that is only close to its law.
+"""Quantiles keep their promise to the last digit, also for a sampler that is only close to its law; what noise states of itself.
 
 Probabilities are computed a second time here, in decimals of 60 digits, by summing up the law.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from decimal import Decimal, localcontext
 from functools import cache
 from itertools import count
 
+import numpy as np
 import pytest
 
-from tasks.laws.gaussian import _log_kappa, gaussian_quantile
+from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
+from tasks.laws.law import NO_NOISE, Law, LevelNoise
+from tasks.laws.named import LAWS, noise_of
 from tasks.laws.table_sampler import LARGEST_TAU
+from tasks.laws.thresholded import THRESHOLDED_LAPLACE
+from tasks.uncertainty.intervals import margins_of, simultaneous_margins, sum_margins
 
 DIGITS = 60
-PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459")
 ROOM = [-1e-12, -1e-14, 0.0, 1e-15, 3e-14, 2e-13]  # more or less than the logarithm of what is exceeded
 ENOUGH = 2e-12  # of room, with which nobody is more careful than need be
 
@@ -54,8 +59,8 @@ def beyond_laplace(scale: float, z: int) -> Decimal:
 @pytest.mark.parametrize(
     ("quantile", "beyond", "scale"),
     [
-        *((gaussian_quantile, beyond_gaussian, sigma) for sigma in (0.7, 2.5, 4.836, 31.4)),
-        *((laplace_quantile, beyond_laplace, scale) for scale in (0.7, 2.0, 5.3)),
+        *((gaussian_quantile, beyond_gaussian, sigma) for sigma in (0.2, 0.5, 0.7, 2.5, 4.836, 31.4)),
+        *((laplace_quantile, beyond_laplace, scale) for scale in (0.3, 0.7, 2.0, 5.3)),
     ],
 )
 def test_noise_within_tau_of_its_law_exceeds_a_quantile_no_more_often_than_is_said(
@@ -72,24 +77,54 @@ def test_noise_within_tau_of_its_law_exceeds_a_quantile_no_more_often_than_is_sa
             assert quantile(scale, float(exceeded.ln()) + ENOUGH) == z
 
 
-@pytest.mark.parametrize("sigma", [1.0, 1.3, 2.5, 4.836, 31.4, 99.0])
-@pytest.mark.parametrize("terms", [1, 2])
-def test_what_the_bound_on_sums_is_multiplied_by_is_never_too_small(sigma: float, terms: int) -> None:
-    """κ = P[S = 0] σ √(2πn), summed up for one term and for two, is at most what is computed, and no 1e-11 less."""
-    law = gaussian_law(sigma)
-    with localcontext(prec=DIGITS):
-        at_zero = law[0] if terms == 1 else law[0] ** 2 + 2 * sum(one**2 for one in law[1:])
-        exact = (at_zero * Decimal(sigma) * (2 * PI * terms).sqrt()).ln()
-        assert exact <= Decimal(_log_kappa(sigma, terms)) <= exact + Decimal("1e-11")
+def test_a_law_without_quantiles_states_no_interval() -> None:
+    """Margins of noise whose law has no quantiles are refused; where only leaves above a threshold are kept, those of a sum are."""
+    noise = LevelNoise(replace(GAUSSIAN, quantile=None), 3.0)
+    with pytest.raises(ValueError, match="has no quantiles"):
+        margins_of([NO_NOISE, noise], 0.9)
+    with pytest.raises(ValueError, match="has no quantiles"):
+        simultaneous_margins([noise], [4], 0.9)
+    with pytest.raises(ValueError, match="has no quantiles"):
+        sum_margins(noise, np.array([3]), -3.0)
+    noise = LevelNoise(THRESHOLDED_LAPLACE, 2.0)
+    assert noise.quantile(-3.0) > 0
+    with pytest.raises(ValueError, match="missing"):
+        noise.quantile(-3.0, 2)
 
 
-@pytest.mark.parametrize("log_tail", [-3.0, -40.0, -800.0])
-@pytest.mark.parametrize("terms", [2, 3, 7])
-@pytest.mark.parametrize("sigma", [0.02, 0.0237])
-def test_noise_that_floats_do_not_have_has_quantiles_of_sums(sigma: float, terms: int, log_tail: float) -> None:
-    """Where no draw but 0 has a probability that floats can hold, the sum exceeds the quantile with at most the probability."""
-    z = gaussian_quantile(sigma, log_tail, terms)
-    ones = z + 1  # the likeliest way to more than z: so many draws of 1 or -1
-    assert 0 <= z <= terms
-    if ones <= terms:
-        assert math.log(math.comb(terms, ones)) + ones * (math.log(2) - 1 / (2 * sigma**2)) <= log_tail
+@dataclass(frozen=True)
+class Stated:
+    """What a manifest states of the noise of a level."""
+
+    mechanism: str
+    sigma: float
+    scale: float
+
+
+@pytest.mark.parametrize("scale", [0.15, 0.2294157338705618, 0.5, 0.9, 1.0, 1.2, 1.7, 3.0, 40.0])
+@pytest.mark.parametrize("law", LAWS.values(), ids=list(LAWS))
+def test_what_is_stated_as_sigma_is_the_standard_deviation(law: Law, scale: float) -> None:
+    """Little noise is of whole records too: it is nearly always 0, and its deviation far below its scale. Both are stated then."""
+    k = np.arange(-math.ceil(60 * scale) - 1, math.ceil(60 * scale) + 2)
+    weights = np.exp(-((k / scale) ** 2) / 2 if law.norm == 2 else -np.abs(k) / scale)
+    noise = LevelNoise(law, scale)
+    assert noise.sigma == pytest.approx(math.sqrt((k**2 * weights).sum() / weights.sum()), rel=1e-9)
+    assert noise.variance == pytest.approx(noise.sigma**2, rel=2e-9)
+    assert noise_of(Stated(law.name, noise.sigma, noise.stated_scale)) == noise
+    assert (noise.stated_scale == 0) == (law is GAUSSIAN and scale >= 1.2)
+
+
+def test_noise_that_floats_do_not_have_is_still_noise() -> None:
+    """A level is exact if its σ is 0, so that of noise is never stated as 0."""
+    for scale in (0.01, 0.02):
+        noise = LevelNoise(GAUSSIAN, scale)
+        assert 0 < noise.sigma < 1e-6
+        assert noise_of(Stated(GAUSSIAN.name, noise.sigma, noise.stated_scale)) == noise
+
+
+def test_noise_of_several_draws_is_that_of_their_sum() -> None:
+    """The noise of a cell that bears several draws has their variance, and goes as far as their sum."""
+    several = LevelNoise(GAUSSIAN, 3.0, terms=5)
+    assert several.variance == 5 * LevelNoise(GAUSSIAN, 3.0).variance
+    assert several.sigma == pytest.approx(3 * math.sqrt(5))
+    assert several.quantile(-3.0, 2) == gaussian_quantile(3.0, -3.0, 10)

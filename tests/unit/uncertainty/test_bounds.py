@@ -1,4 +1,4 @@
-"""Error bounds before anything is drawn: the published formula, what it promises, and where counts stand above noise."""
+"""Error bounds before anything is drawn and after, where counts stand above noise, and the source with the least noise."""
 
 import math
 
@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.mechanisms import MECHANISMS
-from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import PrivacyKeys
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
-from tasks.uncertainty.bounds import CONFIDENCE, UNEVEN, chebyshev_bounds, finest_above_noise, records_above_noise
+from tasks.tree.views import level_view
+from tasks.uncertainty.bounds import UNEVEN, chebyshev_bounds, finest_above_noise, records_above_noise
+from tasks.uncertainty.moves import Moves, bounds_after
+from tasks.uncertainty.sources import best_source
 from tests.support.laws import gaussians
 
 sigmas = st.floats(0.01, 1e9)
@@ -47,97 +47,26 @@ def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data) -
 
 
 @pytest.mark.parametrize(
-    ("scales", "possible", "bounds"),
+    ("total", "scales", "possible", "threshold", "finest"),
     [
-        ([10.0], [1], [27.162]),
-        ([0.0, 10.0], [1, 4], [0.0, 63.719]),
-        ([0.0, 10.0, 20.0], [1, 4, 16], [0.0, 63.719, 67.931 + 151.310]),
-        ([10.0, 10.0], [1, 4], [27.162, 29.604 + 67.931]),
-        ([0.0, 0.0, 10.0], [1, 4, 16], [0.0, 0.0, 71.897]),
-    ],
-    ids=["root", "one level", "two levels", "measured root", "exact levels"],
-)
-def test_bounds_have_the_values_worked_out_by_hand(scales, possible, bounds) -> None:
-    """At 95 %, which is the usual confidence, to the third decimal: twice √(2·10² ln 160) = 63.719, √(2·10² ln 40) = 27.162, and so on."""
-    assert CONFIDENCE == 0.95
-    assert chebyshev_bounds(gaussians(scales), possible) == pytest.approx(bounds, abs=1e-3)
-
-
-@given(levels=measured_levels, lower=confidences, higher=confidences, factor=st.floats(1.01, 100))
-def test_bounds_grow_with_depth_confidence_and_noise(levels, lower, higher, factor) -> None:
-    """Finer levels, more confidence and more cells widen bounds; so many times the noise widens them so many times."""
-    scales, possible = [sigma for sigma, _ in levels], [many for _, many in levels]
-    lower, higher = sorted((lower, higher))
-    bounds = chebyshev_bounds(gaussians(scales), possible, lower)
-    assert bounds == sorted(bounds)
-    assert all(
-        ours <= more for ours, more in zip(bounds, chebyshev_bounds(gaussians(scales), possible, higher), strict=True)
-    )
-    doubled = chebyshev_bounds(gaussians(scales), [2 * many for many in possible], lower)
-    assert all(ours < more for ours, more in zip(bounds, doubled, strict=True))
-    noisier = chebyshev_bounds(gaussians([factor * sigma for sigma in scales]), possible, lower)
-    assert all(math.isclose(factor * ours, more, rel_tol=1e-9) for ours, more in zip(bounds, noisier, strict=True))
-
-
-ORIGIN = [("a", "1"), ("a", "2"), ("b", "1")]
-DESTINATION = [("p", "1"), ("q", "1"), ("q", "2"), ("q", "3")]
-
-
-@pytest.mark.parametrize(
-    ("privacy", "first"),
-    [
-        ({"neighbours": "substitution"}, 1),
-        ({"neighbours": "substitution", "exact_records_per_unit": False}, 0),
-        ({"neighbours": "add_remove"}, 0),
-        ({"neighbours": "substitution", "invariants": "level_1", "i_accept_unprotected": True}, 3),
-    ],
-    ids=["public total", "at most", "add_remove", "exact levels"],
-)
-def test_a_release_is_bounded_by_the_scales_of_all_its_levels(universe_of, privacy, first) -> None:
-    """A plan's bounds put 0 for σ where a level is exact, and the cells of every level where they belong."""
-    tree = universe_of([ORIGIN, DESTINATION], (1, 0, 1, 0)).tree
-    keys = PrivacyKeys(unit="one", max_records_per_unit=1, rho=0.5, delta=1e-8, accountant="zcdp", **privacy)
-    scheme = scheme_of(keys, tree, tree, MECHANISMS["inftda"], "opendp")
-    measurements = scheme.allocation.measurements(keys.rho)
-    measured = [LevelNoise(GAUSSIAN, of.sigma) for of in measurements]
-    scales = [noise.sigma for noise in scheme.noises(measured)]
-    assert scheme.first_measured == first
-    assert [sigma > 0 for sigma in scales] == [level >= first for level in range(5)]
-    assert scheme.bounds(measured, 0.9) == chebyshev_bounds(gaussians(scales), [1, 2, 4, 8, 12], 0.9)
-
-
-@pytest.mark.parametrize(
-    ("total", "scales", "possible", "finest"),
-    [
-        (1_000, [0.0, 5.0, 5.0, 5.0], [1, 10, 100, 1_000], 2),
-        (999, [0.0, 5.0, 5.0, 5.0], [1, 10, 100, 1_000], 1),
-        (100, [0.0, 5.0, 5.0], [1, 10, 100], 1),
-        (99, [0.0, 5.0, 5.0], [1, 10, 100], None),
-        (99, [5.0, 5.0, 5.0], [1, 10, 100], None),
-        (10**9, [5.0, 5.0, 5.0], [1, 10, 100], 2),
-        (1, [0.0, 0.0, 5.0], [1, 10, 100], 1),
-        (100, [0.0, 50.0, 1.0, 50.0], [1, 2, 4, 8], None),
-        (100, [0.0, 1.0, 50.0, 1.0], [1, 2, 4, 8], 1),
-        (100, [1.0], [1], None),
+        (1_000, [0.0, 5.0, 5.0, 5.0], [1, 10, 100, 1_000], 0, 2),  # exactly 2σ is enough
+        (99, [5.0, 5.0, 5.0], [1, 10, 100], 0, None),
+        (100, [0.0, 1.0, 50.0, 1.0], [1, 2, 4, 8], 0, 1),  # a gap is the end
+        (300, [0.0, 0.1], [1, 10], 30, 1),
+        (299, [0.0, 0.1], [1, 10], 30, None),
+        *(
+            (10**9, [0.0, 0.1], [1, None], threshold, None) for threshold in (0, 30)
+        ),  # nobody knows how many cells there are
     ],
 )
-def test_the_finest_level_above_noise_has_typical_counts_of_two_sigmas(total, scales, possible, finest) -> None:
-    """Down to it every level's even share of the total is at least 2σ; exactly 2σ is enough, and a gap is the end."""
-    assert finest_above_noise(total, scales, possible) == finest
-
-
-@pytest.mark.parametrize(
-    ("total", "possible", "threshold", "finest"),
-    [(300, [1, 10], 30, 1), (299, [1, 10], 30, None), (10**9, [1, None], 30, None), (10**9, [1, None], 0, None)],
-)
-def test_sums_stand_as_long_as_a_leaf_reaches_the_threshold(total, possible, threshold, finest) -> None:
-    """With a threshold it is the finest level or none, whatever σ; where it is unknown how many cells there are, none."""
-    assert finest_above_noise(total, [0.0, 0.1], possible, threshold) == finest
+def test_sums_stand_as_long_as_a_leaf_reaches_the_threshold(total, scales, possible, threshold, finest) -> None:
+    """With a threshold it is the finest level or none, whatever σ; without one levels stand down to where a gap is."""
+    assert finest_above_noise(total, scales, possible, threshold) == finest
 
 
 @given(levels=measured_levels, total=st.integers(1, 2**40))
-def test_more_records_never_lift_the_finest_level_above_noise(levels, total) -> None:
-    """With more records the level that stands above the noise is as fine or finer; it always does, the next ones do not."""
+def test_the_finest_level_above_noise_has_typical_counts_of_two_sigmas(levels, total) -> None:
+    """With more records it is as fine or finer; down to it every level's even share of the total is 2σ at least."""
     scales, possible = [0.0, *(sigma for sigma, _ in levels)], [1, *(many for _, many in levels)]
     found, more = (finest_above_noise(many, scales, possible) for many in (total, 2 * total))
     assert (found or 0) <= (more or 0)
@@ -160,3 +89,60 @@ def test_the_share_of_records_above_the_noise_is_that_of_lognormal_counts(cells)
         assert least - 0.01 <= share <= most + 0.01
     assert records_above_noise(total, 0.0, cells) == (1.0, 1.0)
     assert records_above_noise(0, sigma, cells) == (0.0, 0.0)
+
+
+REACH = 3
+
+
+@st.composite
+def levels(draw: st.DrawFn) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Draw per level the true, noisy and released counts of all cells of a binary tree; −1 marks cells that are not measured."""
+    depth = draw(st.integers(1, 3))
+    true = [np.array(draw(st.lists(st.integers(0, 9), min_size=2**depth, max_size=2**depth)))]
+    while len(true[0]) > 1:
+        true.insert(0, true[0].reshape(-1, 2).sum(axis=1))
+    of_levels, kept = [], np.ones(1, dtype=bool)
+    for of_level in true:
+        measured = np.repeat(kept, 2)[: len(of_level)] if len(of_level) > 1 else kept
+        noise = np.array(draw(st.lists(st.integers(-REACH, REACH), min_size=len(of_level), max_size=len(of_level))))
+        counts = np.array(draw(st.lists(st.integers(0, 12), min_size=len(of_level), max_size=len(of_level))))
+        counts = counts * measured
+        kept = counts > 0
+        of_levels.append((of_level, np.where(measured, of_level + noise, -(10**6)), counts))
+    return of_levels
+
+
+@given(levels())
+def test_every_cell_is_within_the_bound(of_levels):
+    """Where all noise is within reach, no released count is further from the truth than its level's bound, 0s included."""
+    moves = [Moves(REACH) for _ in of_levels]
+    for of_level, (_, noisy, counts) in zip(moves, of_levels, strict=True):
+        measured = np.flatnonzero(noisy > -(10**6))
+        for part in np.array_split(measured, 2):
+            of_level.add(noisy[part], counts[part])
+        assert of_level.bias == pytest.approx((counts - noisy)[measured].mean() if len(measured) else 0.0)
+    for bound, (true, _, counts) in zip(bounds_after(moves), of_levels, strict=True):
+        assert np.abs(counts - true).max() <= bound
+
+
+ZONES = [(district, district + zone) for district in "AB" for zone in "1234"]
+
+
+@pytest.mark.parametrize(
+    ("scale", "number", "variance"),
+    [
+        (6.0, 1, 36.0),  # the districts themselves have less noise than four zones each of σ = 4
+        (12.0, 2, 64.0),
+        (8.0, 1, 64.0),  # of equals the first
+    ],
+)
+def test_the_source_has_the_least_variance(universe_of, scale, number, variance):
+    """The districts are measured, and so are their zones with a scale of 4, which are added up in fours."""
+    tree = universe_of([ZONES], [0, 0]).tree
+    measured = {
+        1: (level_view(tree, 1), LevelNoise(GAUSSIAN, scale)),
+        2: (level_view(tree, 2), LevelNoise(GAUSSIAN, 4.0)),
+    }
+    found, noise = best_source(level_view(tree, 1), measured, tree)
+    assert (found, noise.variance) == (number, variance)
+    assert best_source(level_view(tree, 2), measured, tree)[0] == 2

@@ -9,14 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from tasks.laws.gaussian import _log_kappa, gaussian_quantile, gaussian_variance
-from tasks.laws.laplace import laplace_quantile
+from tasks.laws.gaussian import _log_kappa, gaussian_quantile
 from tasks.uncertainty import estimates
 from tasks.uncertainty.intervals import (
-    NO_CAP,
     Margins,
     above_share,
-    caps,
     intervals,
     margins_of,
     rounded_outwards,
@@ -44,14 +41,7 @@ def least_beyond(probabilities: np.ndarray, zero: int, tail: float) -> int:
     return next(z for z in range(len(probabilities)) if beyond[zero + z + 1] <= tail)
 
 
-@pytest.mark.parametrize("sigma", [0.2, 0.5, 0.9, 1, 2.5, 4.836, 31.4])
-@pytest.mark.parametrize("tail", [0.3, 0.05, 0.025, 1e-3, 1e-7])
-def test_the_quantile_of_one_discrete_gaussian_is_exact(sigma, tail):
-    """The quantile is the least whole number that the noise exceeds with at most the probability."""
-    assert gaussian_quantile(sigma, math.log(tail)) == least_beyond(*gaussian(sigma), tail)
-
-
-SUMS = [*product([1, 1.5, 4.836], [2, 3, 10, 40]), *product([0.2, 0.3, 0.7], [2, 5, 30])]
+SUMS = [*product([1, 1.5, 4.836], [2, 3, 10, 40]), *product([0.02, 0.2, 0.3, 0.7], [2, 5, 30])]
 
 
 @pytest.mark.parametrize(("sigma", "terms"), SUMS)
@@ -83,16 +73,6 @@ def test_what_the_bound_on_sums_is_multiplied_by_is_right(sigma, terms):
     )
 
 
-def test_the_variance_of_little_noise_is_less_than_its_scale_squared():
-    """The variance is that of the listed probabilities; from about one on it is σ² but for what floats do not hold."""
-    for sigma in (0.2, 0.5, 0.9, 2.9, 3.1):
-        probabilities, zero = gaussian(sigma)
-        values = np.arange(len(probabilities)) - zero
-        assert gaussian_variance(sigma) == pytest.approx((values**2 * probabilities).sum(), rel=1e-9)
-    assert gaussian_variance(0.2) < 1e-4
-    assert gaussian_variance(4.0) == 16.0
-
-
 def test_the_quantile_of_much_noise_is_that_of_the_normal_distribution():
     """Beyond what can be listed the quantile is at most 1 above the one by summing up its probabilities.
 
@@ -102,17 +82,6 @@ def test_the_quantile_of_much_noise_is_that_of_the_normal_distribution():
     listed = least_beyond(*gaussian(sigma), 0.05)
     assert listed <= gaussian_quantile(sigma, math.log(0.05)) <= listed + 1
     assert 99 * 5 < gaussian_quantile(5.0, -5000.0) < 100 * 5 + 1
-
-
-@pytest.mark.parametrize("scale", [0.3, 1, 3, 40])
-@pytest.mark.parametrize("tail", [0.4, 0.05, 1e-3, 1e-9])
-def test_the_quantile_of_discrete_laplace_noise_is_exact(scale, tail):
-    """The closed form is the least whole number that the noise exceeds with at most the probability."""
-    values = np.arange(math.ceil(60 * scale) + 3)
-    weights = np.exp(-values / scale)
-    probabilities = np.concatenate((weights[:0:-1], weights))
-    expected = least_beyond(probabilities / probabilities.sum(), len(values) - 1, tail)
-    assert laplace_quantile(scale, math.log(tail)) == expected
 
 
 def test_alpha_is_shared_out_as_is_said():
@@ -173,46 +142,6 @@ def test_counts_lie_in_their_intervals(data):
     assert ((low >= 0) & (low <= inside) & (inside <= high)).all()
     assert (low <= np.maximum(noisy - margin, 0)).all()
     assert (high == np.maximum(np.minimum(np.maximum(noisy + margin, 0), above), inside)).all()
-
-
-CHAIN = ([0.0, 3.0, 3.0, 5.0], [4000, 900, 30, 6])  # σ, and true counts, of a cell and of those that hold it
-RUNS = 20_000
-
-
-@pytest.mark.parametrize("true", [CHAIN[1], [4000, 900, 3, 0], [4000, 1, 1, 1], [4000, 0, 0, 0]])
-@pytest.mark.parametrize("margins", ["one", "all"])
-def test_a_fixed_cell_is_covered_whatever_was_pruned(true, margins):
-    """A cell that is pruned wherever its own noisy count, or one above, is small is covered with the stated probability.
-
-    Over 20,000 draws of all noise; with 0.9 the mean would have to be 0.9 - 0.0095 to fail by chance once in a million times.
-    """
-    sigmas, random = CHAIN[0], np.random.default_rng(6)
-    of_levels = (
-        margins_of(gaussians(sigmas), 0.9)
-        if margins == "one"
-        else simultaneous_margins(gaussians(sigmas), [1, 5, 25, 125], 0.9)
-    )
-    above, alive = np.full(RUNS, NO_CAP), np.ones(RUNS, dtype=bool)
-    for sigma, count, margin in zip(sigmas, true, of_levels, strict=True):
-        probabilities, zero = gaussian(sigma) if sigma else (np.ones(1), 0)
-        noisy = count + random.choice(len(probabilities), RUNS, p=probabilities) - zero
-        released = np.where(alive & (noisy > 4), noisy, 0)
-        own_low, own_high = intervals(noisy, margin.own, above, released)
-        low, high = np.where(alive, own_low, 0), np.where(alive, own_high, above)
-        above = np.where(alive, caps(noisy, margin.cap, above), above)
-        alive &= released > 0
-    covered = np.mean((low <= true[-1]) & (true[-1] <= high))
-    assert covered >= 0.9 - 4.75 * math.sqrt(0.09 / RUNS)
-
-
-def test_the_naive_interval_does_not_cover_what_was_pruned():
-    """x ± z around the noisy count covers far less than is promised among cells that were zeroed: the check above can fail."""
-    random, margin = np.random.default_rng(7), gaussian_quantile(5.0, math.log(0.05))
-    probabilities, zero = gaussian(5.0)
-    noisy = 6 + random.choice(len(probabilities), RUNS, p=probabilities) - zero
-    zeroed = noisy <= 0
-    assert np.mean((noisy - margin <= 6) & (noisy + margin >= 6)) >= 0.89
-    assert np.mean((noisy + margin >= 6)[zeroed]) < 0.7
 
 
 def test_margins_of_sums_are_those_of_as_many_leaves_or_a_few_more():

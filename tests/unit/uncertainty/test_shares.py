@@ -9,6 +9,7 @@ from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import LevelNoise
 from tasks.uncertainty.estimates import Estimates
+from tasks.uncertainty.mixture import CountMixture
 from tasks.uncertainty.shares import KNOWN_WITHIN, SeenCounts, Shares, mixture_of_sums, shares_of_sums
 
 NOISES = [
@@ -72,16 +73,12 @@ def test_an_estimate_is_within_ten_points_or_is_not_stated(noise: LevelNoise) ->
     assert len(stated) >= (10 if noise.sigma < 2 else 3)
 
 
-@pytest.mark.parametrize("count", [0, 1])
-def test_where_ones_look_like_nothing_no_estimate_is_stated(count: int) -> None:
-    """Nobody can tell a table of ones from an empty one where the noise is large, so that no number stands for both."""
-    noise = LevelNoise(GAUSSIAN, 20.0)
-    seen, noisy = SeenCounts(noise), count + noise_of(noise, np.random.default_rng(2 + count), 2000)
-    seen.add(noisy)
-    seen.add_rows(noisy[noisy > 20])
-    shares = seen.shares()
+def check(shares: Shares | None, truth: float) -> bool:
+    """Check that an estimate is within ten points and a bound holds, and return whether there is an estimate."""
     assert shares
-    assert (shares.noise, shares.noise_at_most) == (None, 1.0)
+    assert truth <= shares.noise_at_most
+    assert shares.noise is None or shares.noise == pytest.approx(truth, abs=KNOWN_WITHIN + ROUNDING)
+    return shares.noise is not None
 
 
 @pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE], ids=["gaussian", "laplace"])
@@ -94,13 +91,7 @@ def test_sums_are_estimated_like_single_counts(law, leaves: tuple[int, ...]) -> 
     for true in tables(random):
         noisy = np.asarray(true + drawn)
         rows = np.flatnonzero(noisy)
-        shares = shares_of_sums(noise, noisy[rows], width[rows], CELLS)
-        assert shares
-        truth = float((true[rows] == 0).mean())
-        assert truth <= shares.noise_at_most
-        if shares.noise is not None:
-            stated += 1
-            assert shares.noise == pytest.approx(truth, abs=KNOWN_WITHIN + ROUNDING)
+        stated += check(shares_of_sums(noise, noisy[rows], width[rows], CELLS), float((true[rows] == 0).mean()))
         if len(leaves) == 1:
             every = mixture_of_sums(noise, noisy, width, rows)
             left_out = mixture_of_sums(noise, noisy[rows], width[rows], np.arange(len(rows)), CELLS - len(rows))
@@ -115,11 +106,34 @@ def test_unbiased_estimates_are_estimated_likewise() -> None:
     for true in tables(random):
         counts = np.rint(true + deviations * random.normal(size=CELLS)).astype(np.int64)
         rows = np.flatnonzero(counts)
-        shares = Estimates(counts[rows], deviations[rows], CELLS).shares()
-        assert shares
-        truth = float((true[rows] == 0).mean())
-        assert truth <= shares.noise_at_most
-        if shares.noise is not None:
-            stated += 1
-            assert shares.noise == pytest.approx(truth, abs=KNOWN_WITHIN + ROUNDING)
+        stated += check(Estimates(counts[rows], deviations[rows], CELLS).shares(), float((true[rows] == 0).mean()))
     assert stated
+
+
+LAWS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
+
+
+def drawn(scale: float, law: str, cells: int = 40_000) -> tuple[np.ndarray, np.ndarray]:
+    """Return true counts, of which seven in ten are 0, and noisy ones."""
+    random = np.random.default_rng(7)
+    true = np.where(random.random(cells) < 0.7, 0, random.geometric(0.05, cells))
+    values = np.arange(-200, 201)
+    steps = np.cumsum(LAWS[law].density(values, scale, 1))
+    return true, true + values[np.searchsorted(steps, random.random(cells) * steps[-1])]
+
+
+@pytest.mark.parametrize(("law", "scale"), [("gaussian", 0.4), ("gaussian", 3.0), ("gaussian", 20.0), ("laplace", 4.0)])
+def test_shares_are_estimated(law, scale):
+    """Of the rows, cells with a noisy count above the noise, the true share of noise is in the range, and other shares are near."""
+    true, noisy = drawn(scale, law)
+    sigma = scale if law == "gaussian" else scale * 2**0.5
+    rows = noisy > sigma
+    mixture = CountMixture(LAWS[law].density, scale, sigma)
+    for part in np.split(np.arange(len(noisy)), 4):
+        mixture.add_cells(noisy[part])
+        mixture.add_rows(noisy[part[rows[part]]])
+    likely, of_rows = mixture.likely(), true[rows]
+    above = of_rows > 2 * sigma
+    assert likely.least_noise - 0.01 <= (of_rows == 0).mean() <= likely.most_noise + 0.01
+    assert likely.rows_above == pytest.approx(above.mean(), abs=0.06)
+    assert likely.records_above == pytest.approx(of_rows[above].sum() / of_rows.sum(), abs=0.12)
