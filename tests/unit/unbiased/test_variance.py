@@ -7,12 +7,10 @@ from hypothesis import strategies as st
 
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
-from tasks.tree.frontier import Frontier, expand
-from tasks.tree.leaves import root_of
 from tasks.tree.order import Tree
 from tasks.unbiased.released import released_counts
 from tasks.unbiased.variance import TreeVariances, tree_variances
-from tests.support.shapes import complete, covariance, drawn, halved, incidences, tree_by
+from tests.support.shapes import complete, covariance, drawn, incidences, tree_by
 
 Drawn = tuple[Tree, TreeVariances, np.ndarray]
 
@@ -20,14 +18,19 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 
 def draw(seed: int) -> Drawn:
-    """Return a random tree of one or two axes in any order, its variances at random precisions, and the covariance of its leaves."""
+    """Return a random tree of one or two axes in any order, its variances at random precisions, and the covariance of its leaves.
+
+    Levels of only children are measured or not.
+    """
     generator = np.random.default_rng(seed)
     shapes = [drawn(generator, depth=3) for _ in range(generator.integers(1, 3))]
     steps = generator.permutation([axis for axis, of in enumerate(shapes) for _ in of]).tolist()
     tree = tree_by(*shapes, steps=steps)
     precisions = generator.uniform(0.1, 3, tree.depth + 1)
-    if generator.random() < 0.3:
+    if (choice := generator.random()) < 0.3:
         precisions[generator.integers(0, tree.depth)] = 0.0
+    elif choice < 0.7:
+        precisions[[level for level in range(1, tree.depth + 1) if tree.same_as(level) is not None]] = 0.0
     if generator.random() < 0.3:
         precisions[0] = np.inf
     return tree, tree_variances(tree, precisions), covariance(tree, precisions)
@@ -75,36 +78,6 @@ def test_intervals_of_all_nodes_hold_at_once() -> None:
     assert 0.09 < missed <= 0.1
 
 
-def test_a_range_visits_few_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a range among 65,536 leaves at most two nodes per level are looked into."""
-    looked_into = []
-    module = tree_variances.__globals__
-    expand = module["expand"]
-    monkeypatch.setitem(module, "expand", lambda tree, nodes: looked_into.append(len(nodes)) or expand(tree, nodes))
-    variances = tree_variances(tree_by(complete(2, 16)), [1.0] * 17)
-    variances.of_boxes([np.array([1])], [np.array([65_535])])
-    assert len(looked_into) == 16
-    assert max(looked_into) == 2
-
-
-def test_what_is_known_of_a_product_takes_memory_for_its_axes() -> None:
-    """A tree that refines its axes one after the other holds as many numbers as there are areas, not cells."""
-    variances = tree_variances(tree_by(complete(2, 7), halved(100)), [1.0] * 15)
-    assert variances.tree.possible_cells(14) == 12_800
-    assert sum(of.size for of in (*variances.below, *variances.children)) < 600
-
-
-def test_an_only_child_that_is_not_measured_is_its_parent() -> None:
-    """Where levels of only children are not measured, their nodes have the variances of those above."""
-    found = tree_variances(tree_by([[2], [1, 1], [2, 2], [1] * 4]), [1.0, 1.0, 0.0, 1.0, 0.0])
-    shorter = tree_variances(tree_by([[2], [2, 2]]), [1.0, 1.0, 1.0])
-    assert found.of_levels() == [shorter.of_levels()[level] for level in (0, 1, 1, 2, 2)]
-    box = [np.array([1])], [np.array([4])]
-    assert found.of_boxes(*box) == shorter.of_boxes(*box)
-    single = tree_variances(tree_by([[1], [1]]), [0.0, 4.0, 0.0])  # a chain needs one measured level
-    assert [level.most for level in single.of_levels()] == [0.25] * 3
-
-
 @pytest.mark.parametrize(
     ("shape", "precisions", "message"),
     [
@@ -122,21 +95,3 @@ def test_precisions_that_determine_nothing_are_refused(
     """There must be one precision per level, none below 0, siblings must be told apart, and something must be measured."""
     with pytest.raises(ValueError, match=message):
         tree_variances(tree_by(shape), precisions)
-
-
-@given(SEEDS)
-def test_a_box_is_made_of_runs_of_adjacent_leaves(seed: int) -> None:
-    """On random trees, runs are counted as in a list of all leaves in the order of the tree."""
-    tree, variances, _ = draw(seed)
-    generator = np.random.default_rng(seed)
-    nodes = root_of(tree, 0)
-    for level in range(tree.depth):
-        cells = expand(tree, nodes)
-        nodes = Frontier(level + 1, cells.areas, cells.areas[0])
-    for _ in range(5):
-        ends = [np.sort(generator.integers(0, size + 1, 2)) for size in tree.sizes(tree.depth)]
-        inside = np.ones(len(nodes), dtype=bool)
-        for (first, stop), areas in zip(ends, nodes.areas, strict=True):
-            inside &= (first <= areas) & (areas < stop)
-        runs = np.count_nonzero(np.diff(inside.astype(int), prepend=0) > 0)
-        assert variances.runs_of_box([of[:1] for of in ends], [of[1:] for of in ends]) == runs

@@ -1,4 +1,4 @@
-"""Mean variances of workloads, held to the mean over every query, and the weights of levels, held to dense least squares."""
+"""Mean variances of workloads over every query, weights of levels, and what unbiased trees are compared with: pieces, and sines."""
 
 from itertools import product
 
@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
+from tasks.unbiased.eigen_design import best_precisions, largest_change, variances_by
+from tasks.unbiased.eigen_design import covariance as covariance_of_sines
+from tasks.unbiased.pieces import variances_in_pieces
 from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import (
     LEAVES,
@@ -21,7 +24,7 @@ from tasks.unbiased.workloads import (
     level_weights,
     mean_variances,
 )
-from tests.support.shapes import complete, covariance, drawn, incidences, tree_by
+from tests.support.shapes import axis_by, complete, covariance, drawn, halved, incidences, tree_by
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -103,13 +106,73 @@ def test_weights_of_levels_are_exact_where_fan_outs_are_even(workload: str) -> N
 
 
 def test_ranges_are_left_out_where_their_mean_is_not_known() -> None:
-    """Without an ordered axis, or if an axis is refined in several goes, there is no mean over ranges and prefixes."""
+    """Without an ordered axis, or if an axis is refined in several goes; what is no workload at all is refused."""
     interleaved = tree_by(complete(2, 2), complete(2, 2), steps=[0, 1, 0, 1])
-    assert mean_variances(tree_variances(interleaved, [1.0] * 5), {0}).keys() == {NODES, LEAVES, SETS, WORST}
-    assert mean_variances(tree_variances(tree_by(complete(2, 2)), [1.0] * 3), ()).keys() == {NODES, LEAVES, SETS, WORST}
-
-
-def test_an_unknown_workload_is_refused() -> None:
-    """The message lists the workloads."""
+    for tree, ordered in ((interleaved, {0}), (tree_by(complete(2, 2)), set())):
+        found = mean_variances(tree_variances(tree, [1.0] * (tree.depth + 1)), ordered)
+        assert found.keys() == {NODES, LEAVES, SETS, WORST}
     with pytest.raises(ValueError, match="must be one of ranges, prefix, nodes, leaves, sets, got range"):
         level_weights("range", tree_by(complete(2, 2)), {0})
+
+
+def fewest(first: int, stop: int, firsts: list[np.ndarray]) -> list[int]:
+    """Return the levels of the nodes that make up a range of leaves, taking the largest at each place."""
+    levels = []
+    while first < stop:
+        for level, of in enumerate(firsts):
+            at = np.searchsorted(of, first)
+            if of[at] == first and of[at + 1] <= stop:
+                levels.append(level)
+                first = int(of[at + 1])
+                break
+    return levels
+
+
+@pytest.mark.parametrize("shape", [complete(2, 4), complete(3, 2), halved(11), [[2], [1, 3], [1, 2, 1, 1]]])
+def test_ranges_in_pieces_have_the_noise_of_their_fewest_nodes(shape: list[list[int]]) -> None:
+    """Means over all ranges, prefixes and nodes are what one finds by putting each together."""
+    tree = tree_by(shape)
+    [axis], n = tree.axes, tree.possible_cells(tree.depth)
+    variances = np.random.default_rng(4).uniform(1, 2, tree.depth + 1)
+    firsts = [axis.first_descendants(level, axis.depth) for level in range(axis.depth + 1)]
+    found = variances_in_pieces(axis, variances.tolist())
+    each = {
+        (first, stop): variances[fewest(first, stop, firsts)].sum()
+        for first in range(n)
+        for stop in range(first + 1, n + 1)
+    }
+    assert found["ranges"] == pytest.approx(np.mean(list(each.values())), rel=1e-12)
+    assert found["prefix"] == pytest.approx(np.mean([each[0, stop] for stop in range(1, n + 1)]), rel=1e-12)
+    nodes = np.repeat(variances, [tree.possible_cells(level) for level in range(tree.depth + 1)])
+    assert found["nodes"] == pytest.approx(nodes.mean(), rel=1e-12)
+    assert found["leaves"] == variances[-1]
+    assert found["worst_node"] == variances.max()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 20, 33])
+def test_sines_are_measured_as_they_are_said_to_be(n: int) -> None:
+    """Covariance and sensitivities are those of the dense information matrix, whose diagonal has the largest entry 1.
+
+    Random changes to the precisions make the mean variance of ranges at most a thousandth smaller.
+    """
+    x, generator, of = best_precisions(n), np.random.default_rng(8), np.arange(1, n + 1)
+    sines = np.sqrt(2 / (n + 1)) * np.sin(np.pi * np.outer(of, of) / (n + 1))
+    information = sines.T @ np.diag(x) @ sines
+    assert covariance_of_sines(x) @ information == pytest.approx(np.eye(n), abs=1e-10)
+    own = np.diag(information)
+    assert own.max() == pytest.approx(1.0)
+    assert largest_change(x) == pytest.approx((own[:, None] + own - 2 * information).max(), abs=1e-12)
+    axis = axis_by(halved(n))
+    for spread in np.repeat([0.01, 0.1, 0.5], 50 if n == 20 else 0):
+        other = x * generator.lognormal(sigma=spread, size=n)
+        other /= np.diag(sines.T @ np.diag(other) @ sines).max()
+        least = variances_by(covariance_of_sines(x), axis)["ranges"] * (1 - 1e-3)
+        assert variances_by(covariance_of_sines(other), axis)["ranges"] >= least
+
+
+def test_workloads_of_any_covariance_agree_with_those_of_a_tree() -> None:
+    """Given the covariance of a tree's leaves, all mean variances are those of the tree."""
+    tree = tree_by(halved(13))
+    precisions = np.random.default_rng(6).uniform(0.5, 2, tree.depth + 1)
+    found = variances_by(covariance(tree, precisions), tree.axes[0])
+    assert found == pytest.approx(mean_variances(tree_variances(tree, precisions), {0}), rel=1e-9)
