@@ -1,14 +1,17 @@
-"""All leaves in parts, and the levels above as their sums: against lists of nodes made from paths."""
+"""All leaves in parts, levels above as their sums, and released codes numbered among themselves: against lists of paths."""
 
 from collections import Counter
 
 import numpy as np
+import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.tree.axis import axis_from_codebook, numbered
 from tasks.tree.frontier import Frontier, cell_counts, expand
-from tasks.tree.leaves import nodes_above_leaves, sums_of_children
-from tests.support.universe import Universe, universes
+from tasks.tree.leaves import joined, nodes_above_leaves, sums_of_children
+from tasks.tree.order import Tree
+from tests.support.universe import Node, Universe, universes
 
 COUNTS = st.integers(-2, 2)
 
@@ -63,3 +66,44 @@ def test_sums_are_those_of_all_leaves_below_and_zero_has_no_row(universe, data):
         assert found == [(node, sums[node]) for node in order if sums[node] or level == 0]
         areas = tuple(np.array([node[axis] for node, _ in found], dtype=np.int64) for axis in range(len(tree.axes)))
         below = Frontier(level, areas, np.array([count for _, count in found], dtype=np.int64))
+
+
+def paths_of(nodes: list[Node], axis: int, depth: int) -> pl.DataFrame:
+    """Return the codes that some leaves have on an axis, a column per level."""
+    return pl.DataFrame(
+        [node[axis] for node in nodes], schema=[(f"level_{level}", pl.String) for level in range(depth)], orient="row"
+    )
+
+
+def paths_in(tree: Tree, nodes: Frontier) -> list[Node]:
+    """Return, per axis, the codes of every node and of the areas that hold it."""
+    reached = tree.axis_levels(nodes.level)
+    of_axes = [
+        [axis.codes[own - 1].gather(axis.ancestors(areas, level, own)).to_list() for own in range(1, level + 1)]
+        for axis, areas, level in zip(tree.axes, nodes.areas, reached, strict=True)
+    ]
+    rows = range(len(nodes))
+    return [tuple(tuple(codes[row] for codes in of_axis) for of_axis in of_axes) for row in rows]
+
+
+@settings(max_examples=60)
+@given(universes(), st.data())
+def test_numbers_of_kept_leaves_tell_their_codes_and_nothing_else(universe: Universe, data: st.DataObject) -> None:
+    """Leaves keep their codes, their counts and their order; each area has a leaf, and numbers know of no other universe."""
+    tree, leaves = universe.tree, universe.nodes(universe.tree.depth)
+    kept = [leaf for leaf in leaves if data.draw(st.booleans())]
+    counts = np.arange(1, len(kept) + 1)
+    codebooks, areas = zip(*(numbered(paths_of(kept, n, axis.depth)) for n, axis in enumerate(tree.axes)), strict=True)
+    axes = tuple(axis_from_codebook(axis.name, codes) for axis, codes in zip(tree.axes, codebooks, strict=True))
+    alone = Tree(axes, tree.steps)
+    nodes = Frontier(tree.depth, areas, counts)
+    assert paths_in(alone, nodes) == kept
+    for number, (axis, own) in enumerate(zip(axes, areas, strict=True)):
+        assert sorted(set(own.tolist())) == list(range(axis.areas(axis.depth)))
+        assert codebooks[number].rows() == sorted({leaf[number] for leaf in kept})
+    above = nodes
+    for level in reversed(range(tree.depth)):
+        above = joined(level, [nodes[:0], *sums_of_children(alone, level, [above])])
+        assert paths_in(alone, above) == universe.sort(
+            {universe.node(leaf, level) for leaf in kept or leaves[: not level]}, level
+        )

@@ -1,6 +1,7 @@
 """Ordered axes: the laws of the levels that halving makes, against lists of codes; and what is refused."""
 
 import math
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -61,17 +62,12 @@ def test_calendar_levels_stand_above_the_made_ones() -> None:
     keys = {"ordered": {"first": "2024-01-15", "last": "2026-03-02"}, "calendar": ["year", "quarter", "month"]}
     codebook = ordered_axis("day", keys).codebook()
     assert codebook.columns == ["year", "quarter", "month", "day_1", "day_2", "day_3", "day_4", "day"]
-    days = codebook["day"]
-    assert days.to_list() == sorted(days.to_list())
-    assert len(days) == 778
-    assert codebook["year"].to_list() == [day[:4] for day in days]
-    assert codebook["month"].to_list() == [day[:7] for day in days]
-    assert codebook["quarter"].unique(maintain_order=True).to_list()[:5] == [
-        *("2024-Q1", "2024-Q2", "2024-Q3", "2024-Q4", "2025-Q1"),
-    ]
-    for area in codebook["day_1"].unique():
-        first, last = area.split("..")
-        assert first[:7] == last[:7]
+    days = [date(2024, 1, 15) + timedelta(of) for of in range(778)]
+    assert codebook["day"].to_list() == [f"{day}" for day in days]
+    assert codebook["year"].to_list() == [f"{day.year}" for day in days]
+    assert codebook["quarter"].to_list() == [f"{day.year}-Q{(day.month + 2) // 3}" for day in days]
+    assert codebook["month"].to_list() == [f"{day}"[:7] for day in days]
+    assert (codebook["day_1"].str.head(7) == codebook["day_1"].str.slice(12, 7)).all()
 
 
 def test_numbers_may_go_from_first_to_last_in_steps() -> None:
@@ -98,15 +94,11 @@ def test_the_hash_tells_axes_apart() -> None:
     ("keys", "said"),
     [
         ({"ordered": 0}, "must be a number of codes >= 1"),
-        ({"ordered": True}, "must be a number of codes >= 1"),
         ({"ordered": 2**20 + 1}, "must have at most 2**20 codes"),
-        ({"ordered": []}, "must list at least one code"),
         ({"ordered": ["a", "b", "a"]}, "must list each code once, in their order"),
         ({"ordered": ["a", " "]}, "no blank code"),
         ({"ordered": ["a", "b..c"]}, "without .."),
-        ({"ordered": ["a", None]}, "must list codes as text"),
         ({"ordered": {"first": 5, "last": 4}}, "a last that is not before first"),
-        ({"ordered": {"first": "2024-02-01", "last": "2024-01-01"}}, "a last that is not before first"),
         ({"ordered": {"first": 1, "last": 9, "step": 0}}, "a step that is a whole number >= 1"),
         ({"ordered": {"first": "2024-02-01", "last": "2024-03-01", "step": 7}}, "step day"),
         ({"ordered": {"first": "2024-02-30", "last": "2024-03-01"}}, "as two days such as"),

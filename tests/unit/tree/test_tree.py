@@ -1,6 +1,6 @@
 """Axes from codebooks, the order of refinement, frontiers and their cells, chunks, branches: against plain Python."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.releases.seals import TRUNK, Branch, branches_of_level
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import IntArray
 from tasks.tree.branches import (
     AXIS_CELL_BYTES,
     AXIS_CHUNK_BYTES,
@@ -33,13 +32,11 @@ from tasks.tree.frontier import (
     Frontier,
     cell_counts,
     cells_of,
-    chunks,
     expand,
     keep_all,
     keep_largest,
     keep_positive,
     locate,
-    taking,
 )
 from tasks.tree.order import alternate
 
@@ -86,43 +83,13 @@ def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data) -> None:
         assert axis.children_of(level, areas[::-1]).tolist() == children[::-1].tolist()
 
 
-def test_one_code_under_two_parents_names_two_areas(axis_of) -> None:
-    """A code that is repeated under the next parent, in the very next row, begins a new area."""
-    axis: Axis = axis_of("place", [("north", "1", "x"), ("south", "1", "x"), ("south", "1", "y")])
-    assert [codes.to_list() for codes in axis.codes] == [["north", "south"], ["1", "1"], ["x", "x", "y"]]
-    assert [first.tolist() for first in axis.first_child] == [[0, 2], [0, 1, 2], [0, 1, 3]]
-    assert [parent.tolist() for parent in axis.parent] == [[0, 0], [0, 1], [0, 1, 1]]
-    assert [axis.level_name(level) for level in range(4)] == [None, "level_1", "level_2", "level_3"]
-
-
-@pytest.mark.parametrize(
-    ("depths", "first", "steps"),
-    [
-        ((2, 2), 1, (1, 0, 1, 0)),  # destination tree
-        ((2, 2), 0, (0, 1, 0, 1)),  # origin tree
-        ((3, 1), 0, (0, 1, 0, 0)),  # the first axis is deeper
-        ((1, 3), 0, (0, 1, 1, 1)),  # the other one is
-        ((3, 1), 1, (1, 0, 0, 0)),
-        ((2, 1, 2), 1, (1, 0, 2, 0, 2)),
-        ((3,), 0, (0, 0, 0)),
-    ],
-)
-def test_axes_take_turns_by_example(depths: tuple[int, ...], first: int, steps: tuple[int, ...]) -> None:
-    """The tree's own axis refines first, then they alternate, and the deeper one goes on alone."""
-    assert alternate(depths, first) == steps
-
-
 @given(depths=st.lists(st.integers(1, 6), min_size=1, max_size=4), data=st.data())
 def test_axes_take_turns(depths: list[int], data: st.DataObject) -> None:
-    """Each axis is refined once per level, and none is ahead of another by more than a level that both have."""
+    """The tree's own axis refines first, then the others in their order; deeper ones go on without those that are at their end."""
     first = data.draw(st.integers(0, len(depths) - 1))
-    steps = alternate(depths, first)
-    assert steps[0] == first
-    assert [steps.count(axis) for axis in range(len(depths))] == depths
-    for done in range(len(steps) + 1):
-        reached = [steps[:done].count(axis) for axis in range(len(depths))]
-        behind = [reached[axis] for axis in range(len(depths)) if reached[axis] < depths[axis]]
-        assert max(reached) - min(behind, default=max(reached)) <= 1
+    order = [first, *(axis for axis in range(len(depths)) if axis != first)]
+    turns = [axis for level in range(max(depths)) for axis in order if level < depths[axis]]
+    assert alternate(depths, first) == tuple(turns)
 
 
 @settings(max_examples=50)
@@ -163,52 +130,11 @@ def test_expanding_lists_exactly_all_children_of_every_node(universes, data) -> 
     assert cell_counts(universe.tree, frontier).tolist() == [len(of_node) for of_node in children]
 
 
-@given(counts=st.lists(st.integers(0, 2), max_size=12))
-def test_only_positive_cells_survive(counts: list[int]) -> None:
-    """The next frontier is the cells with a positive count, in order, with their areas and counts."""
-    cells = Cells(3, np.array([0, len(counts)]), (np.arange(len(counts)), np.arange(len(counts)) + 100))
-    frontier = keep_positive(cells, np.array(counts, dtype=np.int64))
-    survivors = [(cell, cell + 100) for cell, count in enumerate(counts) if count]
-    assert frontier.level == 3
-    assert rows(frontier.areas) == survivors
-    assert frontier.counts.tolist() == [count for count in counts if count]
-    assert len(frontier) == len(survivors)
-
-
-@given(cells=st.lists(st.integers(1, 12), max_size=20), most=st.integers(1, 15))
-def test_chunks_cover_all_parents_in_order_and_are_bounded(cells: list[int], most: int) -> None:
-    """Chunks are neighbouring runs of parents; only a single parent may exceed the bound; none is cut too early."""
-    slices = list(chunks(np.array(cells, dtype=np.int64), most))
-    assert [parent for chunk in slices for parent in range(chunk.start, chunk.stop)] == list(range(len(cells)))
-    for chunk in slices:
-        assert chunk.stop == chunk.start + 1 or sum(cells[chunk]) <= most
-        assert chunk.stop > chunk.start
-        assert chunk.stop == len(cells) or sum(cells[chunk.start : chunk.stop + 1]) > most
-
-
 _areas_of = {
     3: st.integers(0, 2),
     2**31: st.sampled_from([0, 1, 2, 2**24, 2**30, 2**31 - 1]),
     2**40: st.sampled_from([0, 1, 2**23, 2**24, 2**24 + 1, 2**33, 2**39, 2**40 - 1]),  # equal modulo 64 bits
 }
-
-
-@given(st.lists(st.lists(st.integers(0, 99), max_size=5)), st.data())
-def test_values_are_taken_in_order_in_whatever_parts_they_come(parts: list[list[int]], data: st.DataObject) -> None:
-    """What is taken, so many at a time, is what the parts hold one behind the other; no part is asked for too early."""
-    values = [value for part in parts for value in part]
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(values)))))
-    given_out: list[int] = []
-
-    def coming() -> Iterator[IntArray]:
-        for part in parts:
-            given_out.append(len(part))
-            yield np.array(part, dtype=np.int64)
-
-    take = taking(coming())
-    for start, end in pairwise([0, *cuts]):
-        assert take(end - start).tolist() == values[start:end]
-        assert sum(given_out[:-1]) < end or not given_out
 
 
 @given(sizes=st.lists(st.sampled_from(sorted(_areas_of)), min_size=1, max_size=4), data=st.data())
@@ -230,13 +156,7 @@ def test_branches_are_contiguous_not_empty_and_about_equal(weights: list[int], b
     assert all(nodes.stop > nodes.start for nodes in slices)
     assert len(slices) <= branches
     assert max(sum(weights[nodes]) for nodes in slices) <= sum(weights) / branches + max(weights)
-
-
-def test_equal_nodes_are_cut_evenly() -> None:
-    """Where the weights allow it, there are as many branches as sought, of the same weight; names sort like their numbers."""
-    slices = cut(np.ones(12, dtype=np.int64), 4)
-    assert [(nodes.start, nodes.stop) for nodes in slices] == [(0, 3), (3, 6), (6, 9), (9, 12)]
-    names = [branch_name(number) for number in range(MOST_BRANCHES)]
+    names = [branch_name(number) for number in range(MOST_BRANCHES)]  # they sort like their numbers
     assert names == sorted(set(names))
 
 
@@ -265,6 +185,22 @@ def test_branches_keep_a_release_within_its_task_runs(
     assert branches == 1 or fit(branches)
     assert branches >= 1
     assert not fit(branches + 1) or too_few(branches + 1)
+
+
+@pytest.mark.parametrize(
+    ("level", "nodes", "cells", "wanted", "pieces"),
+    [
+        (3, 10_000, 10**6, 400, 400),
+        (3, 50, 10**6, 80, 50),
+        (3, 30, 10**6, 80, 0),
+        (8, 30, 10**6, 80, 30),
+        (3, 10_000, 9_999, 8, 0),
+    ],
+)
+def test_a_cluster_cuts_the_trunk_into_what_it_wants(level, nodes, cells, wanted, pieces) -> None:
+    """It waits for work for half of the branches that it wants, unless the next level is the last, and cuts no branch."""
+    assert pieces_of(9, level, nodes, cells, 10**9, is_trunk=True, wanted=wanted) == pieces
+    assert pieces_of(9, level, nodes, cells, 10**9, is_trunk=False, wanted=wanted) == 0
 
 
 @given(memory=st.integers(64_000_000, 10**12), workers=st.integers(1, 64), axes=st.integers(1, 60))
@@ -339,16 +275,6 @@ def test_kept_nodes_are_found_among_the_cells_of_parents_that_may_have_none(univ
         assert first_kept.tolist() == np.concatenate(([0], np.cumsum(there)))[cells.first_cell].tolist()
 
 
-def test_a_level_is_walked_by_the_branches_that_are_there_then() -> None:
-    """The trunk walks down to its cut, its branches go on, one of them down to its own cut, in the order of the tree."""
-    cuts = [("b00", TRUNK, 2), ("b01", TRUNK, 2), ("b01-00", "b01", 4), ("b01-01", "b01", 4), ("b02", TRUNK, 2)]
-    branches = {name: Branch(name, parent, level, 0, 1, {}) for name, parent, level in cuts}
-    assert [branches_of_level(branches, level) for level in (0, 2)] == [[TRUNK]] * 2
-    assert [branches_of_level(branches, level) for level in (3, 4)] == [["b00", "b01", "b02"]] * 2
-    assert [branches_of_level(branches, level) for level in (5, 6)] == [["b00", "b01-00", "b01-01", "b02"]] * 2
-    assert branches_of_level({}, 6) == [TRUNK]
-
-
 @given(
     st.lists(st.lists(st.tuples(st.integers(0, 2), st.integers(-9, 9)), min_size=1, max_size=5), min_size=1, max_size=6)
 )
@@ -364,14 +290,3 @@ def test_each_family_keeps_its_largest_noisy_count(families):
         expected += [start + cell for cell, (count, _) in enumerate(family) if count or cell == largest]
     assert frontier.areas[0].tolist() == expected
     assert frontier.counts.tolist() == counts[expected].tolist()
-
-
-def test_a_cluster_cuts_the_trunk_into_what_it_wants() -> None:
-    """It waits until there is work for half of the branches that it wants, unless the next level is the last; no cap on task runs."""
-    assert pieces_of(9, 3, 10_000, 10**6, 10**9, is_trunk=True, wanted=400) == 400
-    assert pieces_of(9, 3, 50, 10**6, 10**9, is_trunk=True, wanted=80) == 50
-    assert pieces_of(9, 3, 30, 10**6, 10**9, is_trunk=True, wanted=80) == 0
-    assert pieces_of(9, 8, 30, 10**6, 10**9, is_trunk=True, wanted=80) == 30
-    assert pieces_of(9, 3, 10_000, 9_999, 10**9, is_trunk=True, wanted=8) == 0
-    assert pieces_of(9, 3, 10_000, 10_000, 10**9, is_trunk=True, wanted=8) == 4
-    assert pieces_of(9, 3, 10_000, 10**6, 10**9, is_trunk=False, wanted=400) == 0
