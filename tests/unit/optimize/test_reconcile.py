@@ -1,6 +1,6 @@
-"""The second pass step by step: against numbers by hand, against dense least squares, and its refusals."""
+"""The second pass against dense least squares, whole increments against enumeration, and refusals."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -11,13 +11,13 @@ from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import (
     Estimates,
     combined,
-    first_kept,
     measured,
     root_total,
     rounded,
     settle,
     summed_children,
 )
+from tasks.optimize.whole import nearest_whole
 
 
 def integers(*values: int) -> np.ndarray:
@@ -27,55 +27,19 @@ def integers(*values: int) -> np.ndarray:
     return array
 
 
-def kept(*values: int) -> np.ndarray:
-    """Return an array of ones and zeros as booleans."""
-    return np.array(values, dtype=bool)
-
-
 def estimates(*pairs: tuple[float, float]) -> Estimates:
     """Return estimates from pairs of value and variance."""
     values, variances = np.array(pairs, dtype=np.float64).reshape(-1, 2).T.copy()
     return Estimates(values, variances)
 
 
-def test_children_are_summed_by_hand():
-    """At the finest level every noisy count enters the sum, pruned and negative ones too, and variances add up.
-
-    Above it kept children bring their combined estimates, in order, and pruned ones their own counts; of another number than that of the
-    kept cells they are refused. Cells that stay are counted per parent.
-    """
-    sums = summed_children(integers(5, -3, 7, 2, 0), 4.0, integers(0, 2, 5), kept(1, 0, 1, 1, 0))
-    assert (sums.values.tolist(), sums.variances.tolist()) == ([2.0, 9.0], [8.0, 12.0])
-    below = estimates((4.5, 1.0), (6.25, 2.0))
-    sums = summed_children(integers(5, -3, 7), 4.0, integers(0, 2, 3), kept(1, 0, 1), below)
-    assert (sums.values.tolist(), sums.variances.tolist()) == ([4.5 - 3, 6.25], [1.0 + 4.0, 2.0])
-    with pytest.raises(ValueError, match="below must have an estimate for each of 2 kept cells"):
-        summed_children(integers(5, 3), 4.0, integers(0, 2), kept(1, 1), estimates((1, 1)))
-    assert first_kept(kept(0, 1, 1, 0, 1), integers(0, 1, 3, 5)).tolist() == [0, 0, 2, 3]
-
-
-def test_combination_weighs_by_inverse_variance():
-    """A count of variance 4 and a sum of variance 12 have weights 3/4 and 1/4, and together variance 3; what is exact stays."""
-    mean = combined(integers(8, 0), 4.0, estimates((16.0, 12.0), (2.0, 4.0)))
-    assert (mean.values.tolist(), mean.variances.tolist()) == ([10.0, 1.0], [3.0, 2.0])
+def test_what_is_exact_stays():
+    """A node's own count, or the sum over its children; there must be an estimate of each kept child."""
     assert combined(integers(8), 0.0, estimates((16.0, 12.0))).values.tolist() == [8.0]
-    assert combined(integers(8), 0.0, estimates((16.0, 0.0))).variances.tolist() == [0.0]
     from_below = combined(integers(8), 4.0, estimates((16.0, 0.0)))
     assert (from_below.values.tolist(), from_below.variances.tolist()) == ([16.0], [0.0])
-
-
-def test_two_levels_by_hand():
-    """A measured root over two nodes, one of them without children that stay: all numbers by hand."""
-    leaves = summed_children(integers(3, 5), 2.0, integers(0, 2), kept(1, 1))  # below the first node: 8, variance 4
-    first = combined(integers(12), 4.0, leaves)  # (12 + 8) / 2, variance 2
-    assert (first.values.tolist(), first.variances.tolist()) == ([10.0], [2.0])
-    root = combined(integers(6), 6.0, summed_children(integers(12, -1), 4.0, integers(0, 2), kept(1, 0), first))
-    assert root.values.tolist() == [7.5]  # (6 + (10 - 1)) / 2, both of variance 6
-    assert root.variances.tolist() == [3.0]
-    assert root_total(root, 6) == 8  # halves go to the even number
-    assert settle(first, integers(0, 1), integers(8), nearest_in_chebyshev).tolist() == [8]
-    settled = settle(measured(integers(3, 5), 2.0), integers(0, 2), integers(6), nearest_in_chebyshev)
-    assert settled.tolist() == [2, 4]
+    with pytest.raises(ValueError, match="below must have an estimate for each of 2 kept cells"):
+        summed_children(integers(5, 3), 4.0, integers(0, 2), np.array([True, True]), estimates((1, 1)))
 
 
 def test_totals_are_not_negative_and_not_without_a_cell():
@@ -83,50 +47,47 @@ def test_totals_are_not_negative_and_not_without_a_cell():
 
     Estimates become the nearest whole numbers, halves the even one, and keep their size.
     """
-    for value, first, total in ((-3.0, 5, 0), (4.2, 5, 4), (4.2, 0, 0)):
+    for value, first, total in ((-3.0, 5, 0), (4.2, 5, 4), (4.2, 0, 0), (2.5, 5, 2)):
         assert root_total(estimates((value, 1.0)), first) == total
     assert rounded(estimates((-1.5, 1), (2.5, 1), (2.51, 1), (2.0**41 + 0.25, 1))).tolist() == [-2, 2, 3, 2**41]
 
 
 def test_nothing_is_settled_below_a_parent_without_kept_cells():
-    """A parent of which nothing stays shares out nothing, and a count to share out is refused; no nodes pass through every step."""
+    """A parent of which nothing stays shares out nothing, and a count to share out is refused."""
     below = measured(integers(4), 1.0)
     assert settle(below, integers(0, 0, 1), integers(0, 3), nearest_in_chebyshev).tolist() == [3]
     with pytest.raises(ValueError, match="totals must be 0 where the first pass has kept no cell"):
         settle(below, integers(0, 0, 1), integers(1, 3), nearest_in_chebyshev)
-    none = summed_children(integers(), 1.0, integers(0), kept())
-    assert len(combined(integers(), 1.0, none)) == 0
-    assert len(settle(none, integers(0), integers(), nearest_in_chebyshev)) == 0
 
 
-shapes = st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4), min_size=1, max_size=4)
-variances = st.tuples(*[st.sampled_from([0.5, 1.0, 3.0, 10.0])] * 3)
+@given(st.tuples(*[st.sampled_from([0.5, 1.0, 3.0, 10.0])] * 4), st.sampled_from([0.0, 0.5]), st.integers(0, 2**32))
+def test_root_is_that_of_least_squares(variances, pruned, seed):
+    """The root's estimate and variance are those of dense generalised least squares over all counts, whatever was pruned.
 
-
-@given(shapes, variances, st.integers(0, 2**32))
-def test_root_is_that_of_least_squares(shape, variances, seed):
-    """Without pruning, the root's estimate and variance are those of dense generalised least squares over all counts.
-
-    The tree has a root, a node per list of `shape`, a node below it per number, and so many leaves below that.
+    A pruned cell has its own count and nothing below it.
     """
-    fan_outs = [[len(shape)], [len(of_node) for of_node in shape], [number for of_node in shape for number in of_node]]
-    leaves = sum(fan_outs[2])
-    reach = [np.eye(leaves)]  # per level, finest first: which leaves each node holds
-    for fan_out in reversed(fan_outs):
-        reach.append(np.add.reduceat(reach[-1], np.cumsum([0, *fan_out[:-1]]), axis=0))
-    sigma_squared = [variances[0], *variances]  # of levels 0 to 3
-    random = np.random.default_rng(seed)
-    noisy = [random.integers(-50, 50, len(nodes)) for nodes in reversed(reach)]
+    random, kept, first = np.random.default_rng(seed), [np.ones(1, dtype=bool)], [integers(0, 1)]
+    for _ in range(3):
+        first.append(np.cumsum([0, *random.integers(1, 5, np.count_nonzero(kept[-1]))]))
+        kept.append(random.random(first[-1][-1]) >= pruned)
+        kept[-1][0] = True
+    noisy = [random.integers(-50, 50, len(of)) for of in kept]
 
-    upwards = measured(noisy[3], sigma_squared[3])
-    for level in (2, 1, 0):
-        first_cell = np.cumsum([0, *fan_outs[level]])
-        everything = np.ones(first_cell[-1], dtype=bool)
-        sums = summed_children(noisy[level + 1], sigma_squared[level + 1], first_cell, everything, upwards)
-        upwards = combined(noisy[level], sigma_squared[level], sums)
+    upwards = None
+    for level in (3, 2, 1):
+        sums = summed_children(noisy[level], variances[level], first[level], kept[level], upwards)
+        upwards = combined(noisy[level - 1][kept[level - 1]], variances[level - 1], sums)
 
-    design = np.concatenate(list(reversed(reach)))
-    weights = np.concatenate([np.full(len(n), 1 / v) for n, v in zip(noisy, sigma_squared, strict=True)])
+    ends = [~of for of in kept[:-1]] + [np.ones(len(kept[-1]), dtype=bool)]  # cells below which nothing is measured
+    columns = np.split(np.eye(sum(map(np.count_nonzero, ends))), np.cumsum([*map(np.count_nonzero, ends)])[:-1])
+    reach = []  # which of them each cell holds, coarse to fine
+    for level in (3, 2, 1, 0):
+        of_level = np.zeros((len(kept[level]), columns[0].shape[1]))
+        of_level[ends[level]] = columns[level]
+        if level < 3:
+            of_level[kept[level]] = np.add.reduceat(reach[0], first[level + 1][:-1], axis=0)
+        reach.insert(0, of_level)
+    design, weights = np.concatenate(reach), np.repeat(1 / np.array(variances), [len(of) for of in kept])
     covariance = np.linalg.inv(design.T @ (weights[:, None] * design))
     best = covariance @ (design.T @ (weights * np.concatenate(noisy)))
     assert upwards.values[0] == pytest.approx(best.sum(), abs=1e-9)
@@ -148,3 +109,32 @@ def test_a_node_is_the_same_in_whatever_company(cells, data):
         own = Estimates(below.values[of_node], below.variances[of_node])
         alone = summed_children(noisy[start:stop], 7.0, np.array([0, stop - start]), stay[start:stop], own)
         assert (alone.values[0], alone.variances[0]) == (together.values[node], together.variances[node])
+
+
+def least_cost(values: np.ndarray, total: int, most: np.ndarray) -> float:
+    """Return the least sum of squares over all whole numbers within the bounds that add up to the total."""
+    candidates = np.array(list(product(*(range(bound + 1) for bound in most))))
+    return float(((candidates[candidates.sum(axis=1) == total] - values) ** 2).sum(axis=1).min())
+
+
+@pytest.mark.parametrize("is_bounded", [False, True])
+@given(seed=st.integers(0, 2**32 - 1))
+def test_nothing_is_nearer(seed: int, is_bounded: bool) -> None:
+    """For several parents at once, each gets its total within the bounds of its cells, at the least cost."""
+    generator = np.random.default_rng(seed)
+    fan_out = generator.integers(1, 4, int(generator.integers(1, 4)))
+    first = np.append(0, np.cumsum(fan_out))
+    values = np.round(generator.normal(1, 3, first[-1]), int(generator.integers(0, 3)))
+    most = generator.integers(0, 4, first[-1])
+    room = np.add.reduceat(most, first[:-1])
+    totals = generator.integers(0, (room if is_bounded else np.full(len(fan_out), 5)) + 1)
+    kept = values.copy()
+    found = nearest_whole(values, first, totals, most if is_bounded else None)
+    assert values.tolist() == kept.tolist()
+    for parent, (begin, end) in enumerate(pairwise(first)):
+        own, total = found[begin:end], totals[parent]
+        bounds = most[begin:end] if is_bounded else np.full(end - begin, total)
+        assert own.sum() == total
+        assert ((own >= 0) & (own <= bounds)).all()
+        cost = ((own - values[begin:end]) ** 2).sum()
+        assert cost == pytest.approx(least_cost(values[begin:end], total, bounds), abs=1e-6)

@@ -14,7 +14,7 @@ from tests.support.problems import LARGEST_COUNT, LARGEST_NOISE, Problem, distan
 
 counts = st.one_of(st.integers(-8, 8), st.integers(-10_000, 100_000), st.integers(-LARGEST_NOISE, LARGEST_COUNT))
 totals = st.one_of(st.just(0), st.integers(0, 40), st.integers(0, LARGEST_COUNT))
-parents_of_any_size = st.lists(st.tuples(st.lists(counts, min_size=1, max_size=9), totals), min_size=1, max_size=3)
+parents_of_any_size = st.lists(st.tuples(st.lists(counts, min_size=1, max_size=40), totals), min_size=1, max_size=3)
 
 
 def assert_nearest(parent: Problem, y: list[int]) -> None:
@@ -33,18 +33,6 @@ def test_sums_and_optimum_are_exact(parents: list[Problem]) -> None:
         assert_nearest(parent, y)
 
 
-@pytest.mark.parametrize("fan_out", [1, 2, 40, 300])
-@pytest.mark.parametrize("deviation", [6.0, 190.0])
-def test_a_level_of_mostly_empty_parents_is_solved(fan_out: int, deviation: float) -> None:
-    """Parents as they are met far down a tree have the right sum and the least distance."""
-    random = np.random.default_rng(fan_out)
-    parents = [
-        (np.rint(random.normal(0, deviation, fan_out)).astype(int).tolist(), total) for total in (0, 1, 90, 2_000)
-    ]
-    for parent, y in zip(parents, solve(nearest_by_solver, parents), strict=True):
-        assert_nearest(parent, y)
-
-
 @settings(max_examples=200)
 @given(
     parent=st.tuples(st.lists(st.integers(-9, 20), min_size=1, max_size=6), st.integers(0, 60)),
@@ -57,18 +45,6 @@ def test_whatever_rounding_did_is_repaired(parent: Problem, data: st.DataObject)
     off = data.draw(st.integers(-3, 3))
     y = solver._repair(np.array(x), total, np.array(change), least_distance(x, total) + off)
     assert_nearest(parent, y.tolist())
-
-
-@given(parent=st.tuples(st.lists(st.integers(0, 20), min_size=1, max_size=6), st.integers(0, 60)), data=st.data())
-def test_an_exact_answer_is_left_as_it_is(parent: Problem, data: st.DataObject) -> None:
-    """An optimum that is whole and right in sum is not moved by the repair."""
-    (x, total), shuffle = parent, data.draw(st.randoms(use_true_random=False))
-    t = least_distance(x, total)
-    y = [max(0, count - t) for count in x]
-    while sum(y) < total:
-        cell = shuffle.choice([cell for cell in range(len(x)) if y[cell] < x[cell] + t])
-        y[cell] += 1
-    assert solver._repair(np.array(x), total, np.array(y) - np.array(x), t).tolist() == y
 
 
 @pytest.mark.parametrize("t", [0, 40, 10**6])
