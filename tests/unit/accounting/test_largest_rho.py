@@ -1,4 +1,4 @@
-"""The ρ that privacy loss distributions allow: the largest that holds, against an exhaustive search that shares no code with it."""
+"""The largest ρ that holds against an exhaustive search, and δ by summing over outcomes against every outcome one by one."""
 
 import math
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tasks.accounting.accountants import ACCOUNTANTS
-from tasks.accounting.allocation import Allocation, Measurement, cost_of, geometric, rho_of, uniform, ways_of
-from tasks.accounting.few_values import has_few_values
-from tasks.accounting.pld import _ways, pld_delta
+from tasks.accounting.allocation import Allocation, Measurement, cost_of, rho_of, uniform, ways_of
+from tasks.accounting.convolution import summed_delta
+from tasks.accounting.pld import _delta
 from tests.support.largest import changes, delta_of, exhaustive
 
 PLD = ACCOUNTANTS["pld"]
@@ -41,51 +41,6 @@ def test_the_largest_rho_is_found_wherever_delta_has_teeth(allocation: Allocatio
         assert PLD.holds(allocation.measurements(rho), epsilon, delta)
         assert max(delta_of(events, epsilon) for events in changes(allocation, float(rho))) <= delta * (1 + 1e-6)
         assert rho > 0.99 * most
-
-
-@pytest.mark.parametrize("squares", [(1,), (2,)])
-@pytest.mark.parametrize("epsilon", [10.0, 25.0, 35.0, 38.0, 40.0, 45.0, 50.0, 60.0, 80.0])
-def test_an_epsilon_that_was_refused_is_planned(squares: tuple[int, ...], epsilon: float) -> None:
-    """Noise whose δ jumps as an outcome begins to count is planned: where no noise at all is needed for ε, ρ is ε."""
-    rho = float(PLD.largest_rho(Allocation(uniform(1), squares), epsilon, 1e-8))
-    losses = [epsilon / (1 - 2 * outcome / squares[0]) for outcome in range(-100, 1)]
-    assert min(abs(rho / at - 1) for at in losses) < 1e-3
-    if epsilon >= 50:
-        assert rho == pytest.approx(epsilon, abs=1e-7)
-
-
-def test_with_least_noise_epsilon_and_rho_follow_from_each_other() -> None:
-    """The least ε of the noise that an ε allows is that ε, also where δ has teeth."""
-    for squares, epsilon in product([(1,), (2,), (2, 2)], [3.0, 10.0, 25.0, 70.0]):
-        allocation = Allocation(uniform(len(squares)), squares)
-        measurements = allocation.measurements(PLD.largest_rho(allocation, epsilon, 1e-8))
-        assert PLD.least_epsilon(measurements, 1e-8) == pytest.approx(epsilon, rel=1e-6)
-
-
-@pytest.mark.thorough
-def test_both_computations_agree_where_few_values_matter() -> None:
-    """Composed on a grid of losses, δ is no smaller than summed over outcomes, and larger by what a shift of losses by the grid makes."""
-    of_three_scales = Allocation(geometric(Fraction(3), 3), (1, 1, 1))
-    for allocation, epsilon in product([Allocation(uniform(1), (1,)), WITH_TOTAL, of_three_scales], (6.0, 20.0)):
-        measurements = allocation.measurements(PLD.largest_rho(allocation, epsilon, 1e-6))
-        events = _ways(measurements)
-        assert has_few_values(events)
-        composed = max(composed_delta(of, epsilon + 1e-3) for of in events)
-        assert composed <= pld_delta(measurements, epsilon) <= max(composed_delta(of, epsilon) for of in events) + 1e-15
-
-
-def composed_delta(events: Sequence[tuple[float, int]], epsilon: float) -> float:
-    """Return δ by Google's dp-accounting."""
-    from dp_accounting.pld import privacy_loss_distribution as pld
-
-    composed = pld.identity(value_discretization_interval=1e-4)
-    for sigma, times in events:
-        one = pld.from_discrete_gaussian_mechanism(sigma, sensitivity=1, value_discretization_interval=1e-4)
-        composed = composed.compose(one.self_compose(times))
-    return float(composed.get_delta_for_epsilon(epsilon))
-
-
-# a measured total, which not every unit moves ---------------------------------------------------------------------------
 
 
 def delta_by_outcomes(sigmas: Sequence[float], change: Sequence[int], epsilon: float) -> float:
@@ -131,3 +86,60 @@ def test_a_measurement_that_is_no_total_is_moved_by_every_unit() -> None:
     plain = Measurement(Fraction(1), 1.0, 1), Measurement(Fraction(1), 1.0, 2)
     assert ways_of(plain) == ((1, 2),)
     assert ways_of((Measurement(Fraction(1), 1.0, 1, is_total=True), plain[1])) == ((0, 2), (1, 1))
+
+
+def enumerated(events: list[tuple[float, int]], epsilon: float) -> float:
+    """Return δ by going through every combination of outcomes, and comparing its probability on both sides."""
+    scales = [sigma for sigma, times in events for _ in range(times)]
+    sides = []
+    for sigma in scales:
+        reach = math.ceil(9 * sigma) + 1
+        outcomes = np.arange(-reach, reach + 2)
+        all_of_it = sum(math.exp(-((x / sigma) ** 2) / 2) for x in range(-4 * reach, 4 * reach + 1))
+        sides.append([np.exp(-(((outcomes - moved) / sigma) ** 2) / 2) / all_of_it for moved in (0, 1)])
+    delta = 0.0
+    for combination in product(*(range(len(one)) for one, _ in sides)):
+        one = math.prod(side[0][at] for side, at in zip(sides, combination, strict=True))
+        other = math.prod(side[1][at] for side, at in zip(sides, combination, strict=True))
+        delta += max(one - math.exp(epsilon) * other, 0.0)
+    return delta
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [(1.0, 1)],
+        [(0.6, 3)],
+        [(1.5, 2)],
+        [(0.7, 1), (1.3, 1)],
+        [(0.5, 2), (1.1, 1)],
+        [(2.0, 1), (0.4, 2)],
+        [(0.9, 1), (0.5, 2), (0.7, 1)],
+    ],
+)
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 4.0])
+def test_it_is_what_all_outcomes_say(events: list[tuple[float, int]], epsilon: float) -> None:
+    """By enumeration: never below, and no further above than is stated."""
+    found, true = summed_delta(events, epsilon), enumerated(events, epsilon)
+    assert found is not None
+    assert true * (1 - 1e-12) <= found <= true * (1 + 2e-9) + 1e-15
+
+
+@pytest.mark.parametrize(
+    ("events", "epsilon"),
+    [
+        ([(0.4, 1)], 3.0),
+        ([(0.5, 12)], 6.0),
+        ([(0.7, 2), (2.5, 4)], 4.0),
+        pytest.param([(1.3, 3)], 0.7, marks=pytest.mark.thorough),
+        pytest.param([(6.0, 5)], 1.5, marks=pytest.mark.thorough),
+        ([(9.0, 12), (30.0, 6)], 0.4),
+    ],
+)
+def test_composed_distributions_are_at_most_a_little_larger(events: list[tuple[float, int]], epsilon: float) -> None:
+    """Losses that are rounded up to a grid give a larger δ, by about what the grid allows; never a smaller one."""
+    found, composed = summed_delta(events, epsilon), _delta(tuple(events), epsilon)
+    assert found is not None
+    assert found > 1e-12
+    assert found <= composed * (1 + 1e-6) + 1e-13
+    assert composed <= found * 1.2 + 1e-9
