@@ -2,19 +2,15 @@
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import FrozenInstanceError, fields, replace
-from random import Random
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.mechanisms import MECHANISMS
 from flows.walks.steps import (
-    NOWHERE,
     CalibrateAll,
     Cut,
-    Cuts,
     Down,
     Fit,
     Gather,
@@ -22,18 +18,17 @@ from flows.walks.steps import (
     Repair,
     SettleTogether,
     Share,
-    Step,
     Sum,
     Up,
     next_steps,
 )
 from storage.errors import StoreError
 from storage.record import Record
-from storage.releases.seals import TRUNK, Branch, FrontierShard, Seal
+from storage.releases.seals import TRUNK
 from tasks.groups.task import Sizes
 from tasks.settle.calibrate import Calibrate
 from tasks.unbiased.task import Unbiased
-from tests.support.steps import Followed, beginnings, line_of, new_record
+from tests.support.steps import Followed, beginnings, line_of
 
 MOST_TURNS = 5000  # of a release of at most six levels, whose branches are slices of six nodes at most
 CRASHES = 3
@@ -73,13 +68,11 @@ def only_what_is_charged_is_measured(of: Followed) -> None:
             continue
         charge = of.record.charges[step.level]
         assert charge.state in {"reserved", "drawing"}
-        for state in ("void", "sealed", "released", "unheard of"):
-            charges = {**of.record.charges, step.level: replace(charge, state=state)}
+        others = {level: of_other for level, of_other in of.record.charges.items() if level != step.level}
+        wrong = [{step.level: replace(charge, state=of)} for of in ("void", "sealed", "released", "unheard of")]
+        for own in [*wrong, {}]:
             with pytest.raises(StoreError, match=f"no charge for level {step.level} of one"):
-                next_steps(of.mechanism, replace(of.record, charges=charges), None, of.cuts)
-        charges = {level: charge for level, charge in of.record.charges.items() if level != step.level}
-        with pytest.raises(StoreError, match=f"no charge for level {step.level} of one"):
-            next_steps(of.mechanism, replace(of.record, charges=charges), None, of.cuts)
+                next_steps(of.mechanism, replace(of.record, charges=others | own), None, of.cuts)
 
 
 def nothing_is_measured_twice(of: Followed) -> None:
@@ -108,9 +101,7 @@ def nothing_is_measured_after_the_finish_has_begun(of: Followed) -> None:
         measured = [level.level for level in of.record.release.parts if not level.is_summed]
         places = {(level, name) for level in measured for name in of.record.branches_of(level)}
         assert places == set(of.record.seals)
-        if isinstance(
-            of.mechanism.finish, Unbiased | Sizes
-        ):  # the leaves are settled first, and all levels are their sums
+        if isinstance(of.mechanism.finish, Unbiased | Sizes):  # leaves are settled first, and all levels are their sums
             places = {(of.record.finest, TRUNK)}
         levels = {place for place in places if place[0] <= of.record.finest}
         assert (places if not isinstance(of.mechanism.finish, Calibrate) else levels) <= set(of.record.frontiers)
@@ -191,14 +182,10 @@ def line_up(places) -> set[str]:
 
 
 def steps_hold_references_only(of: Followed) -> None:
-    """A step is frozen, holds whole numbers and text alone, and is the same after a way through pickle."""
+    """A step holds whole numbers and text alone, and is the same after a way through pickle."""
     for step in of.next():
         assert pickle.loads(pickle.dumps(step)) == step  # noqa: S301 (made here)
-        assert hash(step) == hash(pickle.loads(pickle.dumps(step)))  # noqa: S301 (made here)
-        for own in fields(step):
-            assert type(getattr(step, own.name)) in {int, str}
-            with pytest.raises(FrozenInstanceError):
-                setattr(step, own.name, 0)
+        assert {type(getattr(step, own.name)) for own in fields(step)} <= {int, str}
 
 
 LAWS = [
@@ -266,68 +253,3 @@ def test_only_leaves_other_branches_as_they_are(release, data):
         while of.turn():
             pass
     assert of.is_released()
-
-
-def test_what_comes_next_in_the_table() -> None:
-    """The steps of the mechanisms of the table, one after the other, on a tree of two levels that is not cut."""
-    down = [
-        Measure(0, TRUNK),
-        Repair(0, TRUNK),
-        Measure(1, TRUNK),
-        Repair(1, TRUNK),
-        Measure(2, TRUNK),
-        Repair(2, TRUNK),
-    ]
-    leaves = [Measure(2, TRUNK), Repair(2, TRUNK), Sum(1), Sum(0)]
-    unbiased = [*(Measure(level, TRUNK) for level in range(3)), SettleTogether(), Sum(1), Sum(0)]
-    shrinking = [step for level in (1, 2) for step in (Gather(level, TRUNK), Fit(level), Share(level, TRUNK))]
-    expected = {
-        name: leaves
-        if name in {"gaussian", "stability_histogram"}
-        else [Measure(2, TRUNK), Measure(3, TRUNK), SettleTogether()]
-        if name == "cbdp"
-        else [*down, Up(TRUNK), Down(TRUNK)]
-        if name in {"inftda_reconciled", "inftda_lenient"}
-        else [*down, Up(TRUNK), Share(0, TRUNK), *shrinking]
-        if name == "inftda_shrunk"
-        else unbiased
-        if name in {"cascade", "wavelet", "hierarchical", "unbiased_tree"}
-        else unbiased[1:]
-        if MECHANISMS[name].is_of_sizes
-        else down
-        for name in MECHANISMS
-    }
-    for name, steps in expected.items():
-        random = Random(1)  # noqa: S311 (of a test)
-        of, found = Followed(MECHANISMS[name], new_record(MECHANISMS[name], 2), random), list[Step]()
-        for _ in steps:
-            [step] = of.next()
-            found.append(step)
-            of.begin(step)
-            of.record = of.record.with_shards(of.made_by(step))
-        assert found == steps
-        assert of.next() == []
-
-
-def test_branches_go_on_side_by_side() -> None:
-    """A trunk that has too many cells is cut; its branches are measured and repaired each at its own pace."""
-    mechanism = MECHANISMS["inftda"]
-    record = new_record(mechanism, 2).with_drawing(0).with_shards([Seal(0, TRUNK, "", 1)])
-    record = record.with_shards([FrontierShard(0, TRUNK, "", 1, 2)]).with_drawing(1)
-    record = record.with_shards([Seal(1, TRUNK, "", 2), FrontierShard(1, TRUNK, "", 2, 9)])
-    assert next_steps(mechanism, record) == [Measure(2, TRUNK)]
-    assert next_steps(mechanism, record, cuts=Cuts(9)) == [Measure(2, TRUNK)]
-    assert next_steps(mechanism, record, cuts=Cuts(8)) == [Cut(1, TRUNK, 8)]
-    assert next_steps(mechanism, record, cuts=Cuts(8, frozenset({(1, TRUNK)}))) == [Measure(2, TRUNK)]
-    of = Followed(mechanism, record, Random(0), Cuts(8))  # noqa: S311 (of a test)
-    names = {"b00": Branch("b00", TRUNK, 1, 0, 1, {}), "b01": Branch("b01", TRUNK, 1, 1, 2, {})}
-    of.record = replace(of.record, branches=names)
-    assert of.next() == [Measure(2, "b00"), Measure(2, "b01")]
-    of.record = of.record.with_drawing(2).with_shards([Seal(2, "b01", "", 4)])
-    assert of.record.charges[2].state == "drawing"
-    assert of.next() == [Measure(2, "b00"), Repair(2, "b01")]
-    assert of.next("b01") == [Repair(2, "b01")]
-    of.record = of.record.with_shards([Seal(2, "b00", "", 5)])
-    assert of.record.charges[2].state == "sealed"
-    assert of.next("b77") == []
-    assert NOWHERE.most_cells is None

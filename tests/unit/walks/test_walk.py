@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 import flows.walks.walk
 from flows.mechanisms import MECHANISMS
-from flows.walks.steps import Cut, Measure, Repair, Step, next_steps
+from flows.walks.steps import Cut, Measure, Step, next_steps
 from flows.walks.walk import walk
 from storage.errors import Interrupted, StageFailed, StoreError, WorkerLost
 from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
@@ -213,15 +213,5 @@ def test_a_step_that_loses_worker_after_worker_fails(make_followed):
     kept = Kept(make_followed(), lambda of: WorkerLost("Gone.") if of == step else None)
     with pytest.raises(StoreError, match=r"^b00: 3 workers were lost, one after the other\.$"):
         kept.walk()
-    assert kept.begun.count(step) == 3
     assert (kept.given_up[2, "b00"], kept.turns[2, "b00"]) == (3, 3)
     assert (2, "b01") in kept.of.record.frontiers
-
-
-def test_one_branch_is_walked_alone(make_followed):
-    """With one branch named, only it is walked, and the others are told as missing."""
-    kept = Kept(make_followed())
-    assert kept.walk("b01") == ["b00"]
-    assert [step for step in kept.begun if step.branch != TRUNK] == [Measure(2, "b01"), Repair(2, "b01")]
-    assert kept.of.record.charges[2].state == "drawing"
-    assert kept.walk() == []
