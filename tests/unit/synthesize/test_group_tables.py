@@ -1,10 +1,17 @@
-"""The made-up households and taxis: their tables fit together, and a seed draws them again."""
+"""Made-up households, taxis, trips of a survey, and the city: their tables fit together, and a seed draws them again."""
+
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
-from tasks.synthesize.households import draw_households, draw_sizes, states_of_counties
+from flows.spec.file import load_spec
+from flows.synthetic import synthesise_answer
+from storage.errors import UsageError
+from tasks.synthesize.city import MODES, ON_FOOT, STOPS, ZONES, draw_city
+from tasks.synthesize.households import draw_households
+from tasks.synthesize.survey import AREAS, TRIPS, draw_survey
 from tasks.synthesize.taxis import draw_taxis
 
 
@@ -31,17 +38,6 @@ def test_households_live_at_addresses_in_counties() -> None:
     assert by_address.equals(drawn.homes["people"].cast(pl.get_index_type()))
 
 
-@pytest.mark.parametrize("largest", [1, 5, 40])
-def test_sizes_above_the_largest_count_there(largest: int) -> None:
-    """Whatever the last size is, all households are counted; a country without any is empty."""
-    of_state = states_of_counties(2, 5)
-    sizes = draw_sizes(of_state, 10_000, 7, largest, np.random.default_rng(2))
-    assert (sizes.shape, sizes.sum()) == ((5, largest), 10_007)
-    assert of_state.tolist() == [0, 0, 0, 1, 1]
-    empty = draw_households(states=1, counties=1, households=0, outliers=0, generator=np.random.default_rng(2))
-    assert (empty.homes.height, empty.addresses.height, empty.codebook.height) == (0, 0, 1)
-
-
 @pytest.mark.parametrize("roaming", [0.0, 0.6])
 def test_taxis_pick_up_in_zones(roaming: float) -> None:
     """All pickups are there; a taxi that does not roam has one zone."""
@@ -56,3 +52,51 @@ def test_taxis_pick_up_in_zones(roaming: float) -> None:
     assert drawn.pickups["medallion"].n_unique() == 50
     assert drawn.pickups.select("medallion", "zone").is_unique().all()
     assert (drawn.pickups.height == 50) == (roaming == 0)
+
+
+def test_a_survey_comes_with_a_spec(tmp_path: Path) -> None:
+    """150 zones in nested areas, 45,000 trips, fewer than half of the pairs; equal seeds draw equal surveys; the spec is ready."""
+    drawn, again = (draw_survey(generator=np.random.default_rng(3)) for _ in range(2))
+    assert [codes.n_unique() for codes in drawn.codebook] == list(AREAS.values())
+    assert drawn.codebook.columns == list(AREAS)
+    assert drawn.trips["people"].sum() == TRIPS
+    assert 0.2 < drawn.trips.height / AREAS["zone"] ** 2 < 0.5
+    assert again.trips.equals(drawn.trips)
+    written = synthesise_answer("survey", None, tmp_path / "survey", 1)
+    spec = load_spec(Path(written.spec)).spec
+    assert (written.set, written.areas, written.people) == ("survey", 150, TRIPS)
+    assert (spec.name, spec.privacy.unit, spec.public_data) == ("survey", "one respondent", True)
+    with pytest.raises(UsageError, match="a survey has none, got dense"):
+        synthesise_answer("survey", "dense", tmp_path / "other", 1)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_city_has_the_papers_numbers(seed: int) -> None:
+    """There are 130 stops in four uneven zones and ten hubs, and each of the twelve modes serves some pair of stops.
+
+    Each mode has a shuttle where a stop is far from its hub, and as many buses as the lines of the two hubs require. Minutes of a
+    shuttle grow with the distance.
+    """
+    city = draw_city(generator=np.random.default_rng(seed))
+    assert np.bincount(city.zone).tolist() == list(STOPS)
+    assert len(city.zone) == 130
+    assert len(ZONES) == 4
+    assert len(set(city.hubs.tolist())) == len(city.hubs) == len(city.line) == 10
+    minutes = city.minutes()
+    assert (minutes == minutes.T).all()
+    assert set(np.diag(minutes).tolist()) == {2}
+    assert (np.diff(minutes.ravel()[np.argsort(city.kilometres().ravel())]) >= 0).all()
+    modes = city.modes()
+    assert np.unique(modes).tolist() == list(range(12))
+    assert len(set(MODES)) == 12
+    away = np.linalg.norm(city.place[:, None] - city.place[city.hubs], axis=2)
+    hub, is_far = away.argmin(axis=1), away.min(axis=1) > ON_FOOT
+    for origin, destination in np.random.default_rng(seed).integers(130, size=(100, 2)):
+        one, other = hub[origin], hub[destination]
+        lines = {int(city.line[one]), int(city.line[other])} - {-1}
+        buses = 0 if one == other else max(len(lines), 1)
+        ends = ["shuttle" if is_far[stop] else "walk" for stop in (origin, destination)]
+        legs = [ends[0], *["bus"] * buses, ends[1]]
+        if legs[0] == legs[1]:  # without a bus, and both ends alike: one leg
+            legs = legs[:1]
+        assert MODES[modes[origin, destination]] == "-".join(legs)
