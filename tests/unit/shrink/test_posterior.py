@@ -1,4 +1,4 @@
-"""Sharing out by the posterior: sums, company, and brute force over all ways to share a total out."""
+"""Families given their totals against linear algebra, and sharing out against brute force over all ways to share a total out."""
 
 from itertools import product
 
@@ -87,14 +87,6 @@ def test_no_other_way_to_share_out_has_a_much_smaller_expected_error(weights: np
     assert sum(errors[cell, count] for cell, count in enumerate(counts)) <= least * 1.03 + 0.3
 
 
-def test_clear_estimates_stay_where_they_are() -> None:
-    """Far above the noise every cell keeps about its estimate, whatever the prior says of it."""
-    values = np.array([5000.0, 800, 1200, 3000])
-    families = families_with(Estimates(values, np.full(4, 9.0)), np.array([0, 4]), np.array([10_000]))
-    counts = shared_out(families, np.full(4, 2.0), prior(SPARSE))
-    assert np.abs(counts - values).max() <= 2
-
-
 def test_what_is_beyond_every_quantile_is_shared_out_too() -> None:
     """A total that no posterior explains goes by prior means and estimates, and nothing is lost."""
     families = families_with(Estimates(np.zeros(5), np.full(5, 1.0)), np.array([0, 5]), np.array([1]))
@@ -104,7 +96,39 @@ def test_what_is_beyond_every_quantile_is_shared_out_too() -> None:
     assert counts.tolist() == [0, 0, 1, 0, 0]
 
 
-def test_no_family_is_no_count() -> None:
-    """Without families there is nothing to share out."""
-    families = families_with(Estimates(np.zeros(2), np.ones(2)), np.array([0, 2]), np.array([0]))
-    assert len(shared_out(families, np.zeros(0), prior(EVEN))) == 0
+families = st.lists(
+    st.tuples(st.integers(0, 50), st.lists(st.tuples(st.floats(-40, 90), st.floats(0.5, 30)), min_size=0, max_size=5)),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(families)
+def test_estimates_given_their_total_follow_the_conditional_law(drawn: list) -> None:
+    """Of normal estimates with independent errors, given what they add up to, mean and variances are those of linear algebra."""
+    sizes = [len(cells) for _, cells in drawn]
+    totals = np.array([total for total, _ in drawn], dtype=np.int64)
+    values, variances = np.array([cell for _, cells in drawn for cell in cells] or [(0.0, 1.0)])[: sum(sizes)].T
+    first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    found = families_with(Estimates(values, variances), first, totals)
+
+    shared = [number for number, (total, cells) in enumerate(drawn) if total > 0 and len(cells) > 1]
+    assert found.parent.tolist() == shared
+    assert found.totals.tolist() == totals[shared].tolist()
+    for family, parent in enumerate(shared):
+        cells = slice(found.first[family], found.first[family + 1])
+        own = slice(first[parent], first[parent + 1])
+        assert found.cell[cells].tolist() == list(range(own.start, own.stop))
+        covariance = np.diag(variances[own])
+        gain = covariance.sum(axis=1) / covariance.sum()
+        expected = values[own] + gain * (totals[parent] - values[own].sum())
+        given_total = covariance - np.outer(gain, covariance.sum(axis=0))
+        assert np.allclose(found.values[cells], expected)
+        assert np.allclose(found.variances[cells], np.diag(given_total))
+        assert np.isclose(found.values[cells].sum(), totals[parent])
+
+
+def test_what_is_exact_has_no_posterior() -> None:
+    """An estimate without a variance is refused."""
+    with pytest.raises(ValueError, match="variances must be > 0"):
+        families_with(Estimates(np.ones(2), np.array([0.0, 4])), np.array([0, 2]), np.array([3]))

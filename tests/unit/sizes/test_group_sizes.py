@@ -1,6 +1,7 @@
-"""The mechanism `group_sizes`: laws of its tables, and its way down against a mixed-integer program."""
+"""Laws that every mechanism of group sizes keeps, and the way down of `group_sizes` against a mixed-integer program."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from tasks.sizes.down import settle_down
-from tasks.sizes.tables import sizes_of, tails_of
-from tasks.sizes.tails import from_tails, is_cleaned, up
-from tests.support.group_sizes import Problem, draw_problem, problems
+from tasks.sizes.estimators import MECHANISMS
+from tasks.sizes.tables import tails_of
+from tasks.sizes.tails import from_tails, up
+from tests.support.group_sizes import Problem, check_table, draw_problem, problems
 
 
 def noisy_tails(problem: Problem) -> list[np.ndarray]:
@@ -100,19 +102,28 @@ def test_the_estimate_of_a_region_is_the_weighted_mean_of_itself_and_its_childre
     assert variances[0] == pytest.approx([covariance.sum()])
 
 
-def test_noise_is_averaged_over_regions_alone_where_a_level_has_little_budget() -> None:
-    """Twelve equal levels have less than a tenth each; {finest: 4} on three levels leaves a sixth."""
-    assert is_cleaned([1.0] * 10)
-    assert not is_cleaned([1.0] * 12)
-    assert is_cleaned([16.0, 16.0, 1.0])
-    assert not is_cleaned([100.0, 100.0, 1.0])
+def released(name: str, problem: Problem, groups: Any = None) -> list[np.ndarray]:
+    """Return the table of a mechanism, which writes into none of its arguments."""
+    of = MECHANISMS[name].statistic.of
+    noisy = [of(true) + noise for true, noise in zip(problem.true, problem.noise, strict=True)]
+    for given_ in (*noisy, *problem.first_child, problem.groups):
+        given_.flags.writeable = False
+    return MECHANISMS[name].estimate(noisy, problem.variances, problem.first_child, groups)
 
 
-def test_the_root_is_not_below_zero() -> None:
-    """Where all noise is negative the table is empty; where sizes are many and groups huge it is whole."""
-    noisy = [np.full((1, 4), -7), np.full((3, 4), -5)]
-    assert [of.sum() for of in from_tails(noisy, [1.0, 1.0], [np.array([0, 3])])] == [0, 0]
-    huge = np.zeros((1, 3000), dtype=np.int64)
-    huge[0, -1] = 2**40
-    assert from_tails([tails_of(huge)], [1.0], [])[0].tolist() == huge.tolist()
-    assert sizes_of(tails_of(huge)).tolist() == huge.tolist()
+@pytest.mark.parametrize("name", [name for name, of in MECHANISMS.items() if of.is_consistent])
+@settings(max_examples=40)
+@given(problem=problems(), is_public=st.booleans())
+def test_tables_add_up(name: str, problem: Problem, is_public: bool) -> None:
+    """Counts are whole, not negative, add up over regions, and no region has more groups than a public list says."""
+    groups = problem.groups if is_public else None
+    check_table(released(name, problem, groups), problem, groups)
+
+
+@pytest.mark.parametrize("name", list(MECHANISMS))
+@settings(max_examples=40)
+@given(problem=problems(most=2**30, spread=0.0), is_public=st.booleans())
+def test_without_noise_the_table_is_the_true_one(name: str, problem: Problem, is_public: bool) -> None:
+    """Whatever the variances are, with a public number of groups and without."""
+    found = released(name, problem, problem.groups if is_public else None)
+    assert [of.tolist() for of in found] == [of.tolist() for of in problem.true]
