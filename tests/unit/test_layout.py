@@ -1,4 +1,4 @@
-"""The layout of the tests: what they share lies in tests/support, and unit tests stay alone."""
+"""The layout and the budget of the tests: what they share lies in tests/support, and unit tests stay alone."""
 
 import ast
 import subprocess
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.execution import driver
+from tests.support.processor_time import LIMIT, too_much
 
 TESTS = Path(__file__).parents[1]
 
@@ -52,3 +53,11 @@ def test_a_unit_test_can_make_no_release() -> None:
     """Whoever makes, finishes or rehearses a release in this suite fails before anything is read."""
     with pytest.raises(AssertionError, match="makes no release"), driver.running("one", "dataset", ""):
         pass
+
+
+def test_a_test_over_the_limit_is_told_what_to_do(request: pytest.FixtureRequest) -> None:
+    """It is named with what it took; at the limit nothing is said, and above it nothing to one with a reason."""
+    assert too_much(request.node, LIMIT) == ""
+    assert f"{request.node.nodeid} takes {LIMIT + 1} processor seconds" in too_much(request.node, LIMIT + 1)
+    request.node.add_marker(pytest.mark.heavy("it shows that a reason is enough"))
+    assert too_much(request.node, LIMIT + 1) == ""

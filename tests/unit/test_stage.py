@@ -1,4 +1,4 @@
-"""Stages as Prefect sees them: tasks of which it keeps neither a result nor a key nor a word."""
+"""Stages as Prefect sees them, of which it keeps neither a result nor a key nor a word, and work that is shared out among threads."""
 
 import pkgutil
 import threading
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from threading import Barrier, Lock
 
 import pytest
 from prefect import Task
@@ -16,6 +17,7 @@ import tasks
 from flows.walks.processes import Processes
 from storage.errors import Interrupted
 from storage.machine.locks import ask_to_stop, held
+from tasks.capacity import side_by_side
 from tasks.stage import Stage, running_elsewhere, stage
 
 ROOMS = {"groups", "ingest", "tree", "noise", "optimize", "settle", "shrink", "unbiased", "validate", "publish"}
@@ -86,3 +88,34 @@ def test_a_stop_is_heard_by_what_waits_for_a_core(tmp_path: Path, monkeypatch: p
         with pytest.raises(Interrupted):
             second.result()
     assert done == ["made"]
+
+
+@pytest.mark.parametrize(("threads", "waiting"), [(1, 0), (3, 1)])
+def test_few_items_are_begun_before_results_are_taken(threads: int, waiting: int) -> None:
+    """Results come in the order of items; as many are begun beyond those taken as there are threads, and a result that waits.
+
+    What an item raises reaches who takes the results.
+    """
+    begun, most, lock = 0, 0, Lock()
+
+    def work(item: int) -> int:
+        nonlocal begun
+        with lock:
+            begun += 1
+        return -item
+
+    taken = list[int]()
+    for result in side_by_side(work, range(20), threads, waiting):
+        with lock:
+            most = max(most, begun - len(taken))
+        taken.append(result)
+    assert taken == [-item for item in range(20)]
+    assert most <= threads + waiting + 1  # the one that was just taken
+    with pytest.raises(ZeroDivisionError):
+        list(side_by_side(lambda item: 1 // (2 - item), range(20), threads, waiting))
+
+
+def test_threads_work_at_the_same_time() -> None:
+    """Two items that wait for each other are both begun."""
+    both = Barrier(2, timeout=10)
+    assert sorted(side_by_side(lambda _: both.wait(), range(2), 2)) == [0, 1]
