@@ -1,7 +1,7 @@
-"""The noise that `measure` adds, by either sampler, against the exact discrete Gaussian distribution.
+"""The noise of every law, by every sampler of it, against the exact distribution.
 
 Noise comes from the operating system's entropy, so these tests cannot be seeded: each of them raises a false alarm with
-probability FALSE_ALARM, which over some 25 tests is about once in 40,000 runs.
+probability FALSE_ALARM, which over some 60 tests is about once in 15,000 runs.
 """
 
 import math
@@ -9,10 +9,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
-from functools import partial
 from itertools import combinations
 from threading import Barrier
 
@@ -21,32 +19,57 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+import tasks.noise.task
+import tasks.noise.truth
+from flows.mechanisms import MECHANISMS
+from flows.trials.in_memory import SeenTable, seen_table, try_scales
 from tasks.accounting.allocation import scale_for
-from tasks.laws.law import Sampler
-from tasks.laws.samplers import discrete_gaussian
-from tasks.laws.table_sampler import LARGEST_TABLE_SCALE, table_noise
+from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
+from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.laplace import LAPLACE
+from tasks.laws.law import Law, LevelCost, LevelNoise, Sampler
+from tasks.laws.table_sampler import LARGEST_TABLE_SCALE
+from tasks.laws.thresholded import Thresholded, thresholded_for, thresholded_laplace
+from tasks.noise.measure import measure
 from tasks.tree.axis import IntArray
-from tests.support.laws import measured
+from tests.support.passes import try_threshold
+from tests.support.universe import Universe, universe_of
 
 FALSE_ALARM = 1e-6
 DRAWS = 100_000
 LEAST_EXPECTED = 50  # draws in each of the pooled tails, so that the chi-square approximation holds far out
-SCALES = [0.7, 3.0, 40.0]
 WIDE = 4_096.0  # a table whose guide leaves many draws open
-PLENTY = Fraction(1_000)  # a ρ that pays for every scale used here
-
-SAMPLERS: list[Sampler] = [discrete_gaussian, table_noise]  # a new sampler joins here and inherits the tests
-every_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda function: function.__name__)
-
-
-def noise_of(true_counts: IntArray, scale: float, sampler: Sampler) -> IntArray:
-    """Return the noise that the real entry point adds to some true counts."""
-    return measured(true_counts, scale, PLENTY, 2, sampler) - true_counts
+MOVED = Sensitivity(2, 2, 2, 1)
+PLENTY = {
+    GAUSSIAN.name: LevelCost(Fraction(1_000)),
+    LAPLACE.name: LevelCost(epsilon=1e3),
+}  # pays for every scale used here
+FAR = 10_000  # records: so far above the threshold that every leaf is kept
 
 
-def draws_of(scale: float, sampler: Sampler, draws: int = DRAWS) -> IntArray:
-    """Return noise on true counts of zero."""
-    return noise_of(np.zeros(draws, dtype=np.int64), scale, sampler)
+def above_threshold(true_counts: IntArray, scale: float) -> IntArray:
+    """Return what a histogram keeps of leaves that are far above its threshold."""
+    rows, noisy = thresholded_laplace(true_counts + FAR, scale, 40)
+    assert len(rows) == len(true_counts)
+    return noisy - FAR
+
+
+LAWS = {law.name: law for law in (GAUSSIAN, LAPLACE)}
+SAMPLERS: dict[tuple[str, str], Sampler] = {  # a new sampler of a law inherits the tests
+    (law.name, name): sampling.draw for law in LAWS.values() for name, sampling in law.samplers.items()
+} | {(LAPLACE.name, "threshold"): above_threshold}
+SCALES = {GAUSSIAN.name: [0.7, 3.0, 40.0], LAPLACE.name: [0.5, 2.0, 25.0, 400.0]}
+OF_GAUSSIAN = {name: sampler for (law, name), sampler in SAMPLERS.items() if law == GAUSSIAN.name}
+every_sampler = pytest.mark.parametrize(("law", "sampler"), SAMPLERS)
+of_gaussian = pytest.mark.parametrize("sampler", OF_GAUSSIAN.values(), ids=OF_GAUSSIAN)
+
+
+def noise_of(true_counts: IntArray, scale: float, law: str, sampler: str) -> IntArray:
+    """Return the noise that the real entry point adds to some true counts; a histogram has one of its own."""
+    draw = SAMPLERS[law, sampler]
+    if draw == above_threshold:
+        return draw(true_counts, scale) - true_counts
+    return measure(true_counts, LevelNoise(LAWS[law], scale), PLENTY[law], MOVED, draw) - true_counts
 
 
 def frequencies(
@@ -57,187 +80,124 @@ def frequencies(
     return np.bincount(runs, weights=weights, minlength=2 * edge + 1).astype(float)
 
 
-def goodness_of_fit(noise: IntArray, scale: float) -> float:
-    """Return the p-value of the chi-square test that noise is discrete Gaussian of this scale.
+def goodness_of_fit(noise: IntArray, scale: float, law: str) -> float:
+    """Return the p-value of the chi-square test that noise is of a law and a scale.
 
-    The probability of k is exp(−k²/2σ²) over its sum; what lies beyond ±12 σ is below 1e-31. Values further out than
-    the last one with LEAST_EXPECTED draws in its tail are pooled with it. Of wide noise neighbouring values are counted
-    together, in runs of about σ/40.
+    The probability of k is exp(−k²/2σ²), or exp(−|k|/s), over its sum; what lies beyond 40 scales is below 1e-17. Values further
+    out than the last one with LEAST_EXPECTED draws in its tail are pooled with it. Of wide noise neighbouring values are counted
+    together, in runs of about a fortieth of the scale.
     """
-    furthest = math.ceil(12 * scale) + 10
+    furthest = math.ceil(40 * scale) + 10
     values = np.arange(-furthest, furthest + 1)
-    expected = np.exp(-(values**2) / (2 * scale**2))
+    expected = np.exp(-((values / scale) ** 2) / 2 if law == GAUSSIAN.name else -np.abs(values) / scale)
     expected *= len(noise) / expected.sum()
     run = math.ceil(scale / 40)
     edge = (int(np.flatnonzero(np.cumsum(expected[::-1])[::-1] >= LEAST_EXPECTED)[-1]) - furthest) // run
     return float(stats.chisquare(frequencies(noise, edge, run), frequencies(values, edge, run, expected)).pvalue)
 
 
-def same_law(first: IntArray, second: IntArray, scale: float) -> float:
-    """Return the p-value of the chi-square test that two sets of noise, of about this scale, have one law.
-
-    They are counted in runs of about σ/40, and beyond 3 σ pooled, where either set of DRAWS has over a hundred.
-    """
-    run, edge = math.ceil(scale / 40), math.ceil(3 * scale / math.ceil(scale / 40))
-    counted = np.array([frequencies(noise, edge, run) for noise in (first, second)])
-    return float(stats.chi2_contingency(counted[:, counted.any(axis=0)], correction=False).pvalue)
-
-
-@pytest.fixture(
-    scope="module",
-    params=[(scale, sampler) for sampler in SAMPLERS for scale in SCALES] + [(WIDE, table_noise)],
-    ids=lambda case: f"{case[1].__name__}, sigma {case[0]}",
+@pytest.mark.parametrize(
+    ("law", "sampler", "scale"),
+    [
+        *((law, sampler, scale) for law, sampler in SAMPLERS for scale in SCALES[law]),
+        *((GAUSSIAN.name, "table", scale) for scale in (WIDE, LARGEST_TABLE_SCALE)),
+    ],
 )
-def drawn(request: pytest.FixtureRequest) -> tuple[float, IntArray]:
-    """Return a scale and a hundred thousand draws of it by one of the samplers, on true counts of zero."""
-    return request.param[0], draws_of(*request.param)
-
-
-def test_noise_is_discrete_gaussian(drawn: tuple[float, IntArray]) -> None:
-    """The frequencies of the noise are those of the exact discrete Gaussian of scale σ."""
-    scale, noise = drawn
-    assert goodness_of_fit(noise, scale) > FALSE_ALARM
-
-
-@every_sampler
-@pytest.mark.parametrize("scale", SCALES)
-def test_the_goodness_of_fit_notices_too_little_noise(scale: float, sampler: Sampler) -> None:
-    """When a tenth less noise is drawn than claimed, the same test on as many draws fails."""
-    assert goodness_of_fit(draws_of(0.9 * scale, sampler), scale) < FALSE_ALARM
-
-
-def test_the_goodness_of_fit_notices_too_much_noise(drawn: tuple[float, IntArray]) -> None:
-    """When a tenth more noise is drawn than claimed, the same test on the same draws fails."""
-    scale, noise = drawn
-    assert goodness_of_fit(noise, scale / 1.1) < FALSE_ALARM
+def test_noise_has_its_law(law: str, sampler: str, scale: float) -> None:
+    """Its frequencies are those of the exact law, of a tenth less or more noise they are not; neighbouring cells tell nothing of it."""
+    noise = noise_of(np.zeros(DRAWS, dtype=np.int64), scale, law, sampler)
+    assert goodness_of_fit(noise, scale, law) > FALSE_ALARM
+    assert goodness_of_fit(noise, scale / 1.1, law) < FALSE_ALARM
+    less = noise_of(np.zeros(DRAWS, dtype=np.int64), 0.9 * scale, law, sampler)
+    assert goodness_of_fit(less, scale, law) < FALSE_ALARM
+    bound = -stats.norm.ppf(FALSE_ALARM / 4) / math.sqrt(len(noise) - 1)  # two-sided, two correlations
+    for of in (noise, np.abs(noise)):
+        assert abs(np.corrcoef(of[1:], of[:-1])[0, 1]) < bound
 
 
 @pytest.mark.parametrize("scale", [0.7, 40.0, WIDE])
 def test_ten_million_draws_from_a_table_are_discrete_gaussian(scale: float) -> None:
     """A hundred times as many draws still fit; so many would tell a scale that is half a percent off."""
-    noise = draws_of(scale, table_noise, 100 * DRAWS)
-    assert goodness_of_fit(noise, scale) > FALSE_ALARM
-    assert goodness_of_fit(noise, 1.005 * scale) < FALSE_ALARM
-
-
-@pytest.mark.parametrize("scale", [*SCALES, WIDE, LARGEST_TABLE_SCALE])
-def test_both_samplers_have_one_law(scale: float) -> None:
-    """Draws from the table and OpenDP's draws do not differ; the table's of a tenth less noise would."""
-    of_opendp = draws_of(scale, discrete_gaussian)
-    assert same_law(draws_of(scale, table_noise), of_opendp, scale) > FALSE_ALARM
-    assert same_law(draws_of(0.9 * scale, table_noise), of_opendp, scale) < FALSE_ALARM
-
-
-def test_neighbouring_cells_get_independent_noise(drawn: tuple[float, IntArray]) -> None:
-    """The noise of a cell tells nothing about that of the next one, neither its value nor its size."""
-    _, noise = drawn
-    bound = -stats.norm.ppf(FALSE_ALARM / 4) / math.sqrt(len(noise) - 1)  # two-sided, two correlations
-    assert abs(np.corrcoef(noise[1:], noise[:-1])[0, 1]) < bound
-    assert abs(np.corrcoef(noise[1:] ** 2, noise[:-1] ** 2)[0, 1]) < bound
+    noise = noise_of(np.zeros(100 * DRAWS, dtype=np.int64), scale, GAUSSIAN.name, "table")
+    assert goodness_of_fit(noise, scale, GAUSSIAN.name) > FALSE_ALARM
+    assert goodness_of_fit(noise, 1.005 * scale, GAUSSIAN.name) < FALSE_ALARM
 
 
 @every_sampler
-def test_noise_does_not_depend_on_the_true_counts(sampler: Sampler) -> None:
-    """Cells with true counts 0, 1, 1,000 and 2**40, side by side, all get noise of the same distribution."""
+def test_noise_does_not_depend_on_the_true_counts(law: str, sampler: str) -> None:
+    """Cells with true counts 0, 1, 1,000 and 2**40, side by side, all get noise of the same distribution, and each gets its own."""
     true_counts = np.tile(np.array([0, 1, 1_000, 2**40]), DRAWS // 5)
-    noise = noise_of(true_counts, 3.0, sampler)
-    fits = [goodness_of_fit(noise[true_counts == count], 3.0) for count in np.unique(true_counts)]
+    noise = noise_of(true_counts, 3.0, law, sampler)
+    assert noise.shape == true_counts.shape
+    assert noise.dtype == np.int64
+    assert true_counts[:8].tolist() == [0, 1, 1_000, 2**40] * 2
+    fits = [goodness_of_fit(noise[true_counts == count], 3.0, law) for count in np.unique(true_counts)]
     assert min(fits) > FALSE_ALARM / len(fits)
+    assert len(noise_of(true_counts[:0], 3.0, law, sampler)) == 0
 
 
-@every_sampler
-@pytest.mark.parametrize("cells", [0, 1, 7])
-def test_every_cell_is_measured(cells: int, sampler: Sampler) -> None:
-    """As many int64 noisy counts come back as there are cells, and the true counts are left alone."""
-    true_counts = np.full(cells, 5)
-    noisy = measured(true_counts, 3.0, PLENTY, 2, sampler)
-    assert noisy.shape == (cells,)
-    assert noisy.dtype == np.int64
-    assert true_counts.tolist() == [5] * cells
-
-
-def refused(scale: float, rho: Fraction, message: str) -> None:
+def refused(law: Law, scale: float, charged: LevelCost, message: str) -> None:
     """Assert that measuring is refused, and before anything is drawn."""
-    drawn = []
 
-    def spy(true_counts: IntArray, scale: float) -> IntArray:
-        drawn.append(scale)
-        return true_counts
+    def never(true_counts: IntArray, scale: float) -> IntArray:
+        raise AssertionError(f"{len(true_counts)} cells were drawn at scale {scale}.")
 
     with pytest.raises(ValueError, match=message):
-        measured(np.zeros(3, dtype=np.int64), scale, rho, 2, spy)
-    assert not drawn
+        measure(np.zeros(3, dtype=np.int64), LevelNoise(law, scale), charged, MOVED, never)
 
 
-@pytest.mark.parametrize("rho", [Fraction(1, 3), Fraction(1, 10**6), Fraction(7)], ids=str)
-def test_a_scale_that_costs_more_than_its_share_is_refused(rho: Fraction) -> None:
-    """The level's own scale is drawn; one float less noise would overspend and is refused before the draw."""
-    scale = scale_for(rho, 2)
-    assert len(measured(np.zeros(3, dtype=np.int64), scale, rho, 2, discrete_gaussian)) == 3
-    refused(math.nextafter(scale, 0.0), rho, "exceeds the level's share")
+@pytest.mark.parametrize("charge", [Fraction(1, 3), Fraction(1, 10**6), Fraction(7), 0.3], ids=str)
+def test_a_scale_that_costs_more_than_its_share_is_refused(charge: Fraction | float) -> None:
+    """The level's own scale is drawn; one float less noise would overspend and is refused before the draw, as is noise without a charge."""
+    law = GAUSSIAN if isinstance(charge, Fraction) else LAPLACE
+    charged = LevelCost(charge) if law is GAUSSIAN else LevelCost(epsilon=float(charge))
+    scale = scale_for(charge, 2) if law is GAUSSIAN else LAPLACE.fit(charged, MOVED)[0]
+    zeros = np.zeros(3, dtype=np.int64)
+    assert len(measure(zeros, LevelNoise(law, scale), charged, MOVED, law.samplers["table"].draw)) == 3
+    refused(law, math.nextafter(scale, 0.0), charged, "exceeds the level's share")
+    refused(law, scale, LevelCost(), "nothing is drawn that is not charged")
 
 
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("scale", [0.0, -0.0, math.inf, math.nan, -1.0, -math.inf])
-def test_a_scale_that_is_not_finite_and_positive_is_refused(scale: float) -> None:
-    """OpenDP would return the data for a scale of zero; such a scale never reaches the sampler, however large ρ is."""
-    refused(scale, Fraction(10**9), "scale must be finite and > 0")
-
-
-@every_sampler
-@pytest.mark.parametrize("scale", [0.0, math.inf, math.nan, -1.0])
-def test_the_sampler_itself_refuses_such_a_scale(scale: float, sampler: Sampler) -> None:
-    """The discrete Gaussian refuses the scale too, should it ever be called without `measure`."""
-    with pytest.raises(ValueError, match=r"scale must be (finite and )?> 0"):
-        sampler(np.zeros(3, dtype=np.int64), scale)
+def test_a_scale_that_is_not_finite_and_positive_is_refused(scale: float, law: str) -> None:
+    """OpenDP would return the data for a scale of zero; such a scale never reaches the sampler, and the sampler refuses it too."""
+    refused(LAWS[law], scale, PLENTY[law], "scale must be finite and > 0")
+    for sampler in OF_GAUSSIAN.values():
+        with pytest.raises(ValueError, match=r"scale must be (finite and )?> 0"):
+            sampler(np.zeros(3, dtype=np.int64), scale)
 
 
 def fifty_draws(sampler: Sampler) -> list[int]:
     """Return fifty triples of neighbouring draws, each as one integer; two sets share one with probability below 1e-11."""
-    noise = draws_of(LARGEST_TABLE_SCALE, sampler, 52)
-    return (noise[:-2] + (noise[1:-1] << 20) + (noise[2:] << 40)).tolist()
+    noise = sampler(np.zeros(52, dtype=np.int64), LARGEST_TABLE_SCALE)
+    triples: list[int] = (noise[:-2] + (noise[1:-1] << 20) + (noise[2:] << 40)).tolist()
+    return triples
 
 
-def repeats(*draws: list[int]) -> set[int]:
-    """Return the values that occur in more than one set of draws."""
-    return set().union(*(set(some) & set(others) for some, others in combinations(draws, 2)))
-
-
-@every_sampler
-def test_two_calls_never_repeat_a_draw(sampler: Sampler) -> None:
-    """Calling again gives other noise."""
-    assert not repeats(fifty_draws(sampler), fifty_draws(sampler))
-
-
-@every_sampler
-def test_two_threads_never_repeat_a_draw(sampler: Sampler) -> None:
-    """Threads that draw at the same moment get different noise."""
+@of_gaussian
+def test_no_call_no_thread_and_no_forked_child_repeats_a_draw(sampler: Sampler) -> None:
+    """Threads that draw at the same moment, a process forked after the sampler was used, and its sibling draw other noise."""
     together = Barrier(2)
 
     def draw_together() -> list[int]:
         together.wait(timeout=60)
         return fifty_draws(sampler)
 
+    drawn = [fifty_draws(sampler), *(from_a_forked_child(sampler) for _ in range(2)), fifty_draws(sampler)]
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.submit(draw_together), pool.submit(draw_together)
-        assert not repeats(first.result(), second.result())
+        drawn += [of.result() for of in [pool.submit(draw_together), pool.submit(draw_together)]]
+    assert all(len(draws) == 50 for draws in drawn)
+    assert not [shared for some, others in combinations(drawn, 2) if (shared := set(some) & set(others))]
 
 
-@every_sampler
-def test_a_forked_child_never_repeats_a_draw(sampler: Sampler) -> None:
-    """A process that was forked after the sampler was used draws other noise than its parent, and than its sibling."""
-    before = fifty_draws(sampler)
-    children = [from_a_forked_child(partial(fifty_draws, sampler)) for _ in range(2)]
-    assert all(len(draws) == 50 for draws in children)
-    assert not repeats(before, *children, fifty_draws(sampler))
-
-
-def from_a_forked_child(draw: Callable[[], list[int]]) -> list[int]:
-    """Return what a function returns in a forked child, which ends without running anything else."""
+def from_a_forked_child(sampler: Sampler) -> list[int]:
+    """Return what is drawn in a forked child, which ends without running anything else."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            os.write(writing, " ".join(map(str, draw())).encode())
+            os.write(writing, " ".join(map(str, fifty_draws(sampler))).encode())
         finally:
             os._exit(0)
     os.close(writing)
@@ -245,6 +205,62 @@ def from_a_forked_child(draw: Callable[[], list[int]]) -> list[int]:
         values = [int(value) for value in pipe.read().split()]
     os.waitpid(child, 0)
     return values
+
+
+# Noise on leaves: which of them bear it, and which are seen.
+
+
+def flat(areas: int) -> Universe:
+    """Return a universe of two axes with so many areas each."""
+    paths = [(f"{number:04d}",) for number in range(areas)]
+    return universe_of([paths, paths], [0, 1])
+
+
+def table_of(universe: Universe, occupied: int) -> SeenTable:
+    """Return a table over a universe in which the first area of the first axis has records, so many different ones."""
+    zeros = np.zeros(occupied, dtype=np.int64)
+    return seen_table(universe.tree, [zeros, np.arange(occupied)], np.arange(1, occupied + 1))
+
+
+@of_gaussian
+def test_every_leaf_bears_gaussian_noise_whatever_its_true_count(
+    sampler: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a whole universe, the noise of leaves with records and of those without has the law; one left out would show."""
+    for module in (tasks.noise.task, tasks.noise.truth):
+        monkeypatch.setattr(module, "CHUNK_CELLS", 1000)
+    finest = try_scales(table_of(flat(120), 120), MECHANISMS["gaussian"], [3.0] * 3, sampler).released[-1]
+    noise, has_records = np.zeros((120, 120), dtype=np.int64), np.zeros((120, 120), dtype=bool)
+    noise[finest.areas], has_records[0] = finest.counts, True
+    noise[0] -= np.arange(1, 121)
+    for of in (noise[has_records], noise[~has_records]):
+        assert goodness_of_fit(of, 3.0, GAUSSIAN.name) > FALSE_ALARM
+    skipped = np.where(has_records, noise, 0)[:40].ravel()  # as if leaves without records were left out
+    assert goodness_of_fit(skipped, 3.0, GAUSSIAN.name) < FALSE_ALARM
+
+
+def test_a_histogram_never_shows_a_leaf_without_records() -> None:
+    """Over many histograms with next to no threshold, no leaf is ever kept that has no record."""
+    table, noise, seen = table_of(flat(60), 30), Thresholded(8.0, 2, 1e9, 1.0), set[tuple[int, int]]()
+    for _ in range(60):
+        finest = try_threshold(table, noise, "add_remove", 1, thresholded_laplace).released[-1]
+        seen |= set(zip(*(areas.tolist() for areas in finest.areas), strict=True))
+    assert seen == {(0, area) for area in range(30)}
+
+
+@pytest.mark.parametrize("neighbours", ["substitution", "add_remove"])
+@pytest.mark.parametrize("records", [1, 3])
+def test_a_unit_alone_in_its_leaves_is_seen_no_oftener_than_delta(neighbours: str, records: int) -> None:
+    """Of many leaves with one unit's records alone, no more are kept than the charge says; below the threshold it shows."""
+    noise = thresholded_for(sensitivity_of(neighbours, records), 1.0, 0.1)
+
+    def seen_at_least(threshold: int) -> float:
+        kept = len(thresholded_laplace(np.full(DRAWS, records), noise.scale, threshold)[0])
+        return float(stats.beta.ppf(FALSE_ALARM, kept, DRAWS - kept + 1)) if kept else 0.0
+
+    assert seen_at_least(noise.threshold) <= noise.delta
+    assert seen_at_least(noise.threshold - math.ceil(noise.scale)) > noise.delta / (2 * records)
+    assert seen_at_least(records) > noise.delta
 
 
 # Draws with the system's entropy taken away: the kernel is told to fail getrandom and every opening of a file.

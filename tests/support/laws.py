@@ -2,14 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 from flows.mechanisms import MECHANISMS, Mechanism
-from tasks.accounting.sensitivity import Sensitivity
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import NO_NOISE, LevelCost, LevelNoise, Sampler, Sampling
-from tasks.noise.measure import measure
-from tasks.tree.axis import IntArray
+from tasks.laws.law import NO_NOISE, LevelNoise, Sampling
 
 
 def gaussians(sigmas: Sequence[float]) -> list[LevelNoise]:
@@ -22,9 +18,3 @@ def drawn_by(mechanism: str, samplers: Mapping[str, Sampling], law: str | None =
     recipe = MECHANISMS[mechanism]
     name = law or next(iter(recipe.laws))
     return replace(recipe, laws={name: replace(recipe.laws[name], samplers=samplers)})
-
-
-def measured(true_counts: IntArray, scale: float, rho: Fraction, l2_squared: int, sampler: Sampler) -> IntArray:
-    """Return the noisy counts that the real entry point returns for discrete Gaussian noise, whatever the sampler draws."""
-    sensitivity = Sensitivity(2, 2, l2_squared, 1)
-    return measure(true_counts, LevelNoise(GAUSSIAN, scale), LevelCost(rho), sensitivity, sampler)
