@@ -7,9 +7,9 @@ thousands of releases are as many draws of the others. The attacker knows both t
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -30,7 +30,7 @@ from tasks.laws.law import Sampler
 from tasks.sizes.statistics import CHAIN, STATISTICS, TAILS
 from tasks.sizes.tables import tails_of
 from tasks.tree.axis import IntArray
-from tests.support.attacks import Claim, Guesses, Values, guesses_of, leaning, log_evidence
+from tests.support.attacks import Claim, Guesses, guesses_of, leaning, log_evidence
 
 COUNTIES, LARGEST = 2, 4
 CLAIM = Claim(2.0, 1e-8)
@@ -49,8 +49,7 @@ BY_STATISTIC = {  # all mechanisms of group sizes, by what they measure
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Drawn:
+class Drawn(NamedTuple):
     """What the sampler of a release is given of a level: what is measured, and the scale."""
 
     measured: IntArray
@@ -74,6 +73,7 @@ def planned(folder: Path, mechanism: str, neighbours: str) -> Plan:
     """Return the plan of a spec; its table is never read."""
     (folder / "homes.csv").write_text("county,home,people\n")
     pl.DataFrame({"county": np.arange(COUNTIES)}).write_csv(folder / "counties.csv")
+    privacy = {"unit": "one person", "neighbours": neighbours, "max_records_per_unit": 1}
     spec = {
         "name": "audited",
         "dataset": "audited",
@@ -82,13 +82,7 @@ def planned(folder: Path, mechanism: str, neighbours: str) -> Plan:
         "release": {"group_sizes": {"region": "county", "largest": LARGEST}, "noisy_counts": True},
         "mechanism": mechanism,
         "noise": {"sampler": "table"},
-        "privacy": {
-            "unit": "one person",
-            "neighbours": neighbours,
-            "max_records_per_unit": 1,
-            "epsilon": CLAIM.epsilon,
-            "delta": CLAIM.delta,
-        },
+        "privacy": privacy | {"epsilon": CLAIM.epsilon, "delta": CLAIM.delta},
         "budget": {"epsilon": 90.0, "delta": 0.1},
     }
     (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
@@ -125,22 +119,15 @@ def evidence(plan: Plan, neighbours: str, less: float) -> float:
     losses = np.concatenate([by[by > 0] / of.scale for by, of in zip(moved, one, strict=True)])
     agreeing = 1 / (1 + np.exp(-losses))  # of a cell that moves by 1, how often its draw tells the right table
     releases = math.ceil(GUESSES / 2 / (agreeing.prod() + (1 - agreeing).prod()))
-    leans = [leans_of(plan, given, one, other, less, releases) for given in (one, other)]
+    leans = [np.zeros(releases), np.zeros(releases)]
+    for left, right in zip(one, other, strict=True):
+        for cell in np.flatnonzero(left.measured != right.measured):
+            here, there = (np.array([float(level.measured[cell])]) for level in (left, right))
+            for of, given in zip(leans, (left, right), strict=True):
+                noisy = sampler_of(plan)(np.full(releases, given.measured[cell]), given.scale / less).astype(np.float64)
+                of += leaning(noisy[:, None], here, there, np.array([given.scale]), "laplace")
     most = float(losses.sum())
     return float(log_evidence(guesses_of(leans[0], leans[1], certain=most * (1 - 1e-9)), CLAIM, STAKES))
-
-
-def leans_of(
-    plan: Plan, given: Sequence[Drawn], one: Sequence[Drawn], other: Sequence[Drawn], less: float, releases: int
-) -> Values:
-    """Return how much each of some releases of what is given leans to the one table, shape (releases,)."""
-    leans = np.zeros(releases)
-    for of, left, right in zip(given, one, other, strict=True):
-        for cell in np.flatnonzero(left.measured != right.measured):
-            noisy = sampler_of(plan)(np.full(releases, of.measured[cell]), of.scale / less).astype(np.float64)
-            true = (np.array([float(level.measured[cell])]) for level in (left, right))
-            leans += leaning(noisy[:, None], *true, np.array([of.scale]), "laplace")
-    return leans
 
 
 @pytest.mark.parametrize(("more", "least"), [(1.0, 0.0), (MORE, 1 - 1e-6)])

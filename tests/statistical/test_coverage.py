@@ -252,8 +252,7 @@ def covered_cells(plan: Plan, table: SeenTable, trial: Trial, less: float) -> di
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "law"),
-    [("cbdp", "gaussian"), thorough("cbdp", "laplace"), thorough("inftda_reconciled", "laplace")],
+    ("mechanism", "law"), [("cbdp", "gaussian"), thorough("cbdp", "laplace"), thorough("inftda_reconciled", "laplace")]
 )
 def test_cells_of_views_are_covered_as_is_promised(tmp_path: Path, law: str, mechanism: str) -> None:
     """By view and true count, cells that are released as 0 included, nine in ten intervals cover, but for chance; narrower ones do not."""

@@ -33,7 +33,6 @@ from storage.ledger.events import read_books
 from storage.ledger.spending import Contributions, Spending, for_one_unit, growth, weakest_promise
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, l2_sensitivity_squared
 from tasks.laws.samplers import discrete_gaussian
-from tasks.laws.table_sampler import LARGEST_TAU
 from tests.support.attacks import FALSE_ALARM, Claim, lower_bound, rehearsed
 from tests.support.neighbours import contributions, holds, moves
 
@@ -110,6 +109,11 @@ def test_what_costs_epsilon_grows_as_group_privacy_says() -> None:
     assert math.isinf(grown.epsilon)
 
 
+def spent_on(spending: Spending) -> Any:
+    """Return an account of which so much was spent."""
+    return SimpleNamespace(spendings=[spending])
+
+
 def law(scale: float, mean: int, reach: int) -> Floats:
     """Return the probabilities of a discrete Gaussian around a count, from −reach to reach."""
     weights = np.exp(-((np.arange(-reach, reach + 1) - mean) ** 2) / (2 * scale**2))
@@ -161,15 +165,10 @@ def test_a_later_promise_is_admitted_by_what_the_earlier_releases_cost_it() -> N
     large = Spending(CAP.rho / 10, (), math.inf, CAP.delta, contributions=promise(5))
     for before, asked in ((small, large), (large, small)):
         with pytest.raises(BudgetExceeded, match="every unit with at most 5 records") as refused:
-            check_fits(account_with(before), terms, asked)
+            check_fits(spent_on(before), terms, asked)
         charged = composed_epsilon([before], CAP.delta, CAP)
         assert (f"promised, epsilon {charged:.8g} is spent" in str(refused.value)) == (before == small)
-    assert check_fits(account_with(replace(small, rho=CAP.rho / 30)), terms, large).epsilon <= CAP.epsilon
-
-
-def account_with(spending: Spending) -> Any:
-    """Return what `check_fits` asks of an account: what was spent."""
-    return SimpleNamespace(spendings=[spending])
+    assert check_fits(spent_on(replace(small, rho=CAP.rho / 30)), terms, large).epsilon <= CAP.epsilon
 
 
 def test_exactly_and_at_most_do_not_go_together() -> None:
@@ -180,10 +179,10 @@ def test_exactly_and_at_most_do_not_go_together() -> None:
     )
     for before, asked, says in ((exact, at_most, "true"), (at_most, exact, "false")):
         with pytest.raises(SpecError, match=f"exact_records_per_unit must be {says}") as refused:
-            check_fits(account_with(before), terms, asked)
+            check_fits(spent_on(before), terms, asked)
         assert refused.value.field == "privacy.exact_records_per_unit"
     beside = replace(at_most, contributions=enforced(3))
-    assert check_fits(account_with(exact), terms, beside)
+    assert check_fits(spent_on(exact), terms, beside)
     assert claimed_units([exact.contributions, beside.contributions]).endswith("tables with the same number of units")
     assert claimed_units([exact.contributions]) == "every unit with exactly 1 record, as the data owner promises"
 
@@ -195,19 +194,6 @@ def test_what_would_fit_is_told_for_the_larger_unit() -> None:
     assert fits == pytest.approx(0.1)
     beside = Spending(Fraction(0), ((fits, 0.0),), fits, 0.0, contributions=promise(1))
     assert composed_epsilon([*before, beside], CAP.delta, CAP) <= CAP.epsilon
-
-
-@pytest.mark.parametrize("epsilon", [1.0, 20.0, 66.0, 69.9])
-def test_what_an_inexact_sampler_leaves_is_what_fits(epsilon: float) -> None:
-    """At a cap of any ε, what is left beside a release by table is not nothing, and one more exact release of that ρ fits."""
-    cap = cap_of(epsilon, 1e-6)
-    spent = Spending(cap.rho / 50, (), math.inf, cap.delta, 40 * LARGEST_TAU)
-    left = standing_of([spent], cap).left_rho
-    assert left > cap.rho * Fraction(7, 10)
-    again = [spent, replace(spent, rho=left, tau=Fraction(0))]
-    assert composed_epsilon(again, cap.delta, cap) <= epsilon
-    more = [spent, replace(spent, rho=left * Fraction(11, 10), tau=Fraction(0))]
-    assert composed_epsilon(more, cap.delta, cap) > epsilon or epsilon > 60
 
 
 # A town of one area, released twice: first for units with one record, then for units with twelve.

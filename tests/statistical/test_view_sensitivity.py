@@ -152,12 +152,21 @@ def test_no_unit_moves_a_view_further_than_it_is_charged_for(
 def test_no_pair_of_tables_costs_more_than_all_views_and_levels_are_charged(
     mechanism: str, law: str, relation: tuple[str, int, bool]
 ) -> None:
-    """Over all neighbouring tables the costs of all views and levels add up to the charge at most, and without a promise one to just that."""
+    """Over all neighbouring tables the costs of all views and levels add up to the charge at most, and without a promise one to just that.
+
+    All shares add up to 1 exactly, ρ of all charges to ρ exactly, and ε of all charges to no more than ε and hardly less.
+    """
     for distinct in DISTINCT:
         scheme = scheme_for(mechanism, law, relation, distinct)
         guarantee, differences = guarantee_of(scheme), differences_of(relation, distinct)
         changes = [differences @ holds(cells_of(scheme, number)) for number in scheme.measured]
+        assert sum(scheme.allocation.shares) == 1
+        share = dict(zip(scheme.measured, scheme.allocation.shares, strict=True))
+        assert share[4] / share[5] == Fraction(3, 70)
+        between, has_total = mechanism != "cbdp", relation[0] == ADD_REMOVE or relation[1:] == (2, False)
+        assert set(share) == {1, 3, 4, 5, 6, *[2] * between, *[0] * has_total}
         if law == "gaussian":
+            assert [of.rho for of in guarantee.measurements] == [of * guarantee.rho for of in share.values()]
             costs = [
                 (change**2).sum(1) / (2 * of.sigma**2)
                 for change, of in zip(changes, guarantee.measurements, strict=True)
@@ -166,6 +175,10 @@ def test_no_pair_of_tables_costs_more_than_all_views_and_levels_are_charged(
         else:
             costs = [abs(change).sum(1) / of.noise.scale for change, of in zip(changes, guarantee.by_map, strict=True)]
             charged = sum(of.cost.epsilon for of in guarantee.by_map)
+            assert 0.999 < charged <= 1
+            assert all(
+                Fraction(of.cost.epsilon) <= own for of, own in zip(guarantee.by_map, share.values(), strict=True)
+            )
         assert sum(costs).max() <= charged * (1 + 1e-12)
         if distinct is None:
             assert sum(costs).max() == pytest.approx(charged, rel=1e-9)
@@ -176,27 +189,3 @@ def cells_of(scheme: Scheme, number: int) -> list[tuple[str, ...]]:
     names = {1: "level", 3: "leaves"} | dict(scheme.names)
     sees = SEES[names[number]] if number in names else lambda leaf: LEAVES[leaf][0]
     return [sees(leaf) for leaf in range(len(LEAVES))]
-
-
-@pytest.mark.parametrize("law", ["gaussian", "laplace"])
-@pytest.mark.parametrize("mechanism", ["cbdp", "inftda_reconciled"])
-@pytest.mark.parametrize("relation", RELATIONS, ids=str)
-def test_shares_of_views_and_levels_add_up_to_the_budget(
-    mechanism: str, law: str, relation: tuple[str, int, bool]
-) -> None:
-    """All shares add up to 1 exactly, ρ of all charges to ρ exactly, and ε of all charges to no more than ε and hardly less."""
-    scheme = scheme_for(mechanism, law, relation, None)
-    assert sum(scheme.allocation.shares) == 1
-    guarantee = guarantee_of(scheme)
-    levels = {1, 3} if mechanism == "cbdp" else {1, 2, 3}
-    assert set(scheme.measured) == levels | {4, 5, 6} | (set() if relation[2] else {0})
-    share = dict(zip(scheme.measured, scheme.allocation.shares, strict=True))
-    assert share[4] / share[5] == Fraction(3, 70)
-    if law == "gaussian":
-        assert [of.rho for of in guarantee.measurements] == [of * guarantee.rho for of in scheme.allocation.shares]
-        squares = [of.l2_sensitivity_squared for of in guarantee.measurements]
-        assert squares == [of.l2_squared for of in scheme.sensitivities]
-        return
-    spent = [Fraction(of.cost.epsilon) for of in guarantee.by_map]
-    assert Fraction(999, 1000) < sum(spent) <= 1
-    assert all(of <= own for of, own in zip(spent, scheme.allocation.shares, strict=True))

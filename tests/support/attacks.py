@@ -15,11 +15,8 @@ FALSE_ALARM = 1e-4  # of all attacks on a claim together
 
 _STAKES = 0.6, 0.95  # of what may be lost at most: for many guesses, and for few that are all right
 _EPSILONS = [number / 100 for number in range(2001)]  # that are tried; some 10⁹ guesses would refute the last
-_CERTAIN = (
-    0.99,
-    1.49,
-    1.99,
-)  # of ε: how far a release may have to lean to a table; just below what Laplace noise leans by
+# of ε: how far a release may have to lean to a table; just below what Laplace noise leans by
+_CERTAIN = 0.99, 1.49, 1.99
 _REHEARSALS = 2000
 _RIDGE = 0.1  # records squared: what never varies but between the tables counts most, and no division is by 0
 
@@ -53,13 +50,7 @@ class Guesses:
 
 
 def guesses_of(one: Values, other: Values, certain: float) -> Guesses:
-    """Return what is guessed from how much releases lean to the one table: nothing unless they lean by `certain`.
-
-    Args:
-        one: of releases of the one table, shape (…, releases).
-        other: of as many releases of the other.
-        certain: > 0.
-    """
+    """Return what is guessed from how much as many releases of either table lean to the one: nothing unless they lean by `certain`."""
     right = (one >= certain).sum(-1) + (other <= -certain).sum(-1)
     return Guesses(right, (one <= -certain).sum(-1) + (other >= certain).sum(-1), 2 * one.shape[-1])
 
@@ -74,12 +65,8 @@ def log_evidence(guesses: Guesses, claim: Claim, stakes: Sequence[float] = _STAK
     up to at most 0, the mean of the product is at most 1 (of two factors the product is largest where they are equal), and
     a product of 1/α or more has at most the probability α.
 
-    Args:
-        guesses: about as many releases of either table.
-        claim: what is to be refuted.
-        stakes: λ, of what may be lost at most; small ones notice a small excess in many guesses.
-    Guarantees:
-        The rule by which is guessed must be fixed before the releases are seen.
+    The rule by which is guessed must be fixed before the releases are seen. Small stakes λ notice a small excess in many guesses.
+
     Source:
         Waudby-Smith and Ramdas (2024), for bets on bounded means.
     """
@@ -102,16 +89,9 @@ def lower_bound(guesses: Guesses, delta: float, false_alarm: float) -> float:
 
 
 def leaning(values: Values, one: Values, other: Values, scales: Values, law: str) -> Values:
-    """Return by how much values lean to the one table: the logarithm of the ratio of their probabilities.
+    """Return by how much values, shape (…, counts), lean to the one table: the logarithm of the ratio of their probabilities.
 
-    Args:
-        values: true counts plus noise, shape (…, counts).
-        one: the true counts of the one table, shape (counts,).
-        other: those of the other.
-        scales: of the noise, shape (counts,); 0 for a count that is not looked at.
-        law: of the noise, as in LAWS.
-    Returns:
-        Shape (…,).
+    Counts whose noise has the scale 0 are not looked at.
     """
     seen = (scales > 0) & (one != other)
     log_probability, of = LAWS[law], scales[seen]
@@ -123,12 +103,7 @@ def leaning(values: Values, one: Values, other: Values, scales: Values, law: str
 def learned(one: Values, other: Values, claim: Claim) -> Guesses:
     """Return what is guessed of half of the releases, by what the other half teaches.
 
-    It teaches a direction, the linear discriminant, and how far along it a guess is worth its risk.
-
-    Args:
-        one: all numbers that releases of the one table publish, shape (releases, numbers).
-        other: of as many releases of the other.
-        claim: the claim that is to be refuted.
+    It teaches a direction in all numbers that are published, the linear discriminant, and how far along it a guess is worth its risk.
     """
     half = len(one) // 2
     means = one[:half].mean(0), other[:half].mean(0)
@@ -148,7 +123,7 @@ class Attack:
 
     Attributes:
         tables: the true counts of the one and of the other, shape (counts,).
-        scales: those that the noise is taken to have, shape (counts,); 0 for counts that are not looked at.
+        scales: those that the noise is taken to have; 0 for counts that are not looked at.
         law: of the noise, as in LAWS.
         certain: by how much a release must lean to a table for a guess that is worth its risk.
         power: how often the claim would be refuted if the noise had these scales, by simulation.
@@ -170,16 +145,7 @@ class Attack:
 def rehearsed(
     tables: tuple[Values, Values], scales: Values, law: str, claim: Claim, *, releases: int, false_alarm: float
 ) -> Attack:
-    """Return an attack that was tried on the noisy counts of releases that nobody has made: their noise is drawn here.
-
-    Args:
-        tables: the true counts of the one and of the other, shape (counts,).
-        scales: of the noise that is drawn, shape (counts,); 0 for counts that are not measured.
-        law: of the noise, as in LAWS.
-        claim: what is to be refuted.
-        releases: of either table.
-        false_alarm: of the attack.
-    """
+    """Return an attack that was tried on the noisy counts of releases of either table that nobody has made: their noise is drawn here."""
     generator = np.random.default_rng(14)
     leanings = [np.zeros((_REHEARSALS, releases)) for _ in tables]
     for column in np.flatnonzero((scales > 0) & (tables[0] != tables[1])):

@@ -18,12 +18,7 @@ CODES = ["a", "b", "c", "10", "9", "é"]  # few, so that the same code often lie
 
 @dataclass(frozen=True)
 class Universe:
-    """A tree with the paths that it was made from, so that tests can find its nodes without it.
-
-    Attributes:
-        tree: the tree under test.
-        paths: per axis, the paths of its finest areas, sorted.
-    """
+    """A tree under test with the sorted paths of each axis' finest areas, so that tests can find its nodes without it."""
 
     tree: Tree
     paths: tuple[tuple[Path, ...], ...]
