@@ -1,16 +1,21 @@
 """A release that is killed at whatever becomes durable can be finished: measured once, charged once, nothing left over.
 
-The moments are the durable events of one release, just before and just after each. A few are of every run, a sample of
-`make test-all`, and all of them of `make crash`.
+The moments are the durable events of a release, just before and just after each. A few are of every run, some of each family of
+mechanisms of `make test-all`, and more of `make crash`: of the small country that is walked in branches, all.
 """
 
 import shutil
 import signal
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from flows.answers.audit import audit_answer
 from flows.execution.ending import sweep_orphans
@@ -23,8 +28,12 @@ from storage.releases.register import list_releases
 from storage.releases.seals import list_seals
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.verify.folder import verify
-from tests.support.draws import BRANCHES, LEVELS, Draws, assert_finished, read_books, write_small
-from tests.support.launcher import Launcher
+from tests.support.ages import SPEC, draw_people
+from tests.support.draws import BRANCHES, CELLS, LEVELS, Draws, Place, assert_finished, read_books, write_small
+from tests.support.households import LISTED, draw_homes, write_spec, write_tables
+from tests.support.launcher import Ended, Launcher
+from tests.support.town import VIEWS, Town
+from tests.support.wide import Wide, trips
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher reads /proc")
 
@@ -35,92 +44,136 @@ COUNTS = {f"level_{level}_{branch}.counts.parquet" for level, branch in PLACES}
 SHARDS = {f"level_{level}_{branch}.{kind}.parquet" for level, branch in PLACES for kind in ("noisy", "counts")}
 CODEBOOKS = {"codebook_origin.parquet", "codebook_destination.parquet"}
 
-SAMPLE = {
-    "before the reservation": [
-        "after commit CREATE migrations",
-        "after fsync codebook_origin.parquet.partial",
-        "before commit DROP summed",
-        "after commit CREATE true_level_2",
-    ],
-    "after the reservation": [RESERVED],
-    "before a turn": ["before commit turn open 2 trunk", "before commit turn open 3 b02"],
-    "in a turn": ["after commit turn open 1 trunk", "after commit turn open 4 b03"],
-    "after drawing": ["before fsync level_1_trunk.noisy.parquet.partial"],
-    "between write and link of a shard": [
-        "before link level_2_trunk.noisy.parquet",
-        "before link level_3_b03.counts.parquet",
-    ],
-    "between a shard and its seal": ["after link level_3_b01.noisy.parquet"],
-    "after a seal": ["after commit seals 1 trunk", "after commit seals 3 b02", "after commit ledger sealed 4"],
-    "mid-transaction": [
-        "before commit INSERT migrations",
-        "before commit ledger reserved",
-        "before commit INSERT branches",
-        "before commit seals 4 b00",
-    ],
-    "between validation and publication": ["after commit INSERT checks"],
-    "during the rename of the folder": [f"before rename {ID}", f"after rename {ID}"],
-    "while tables are stored": [f'before commit CREATE "{ID}".level_3', f'after commit CREATE "{ID}".level_4'],
-    "between publication and the end": ["before commit releases published", "after commit releases published"],
+
+def of_group_sizes(folder: Path) -> Path:
+    """Write homes in counties."""
+    write_tables(folder, draw_homes(60))
+    return write_spec(folder, **LISTED, keep_noisy_counts=True)
+
+
+def of_grid(folder: Path) -> Path:
+    """Write people by zone and age, whose pairs of levels are all measured."""
+    folder.mkdir()
+    draw_people().write_csv(folder / "people.csv")
+    grid = {
+        "hierarchy": {"zone": {"ordered": ["n", "s"]}, "age": {"ordered": 10}},
+        "release": {"grid": ["zone", "age"]},
+    }
+    spec = SPEC | grid | {"mechanism": "hierarchical", "noise": {"sampler": "opendp"}}
+    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+    return folder / "spec.yaml"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A release of a mechanism.
+
+    Attributes:
+        write: writes its tables and its spec to a folder.
+        mechanism: its mechanism.
+        measured: how many cells are sealed of each level and view that is measured; None where that depends on the noise.
+        charged: those of them that cost something.
+        settled: a moment after the last seal.
+        sampler: who draws.
+    """
+
+    write: Callable[[Path], Path]
+    mechanism: str
+    measured: dict[int, int | None]
+    charged: Iterable[int]
+    settled: str
+    sampler: str = "opendp"
+
+
+OF_TOWN: dict[int, int | None] = {0: 1, 1: 2, 2: 4, 3: 8, 4: 16}
+FAMILIES = {
+    **{
+        f"walked by {sampler}": Family(
+            partial(write_small, named=sampler), "inftda", {0: 1, **CELLS}, CELLS, "after commit INSERT checks", sampler
+        )
+        for sampler in GAUSSIAN.samplers
+    },
+    "group sizes": Family(  # with size 0; the total is never charged
+        of_group_sizes, "group_sizes", {1: 7, 2: 14, 3: 35}, [1, 2, 3], "after commit seals 3 trunk"
+    ),
+    "fitted priors": Family(
+        lambda folder: Town(folder).spec(mechanism="inftda_shrunk", release__views=None, derived=None),
+        "inftda_shrunk",
+        OF_TOWN,
+        OF_TOWN,
+        "before link level_4_trunk.prior.parquet",
+    ),
+    "unbiased trees": Family(
+        lambda folder: Town(folder).spec(mechanism="hierarchical", release__views=None, derived=None),
+        "hierarchical",
+        OF_TOWN,
+        OF_TOWN,
+        "after commit seals 4 trunk",
+    ),
+    "a grid": Family(of_grid, "hierarchical", dict.fromkeys(range(10)), range(10), "before commit frontiers 0 trunk"),
+    "views": Family(  # the total, pairs of districts, leaves, and views beside the tree
+        lambda folder: Town(folder).spec(run={"prefect": False}, release__views=VIEWS),
+        "cbdp",
+        {0: 1, 2: 4, 4: 16, 5: 4, 6: 4, 7: 3, 8: 5},
+        [0, 2, 4, 5, 6, 7, 8],
+        "after commit seals 8 trunk",
+    ),
+    "margins": Family(  # the levels, and the margins beside them
+        lambda folder: Wide(folder, trips(flows=40)).spec(),
+        "inftda_reconciled",
+        dict.fromkeys(range(8)),
+        range(1, 8),
+        "after commit INSERT settled",
+    ),
 }
-QUICK = {  # of every run; the others of the sample are of `make test-all`
-    ("opendp", "after commit CREATE true_level_2"),
-    ("opendp", "after link level_3_b01.noisy.parquet"),
-    ("opendp", "before commit seals 4 b00"),
-    ("opendp", "before commit releases published"),
-}
-BY_TABLE = {
-    "when the table sampler has just begun": [RESERVED, "before fsync level_1_trunk.noisy.parquet.partial"],
-    "when it has drawn in several branches": ["after link level_3_b01.noisy.parquet", "after commit seals 3 b02"],
-}
-
-
-@pytest.fixture(scope="module")
-def specs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Write a small country for each sampler, and return the paths of the specs."""
-    return {named: write_small(tmp_path_factory.mktemp("small") / named, named) for named in GAUSSIAN.samplers}
-
-
-@pytest.fixture(scope="module")
-def moments(launch: Launcher, specs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Make a release without a kill, and return all moments that it has come by, in their order."""
-    folder = tmp_path_factory.mktemp("unkilled")
-    made = launch.run(folder / "home", "make", spec=str(specs["opendp"]), output=str(folder / "out"), release_id=ID)
-    assert (made.code, made.left) == (0, False)
-    return list(made.result)
+WALKED, BY_TABLE, *OTHERS = FAMILIES
 
 
 class Killed:
-    """Kills releases, and looks at what is left of them and at how they go on."""
+    """Kills a release of a family at moments, and looks at what is left of it and at how it goes on."""
 
-    def __init__(
-        self,
-        launch: Launcher,
-        specs: dict[str, Path],
-        moments: list[str],
-        folder: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        self.launch, self.specs, self.moments, self.folder = launch, specs, moments, folder
-        self.monkeypatch, self.sampler = monkeypatch, "opendp"
-        self.home, self.out = folder / "home", folder / "out"
+    def __init__(self, launch: Launcher, folder: Path, monkeypatch: pytest.MonkeyPatch, family: Family) -> None:
+        self.launch, self.family, self.monkeypatch, self.folder = launch, family, monkeypatch, folder
+        self.spec = family.write(folder / "tables")
+        self.begin_anew("first")
+
+    def moments(self) -> list[str]:
+        """Make a release without a kill, and return all moments that it comes by, in their order."""
+        made = self.make(ID)
+        assert (made.code, made.left) == (0, False)
+        self.begin_anew("after none")
+        return list(made.result)
+
+    def begin_anew(self, name: str) -> None:
+        """Have a store and an output folder that nobody has used."""
+        self.home, self.out = self.folder / f"home [of] * {name}", self.folder / f"out {name}"
 
     def check(self, moment: str, *, hold: bool) -> None:
         """Kill a release at a moment, and check that all is well after it has gone on."""
-        assert moment in self.moments
+        self.kill(moment, hold=hold)
+        with store() as con:
+            is_there = bool(list_releases(con))
+        if is_there:
+            self.check_that_it_goes_on()
+        else:
+            self.check_that_it_has_cost_nothing()
+
+    def kill(self, moment: str, *, hold: bool = False) -> None:
+        """Kill it at a moment."""
         self.monkeypatch.setenv("TRELLIS_HOME", str(self.home))
         assert self.make(ID, kill_at=moment, hold=hold) == (-signal.SIGKILL, None, False)
-        if moment in self.moments[: self.moments.index(RESERVED)]:
-            self.check_that_it_has_cost_nothing()
-        else:
-            self.check_that_it_goes_on()
-        shutil.rmtree(self.home)
-        shutil.rmtree(self.out)
 
-    def make(self, release_id: str, **options: str | bool) -> tuple[object, ...]:
-        """Make a release in a child, and return how that ended."""
-        of_this_spec = {"spec": str(self.specs[self.sampler]), "output": str(self.out), "release_id": release_id}
-        return self.launch.run(self.home, "make", **of_this_spec, **options)
+    def make(self, release_id: str, **options: object) -> Ended:
+        """Make a release."""
+        of_this = {"spec": str(self.spec), "output": str(self.out), "release_id": release_id}
+        return self.launch.run(self.home, "make", **of_this, **options)
+
+    def finish(self) -> Counter[Place]:
+        """Finish it, and return how many cells it has drawn of each place."""
+        how = {"sampler": self.family.sampler, "mechanism": self.family.mechanism}
+        ended = self.launch.run(self.home, "finish", release_id=ID, **how)
+        assert (ended.code, ended.left) == (0, False)
+        return Counter({(level, branch): cells for level, branch, cells in ended.result})
 
     def check_that_it_goes_on(self) -> None:
         """Finish the release: what was sealed stays, what was not is drawn, once, and nothing else is left."""
@@ -128,19 +181,16 @@ class Killed:
             before = read_books(ID)
         assert before.state in {"reserved", "running", "published"}
         assert {place: seal.sha256 for place, seal in before.seals.items()}.items() <= before.shards.items()
-        shards = self.home / "shards" / ID
         for place in before.unsealed():
             noisy_path(ID, *place).write_bytes(b"whoever reads this fails")
-        ended = self.launch.run(self.home, "finish", release_id=ID, sampler=self.sampler)
-        assert (ended.code, ended.left) == (0, False)
-        with store():
-            drawn = Counter({(level, branch): cells for level, branch, cells in ended.result})
-            assert_finished(ID, before, Draws(cells=drawn))
-            assert audit_answer().findings == []
+        drawn = self.finish()
         with store() as con:
+            assert_finished(ID, before, Draws(cells=drawn), None, self.family.measured, set(self.family.charged))
+            assert audit_answer().findings == []
             sealed = {noisy_path(ID, *place, seal.turn).name for place, seal in list_seals(con, ID).items()}
-        assert len(sealed) == len(PLACES)
-        assert {path.name for path in shards.iterdir()} == sealed | COUNTS | CODEBOOKS
+        shards = {path.name for path in (self.home / "shards" / ID).iterdir()}
+        assert {name for name in shards if ".noisy." in name} == sealed
+        assert self.family.mechanism != "inftda" or shards == sealed | COUNTS | CODEBOOKS
         assert list((self.home / "vault").iterdir()) == []
 
     def check_that_it_has_cost_nothing(self) -> None:
@@ -162,15 +212,14 @@ class Killed:
 
 
 @pytest.fixture
-def killed(
-    launch: Launcher, specs: dict[str, Path], moments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Killed:
-    """Return the maker of releases that are killed."""
-    return Killed(launch, specs, moments, tmp_path, monkeypatch)
+def killed(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Killed]:
+    """Return the maker of releases of a family that are killed."""
+    return lambda name: Killed(launch, tmp_path, monkeypatch, FAMILIES[name])
 
 
-def test_every_durable_event_of_a_release_is_noticed(moments: list[str]) -> None:
+def test_every_durable_event_of_a_release_is_noticed(killed: Callable[[str], Killed]) -> None:
     """Every shard's write, rename and record, every charge's step, and everything published is a moment, and one only."""
+    moments = killed(WALKED).moments()
     assert len(moments) == len(set(moments)) > 200
     events = {moment.removeprefix("before ") for moment in moments if moment.startswith("before ")}
     assert {moment.removeprefix("after ") for moment in moments if moment.startswith("after ")} == events
@@ -189,29 +238,67 @@ def test_every_durable_event_of_a_release_is_noticed(moments: list[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("phase", "moment", "sampler"),
+    ("name", "moment"),
     [
-        pytest.param(phase, moment, sampler, marks=() if (sampler, moment) in QUICK else pytest.mark.thorough)
-        for sampler, sample in (("opendp", SAMPLE), ("table", BY_TABLE))
-        for phase, in_it in sample.items()
-        for moment in in_it
+        (WALKED, "after commit CREATE true_level_2"),
+        (WALKED, "after link level_3_b01.noisy.parquet"),
+        (WALKED, "before commit seals 4 b00"),
+        (WALKED, "before commit releases published"),
+        ("fitted priors", "after link level_4_b01.statistics.parquet"),
+        ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
+        ("views", "before link level_7_trunk.noisy.parquet"),
     ],
 )
-def test_a_release_survives_a_kill(phase: str, moment: str, sampler: str, killed: Killed) -> None:
+def test_a_release_survives_a_kill(name: str, moment: str, killed: Callable[[str], Killed]) -> None:
     """After SIGKILL a reserved release is finished with every level drawn and charged once; another has cost nothing."""
-    killed.sampler = sampler
-    killed.check(moment, hold="commit" in moment)
+    killed(name).check(moment, hold="commit" in moment)
 
 
-@pytest.mark.crash
+def walks(name: str, every: int, mark: pytest.MarkDecorator, hold: bool | None = None) -> Any:
+    """Return a row of the table of walks over moments."""
+    at = "every commit, with all of it in the log" if hold else f"one of {every} moments"
+    return pytest.param(name, every, hold, id=f"{name}, at {at}", marks=[mark, pytest.mark.heavy("many releases")])
+
+
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("hold", [False, True], ids=["at every moment", "at every commit, with all of it in the log"])
-def test_a_release_survives_every_kill(
-    hold: bool, moments: list[str], killed: Killed, subtests: pytest.Subtests
+@pytest.mark.parametrize(
+    ("name", "every", "hold"),
+    [
+        *(walks(name, 13 if name == WALKED else 61, pytest.mark.thorough) for name in FAMILIES),
+        *(walks(WALKED, 1, pytest.mark.crash, hold) for hold in (False, True)),
+        *(walks(name, 7, pytest.mark.crash) for name in OTHERS),
+    ],
+)
+def test_a_release_of_any_family_survives_any_kill(
+    name: str, every: int, hold: bool | None, killed: Callable[[str], Killed], subtests: pytest.Subtests
 ) -> None:
-    """The same holds for all moments; and for all commits while the store stays open, so that its log has everything."""
+    """The same holds of every family for so many of its moments, with the store held open where they are commits, or as is said."""
+    releases = killed(name)
+    moments = releases.moments()
     for number, moment in enumerate(moments):
-        if "commit" in moment or not hold:
-            killed.home, killed.out = killed.folder / f"home-{number}", killed.folder / f"out-{number}"
+        if number % every == every // 2 and (not hold or "commit" in moment):
+            releases.begin_anew(str(number))
             with subtests.test(moment=moment):
-                killed.check(moment, hold=hold)
+                releases.check(moment, hold="commit" in moment if hold is None else hold)
+                with store() as con:  # what is reserved is there, and nothing before
+                    there = {entry.id for entry in list_releases(con)}
+                assert there == ({ID} if number >= moments.index(RESERVED) else {"next"})
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_same_seals_give_the_same_bytes(name: str, killed: Callable[[str], Killed]) -> None:
+    """A release that is killed after its last seal, and finished twice from copies, publishes the same tables both times."""
+    release, published = killed(name), list[dict[str, bytes]]()
+    release.kill(FAMILIES[name].settled)
+    copy = release.folder / "copy"
+    shutil.copytree(release.home, copy)
+    for _ in range(2):
+        shutil.rmtree(release.home)
+        shutil.rmtree(release.out, ignore_errors=True)
+        shutil.copytree(copy, release.home)
+        assert not release.finish()
+        files = [*(release.out / ID).rglob("*.parquet"), *(release.out / ID).rglob("*.csv")]
+        published.append({str(file): file.read_bytes() for file in files})
+    assert published[0] == published[1]
+    assert len(published[0]) > 5

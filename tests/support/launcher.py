@@ -159,10 +159,8 @@ def _written_by(query: str, parameters: Any = ()) -> str:
         event = json.loads(parameters[1])
         return f"ledger {event['event']} {event.get('level', '')}".strip()
     if table == "turns":
-        state, level, branch = (
-            ("open", *parameters[1:3]) if query.startswith("INSERT") else (parameters[0], *parameters[2:4])
-        )
-        return f"turn {state} {level} {branch}"
+        told = ("open", *parameters[1:3]) if query.startswith("INSERT") else (parameters[0], *parameters[2:4])
+        return "turn {} {} {}".format(*told)
     if table == "releases" and query.startswith("UPDATE"):
         return f"releases {parameters[0]}"
     return f"{query.split(maxsplit=1)[0]} {table}"
@@ -178,14 +176,9 @@ def _telling(written: list[str]) -> list[str]:
 
 
 def make(spec: str, output: str, release_id: str, kill_at: str = "", *, hold: bool = False) -> list[str]:
-    """Make a release, unless killed before; return the moments that it has come by, in their order.
+    """Make a release, unless killed at a moment before; return the moments that it has come by, in their order.
 
-    Args:
-        spec: path of the spec.
-        output: the folder below which it is published.
-        release_id: its id.
-        kill_at: a moment, as this function returns them.
-        hold: keep the store open all the time, so that all it has committed is in the write-ahead log.
+    The store may be held open all the time, so that all that is committed is in the write-ahead log.
     """
     durable = Durable(kill_at)
     durable.watch()
@@ -197,14 +190,9 @@ def make(spec: str, output: str, release_id: str, kill_at: str = "", *, hold: bo
 
 
 def finish(release_id: str, sampler: str, mechanism: str = "inftda") -> list[tuple[int, str, int]]:
-    """Finish a release; return level, branch and number of cells of all that it drew.
+    """Finish a release by its sampler, the only one that there is here; return level, branch and number of cells of all that it drew.
 
     The store is kept open meanwhile, since opening it is most of the time.
-
-    Args:
-        release_id: the release.
-        sampler: who draws, by the only name that there is here: a release by another one cannot be finished.
-        mechanism: that of the release.
     """
     claimed = MECHANISMS[mechanism].default_law.samplers[sampler]
     draws = Draws(sampler=claimed.draw)
@@ -221,13 +209,7 @@ _DEEDS = {"make": make, "finish": finish}
 
 
 class Ended(NamedTuple):
-    """How a child ended.
-
-    Attributes:
-        code: its exit code; that of a signal is negative; None where it had to be stopped.
-        result: what it returned, None where it did not come so far.
-        left: whether a process that it had started outlived it.
-    """
+    """How a child ended: its exit code, None where it had to be stopped; what it returned; whether a process of its own outlived it."""
 
     code: int | None
     result: Any
