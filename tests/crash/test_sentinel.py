@@ -6,9 +6,11 @@ import traceback
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import tasks.ingest.task
 from flows.execution.reservation import new_release
 from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
@@ -19,12 +21,15 @@ from storage.errors import InputError, StageFailed
 from storage.ledger.events import head
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release, list_releases
+from tasks.groups.task import Sizes
 from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Sampler, Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.tree.axis import IntArray
 from tests.support import runs
 from tests.support.exposure import Made, Watch, hidden, return_the_truth
+from tests.support.households import LISTED, PRIVACY, draw_homes, write_spec, write_tables
 from tests.support.laws import drawn_by
 
 # Epsilon is so small (sigma is 6e7) that no noisy and no released count is a true one.
@@ -49,25 +54,48 @@ PLANTED = [918273645 + 7654321 * number for number in range(16)]  # of the pairs
 
 Make = Callable[..., Made]
 
+# Homes, by whose tails nine-digit numbers are put into the vault.
+OF_HOMES = {"name": "planted", "dataset": "planted", "privacy": PRIVACY | {"epsilon": 3.0e-7, "split": "uniform"}}
+PLANT = "UPDATE records SET true_count = true_count * 7654321 + 918273645"
+
+
+def write_trips(folder: Path, walks: str, row: str) -> Path:
+    """Write the planted counts, and a further row if one is given, and a spec."""
+    places = ["n1", "n2", "s1", "s2"]
+    near = [f"{home},{work},{home[0] == work[0]}" for home, work in product(places, places)]
+    (folder / "near.csv").write_text("\n".join(["origin,destination,near", *near]) + "\n")
+    rows = [f"{home},{work},{count}" for (home, work), count in zip(product(places, places), PLANTED, strict=True)]
+    (folder / "trips.csv").write_text("\n".join(["home,work,people", *rows, row]) + "\n")
+    (folder / "codebook.csv").write_text(CODEBOOK)
+    spec = SPEC_WITH_VIEWS if walks == "cbdp" else SPEC.replace("mechanism: inftda", f"mechanism: {walks}")
+    (folder / "spec.yaml").write_text(spec)
+    return folder / "spec.yaml"
+
 
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Make:
-    """Return the maker of a release of the planted counts, and of a further row if one is given, with a sampler."""
+    """Return the maker of a release of the planted counts, or tails, with a sampler."""
+    ingest = tasks.ingest.task.ingest_groups
+
+    def planting(con: Any, *arguments: Any) -> Any:
+        listed = ingest(con, *arguments)
+        con.execute(PLANT)
+        return listed
+
+    monkeypatch.setattr(tasks.ingest.task, "ingest_groups", planting)
 
     def make(sampler: Sampler, row: str = "", *, named: str = "opendp", walks: str = "inftda") -> Made:
-        places = ["n1", "n2", "s1", "s2"]
-        spec = SPEC_WITH_VIEWS if walks == "cbdp" else SPEC.replace("mechanism: inftda", f"mechanism: {walks}")
-        near = [f"{home},{work},{home[0] == work[0]}" for home, work in product(places, places)]
-        (tmp_path / "near.csv").write_text("\n".join(["origin,destination,near", *near]) + "\n")
-        rows = [f"{home},{work},{count}" for (home, work), count in zip(product(places, places), PLANTED, strict=True)]
-        (tmp_path / "trips.csv").write_text("\n".join(["home,work,people", *rows, row]) + "\n")
-        (tmp_path / "codebook.csv").write_text(CODEBOOK)
-        (tmp_path / "spec.yaml").write_text(f"{spec}noise: {{sampler: {named}}}\n")
-        watch, fault = Watch(tmp_path, set(PLANTED)), None
-        sampling = Sampling(watch.on(sampler), GAUSSIAN.samplers[named].tau)
+        mechanism, is_of_trips = MECHANISMS[walks], not isinstance(MECHANISMS[walks].finish, Sizes)
+        if is_of_trips:
+            spec = write_trips(tmp_path, walks, row)
+        else:
+            write_tables(tmp_path, draw_homes(60))
+            spec = write_spec(tmp_path, **OF_HOMES, mechanism=walks, **(LISTED if mechanism.takes_list else {}))
+        spec.write_text(f"{spec.read_text()}noise: {{sampler: {named}}}\noutput: out\n")
+        watch = Watch(tmp_path, set(PLANTED)) if is_of_trips else Watch(tmp_path, least=10**6)
+        sampling = Sampling(watch.on(sampler), mechanism.default_law.samplers[named].tau)
         monkeypatch.setitem(MECHANISMS, walks, drawn_by(walks, {named: sampling}))
-        plan = make_plan(load_spec(tmp_path / "spec.yaml"))
-        release_id = "unmade"
+        plan, release_id, fault = make_plan(load_spec(spec)), "unmade", None
         try:
             release = new_release(plan)
             release_id = release.id
@@ -89,59 +117,83 @@ def all_that_shows(fault: BaseException) -> str:
     return f"{fault} {fault!r} {fault.args} {vars(fault)} {''.join(traced.format())} {pickle.dumps(fault)!r}"
 
 
-def hiding(named: str) -> Sampler:
+def hiding(named: str, walks: str = "inftda") -> Sampler:
     """Return one of the samplers of users, at a scale for which it has its own way, and so much noise more.
 
     The table sampler leaves scales such as this release's to OpenDP.
     """
-    return lambda true_counts, scale: (
-        GAUSSIAN.samplers[named].draw(true_counts, 64.0) - true_counts + hidden(true_counts, scale)
-    )
+    draw = (LAPLACE if "sizes" in walks else GAUSSIAN).samplers[named].draw
+    return lambda true_counts, scale: draw(true_counts, 64.0) - true_counts + hidden(true_counts, scale)
 
 
-FAMILIES = [  # of mechanisms and samplers, and what else is published of counts; the first is of every run
-    pytest.param("inftda", "opendp", {"counts.csv"}),
-    pytest.param("inftda", "table", {"counts.csv"}, marks=pytest.mark.thorough),
-    pytest.param(
-        "cbdp",
-        "opendp",
-        {"homes.parquet", "near.parquet", "view_homes.parquet", "view_near.parquet"},
-        marks=pytest.mark.thorough,
+WHOLE = {f"level_{level}.parquet" for level in (1, 2, 3, 4)}
+FAMILIES = [  # mechanism, sampler, how many levels have shards, and what else is published of counts; the first is of every run
+    pytest.param("inftda", "opendp", (1, 2, 3, 4), WHOLE | {"counts.csv"}),
+    *(
+        pytest.param(*family, marks=pytest.mark.thorough)
+        for family in (
+            ("inftda", "table", (1, 2, 3, 4), WHOLE | {"counts.csv"}),
+            ("cbdp", "opendp", (4,), {"homes.parquet", "near.parquet", "view_homes.parquet", "view_near.parquet"}),
+            ("cascade", "opendp", (1, 2, 3, 4), WHOLE),
+            ("inftda_shrunk", "opendp", (), set()),
+            ("group_sizes", "opendp", (1, 2, 3), set()),
+            ("sizes_chain", "opendp", (), set()),
+        )
     ),
-    pytest.param("cascade", "opendp", set(), marks=pytest.mark.thorough),
-    pytest.param("inftda_shrunk", "opendp", set(), marks=pytest.mark.thorough),
 ]
+families = pytest.mark.parametrize(("walks", "named", "levels", "others"), FAMILIES)
 
 
-@pytest.mark.parametrize(("walks", "named", "others"), FAMILIES)
-def test_nothing_but_the_vault_holds_a_true_count(make: Make, walks: str, named: str, others: set[str]) -> None:
-    """A release with so much noise that no count is right leaves no right count in any file or record."""
-    made = make(hiding(named), named=named, walks=walks)
+@families
+def test_nothing_but_the_vault_holds_a_true_count(
+    make: Make, walks: str, named: str, levels: tuple[int, ...], others: set[str]
+) -> None:
+    """A release with so much noise that no count is right leaves no right count, and no true tail, in any file or record."""
+    made = make(hiding(named, walks), named=named, walks=walks)
     assert made.fault is None
     places = range(4)
     homes = {sum(PLANTED[4 * home + work] for work in places) for home in places}
     near = {sum(PLANTED[4 * home + work] for home in places for work in places if home // 2 == work // 2)}
-    assert set(PLANTED) | (homes | near if walks == "cbdp" else set()) <= made.secrets
+    planted = set() if "sizes" in walks else set(PLANTED) | (homes | near if walks == "cbdp" else set())
+    assert planted <= made.secrets
+    assert len(made.secrets) > 10
     made.assert_hidden()
     assert not vault_path(made.release_id).exists()
 
 
-@pytest.mark.parametrize(("walks", "named", "others"), FAMILIES[:4])
-def test_the_search_finds_a_count_that_is_there(make: Make, walks: str, named: str, others: set[str]) -> None:
+@families
+def test_the_search_finds_a_count_that_is_there(
+    make: Make, walks: str, named: str, levels: tuple[int, ...], others: set[str]
+) -> None:
     """Without noise the same search finds true counts in every shard, every published table and the store."""
     made = make(return_the_truth, named=named, walks=walks)
     assert made.fault is None
     found = made.exposed()
     names = {Path(file).name for file in found}
-    levels = {1, 2, 3, 4} if walks != "cbdp" else {4}
-    assert {f"level_{level}_trunk.{kind}.parquet" for level in levels for kind in ("noisy", "counts")} <= names
-    assert {f"level_{level}.parquet" for level in levels} | others <= names
+    assert {f"level_{level}_trunk.noisy.parquet" for level in levels} | others <= names
+    if "sizes" in walks:
+        assert any("noisy_counts" in file for file in found)
+        return
+    assert {f"level_{level}_trunk.counts.parquet" for level in levels} <= names
     assert {f"{made.release_id}.level_{level}" for level in levels} <= found
     assert f"out/{made.release_id}/counts/level_0.parquet" not in found or walks != "inftda"
 
 
-@pytest.mark.parametrize(("level", "named"), [(1, "opendp"), pytest.param(3, "table", marks=pytest.mark.thorough)])
-def test_an_error_that_quotes_true_counts_stays_with_them(make: Make, level: int, named: str) -> None:
+class PanicException(BaseException):
+    """As the panics of Polars are: no Exception."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "named"),
+    [
+        (ValueError, 1, "opendp"),
+        (PanicException, 1, "opendp"),
+        pytest.param(ValueError, 3, "table", marks=pytest.mark.thorough),
+    ],
+)
+def test_an_error_that_quotes_true_counts_stays_with_them(
+    make: Make, kind: type[BaseException], level: int, named: str
+) -> None:
     """What a sampler raises comes out as its kind and place: its text, its causes and its notes are left behind."""
     calls = 0
 
@@ -150,13 +202,14 @@ def test_an_error_that_quotes_true_counts_stays_with_them(make: Make, level: int
         calls += 1
         if calls < level:
             return hiding(named)(true_counts, scale)
-        error = ValueError(f"cannot add noise to {true_counts.tolist()}")
+        error = kind(f"cannot add noise to {true_counts.tolist()}")
         error.add_note(f"they were {true_counts.tolist()}")
         raise error from KeyError(int(true_counts[0]))
 
     made = make(quote, named=named)
     assert isinstance(made.fault, StageFailed)
-    assert re.fullmatch(r"trunk: measure_branch stopped: ValueError at tasks/noise/measure\.py:\d+\.", str(made.fault))
+    told = rf"trunk: measure_branch stopped: {kind.__name__} at tasks/noise/measure\.py:\d+\."
+    assert re.fullmatch(told, str(made.fault))
     assert made.fault.__cause__ is None
     assert made.fault.__context__ is None
     assert made.secrets
@@ -168,22 +221,6 @@ def test_an_error_that_quotes_true_counts_stays_with_them(make: Make, level: int
     with vault(made.release_id) as con:
         kept = con.execute("SELECT true_count FROM true_level_4 ORDER BY true_count").fetchall()
     assert kept == [(count,) for count in PLANTED]
-
-
-def test_a_panic_that_quotes_true_counts_stays_with_them(make: Make) -> None:
-    """What is no Exception, as the panics of Polars are, is told by its kind and place too."""
-
-    class PanicException(BaseException):
-        pass
-
-    def panic(true_counts: IntArray, scale: float) -> IntArray:
-        raise PanicException(f"index out of bounds: {true_counts.tolist()}")
-
-    made = make(panic)
-    assert made.fault
-    assert made.secrets
-    assert made.secrets_in(str(made.fault)) == set()
-    assert isinstance(made.fault, StageFailed)
 
 
 @pytest.mark.parametrize(

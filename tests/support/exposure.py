@@ -21,8 +21,7 @@ class Made:
         secrets: the true counts of all nodes below the root, whose count is public.
         fault: what stopped it.
         said: what it said on the terminal.
-        meanwhile: the files outside the vault that held a planted count while a level was being drawn: the store's
-            write-ahead log, spilled memory, unfinished shards.
+        meanwhile: the files outside the vault that held a planted count while a level was being drawn.
     """
 
     release_id: str
@@ -72,15 +71,7 @@ class Made:
 
 @dataclass(frozen=True)
 class Watch:
-    """Notes the true counts that a sampler is given, and where they are meanwhile.
-
-    Attributes:
-        folder: is searched.
-        planted: what is searched for from the first draw on.
-        least: counts below it are too short to be told from others.
-        secrets: the true counts.
-        meanwhile: the files that held one, as in `Made`.
-    """
+    """Notes the true counts that a sampler is given, from `least` on, and where in a folder they are meanwhile, or those planted."""
 
     folder: Path
     planted: set[int] = field(default_factory=set)
