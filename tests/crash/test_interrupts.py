@@ -1,36 +1,40 @@
-"""Releases that are interrupted, or have void charges: nothing confidential is left behind, and nothing paid for is lost."""
+"""Releases that are interrupted, or made while the clock jumps back: nothing confidential is left, and nothing paid for is lost."""
 
 import _thread
 import time
+from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Timer
 from typing import Any
 
 import pytest
 
+from flows.answers.audit import audit_answer
 from flows.execution.reservation import new_release
-from flows.planning.budget import reserve
 from flows.planning.plan import Plan
-from storage.counts.vault import vault_path
-from storage.database.connections import store, transaction
-from storage.errors import StoreError
-from storage.ledger.events import advance, charges_of
+from storage.database.connections import store
+from storage.errors import StageFailed
+from storage.ledger.events import charges_of, read_books
 from storage.machine.home import home
-from storage.releases.register import add_release, find_release, list_releases, state_of
+from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.seals import list_seals
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
-from tasks.tree.task import grow_tree
 from tasks.verify.folder import verify
 from tests.support.draws import place_of
-from tests.support.runs import Around, finish, make
+from tests.support.runs import finish, make
 
+SetClock = Callable[[str], None]
+CLOCKS = "flows.execution.reservation", "storage.ledger.events", "storage.releases.register", "storage.releases.seals"
 pytestmark = pytest.mark.usefixtures("_ctrl_c_interrupts")
 
 
-def interrupted_in(stage: Any) -> Around:
-    """Press Ctrl-C while a stage runs, which ends half a second later."""
-    pressed = Event()
+@pytest.mark.parametrize(
+    "stage", [ingest, pytest.param(publish, marks=pytest.mark.thorough)], ids=["ingest", "publish"]
+)
+def test_ctrl_c_is_heard_when_the_stage_has_ended(stage: Any, plan: Plan) -> None:
+    """While ingesting it leaves nothing behind, no vault that nobody knows of either; while publishing it keeps what is sealed."""
+    release, pressed = new_release(plan), Event()
 
     def press() -> None:
         _thread.interrupt_main()
@@ -43,29 +47,16 @@ def interrupted_in(stage: Any) -> Around:
             time.sleep(0.5)
         return asked.fn(*arguments)
 
-    return around
-
-
-def test_ctrl_c_while_ingesting_leaves_nothing_behind(plan: Plan) -> None:
-    """The stage that still runs is waited for, so that it cannot write a vault that nobody knows of."""
-    release = new_release(plan)
     with pytest.raises(KeyboardInterrupt):
-        make(plan, release, interrupted_in(ingest))
-    assert [path for folder in ("vault", "shards") for path in (home() / folder).iterdir()] == []
+        make(plan, release, around)
     with store() as con:
-        assert list_releases(con) == []
-        assert charges_of(con, release.id) == {}
-
-
-@pytest.mark.thorough
-def test_ctrl_c_while_publishing_keeps_what_is_sealed(plan: Plan) -> None:
-    """The release is recorded as failed, and finishing it publishes the same counts without another draw."""
-    release = new_release(plan)
-    with pytest.raises(KeyboardInterrupt):
-        make(plan, release, interrupted_in(publish))
-    with store() as con:
+        if stage is ingest:
+            assert [path for folder in ("vault", "shards") for path in (home() / folder).iterdir()] == []
+            assert list_releases(con) == []
+            assert charges_of(con, release.id) == {}
+            return
         seals, failed = list_seals(con, release.id), find_release(con, release.id)
-    assert (failed.state, failed.reason) == ("failed", "It was interrupted.")
+        assert (failed.state, failed.reason) == ("failed", "It was interrupted.")
     finish(release.id)
     with store() as con:
         assert list_seals(con, release.id) == seals
@@ -73,24 +64,64 @@ def test_ctrl_c_while_publishing_keeps_what_is_sealed(plan: Plan) -> None:
     assert verify(Path(release.folder)) == []
 
 
-def test_a_void_charge_is_never_drawn(plan: Plan) -> None:
-    """A level whose charge was given back is not measured, whoever asks for it."""
-    release = new_release(plan)
-    drawn: list[int] = []
+@pytest.fixture
+def set_clock(monkeypatch: pytest.MonkeyPatch) -> SetClock:
+    """Return how to set the clock, which stands still then."""
+
+    def set_to(time: str) -> None:
+        for room in CLOCKS:
+            monkeypatch.setattr(f"{room}.utc_now", lambda: time)
+
+    return set_to
+
+
+@pytest.mark.crash
+def test_releases_of_a_clock_that_jumps_back_are_told_apart(plan: Plan, set_clock: SetClock) -> None:
+    """Later releases of an earlier time, or of one that was already, have ids of their own and are charged in their order."""
+    made = []
+    for now in ("2026-03-01T00:00:00Z", "2025-03-01T00:00:00Z", "2026-03-01T00:00:00Z", "2025-03-01T00:00:00Z"):
+        set_clock(now)
+        release = new_release(plan)
+        make(plan, release)
+        made.append(release)
+    times = ["20260301T000000Z", "20250301T000000Z", "20260301T000000Z-2", "20250301T000000Z-2"]
+    assert [release.id for release in made] == [f"synthetic-commuting-{time}" for time in times]
+    with store() as con:
+        account = read_books(con).accounts["synthetic-country"]
+        assert {entry.id for entry in list_releases(con)} == {release.id for release in made}
+    assert list(account.claims) == [release.id for release in made]
+    assert account.spent == sum(release.levels[level].rho for release in made for level in range(len(release.levels)))
+    assert [verify(Path(release.folder)) for release in made] == [[]] * 4
+    assert audit_answer().ok
+
+
+@pytest.mark.crash
+def test_a_release_is_finished_before_the_time_at_which_it_failed(plan: Plan, set_clock: SetClock) -> None:
+    """What was sealed later than now stays sealed, nothing is drawn twice, and another release may come in between."""
+    drawn, broken = list[int](), [2]
 
     def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
         if stage.name == "measure_branch":
-            drawn.append(place_of(arguments)[0])
+            level, _ = place_of(arguments)
+            if level in broken:
+                raise ValueError("stop")
+            drawn.append(level)
         return stage.fn(*arguments)
 
-    ingest.fn(release.id, plan.source, plan.units, plan.promised, 2**30)
-    grow_tree.fn(release.id, ["origin", "destination"], list(plan.tree.steps), 2**30)
-    with store() as con, transaction(con):
-        reserve(con, plan.reservation(release.id))
-        add_release(con, release)
-        for level in range(2, len(plan.levels)):
-            advance(con, release.id, level, "void")
-    with pytest.raises(StoreError, match="has no charge for level"):
-        finish(release.id, around)
+    set_clock("2026-03-01T00:00:00Z")
+    release = new_release(plan)
+    with pytest.raises(StageFailed):
+        make(plan, release, around)
     assert drawn == [0, 1]
-    assert vault_path(release.id).exists()
+    broken.clear()
+    set_clock("2025-03-01T00:00:00Z")
+    other = new_release(plan)
+    with store() as con:
+        sealed = list_seals(con, release.id)
+        make(plan, other)
+        finish(release.id, around)
+        assert sealed.items() <= list_seals(con, release.id).items()
+        assert {state_of(con, made.id) for made in (release, other)} == {"published"}
+    assert sorted(drawn) == list(range(len(plan.levels)))
+    assert verify(Path(release.folder)) == []
+    assert audit_answer().ok

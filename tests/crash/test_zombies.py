@@ -1,14 +1,20 @@
-"""Workers in processes of their own: they make a release, are lost and come back, and end; what is sealed stays."""
+"""Workers in processes of their own: they make a release, are lost and come back, and end; what is sealed stays.
+
+This file is also the program of a worker that stops halfway.
+"""
 
 import os
 import signal
 import subprocess
 import sys
+import time
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tasks.noise.truth
@@ -17,23 +23,28 @@ import tasks.tree.branches
 from flows.answers.audit import audit_answer
 from flows.execution.ending import clean
 from flows.execution.reservation import new_release
+from flows.mechanisms import MECHANISMS
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
+from flows.walks.orders import carry_out, stage_of
 from flows.walks.processes import Processes, in_processes
 from storage.counts.shards import noisy_path
 from storage.database.connections import store
-from storage.errors import InputError, StoreError
+from storage.errors import InputError, WorkerLost
 from storage.machine.files import sha256_of
-from storage.releases.register import state_of
+from storage.releases.register import find_release, state_of
+from tasks.laws.law import Sampling
+from tasks.laws.samplers import discrete_gaussian
 from tasks.order import Order
 from tasks.stage import Outcome, running_elsewhere
+from tasks.tree.axis import IntArray
 from tasks.verify.folder import verify
 from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, place_of, read_books, write_small
+from tests.support.laws import drawn_by
 from tests.support.processes import look
-from tests.support.runs import Around, make
+from tests.support.runs import make
 from tests.support.up import until
 from tests.support.user import REPOSITORY
-from tests.support.zombies import Zombie, write_as_before_turns
 
 pytestmark = [pytest.mark.thorough, pytest.mark.heavy("processes import what they need")]
 PLACE = (4, "b01")
@@ -57,54 +68,89 @@ def in_branches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     return make_plan(load_spec(write_small(tmp_path / "small")))
 
 
-def waking_after_the_seal(zombie: Zombie, codes: list[int]) -> Around:
-    """Wake a worker once another turn of its place is sealed, and wait for its end."""
+class Zombie:
+    """Carries out the first turn of a place in a worker that stops halfway; everything else is taken at home."""
+
+    memory: None = None
+    branches: None = None
+
+    def __init__(self) -> None:
+        self.width = 2
+        self.worker: subprocess.Popen[bytes] | None = None
+
+    def takes(self, order: Order) -> bool:
+        """Return whether it is the first turn of the place."""
+        return (order.stage, order.level, order.branch, self.worker) == ("measure_branch", *PLACE, None)
+
+    def run(self, order: Order) -> Outcome:
+        """Begin a worker, and lose it once it has stopped."""
+        self.worker = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.test_zombies", order.to_json()],
+            env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        )
+        _, status = os.waitpid(self.worker.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        raise WorkerLost("It does not answer.")
+
+    def wake(self) -> int:
+        """Let the worker go on, and return its exit code."""
+        assert self.worker
+        self.worker.send_signal(signal.SIGCONT)
+        return self.worker.wait(120)
+
+
+def work(said: str) -> None:
+    """Carry out an order, and stop at the second call of the sampler, when the shard is open and has a part."""
+    calls = count(1)
+
+    def sample(true_counts: IntArray, scale: float) -> IntArray:
+        if next(calls) == 2:
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(1)  # the stop is not immediate: without a pause, this thread might write on
+        return np.asarray(discrete_gaussian(true_counts, scale))
+
+    MECHANISMS["inftda"] = drawn_by("inftda", {"opendp": Sampling(sample)})
+    tasks.noise.truth.CHUNK_CELLS = CHUNK_CELLS
+    order = Order.from_json(said)
+    stage_of(order).fn(order, carry_out)
+
+
+def made_with(zombie: Zombie, plan: Plan, release_id: str, *, wakes: bool = True) -> list[int]:
+    """Make a release, and wake the zombie once another turn of its place is sealed; return how it has ended."""
+    codes = list[int]()
 
     def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
-        if stage.name == "optimise_branch" and place_of(arguments) == PLACE:
+        if wakes and stage.name == "optimise_branch" and place_of(arguments) == PLACE:
             codes.append(zombie.wake())
         return stage.fn(*arguments)
 
-    return around
+    with running_elsewhere(zombie):
+        make(plan, new_release(plan, release_id=release_id), around)
+    return codes
 
 
 def test_a_worker_that_wakes_after_the_seal_changes_nothing(in_branches: Plan) -> None:
     """Stopped with its shard open and given up, it writes on when the next turn is sealed: in a file that nobody reads."""
-    release, zombie, codes = (
-        new_release(in_branches, release_id="woken"),
-        Zombie(PLACE, before_turns=False),
-        list[int](),
-    )
-    with running_elsewhere(zombie):
-        make(in_branches, release, waking_after_the_seal(zombie, codes))
-    assert codes == [0]
+    assert made_with(Zombie(), in_branches, "woken") == [0]
     books = read_books("woken")
     assert books.turns == {place: ["closed"] for place in books.seals} | {PLACE: ["given up", "closed"]}
     seal = books.seals[PLACE]
     assert (seal.turn, sha256_of(noisy_path("woken", *PLACE, 1))) == (1, seal.sha256)
     assert not noisy_path("woken", *PLACE).exists()
-    assert verify(Path(release.folder)) == []
+    assert_whole("woken")
+
+
+def assert_whole(release_id: str) -> None:
+    """Check a published folder, and the store."""
+    with store() as con:
+        assert verify(Path(find_release(con, release_id).folder)) == []
     assert audit_answer().ok
-
-
-def test_names_without_turns_would_lose_the_release(in_branches: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same worker ruins what was sealed where both turns have one file, as they had once: the test above can fail."""
-    write_as_before_turns(monkeypatch.setattr)
-    release, zombie, codes = new_release(in_branches, release_id="lost"), Zombie(PLACE, before_turns=True), list[int]()
-    with (
-        running_elsewhere(zombie),
-        pytest.raises(StoreError, match=r"level_4_b01\.noisy\.parquet is not what was sealed"),
-    ):
-        make(in_branches, release, waking_after_the_seal(zombie, codes))
-    assert codes
-    assert sha256_of(noisy_path("lost", *PLACE)) != read_books("lost").seals[PLACE].sha256
 
 
 def test_what_a_worker_leaves_after_the_end_is_swept(in_branches: Plan) -> None:
     """Woken when the release is published, it finds its file gone, and leaves none; `clean` removes a shard that came last."""
-    release, zombie = new_release(in_branches, release_id="late"), Zombie(PLACE, before_turns=False)
-    with running_elsewhere(zombie):
-        make(in_branches, release)
+    zombie = Zombie()
+    made_with(zombie, in_branches, "late", wakes=False)
     there, left = read_books("late").shards, noisy_path("late", *PLACE)
     assert zombie.wake() == 1
     assert [path for path in left.parent.iterdir() if path.name.startswith(left.stem)] == []
@@ -139,35 +185,25 @@ def test_a_release_goes_on_after_a_worker_process_was_killed(
 ) -> None:
     """What the processes had in hand is begun again in new ones: no release is lost, and each turn that ended so is told."""
     monkeypatch.setattr("flows.walks.processes.Processes", Killing)
-    release = new_release(in_branches, release_id="killed")
     with in_processes() as processes:
-        make(in_branches, release)
+        make(in_branches, new_release(in_branches, release_id="killed"))
     assert isinstance(processes, Killing)
     assert processes.has_killed
     books = read_books("killed")
     assert books.turns[PLACE] == ["given up", "closed"]
     assert all(turns == ["given up"] * books.seals[place].turn + ["closed"] for place, turns in books.turns.items())
-    assert verify(Path(release.folder)) == []
-    assert audit_answer().ok
+    assert_whole("killed")
 
 
-def test_a_release_in_processes_is_a_release(plan: Plan, tmp_path: Path) -> None:
-    """Made by workers, it is published, verified and audited; an error of a stage is what it is in a thread."""
+def test_an_error_of_a_stage_in_a_process_is_what_it_is_in_a_thread(plan: Plan, tmp_path: Path) -> None:
+    """A table that a worker refuses is refused as by anybody, and nothing is left of the release."""
     head, first, *_ = (tmp_path / "data" / "trips.csv").read_text().splitlines()
-    (tmp_path / "data" / "wrong.csv").write_text(f"{head}\nnowhere{first[first.index(',') :]}\n")
-    spec = (tmp_path / "spec.yaml").read_text().replace("data/trips.csv", "data/wrong.csv")
-    (tmp_path / "wrong.yaml").write_text(spec)
-    with in_processes():
-        release = new_release(plan)
-        make(plan, release)
-        faulty = make_plan(load_spec(tmp_path / "wrong.yaml"))
-        refused = new_release(faulty)
-        with pytest.raises(InputError, match="codes that the codebook lacks"):
-            make(faulty, refused)
-    assert verify(Path(release.folder)) == []
-    assert audit_answer().ok
+    (tmp_path / "data" / "trips.csv").write_text(f"{head}\nnowhere{first[first.index(',') :]}\n")
+    refused = new_release(plan)
+    with in_processes(), pytest.raises(InputError, match="codes that the codebook lacks"):
+        make(plan, refused)
     with store() as con:
-        assert (state_of(con, release.id), state_of(con, refused.id)) == ("published", None)
+        assert state_of(con, refused.id) is None
 
 
 def test_workers_end_with_their_parent() -> None:
@@ -184,3 +220,7 @@ def test_workers_end_with_their_parent() -> None:
     parent.kill()
     parent.wait()
     until(lambda: not look(worker), timeout=60)
+
+
+if __name__ == "__main__":
+    work(sys.argv[1])

@@ -12,11 +12,7 @@ import pytest
 
 @dataclass(frozen=True)
 class Disk:
-    """A small disk of its own.
-
-    Attributes:
-        folder: where it is mounted.
-    """
+    """A small disk of its own, mounted in a folder."""
 
     folder: Path
 

@@ -100,8 +100,5 @@ def assert_tried_again(up: Up, run: str) -> None:
     passed = sorted(up.call(f"/flow_run_states/?flow_run_id={run}"), key=lambda state: state["timestamp"])
     told = [(state["name"], state["message"]) for state in passed if state["name"] in {"Crashed", "AwaitingRetry"}]
     crash, again = told
-    assert (crash[0], again) == (
-        "Crashed",
-        ("AwaitingRetry", "It crashed before it began. Try 1 of 3 follows."),
-    )
+    assert (crash[0], again) == ("Crashed", ("AwaitingRetry", "It crashed before it began. Try 1 of 3 follows."))
     assert states(up.user)[up.call(f"/flow_runs/{run}")["name"]] == "published"

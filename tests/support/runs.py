@@ -6,7 +6,7 @@ from typing import Any
 
 from flows.execution.driver import finish_release, make_release
 from flows.planning.plan import Plan
-from flows.walks.runner import Future, Report, report_nothing
+from flows.walks.runner import Future, report_nothing
 from storage.releases.register import Release
 
 Around = Callable[[Any, tuple[Any, ...]], Any]  # carries out a stage, which `stage.fn(*arguments)` does
@@ -17,25 +17,16 @@ def plainly(stage: Any, arguments: tuple[Any, ...]) -> Any:
     return stage.fn(*arguments)
 
 
-def make(
-    plan: Plan, release: Release, around: Around = plainly, *, report: Report = report_nothing, threads: int = 2
-) -> None:
+def make(plan: Plan, release: Release, around: Around = plainly, *, threads: int = 2) -> None:
     """Make a release."""
     with ThreadPoolExecutor(threads) as executor:
-        make_release(plan, release, _submit_to(executor, around), report)
+        make_release(plan, release, _submit_to(executor, around), report_nothing)
 
 
-def finish(
-    release_id: str,
-    around: Around = plainly,
-    *,
-    report: Report = report_nothing,
-    threads: int = 2,
-    only: str | None = None,
-) -> dict[str, float]:
-    """Finish a release, or one of its branches; return the seconds that its stages took."""
+def finish(release_id: str, around: Around = plainly, *, threads: int = 2) -> dict[str, float]:
+    """Finish a release; return the seconds that its stages took."""
     with ThreadPoolExecutor(threads) as executor:
-        return finish_release(release_id, _submit_to(executor, around), report, only=only)
+        return finish_release(release_id, _submit_to(executor, around), report_nothing)
 
 
 def _submit_to(executor: ThreadPoolExecutor, around: Around) -> Callable[..., Future]:

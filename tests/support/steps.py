@@ -69,13 +69,7 @@ def mechanisms(draw: st.DrawFn) -> Mechanism:
 
 
 def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
-    """Return the record of a release that has been reserved, and of which nothing is drawn.
-
-    Args:
-        mechanism: its mechanism.
-        depth: T of its tree.
-        exact: how many of the levels that could be measured are published exactly, the coarsest ones.
-    """
+    """Return the record of a release that has been reserved, and of which nothing is drawn; so many coarse levels are exact."""
     first, sums = mechanism.views(TREES[depth])[0].number, isinstance(mechanism.finish, AddUp | Together | Sizes)
     levels = []
     for level in range(depth + 1):
@@ -95,15 +89,7 @@ def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
 
 @dataclass(repr=False)
 class Followed:
-    """A release whose steps are followed in random order.
-
-    Attributes:
-        mechanism: its mechanism.
-        record: what is known of it.
-        random: decides which step is next, what it makes, and where branches are cut.
-        cuts: where they may be.
-        running: the steps that have begun, and made nothing yet.
-    """
+    """A release whose steps are followed in random order: which is next, what it makes, and where branches are cut."""
 
     mechanism: Mechanism
     record: Record
