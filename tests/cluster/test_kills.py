@@ -1,11 +1,14 @@
 """Workers, scheduler and home are killed at every event of an order; a release that goes on has one seal for each place."""
 
 import os
+import secrets
+import shutil
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +25,7 @@ from storage.releases.register import find_release
 from storage.releases.seals import list_branches, list_seals
 from storage.releases.turns import Turn, list_turns
 from tasks.verify.folder import verify
-from tests.support.cluster import EVENTS, Machines, cluster, run_home, start_home, wait_for
+from tests.support.cluster import EVENTS, Machines, cluster, prepare, run_home, start_home, wait_for
 from tests.support.disks import mounted
 from tests.support.draws import read_books
 
@@ -45,8 +48,10 @@ def watched(folder: Path, at: str, name: str = "SIGKILL", **keys: str) -> Iterat
         yield machines
 
 
-def assert_whole(machines: Machines, given_up: Collection[int], cut_into: Collection[int] = (4,)) -> None:
-    """Check that the release is published, each place sealed once, that so many turns were given up, and into how many branches it was cut."""
+def assert_whole(
+    machines: Machines, given_up: Collection[int], cut_into: Collection[int] = (4,), *, is_empty: bool = True
+) -> None:
+    """Check that the release is published, each place sealed once, that so many turns were given up, and into how many branches it was cut; and whether the mailbox is empty."""
     with store() as con:
         release, seals = find_release(con, "small"), list_seals(con, "small")
         turns: list[Turn] = list_turns(con, "small")
@@ -64,7 +69,7 @@ def assert_whole(machines: Machines, given_up: Collection[int], cut_into: Collec
         (sealed,) = [turn for turn in turns if (turn.level, turn.branch) == place and turn.state == "closed"]
         assert sealed.turn == seal.turn
     assert [event["event"] for event in read_books("small").events].count("reserved") == 1
-    assert not [path for path in machines.mailbox.rglob("*") if path.is_file()]
+    assert not is_empty or not [path for path in machines.mailbox.rglob("*") if path.is_file()]
 
 
 @pytest.mark.cluster
@@ -107,124 +112,92 @@ def test_a_worker_wakes_after_the_seal(tmp_path: Path, at: str) -> None:
         assert audit_answer().ok
 
 
-@pytest.mark.cluster
-def test_a_result_that_was_gathered_is_not_made_again(tmp_path: Path) -> None:
-    """A worker that is killed while Dask keeps its result, which home has gathered, costs no turn."""
-    with cluster(tmp_path / "cluster", keys={"lost_after": "10s"}, TEST_NOISE="inftda") as machines:
-        made = tmp_path / "killed"
-        assert run_home(machines, tmp_path, TEST_RECOMPUTE=str(made)) == 0, machines.log()
-        assert made.exists()
-        assert_whole(machines, {0, 1})  # 1 where home sends it the next order before the scheduler knows of its end
+FAULTS = {  # what happens while a worker has stopped, the moment at which it has, and what is said of the release that fails
+    "the scheduler is killed": ("before draw", "scheduler"),
+    "home is killed": ("before draw", ""),
+    "no worker is left": ("before draw", "no worker"),
+    "the mailbox is wiped": ("before slice", ""),
+    "slices are altered": ("before slice", ""),
+    "a shard is altered": ("after send", ""),
+    "the mailbox is full": ("before send", "full"),
+    "the mailbox is read-only": ("before send", "read-only"),
+}
 
 
 @pytest.mark.cluster
 @pytest.mark.crash
-@pytest.mark.parametrize("who", ["scheduler", "home"])
-def test_the_scheduler_or_home_is_killed(tmp_path: Path, who: str) -> None:
-    """While a worker draws, the scheduler or home dies: a rerun gives the open turns up, and makes the release whole."""
-    with watched(tmp_path, "before draw", "SIGSTOP", lost_after="30s") as machines:
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_a_fault_stops_is_made_whole_by_a_rerun(tmp_path: Path, fault: str) -> None:
+    """The release fails and says why, and a rerun gives the open turns up and makes it whole; only an altered shard is drawn again by itself.
+
+    Where all workers are gone the rerun ends in threads of home, from the vault, without cluster or key.
+    """
+    (at, said), keys = FAULTS[fault], {"lost_after": "40s", "wait_for_worker": "15s" if "no worker" in fault else "60s"}
+    with ExitStack() as stack:
+        disk = stack.enter_context(mounted(tmp_path / "disk")) if said in {"full", "read-only"} else None
+        if disk:
+            keys["mailbox"] = f"file://{disk.folder}"
+        machines = stack.enter_context(watched(tmp_path, at, "SIGSTOP", **keys))
         home = start_home(machines, tmp_path)
         worker = machines.wait_until_stopped()
-        victim = machines.processes["scheduler"] if who == "scheduler" else home
-        victim.kill()
-        victim.wait()
-        os.kill(worker, signal.SIGCONT)
-        assert home.wait(300) != 0
-        if who == "scheduler":
+        if disk:
+            disk.fill() if said == "full" else disk.mount("ro")
+        elif "killed" in fault:
+            victim = machines.processes["scheduler"] if "scheduler" in fault else home
+            victim.kill()
+            victim.wait()
+        elif said == "no worker":
+            for name in ("worker-0", "worker-1"):
+                machines.processes[name].kill()
+        else:
+            spoil(machines, fault)
+        if said != "no worker":
+            os.kill(worker, signal.SIGCONT)
+        ended = home.wait(300)
+        assert (ended == 0) == ("shard" in fault), machines.log()
+        if "shard" in fault:
+            assert_whole(machines, {1, 2})
+            return
+        if "home" not in fault:
             with store() as con:
-                assert find_release(con, "small").state == "failed"
-                assert "scheduler" in find_release(con, "small").reason
+                failed = find_release(con, "small")
+            assert failed.state == "failed"
+            assert said in failed.reason
+            assert disk is None or str(disk.folder) in failed.reason
+        if disk:
+            disk.free() if said == "full" else disk.mount("rw")
+        elif said == "scheduler":
             machines.end()
             (machines.folder / "scheduler.log").unlink()
             machines.start_scheduler()
             for name in ("worker-0", "worker-1"):
                 machines.start_worker(name, TEST_NOISE="inftda")
             machines.wait_for_workers(2)
-        assert run_home(machines, tmp_path, "dask", "small") == 0, machines.log()
-        assert_whole(machines, range(1, 5))  # a turn is open for each of the branches
+        elif said == "no worker":
+            (machines.folder / "mailbox.key").unlink()
+        assert run_home(machines, tmp_path, "threads" if said == "no worker" else "dask", "small") == 0, machines.log()
+        assert_whole(machines, range(1, 9))  # a turn is open for each of the branches, and may be once more
+        assert disk is None or not [path for path in disk.folder.rglob("*") if path.is_file()]
 
 
-@pytest.mark.cluster
-@pytest.mark.parametrize("deed", ["wipe", "alter slices", "alter shard"])
-def test_the_mailbox_is_wiped_or_altered(tmp_path: Path, deed: str) -> None:
-    """An altered shard is drawn again in another turn; after anything else the release fails, and a rerun makes it whole."""
-    at = "after send" if deed == "alter shard" else "before slice"
-    with watched(tmp_path, at, "SIGSTOP", lost_after="40s") as machines:
-        home = start_home(machines, tmp_path)
-        worker = machines.wait_until_stopped()
-        for path in [path for path in machines.mailbox.rglob("*") if path.is_file()]:
-            is_new = ".noisy." in path.name and not shard_path("small", path.name.rpartition(".")[0]).exists()
-            if deed == "wipe":
-                path.unlink()
-            elif is_new if deed == "alter shard" else "slices" in path.parts:
-                content = bytearray(path.read_bytes())
-                content[100] ^= 1
-                path.write_bytes(content)
-        os.kill(worker, signal.SIGCONT)
-        if deed == "alter shard":
-            assert home.wait(300) == 0, machines.log()
-            assert_whole(machines, {1, 2})
-            return
-        assert home.wait(300) != 0
-        with store() as con:
-            assert find_release(con, "small").state == "failed"
-        assert run_home(machines, tmp_path, "dask", "small") == 0, machines.log()
-        assert_whole(machines, range(1, 9))
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize("deed", ["full", "read-only"])
-def test_the_mailbox_takes_nothing(tmp_path: Path, deed: str) -> None:
-    """Where a worker cannot leave its shard because the mailbox is full or read-only, the release fails and says so; a rerun makes it whole."""
-    with (
-        mounted(tmp_path / "disk") as disk,
-        watched(tmp_path, "before send", "SIGSTOP", lost_after="40s", mailbox=f"file://{disk.folder}") as machines,
-    ):
-        home = start_home(machines, tmp_path)
-        worker = machines.wait_until_stopped()
-        if deed == "full":
-            disk.fill()
-        else:
-            disk.mount("ro")
-        os.kill(worker, signal.SIGCONT)
-        assert home.wait(300) != 0
-        with store() as con:
-            reason = find_release(con, "small").reason
-        assert deed in reason
-        assert str(disk.folder) in reason
-        if deed == "full":
-            disk.free()
-        else:
-            disk.mount("rw")
-        assert run_home(machines, tmp_path, "dask", "small") == 0, machines.log()
-        assert_whole(machines, range(1, 9))
-        assert not [path for path in disk.folder.rglob("*") if path.is_file()]
-
-
-@pytest.mark.cluster
-def test_no_worker_is_left(tmp_path: Path) -> None:
-    """With all workers gone the release fails after a while; it ends in threads of home, from the vault, without cluster or key."""
-    with watched(tmp_path, "before draw", "SIGSTOP", wait_for_worker="15s") as machines:
-        home = start_home(machines, tmp_path)
-        machines.wait_until_stopped()
-        for name in ("worker-0", "worker-1"):
-            machines.processes[name].kill()
-        assert home.wait(300) != 0
-        with store() as con:
-            assert "no worker" in find_release(con, "small").reason
-        (machines.folder / "mailbox.key").unlink()
-        assert run_home(machines, tmp_path, "threads", "small") == 0, machines.log()
-        assert_whole(machines, range(1, 9))
+def spoil(machines: Machines, fault: str) -> None:
+    """Remove or alter what is in the mailbox."""
+    for path in [path for path in machines.mailbox.rglob("*") if path.is_file()]:
+        is_new = ".noisy." in path.name and not shard_path("small", path.name.rpartition(".")[0]).exists()
+        if "wiped" in fault:
+            path.unlink()
+        elif is_new if "shard" in fault else "slices" in path.parts:
+            content = bytearray(path.read_bytes())
+            content[100] ^= 1
+            path.write_bytes(content)
 
 
 @pytest.mark.cluster
 @pytest.mark.crash
 def test_a_hundred_random_kills(tmp_path: Path) -> None:
     """Workers are killed at random moments, a hundred in all: no release is lost, and no place has two seals."""
-    generator, kills, names = np.random.default_rng(5), 0, iter(range(2, 1000))
-    with cluster(
-        tmp_path / "cluster", TEST_NOISE="inftda", keys={"lost_after": "10s", "wait_for_worker": "120s"}
-    ) as machines:
+    generator, kills, keys = np.random.default_rng(5), 0, {"lost_after": "10s", "wait_for_worker": "120s"}
+    with cluster(tmp_path / "cluster", TEST_NOISE="inftda", keys=keys) as machines:
         alive = ["worker-0", "worker-1"]
         for number in range(1000):
             folder = tmp_path / f"run-{number}"
@@ -238,7 +211,7 @@ def test_a_hundred_random_kills(tmp_path: Path) -> None:
                         victim = alive.pop(int(generator.integers(len(alive))))
                         machines.processes[victim].kill()
                         kills += 1
-                        alive.append(f"worker-{next(names)}")
+                        alive.append(f"worker-{kills + 1}")
                         machines.start_worker(alive[-1], TEST_NOISE="inftda")
                 if home.returncode == 0:
                     break
@@ -249,3 +222,72 @@ def test_a_hundred_random_kills(tmp_path: Path) -> None:
                 assert_whole(machines, range(300), (2, 4))  # branches, as home finds one worker or two when it begins
             if kills >= 100:
                 return
+
+
+# The network cuts a worker off: workers are in network namespaces of their own.
+
+
+def ip(command: str) -> None:
+    """Set something of the network."""
+    subprocess.run(["ip", *command.split()], check=True, capture_output=True, text=True)
+
+
+@pytest.fixture
+def network() -> Iterator[tuple[str, str]]:
+    """Make a bridge and two namespaces, and return the bridge's name, with which theirs begin, and the address of home; skip where that is not allowed."""
+    if not shutil.which("ip"):
+        pytest.skip("there is no iproute2")
+    name, subnet = f"t{secrets.token_hex(2)}", f"10.{secrets.randbelow(100) + 100}.{secrets.randbelow(250)}"
+    try:
+        try:
+            for command in (
+                f"link add {name} type bridge",
+                f"addr add {subnet}.1/24 dev {name}",
+                f"link set {name} up",
+            ):
+                ip(command)
+            for worker in (0, 1):
+                home, away, space = (f"{name}{side}{worker}" for side in "hwn")
+                ip(f"netns add {space}")
+                ip(f"link add {home} type veth peer name {away} netns {space}")
+                ip(f"link set {home} master {name}")
+                ip(f"link set {home} up")
+                ip(f"-n {space} addr add {subnet}.{worker + 2}/24 dev {away}")
+                for link in (away, "lo"):
+                    ip(f"-n {space} link set {link} up")
+        except subprocess.CalledProcessError as fault:
+            pytest.skip(f"no network can be made here: {fault.stderr.strip()}")
+        yield name, f"{subnet}.1"
+    finally:
+        for command in (f"netns del {name}n0", f"netns del {name}n1", f"link del {name}"):
+            subprocess.run(["ip", *command.split()], check=False, capture_output=True)
+
+
+@pytest.mark.cluster
+def test_a_worker_that_was_cut_off_comes_back_after_the_seal(tmp_path: Path, network: tuple[str, str]) -> None:
+    """Its link is down for longer than `lost_after` while it draws: another worker draws the next turn, and what it sends is not read."""
+    name, address = network
+    machines = prepare(tmp_path / "cluster", lost_after="10s")
+    machines.host = address
+    machines.file.write_text(machines.file.read_text().replace("127.0.0.1", address))
+    stops = {"TEST_AT": "before draw", "TEST_ONCE": str(tmp_path / "done"), "TEST_SIGNAL": "SIGSTOP"}
+    try:
+        machines.start_scheduler()
+        for number in (0, 1):
+            within = ("ip", "netns", "exec", f"{name}n{number}")
+            machines.start_worker(f"worker-{number}", before=within, TEST_NOISE="inftda", **stops)
+        machines.wait_for_workers(2)
+        home = start_home(machines, tmp_path)
+        process = machines.wait_until_stopped()
+        (worker,) = [number for number in (0, 1) if machines.processes[f"worker-{number}"].pid == process]
+        ip(f"link set {name}h{worker} down")
+        os.kill(process, signal.SIGCONT)  # it draws on, and nobody hears of it
+        assert home.wait(300) == 0, machines.log()
+        before = shards()
+        ip(f"link set {name}h{worker} up")
+        machines.processes[f"worker-{1 - worker}"].kill()
+        time.sleep(5)  # for what it might do: there is nothing to wait for
+        assert shards() == before
+        assert_whole(machines, {1}, is_empty=False)
+    finally:
+        machines.end()

@@ -1,32 +1,31 @@
-"""A release on a cluster is the release of threads and of processes: real workers under mutual TLS, a folder and a bucket as mailbox."""
+"""A release on a cluster is the release of threads and of processes: real workers under mutual TLS, a folder and a bucket as mailbox.
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+What is confidential is in clear nowhere outside of home: not on the wire, in logs, on workers' disks, or in the mailbox.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pytest
 
-from flows.cluster.cluster import Cluster
-from flows.cluster.errand import Errand
-from storage.database.connections import store
+from storage.mailbox.ciphertext import BLOCK
 from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
-from storage.releases.seals import list_branches
+from storage.mailbox.keys import release_key
+from tasks.synthesize.areas import write_country
+from tasks.synthesize.country import draw_country
 from tasks.verify.folder import verify
 from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, seaweedfs
 from tests.support.cases import CASES
-from tests.support.cluster import Machines, cluster
+from tests.support.cluster import Machines, cluster, start_home
+from tests.support.draws import write_small
 from tests.support.making import CUT, Made, make, noise_of_the_cell, quick
+from tests.support.user import User
 
 pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a cluster runs meanwhile")]
+PLANTED = 918_273  # people on one pair of municipalities
 MECHANISM, CASE = "inftda_reconciled", next(iter(CASES))
-
-
-@pytest.fixture(scope="module")
-def in_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """Run a cluster with a folder as mailbox, whose noise is that of the cell."""
-    with cluster(tmp_path_factory.mktemp("folder") / "cluster", TEST_NOISE=MECHANISM) as machines:
-        yield machines
 
 
 def made(folder: Path, workers: str, machines: Machines | None = None) -> Made:
@@ -38,21 +37,20 @@ def made(folder: Path, workers: str, machines: Machines | None = None) -> Made:
             return make(folder, quick(CASES[CASE]), sampler, sizes=CUT, mechanism=MECHANISM, run={"workers": workers})
 
 
-def test_a_cluster_publishes_what_threads_publish(tmp_path: Path, in_folder: Machines) -> None:
+def test_a_cluster_publishes_what_threads_publish(tmp_path: Path) -> None:
     """With a folder as mailbox, every published table has the same bytes; the mailbox is empty afterwards."""
     by_threads = made(tmp_path / "threads", "threads")
-    by_cluster = made(tmp_path / "dask", "dask", in_folder)
+    with cluster(tmp_path / "cluster", TEST_NOISE=MECHANISM) as machines:
+        by_cluster = made(tmp_path / "dask", "dask", machines)
+        assert not [path for path in machines.mailbox.rglob("*") if path.is_file()]
     assert by_cluster.tables() == by_threads.tables()
     assert verify(by_cluster.folder) == []
-    assert not [path for path in in_folder.mailbox.rglob("*") if path.is_file()]
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("server", [seaweedfs, moto])
 def test_a_bucket_is_a_mailbox_too(
-    tmp_path: Path,
-    server: Callable[[Path], AbstractContextManager[Server]],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, server: Callable[[Path], AbstractContextManager[Server]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a bucket of either server, the bytes are those of threads, and of processes; the bucket is empty afterwards."""
     for name, value in CREDENTIALS.items():
@@ -66,24 +64,70 @@ def test_a_bucket_is_a_mailbox_too(
     assert by_cluster.tables() == made(tmp_path / "processes", "processes").tables()
 
 
-def test_orders_of_branches_alone_go_elsewhere(
-    tmp_path: Path, in_folder: Machines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Workers get orders to measure, optimise, estimate and settle, of every branch and never of the trunk; all of them draw."""
-    asked = list[tuple[str, str]]()
-    ask = Cluster._ask
+@pytest.mark.cluster
+def test_a_user_releases_on_a_cluster(newcomer: User, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Check, dry run and release run with a cluster; on Prefect and without it, workers draw branches, and the folder verifies."""
+    generator = np.random.default_rng(3)
+    country = draw_country(regions=4, provinces=20, municipalities=150, people=200_000, generator=generator)
+    write_country(country, newcomer.folder / "data")
+    newcomer.spec(run={"workers": "dask"}, budget={"epsilon": 100.0, "delta": 1e-6})
+    with cluster(
+        tmp_path_factory.mktemp("three") / "cluster", workers=3
+    ) as machines:  # mostly more than there are cores
+        named = {CLUSTER: str(machines.file)}
+        for arguments in (["check", "spec.yaml"], ["release", "--dry-run", "spec.yaml"]):
+            said = newcomer.run_cold(*arguments, **named)
+            assert said.code == 0, said.stderr
+        for server in ("--server", "--no-server"):
+            said = newcomer.run_cold("release", "spec.yaml", server, "--json", **named)
+            assert said.code == 0, said.stderr
+            answer = said.json()
+            assert answer["state"] == "published"
+            shown = newcomer.run("show", answer["id"], "--json").json()
+            assert len(shown["branches"]) > 1
+            assert newcomer.run("verify", answer["folder"]).code == 0
+        assert newcomer.run("audit").code == 0
+        assert not [path for path in machines.mailbox.rglob("*") if path.is_file()]
 
-    def noted(self: Cluster, address: str, gone: Any, text: str, going_on: Any) -> str:
-        order = Errand.from_json(text).order
-        asked.append((order.stage, order.branch))
-        return ask(self, address, gone, text, going_on)
 
-    monkeypatch.setattr(Cluster, "_ask", noted)
-    release = made(tmp_path / "dask", "dask", in_folder).release
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "dask" / "home"))
-    with store() as con:
-        branches = list_branches(con, release.id)
-    assert len(branches) > 1
-    stages = {"measure_branch", "optimise_branch", "estimate_branch", "settle_branch"}
-    assert {stage for stage, _ in asked} == stages
-    assert {branch for _, branch in asked} == set(branches)
+def places_of(machines: Machines, wire: Path) -> dict[str, bytes]:
+    """Return everything that is on disks outside of home: the mailbox, logs, folders of workers, and what went over the wire."""
+    folders = [machines.mailbox, machines.folder / "tmp"]
+    while True:
+        files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+        with suppress(FileNotFoundError):  # the other worker goes on, and renames what it has written
+            return {str(path): path.read_bytes() for path in [*files, *machines.folder.glob("*.log"), wire]}
+
+
+def test_nothing_confidential_is_in_clear_outside_of_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a worker holds slices and has drawn, neither the planted count nor a key is found; and sizes tell powers of two alone."""
+    spec = write_small(tmp_path / "small")
+    table = spec.with_name("trips.csv")
+    first, second, *others = table.read_text().splitlines()
+    table.write_text("\n".join([first, f"{second.rpartition(',')[0]},{PLANTED}", *others]) + "\n")
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    named = {"TEST_AT": "after send", "TEST_ONCE": str(tmp_path / "done"), "TEST_SIGNAL": "SIGSTOP"}
+    with cluster(tmp_path / "cluster", keys={"lost_after": "60s"}, TEST_NOISE="inftda", **named) as machines:
+        wire = tmp_path / "wire"
+        home = start_home(machines, tmp_path, TEST_WIRE=str(wire))
+        machines.wait_until_stopped()
+        seen = places_of(machines, wire)
+        keys = [
+            release_key("small", read_cluster_file(machines.file).mailbox_key()),
+            read_cluster_file(machines.file).mailbox_key(),
+        ]
+        home.kill()
+        home.wait()
+    assert any("/slices/" in path for path in seen)
+    assert any(".noisy." in path for path in seen)
+    assert b"measure_branch" in seen[str(wire)]
+    codes = second.split(",")[0].encode()
+    assert any(codes in content for content in seen.values())  # codebooks are public: what is looked for can be found
+    for number in range(PLANTED - 6, PLANTED + 7):  # the noise of this test is at most 6
+        for planted in (str(number).encode(), number.to_bytes(8, "little"), number.to_bytes(8, "big")):
+            assert not [path for path, content in seen.items() if planted in content]
+    for key in keys:
+        for planted in (key, key.hex().encode()):
+            assert not [path for path, content in seen.items() if planted in content]
+    sizes = [len(content) for path, content in seen.items() if "/slices/" in path or "/shards/" in path]
+    assert all(size % BLOCK == 0 and (size // BLOCK).bit_count() == 1 for size in sizes)

@@ -23,12 +23,7 @@ _STARTS_WITHIN = 60.0  # seconds
 
 @dataclass(frozen=True)
 class Server:
-    """A server of buckets.
-
-    Attributes:
-        endpoint: its address.
-        folder: where its data is; nothing is there where they are in memory.
-    """
+    """A server of buckets, and where its data is; nothing is there where it is in memory."""
 
     endpoint: str
     folder: Path
@@ -76,10 +71,7 @@ def moto(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def overwriting(server: Server) -> Iterator[Server]:
-    """Run a proxy that takes the condition off each request, before a server that checks no signature.
-
-    So do servers that do not know conditions.
-    """
+    """Run a proxy that takes the condition off each request, as servers do that know none, before one that checks no signature."""
     host, _, port = server.endpoint.removeprefix("http://").partition(":")
 
     class Proxy(BaseHTTPRequestHandler):

@@ -55,36 +55,30 @@ class Authority:
         self._key = generate_private_key(SECP256R1())
         self._name = _named("authority of a test")
         of_authority = x509.BasicConstraints(ca=True, path_length=None)
-        self.certificate = self._signed(self._name, self._key, timedelta(days=90), of_authority, critical=True)
+        self.certificate = self._signed(self._name, self._key, of_authority)
 
-    def write(self, folder: Path, ends: timedelta = timedelta(days=60)) -> None:
+    def write(self, folder: Path) -> None:
         """Write `ca.pem`, `home.pem` and `home.key` of a machine to a folder."""
-        key = generate_private_key(SECP256R1())
-        here = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
-        made = self._signed(_named("machine"), key, ends, here, critical=False)
-        pem = serialization.Encoding.PEM
+        key, pem = generate_private_key(SECP256R1()), serialization.Encoding.PEM
+        made = self._signed(
+            _named("machine"), key, x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+        )
+        plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         _write(folder / "ca.pem", self.certificate.public_bytes(pem))
         _write(folder / "home.pem", made.public_bytes(pem))
-        plain = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         _write(folder / "home.key", key.private_bytes(pem, *plain))
 
     def _signed(
         self,
         name: x509.Name,
         key: EllipticCurvePrivateKey,
-        ends: timedelta,
-        extension: x509.ExtensionType,
-        *,
-        critical: bool,
+        extension: x509.BasicConstraints | x509.SubjectAlternativeName,
     ) -> x509.Certificate:
-        now = datetime.now(UTC)
-        return (
-            x509.CertificateBuilder(self._name, name, key.public_key(), x509.random_serial_number())
-            .not_valid_before(now - timedelta(days=1))
-            .not_valid_after(now + ends)
-            .add_extension(extension, critical=critical)
-            .sign(self._key, hashes.SHA256())
-        )
+        now, number = datetime.now(UTC), x509.random_serial_number()
+        ends = now - timedelta(days=1), now + timedelta(days=60)
+        made = x509.CertificateBuilder(self._name, name, key.public_key(), number, *ends)
+        made = made.add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        return made.sign(self._key, hashes.SHA256())
 
 
 def _named(name: str) -> x509.Name:
@@ -93,15 +87,7 @@ def _named(name: str) -> x509.Name:
 
 @dataclass
 class Machines:
-    """A cluster.
-
-    Attributes:
-        folder: where its files are: `cluster.yaml`, certificates, key and logs.
-        file: the cluster file.
-        port: of the scheduler.
-        host: at which the scheduler listens.
-        processes: by name: `scheduler`, `worker-0`, …
-    """
+    """A cluster: its files, and its processes by name, `scheduler`, `worker-0`, …."""
 
     folder: Path
     file: Path
@@ -125,32 +111,18 @@ class Machines:
     def start_scheduler(self, *options: str, **environment: str) -> None:
         """Start the scheduler, as Dask's own command does it."""
         files = [f"--tls-ca-file={self.folder / 'ca.pem'}", f"--tls-cert={self.folder / 'home.pem'}"]
-        where = [
-            f"--tls-key={self.folder / 'home.key'}",
-            "--protocol=tls",
-            f"--host={self.host}",
-            f"--port={self.port}",
-        ]
+        files += [f"--tls-key={self.folder / 'home.key'}"]
+        where = ["--protocol=tls", f"--host={self.host}", f"--port={self.port}"]
         command = [program("dask"), "scheduler", *files, *where, *(options or ("--no-dashboard",))]
         self.start("scheduler", command, **(SCHEDULER | environment))
         self.wait_for_log("scheduler", "Scheduler at")
 
-    def start_worker(
-        self, name: str, file: Path | None = None, before: Sequence[str] = (), **environment: str
-    ) -> "subprocess.Popen[bytes]":
-        """Start a worker, as a user does, or, where the environment says what it is to do, as a test wants it.
-
-        Args:
-            name: of the process.
-            file: its cluster file, if it is another.
-            before: what comes before its command.
-            environment: of the process.
-        """
-        as_wanted = any(key.startswith("TEST_") for key in environment)
-        if as_wanted:
-            command, named = [sys.executable, "-m", __name__], {"TRELLIS_CLUSTER": str(file or self.file)}
+    def start_worker(self, name: str, before: Sequence[str] = (), **environment: str) -> "subprocess.Popen[bytes]":
+        """Start a worker, as a user does, or, where the environment says what it is to do, as a test wants it."""
+        if any(key.startswith("TEST_") for key in environment):
+            command, named = [sys.executable, "-m", __name__], {"TRELLIS_CLUSTER": str(self.file)}
         else:
-            command, named = [program("trellis"), "worker", "--cluster", str(file or self.file)], {}
+            command, named = [program("trellis"), "worker", "--cluster", str(self.file)], {}
         return self.start(name, [*before, *command], **(named | environment))
 
     def wait_for_workers(self, number: int) -> None:
@@ -179,11 +151,8 @@ class Machines:
 
         def stopped() -> list[int]:
             workers = [process.pid for name, process in self.processes.items() if name.startswith("worker")]
-            return [
-                worker
-                for worker in workers
-                if Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-            ]
+            states = [Path(f"/proc/{of}/stat").read_text().rpartition(")")[2].split()[0] for of in workers]
+            return [of for of, state in zip(workers, states, strict=True) if state == "T"]
 
         wait_for(lambda: bool(stopped()), "no worker has stopped")
         return stopped()[0]
@@ -201,17 +170,11 @@ class Machines:
             process.wait()
 
 
-def prepare(folder: Path, authority: Authority | None = None, **keys: Any) -> Machines:
-    """Write everything that a cluster needs; nothing is started.
-
-    Args:
-        folder: is made.
-        authority: signs its certificates.
-        keys: of the cluster file, where they are other than those of a folder as mailbox.
-    """
+def prepare(folder: Path, **keys: Any) -> Machines:
+    """Write everything that a cluster needs, with some keys of its file changed; nothing is started."""
     for made in (folder, folder / "mailbox", folder / "tmp"):
         made.mkdir(mode=0o700, parents=True)
-    (authority or Authority()).write(folder)
+    Authority().write(folder)
     _write(folder / "mailbox.key", os.urandom(32), 0o400)
     (port,) = free_ports(1)
     content = {
@@ -237,14 +200,7 @@ def write_keys(path: Path, keys: Mapping[str, Any]) -> Path:
 def cluster(
     folder: Path, workers: int = 2, *, keys: Mapping[str, Any] | None = None, **environment: str
 ) -> Iterator[Machines]:
-    """Run a cluster.
-
-    Args:
-        folder: is made.
-        workers: how many.
-        keys: of the cluster file.
-        environment: of its workers.
-    """
+    """Run a cluster in a folder that is made, with some keys of its file changed; the environment is that of its workers."""
     machines = prepare(folder, **(keys or {}))
     try:
         machines.start_scheduler()
@@ -294,21 +250,16 @@ def count_bytes(to: Path) -> None:
     """Write the name and the size of every file that this process puts into a folder as mailbox, or gets from it, to a file."""
     from storage.mailbox.folder import FolderPlace
 
-    put_new, get = FolderPlace.put_new, FolderPlace.get
+    def noted(function: Any) -> Any:
+        def call(self: FolderPlace, name: str, file: Path) -> None:
+            function(self, name, file)
+            with to.open("a") as lines:
+                lines.write(f"{name} {file.stat().st_size}\n")
 
-    def note(name: str, file: Path) -> None:
-        with to.open("a") as noted:
-            noted.write(f"{name} {file.stat().st_size}\n")
+        return call
 
-    def noted_put(self: FolderPlace, name: str, file: Path) -> None:
-        put_new(self, name, file)
-        note(name, file)
-
-    def noted_get(self: FolderPlace, name: str, file: Path) -> None:
-        get(self, name, file)
-        note(name, file)
-
-    FolderPlace.put_new, FolderPlace.get = noted_put, noted_get  # type: ignore[method-assign]
+    FolderPlace.put_new = noted(FolderPlace.put_new)  # type: ignore[method-assign]
+    FolderPlace.get = noted(FolderPlace.get)  # type: ignore[method-assign]
 
 
 def write_many(folder: Path) -> Path:
@@ -350,13 +301,7 @@ EVENTS = ("claim", "slice", "draw", "put", "reply")  # of an order that measures
 
 
 def watch(at: str, once: Path, name: str) -> None:
-    """Let this worker send itself a signal before or after an event of an order that measures.
-
-    Args:
-        at: such as `before draw`.
-        once: made by the process that does it; nothing happens where it is there.
-        name: SIGKILL, or SIGSTOP.
-    """
+    """Let this worker send itself a signal at a moment such as `before draw`, unless the file `once` is there, which it makes."""
     import flows.cluster.errand as errand
     import tasks.noise.slicing as slicing
     import tasks.noise.truth as truth
@@ -393,15 +338,8 @@ def watch(at: str, once: Path, name: str) -> None:
     errand._made = watched("reply", errand._made, lambda of, _: of.order.stage == "measure_branch")
 
 
-def release_small(folder: Path, workers: str = "dask", again: str = "", mechanism: str = "inftda") -> str:
-    """Release a small country in four branches, or go on with its release; return its id. TRELLIS_HOME says where.
-
-    Args:
-        folder: where its tables are, which are made if they are not there.
-        workers: `run.workers`.
-        again: the release to go on with.
-        mechanism: whose noise is that of the cell.
-    """
+def release_small(folder: Path, workers: str = "dask", again: str = "") -> None:
+    """Release a small country in four branches, or go on with its release `again`. TRELLIS_HOME says where."""
     import tasks.tree.branches
     from flows.cluster.choice import by_workers
     from flows.execution.driver import finish_release, make_release
@@ -415,54 +353,32 @@ def release_small(folder: Path, workers: str = "dask", again: str = "", mechanis
     spec = folder / "small" / "spec.yaml"
     if not spec.exists():
         write_small(spec.parent)
-        spec.write_text(f"{spec.read_text()}keep_vault: true\n".replace("mechanism: inftda", f"mechanism: {mechanism}"))
-    text = spec.read_text().split("run:")[0]
-    spec.write_text(f"{text}run: {{workers: {workers}}}\n")
+    text = spec.read_text().split("keep_vault:")[0]
+    spec.write_text(f"{text}keep_vault: true\nrun: {{workers: {workers}}}\n")
     tasks.tree.branches.BRANCH_CELLS = BRANCH_CELLS
-    draw_noise_of_the_cell(mechanism)
+    draw_noise_of_the_cell("inftda")
     if again:
         refresh_run_keys(again)
     with by_workers(workers), ThreadPoolExecutor(width()) as threads:
         if again:
             finish_release(again, submit_to(threads), report_nothing)
-            return again
-        plan = make_plan(load_spec(spec))
-        made = new_release(plan, release_id="small")
-        make_release(plan, made, submit_to(threads), report_nothing)
-        return made.id
+        else:
+            plan = make_plan(load_spec(spec))
+            make_release(plan, new_release(plan, release_id="small"), submit_to(threads), report_nothing)
 
 
-def watch_home() -> None:
-    """Let home do what TEST_ variables say.
-
-    TEST_WIRE: a file to which every errand is written as it travels.
-    TEST_RECOMPUTE: made once a worker was killed whose result home has gathered, and which home had not released yet.
-    """
+def note_errands(to: Path) -> None:
+    """Write every errand of home to a file as it travels."""
     import flows.cluster.cluster as home
 
-    ask, reply_of = home.Cluster._ask, home._reply_of
+    ask = home.Cluster._ask
 
     def noted(self: Any, address: str, gone: Any, text: str, going_on: Any) -> str:
-        with Path(os.environ["TEST_WIRE"]).open("a") as file:
+        with to.open("a") as file:
             file.write(f"{text}\n")
         return ask(self, address, gone, text, going_on)
 
-    def killed(future: Any, patience: float) -> str:
-        reply = reply_of(future, patience)
-        try:
-            Path(os.environ["TEST_RECOMPUTE"]).open("x").close()
-        except FileExistsError:
-            return reply
-        ((address,),) = future.client.who_has([future]).values()
-        (process,) = future.client.run(os.getpid, workers=[address]).values()
-        os.kill(process, signal.SIGKILL)
-        time.sleep(2)  # Dask runs it again meanwhile, if it can
-        return reply
-
-    if "TEST_WIRE" in os.environ:
-        home.Cluster._ask = noted  # type: ignore[method-assign]
-    if "TEST_RECOMPUTE" in os.environ:
-        home._reply_of = killed
+    home.Cluster._ask = noted  # type: ignore[method-assign]
 
 
 def start_home(machines: Machines, folder: Path, *arguments: str, **environment: str) -> "subprocess.Popen[bytes]":
@@ -480,7 +396,8 @@ def run_home(machines: Machines, folder: Path, *arguments: str, **environment: s
 if __name__ == "__main__":
     if sys.argv[1:2] == ["home"]:
         os.umask(0o077)
-        watch_home()
+        if "TEST_WIRE" in os.environ:
+            note_errands(Path(os.environ["TEST_WIRE"]))
         release_small(Path(sys.argv[2]), *sys.argv[3:])
     else:
         be_as_wanted()
