@@ -1,28 +1,27 @@
 """What README and docs list is what there is."""
 
 import re
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import yaml
+from typer.main import get_command
 
+from flows.cli.main import app
 from flows.mechanisms import MECHANISMS
 from flows.spec.keys import DEFAULT_MECHANISM, Spec
 from tasks.settle.controlled import round_controlled
 from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.unbiased.task import Unbiased
+from tests.support.user import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 PAGES = [
     "README.md",
     *(str(path.relative_to(REPOSITORY)) for of in ("benchmarks", "docs") for path in (REPOSITORY / of).rglob("*.md")),
 ]
-HOW_TOS = [
-    *("new-dataset", "choose-epsilon", "publish", "other-sources"),
-    *("ages-hours-days", "margins", "trips-by-mode-and-hour", "households-by-size"),
-]
-RUN_BY_OTHERS = {"inf_tda.py", "paper_page.py"}  # by peers.py, and by paper.py --page
+# whose listings are other files, or of levels that the README has not
+NO_SPECS = [*(f"docs/how-to/{name}.md" for name in ("cluster", "explorer", "formats")), "docs/operations.md"]
 
 
 def text(name: str) -> str:
@@ -30,63 +29,57 @@ def text(name: str) -> str:
     return (REPOSITORY / name).read_text(encoding="utf-8")
 
 
-def test_the_spec_of_the_readme_is_one() -> None:
-    """Its listing is a whole spec, which names no mechanism, so that the default is taken."""
+def spec_of_readme() -> dict[str, Any]:
+    """Return the listing of the README."""
     listing = re.search(r"^## The spec\n\n((?:    .*\n)+)", text("README.md"), re.MULTILINE)
-    assert listing is not None
-    keys = yaml.safe_load(listing[1])
-    assert Spec.model_validate(keys).mechanism == DEFAULT_MECHANISM
-    assert "mechanism" not in keys
+    assert listing
+    return dict(yaml.safe_load(listing[1]))
 
 
-def test_the_readme_stays_short_and_opens_with_a_report() -> None:
-    """It has fewer than 200 lines, and its first picture is that of a report."""
-    assert len(text("README.md").splitlines()) < 200
-    assert re.findall(r"!\[.+?\]\((.+?)\)", text("README.md"))[0] == "docs/report.png"
-
-
-def test_the_readme_names_views_and_ordered_axes() -> None:
-    """Who reads the beginning of the first page alone finds the pages on groupings beside the tree and on ranges."""
-    first = text("README.md").split("## Two commands")[0]
+def test_the_readme_is_short_and_shows_a_spec_a_report_and_where_to_read_on() -> None:
+    """It has fewer than 200 lines; its spec names no mechanism, so that the default is taken; its beginning names views and ordered axes."""
+    page = text("README.md")
+    assert len(page.splitlines()) < 200
+    assert Spec.model_validate(spec_of_readme()).mechanism == DEFAULT_MECHANISM
+    assert "mechanism" not in spec_of_readme()
+    assert re.findall(r"!\[.+?\]\((.+?)\)", page)[0] == "docs/report.png"
+    first = page.split("## Two commands")[0]
     assert {"`release.views`", "`cbdp`"} <= set(re.findall("`.+?`", first))
     assert {"docs/how-to/margins.md", "docs/how-to/ages-hours-days.md"} <= set(re.findall(r"\]\((.+?)\)", first))
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_no_link_to_a_file_is_dead(page: str) -> None:
-    """Whatever a page links to is there, with the heading that the link names."""
-    dead = []
+def test_links_commands_and_keys_of_a_page_are_there(page: str) -> None:
+    """What a page links to is there, with its heading; `trellis …` can be called with these options; each piece of a spec makes one.
+
+    It does in place of those keys of the spec above it, or of the README's.
+    """
+    dead, known = [], get_command(app).commands  # type: ignore[attr-defined]
     for link in re.findall(r"\]\((?!\w+:)(.+?)\)", text(page)):
         file, _, heading = link.partition("#")
         target = (REPOSITORY / page).parent / file if file else REPOSITORY / page
-        if not target.is_file() or (heading and heading not in headings(target)):
+        if not target.is_file() or (heading and heading not in headings(target.read_text("utf-8"))):
             dead.append(link)
     assert dead == []
-
-
-def headings(page: Path) -> set[str]:
-    """Return the headings of a page as links name them."""
-    found = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
-
-
-@pytest.mark.parametrize("page", HOW_TOS)
-def test_the_keys_that_how_tos_show_are_those_of_a_spec(page: str) -> None:
-    """Each piece of a spec that a how-to shows makes one, in place of those keys of the spec above it, or of the README's."""
-    listing = re.search(r"^## The spec\n\n((?:    .*\n)+)", text("README.md"), re.MULTILINE)
-    assert listing is not None
-    pieces = [
-        yaml.safe_load(piece) for piece in re.findall(r"```yaml\n(.*?)```", text(f"docs/how-to/{page}.md"), re.DOTALL)
-    ]
-    assert pieces
-    whole = yaml.safe_load(listing[1])
-    for piece in pieces:
+    for name, rest in re.findall(r"\btrellis ([a-z]+)\b(?!:)((?:\s+--[a-z-]+)*)", text(page)):
+        options = {option for of in known[name].params for option in [*of.opts, *of.secondary_opts]}
+        assert set(rest.split()) <= options | {"--help"}, (name, rest)
+    whole = spec_of_readme()
+    for listing in re.findall(r"```yaml\n(.*?)```", text(page), re.DOTALL) if page not in NO_SPECS else []:
+        piece = yaml.safe_load(listing)
         whole = piece if "name" in piece else whole
         privacy = piece.get("privacy", whole["privacy"])
         if "unit" not in privacy:  # the piece has what differs
             left = {name: of for name, of in whole["privacy"].items() if name != "epsilon" or "target" not in privacy}
             privacy = left | privacy
         Spec.model_validate(whole | piece | {"privacy": privacy})
+    assert re.findall(r"\(line \d+\)", text(page)) == []  # what a starter spec says at which line changes with it
+
+
+def headings(page: str) -> set[str]:
+    """Return the headings of a page as links name them."""
+    found = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in found}
 
 
 def test_the_page_of_mechanisms_is_that_of_the_table() -> None:
@@ -116,11 +109,3 @@ def test_nearest_rounding_is_as_far_from_the_truth_as_the_errata_say() -> None:
     assert distance(settled, settled.sum()) <= measured
     controlled = round_controlled(settled, [total]).counts.astype(float)
     assert distance(controlled, controlled.sum()) < distance(settled, settled.sum()) + np.sqrt(2)
-
-
-def test_every_benchmark_is_listed() -> None:
-    """The page of benchmarks names each that can be run, and begins as the program that writes it has it."""
-    page = text("benchmarks/README.md")
-    programs = {path.name for path in (REPOSITORY / "benchmarks").glob("*.py") if "__main__" in path.read_text("utf-8")}
-    assert set(re.findall(r"`(?:python benchmarks/)?(\w+\.py)`", page)) == programs - RUN_BY_OTHERS
-    assert page.split("## ")[0] in text("benchmarks/report.py")
