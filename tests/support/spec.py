@@ -1,6 +1,8 @@
 """The spec of the small made-up country, of which every user begins."""
 
-SPEC = {
+from typing import Any
+
+SPEC: dict[str, Any] = {
     "name": "synthetic",
     "dataset": "synthetic-country",
     "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
