@@ -18,11 +18,6 @@ from tests.support.user import REPOSITORY
 BENCHMARKS, DOCS = REPOSITORY / "benchmarks", REPOSITORY / "docs"
 ELSEWHERE = {"inf_tda"}  # runs in an environment that `peers.py` makes
 RUN_BY_OTHERS = {"inf_tda.py", "paper_page.py"}  # by peers.py, and by paper.py --page
-SETS, EPSILONS, SIGMA, LEVELS = ("binary_dense", "random_sparse"), (0.1, 1.0, 10.0), 10.0, 3
-ERRORS = (
-    "set,mechanism,epsilon,level,max_error_mean,max_error_min,max_error_max,"
-    "false_discovery_percent_mean,false_negative_percent_mean"
-)
 
 
 @pytest.fixture
@@ -59,64 +54,23 @@ def test_a_release_in_memory_measures_every_level(imported: Callable[[str], Any]
         assert {int(frontier.counts.sum()) for frontier in done.frontiers} == {int(people.sum())}
 
 
-def test_serial_is_what_one_thread_takes_alone(imported: Callable[[str], Any]) -> None:
-    """CPU counts as serial where at most one thread runs, up to the time that has passed, and by the stage that ran."""
-    serial = imported("serial")
-    looks = [(0.5, 0.5, 0.4, 1), (1.5, 0.5, 0.5, 1), (2.0, 0.5, 0.9, 2), (2.5, 0.5, 0.8, 1), (3.5, 0.5, 0.1, 0)]
-    release, stages = serial.Ran("release", 1.0, 4.0), [serial.Ran("grow", 1.2, 3.0)]
-    found = serial.serial_part([serial.Look(*look) for look in looks], release, stages)
-    assert (found.wall, found.cpu, found.serial) == pytest.approx((3.0, 2.3, 1.1))
-    assert found.of_stages == pytest.approx({"grow": 1.0, serial.BETWEEN: 0.1})
-
-
-def made_up(page: ModuleType) -> list[dict[str, Any]]:
-    """Return rows of paper.py in which every mechanism has errors of √½ of theirs, and every variant theirs."""
-    names = [*page.MECHANISMS, *page.RECONCILED]
-    variants = [ours for ours, _ in page.RATIOS.values() if ours not in names]
-    rows: list[dict[str, Any]] = []
-    for of in SETS:
-        rows.append({"set": of, "pairs": 9, "people": 99, "top_areas": 4, "share": 0.25, "draws": [120, 80, 90]})
-        rows.append({"set": f"closest_{of}", "pairs": 9, "people": 111, "top_areas": 2, "share": 0.5})
-        tried = [(of, name) for name in [*names, *variants]]
-        for name, mechanism in tried + [(f"closest_{of}", name) for name in ["gaussian", *variants]]:
-            error = SIGMA if mechanism in variants else SIGMA * 0.5**0.5
-            level = {"max_absolute": error, "false_discovery": 0.25, "false_negative": 0.1}
-            spreads = {measure: {"mean": mean, "min": mean, "max": mean} for measure, mean in level.items()}
-            row = {"set": name, "mechanism": mechanism, "runs": 3, "seconds": {"mean": 0.5}}
-            row["levels"] = [{"level": k} | spreads for k in range(LEVELS + 1)]
-            rows += [row | {"epsilon": epsilon} for epsilon in EPSILONS]
-    return rows
-
-
-def test_the_page_sets_ours_beside_theirs(imported: Callable[[str], Any], tmp_path: Path) -> None:
-    """Ratios, cells, rates and draws are those of the figures, the picture has a line for each; where theirs are missing it says so."""
-    module, figures = imported("paper_page"), imported("paper_figures")
-    rows, trials = made_up(module), [(of, name, at) for of in SETS for name in module.MECHANISMS for at in EPSILONS]
-    errors = [
-        f"{of},{name},{at},{k},{SIGMA if k else 60.0},0,0,25.0,12.5"
-        for of, name, at in trials
-        for k in range(LEVELS + 1)
-    ]
-    (tmp_path / "errors.csv").write_text("\n".join([ERRORS, *errors]))
-    seconds = [f"{of},{name},{at},77.0,10" for of, name, at in trials]
-    (tmp_path / "seconds.csv").write_text("\n".join(["set,mechanism,epsilon,seconds_mean,runs", *seconds]))
-    theirs = figures.theirs_of(tmp_path)
-    page = module.page(rows, "a machine", theirs)
-    for told in (
-        "| all | 0.71 | 1.00 | 0.71 | 1.00 | 0.71 | 1.00 | 0.71 | 0.71 | 1.00 | 0.71 |",
-        "| all closest | – | 1.00 | – | 1.00 | – | 1.00 | 0.71 | – | 1.00 | – |",
-        "| 1 | 2 |" + " 7.1 / 10.0 |" * 5 + " 7.1 | 7.1 |",
-        "| random sparse | 10 |" + " 25.0 / 25.0 |" * 5 + " 25.0 | 25.0 |",
-        "2.5 percentage points of theirs",
-        "1.00 of theirs on our tree of 4 areas, and 1.00 of theirs on the closest draws' tree of 2",
-        "| binary dense | 99 | 80 to 120 | 111 | 25%, 50% / 17% | 10.0 / 60.0 |",
-    ):
-        assert told in page
-    drawn = module.draw(figures.SideBySide(rows, theirs), "binary")
-    assert all(f">{name}<" in drawn for name in module.DRAWN)
-    alone = module.page(rows, "a machine", figures.theirs_of(tmp_path / "absent"))
-    assert "were not at hand" in alone
-    assert "| 1 | 2 |" + " 7.1 |" * 7 in alone
+def test_ours_are_set_beside_theirs_by_geometric_means(imported: Callable[[str], Any], tmp_path: Path) -> None:
+    """A ratio is over all ε, and over the levels that are asked for, or from 3 on; without theirs there is none."""
+    figures, epsilons = imported("paper_figures"), (0.1, 1.0)
+    ours, theirs = np.random.default_rng(1).uniform(1, 100, (2, len(epsilons), 6))
+    rows: list[dict[str, Any]] = [{"set": "sparse"}]
+    lines = ["set,mechanism,epsilon,level,max_error_mean"]
+    for epsilon, of_ours, of_theirs in zip(epsilons, ours, theirs, strict=True):
+        levels = [{"max_absolute": {"mean": value}} for value in of_ours]
+        rows.append({"set": "sparse", "mechanism": "gaussian", "epsilon": epsilon, "levels": levels})
+        lines += [f"sparse,inftda,{epsilon},{level},{value}" for level, value in enumerate(of_theirs)]
+    (tmp_path / "errors.csv").write_text("\n".join(lines))
+    (tmp_path / "seconds.csv").write_text("set,mechanism,epsilon,seconds_mean\n")
+    beside, alone = (figures.SideBySide(rows, figures.theirs_of(of)) for of in (tmp_path, tmp_path / "absent"))
+    of_all = np.log(ours / theirs)
+    assert beside.ratio(["sparse"], "gaussian", "inftda") == pytest.approx(np.exp(of_all[:, 3:].mean()))
+    assert beside.ratio(["sparse"], "gaussian", "inftda", [1, -1]) == pytest.approx(np.exp(of_all[:, [1, -1]].mean()))
+    assert alone.ratio(["sparse"], "gaussian", "inftda") is None
 
 
 def test_variants_change_what_they_say(imported: Callable[[str], Any], tmp_path: Path) -> None:

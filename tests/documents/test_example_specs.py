@@ -2,7 +2,6 @@
 
 import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,22 +15,8 @@ from tests.support.user import REPOSITORY
 
 SPECS = REPOSITORY / "deployments" / "specs"
 CHANCE = np.random.default_rng(2)
-HALF_YEAR = ordered_codes({"first": "2026-01-01", "last": "2026-06-30"})
-THREE_YEARS = ordered_codes({"first": "2024-01-01", "last": "2026-12-31"})
-
-
-class Example(NamedTuple):
-    """Tables for an example.
-
-    Attributes:
-        tables: by their files; the first has the records.
-        asked: of the release.
-        inside: which records lie there.
-    """
-
-    tables: dict[str, pl.DataFrame]
-    asked: dict[str, str]
-    inside: pl.Expr
+HALF_YEAR = np.array(ordered_codes({"first": "2026-01-01", "last": "2026-06-30"}))
+THREE_YEARS = np.array(ordered_codes({"first": "2024-01-01", "last": "2026-12-31"}))
 
 
 def days(start: str, end: str) -> pl.Expr:
@@ -39,47 +24,28 @@ def days(start: str, end: str) -> pl.Expr:
     return pl.col("day").is_between(pl.lit(start), pl.lit(end))
 
 
-EXAMPLES = {
-    "ages": Example(
-        {"people.csv": pl.DataFrame({"age": CHANCE.integers(0, 101, 5000)})},
-        {"age": "18..24"},
-        pl.col("age").is_between(18, 24),
-    ),
-    "zone-hour": Example(
-        {
-            "departures.csv": pl.DataFrame(
-                {"zone": CHANCE.choice(["A1", "A2", "B1"], 3000), "hour": CHANCE.integers(0, 24, 3000)}
-            ),
-            "zones.csv": pl.DataFrame({"district": ["A", "A", "B"], "zone": ["A1", "A2", "B1"]}),
-        },
-        {"hour": "7..9", "zone": "district=A"},
-        pl.col("hour").is_between(7, 9) & (pl.col("zone") != "B1"),
-    ),
-    "hour-day": Example(
-        {
-            "events.csv": pl.DataFrame(
-                {"hour": CHANCE.integers(0, 24, 4000), "day": CHANCE.choice(np.array(HALF_YEAR), 4000)}
-            )
-        },
-        {"hour": "7..9", "day": "2026-01-10..2026-02-20"},
-        pl.col("hour").is_between(7, 9) & days("2026-01-10", "2026-02-20"),
-    ),
-    "daily-counts": Example(
-        {"visits.csv": pl.DataFrame({"day": CHANCE.choice(np.array(THREE_YEARS), 8000)})},
-        {"day": "2025-03..2025-05"},
-        days("2025-03-01", "2025-05-31"),
-    ),
-    "households-by-size": Example(
-        {
-            "people.csv.gz": people_of(draw_homes(200)),
-            "counties.csv": pl.DataFrame(COUNTIES, schema=["state", "county"], orient="row"),
-        },
-        {"size": "5..", "region": "A"},
-        pl.lit(value=True),
-    ),
+HOURS = CHANCE.integers(0, 24, 4000)
+MORNING = pl.col("hour").is_between(7, 9)
+TABLES = {  # by their files, the first with the records
+    "ages": {"people.csv": pl.DataFrame({"age": CHANCE.integers(0, 101, 5000)})},
+    "zone-hour": {
+        "departures.csv": pl.DataFrame({"zone": CHANCE.choice(["A1", "A2", "B1"], 4000), "hour": HOURS}),
+        "zones.csv": pl.DataFrame({"district": ["A", "A", "B"], "zone": ["A1", "A2", "B1"]}),
+    },
+    "hour-day": {"events.csv": pl.DataFrame({"hour": HOURS, "day": CHANCE.choice(HALF_YEAR, 4000)})},
+    "daily-counts": {"visits.csv": pl.DataFrame({"day": CHANCE.choice(THREE_YEARS, 8000)})},
+    "households-by-size": {
+        "people.csv.gz": people_of(draw_homes(200)),
+        "counties.csv": pl.DataFrame(COUNTIES, schema=["state", "county"], orient="row"),
+    },
 }
-
-
+ASKED = {  # what is asked of the release, and which records lie there
+    "ages": ({"age": "18..24"}, pl.col("age").is_between(18, 24)),
+    "zone-hour": ({"hour": "7..9", "zone": "district=A"}, MORNING & (pl.col("zone") != "B1")),
+    "hour-day": ({"hour": "7..9", "day": "2026-01-10..2026-02-20"}, MORNING & days("2026-01-10", "2026-02-20")),
+    "daily-counts": ({"day": "2025-03..2025-05"}, days("2025-03-01", "2025-05-31")),
+    "households-by-size": ({"size": "5..", "region": "A"}, pl.lit(value=True)),
+}
 FAST = ["daily-counts", "households-by-size"]
 
 
@@ -96,19 +62,18 @@ def released(name: str, tables: dict[str, pl.DataFrame], folder: Path) -> Publis
 
 @pytest.mark.heavy("the grid of hours and days has many cells")
 @pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.thorough) for name in EXAMPLES]
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.thorough) for name in TABLES]
 )
 def test_an_example_is_released(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ages, zones by hour, hours by day, days and households by size are released, and asked for a range."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    example = EXAMPLES[name]
-    found = released(name, example.tables, tmp_path)
-    (row,) = found.query(example.asked).to_dicts()
+    tables, (asked, inside) = TABLES[name], ASKED[name]
+    found = released(name, tables, tmp_path)
+    (row,) = found.query(asked).to_dicts()
     if name == "households-by-size":  # whose counts have intervals, and no deviations
         assert row["low"] <= row["count"] <= row["high"]
         return
-    true = next(iter(example.tables.values())).filter(example.inside).height
-    assert abs(row["count"] - true) < 7 * row["sd"]
+    assert abs(row["count"] - next(iter(tables.values())).filter(inside).height) < 7 * row["sd"]
     if name == "daily-counts":
         assert 0 < row["sd"] < 3 * 10
         most = {entry.axes["day"]: entry.deviations.most for entry in found.manifest.levels if entry.deviations}
@@ -119,19 +84,15 @@ def test_an_example_is_released(name: str, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.thorough
 def test_the_example_of_both_marginals_publishes_its_views(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ri-both-marginals.yaml publishes its four views: its table of bands lists every pair of counties."""
-    (tmp_path / "lodes_ri_2019").mkdir()
     monkeypatch.setenv("TRELLIS_DATA", str(tmp_path))
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-    bands = pl.read_csv(SPECS / "ri-bands.csv", infer_schema=False)
-    blocks = [f"{county}{tract:06}1001" for county in sorted(set(bands.to_series(0))) for tract in (100, 200)]
-    block = pl.col("tabblk2010")
-    codebook = pl.DataFrame({"tabblk2010": blocks}).with_columns(
-        bgrp=block.str.head(12), trct=block.str.head(11), cty=block.str.head(5)
-    )
-    jobs = [(home, work, 18) for home in blocks for work in blocks]
-    trips = pl.DataFrame(jobs, ["h_geocode", "w_geocode", "S000"], orient="row")
-    place = "lodes_ri_2019"
-    tables = {f"{place}/ri_od_main_JT00_2019.csv.gz": trips, f"{place}/ri_xwalk.csv.gz": codebook}
+    counties = sorted(set(pl.read_csv(SPECS / "ri-bands.csv", infer_schema=False).to_series(0)))
+    blocks = pl.DataFrame({"tabblk2010": [f"{of}{tract:06}1001" for of in counties for tract in (100, 200)]})
+    cut = {name: pl.col("tabblk2010").str.head(digits) for name, digits in (("bgrp", 12), ("trct", 11), ("cty", 5))}
+    jobs = blocks.select(h_geocode="tabblk2010").join(blocks.select(w_geocode="tabblk2010"), how="cross")
+    (tmp_path / "lodes_ri_2019").mkdir()
+    trips, codes = (f"lodes_ri_2019/{name}.csv.gz" for name in ("ri_od_main_JT00_2019", "ri_xwalk"))
+    tables = {trips: jobs.with_columns(S000=pl.lit(18)), codes: blocks.with_columns(**cut)}
     made = released("ri-both-marginals", tables, tmp_path)
     found = {path.stem: pl.read_parquet(path) for path in (made.folder / "views").glob("*.parquet")}
     heights = {name: table.height for name, table in found.items()}

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -17,7 +17,6 @@ import polars as pl
 import pytest
 import yaml
 
-from flows.api import release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.synthetic import synthesise_groups_answer
@@ -74,21 +73,14 @@ HOUSEHOLDS = Page("how-to/households-by-size", 3)
 SPLITS = [of for row in re.findall(r"^\| `(.+?)`(?:, `(.+?)`)? \|", AGES.text, re.MULTILINE) for of in row if of]
 
 
-class Followed(NamedTuple):
-    """What comes of following a page: the folder of the reader, and what each block of commands printed."""
-
-    folder: Path
-    printed: list[str]
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def real() -> Path | None:
     """Return the folder of the real tables; None without TRELLIS_DATA, and the tutorial's commands take made-up ones."""
     folder = Path(os.environ.get("TRELLIS_DATA") or "/nowhere") / "lodes_ri_2019"
     return folder if folder.is_dir() else None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def address(real: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve the two files that the tutorial downloads; made up, they have six counties of two tracts of two blocks, and 400,000 jobs."""
     folder = tmp_path_factory.mktemp("lodes")
@@ -111,48 +103,30 @@ def address(real: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iter
         server.shutdown()
 
 
-@pytest.fixture(scope="module")
-def follow(
-    tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User], address: str
-) -> Callable[[Page], Followed]:
-    """Return what saves the script and the specs of a page, and runs its commands in one shell, which ends at the first that fails, once."""
-    done = dict[Page, Followed]()
-
-    def of(page: Page) -> Followed:
-        if page in done:
-            return done[page]
-        user = settle(tmp_path_factory.mktemp("reader"))
-        if page.script:
-            (code,) = page.fenced("python")
-            (user.folder / page.script).write_text(code)
-            for file, keys in zip(page.specs, [keys for keys in page.listed() if "name" in keys], strict=True):
-                (user.folder / file).write_text(yaml.safe_dump(keys, sort_keys=False))
-        script = "".join(f"{block.commands}\necho '{END_OF_BLOCK}'\n" for block in page.blocks())
-        environment = {"PATH": f"{TRELLIS.parent}:{os.environ['PATH']}", "LODES": address}
-        if page is not TUTORIAL:
-            environment["COLUMNS"] = "200"
-        shell = subprocess.run(
-            ["bash", "-eu", "-c", script],
-            cwd=user.folder,
-            env=user.environment | environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        assert shell.returncode == 0, shell.stdout
-        done[page] = Followed(user.folder, shell.stdout.split(f"{END_OF_BLOCK}\n")[:-1])
-        return done[page]
-
-    return of
+def followed(page: Page, user: User, address: str) -> list[str]:
+    """Save the script and the specs of a page, run its commands in one shell, which ends at the first that fails, and return what each printed."""
+    if page.script:
+        (code,) = page.fenced("python")
+        (user.folder / page.script).write_text(code)
+        for file, keys in zip(page.specs, [keys for keys in page.listed() if "name" in keys], strict=True):
+            (user.folder / file).write_text(yaml.safe_dump(keys, sort_keys=False))
+    script = "".join(f"{block.commands}\necho '{END_OF_BLOCK}'\n" for block in page.blocks())
+    environment = {"PATH": f"{TRELLIS.parent}:{os.environ['PATH']}", "LODES": address}
+    environment |= {} if page is TUTORIAL else {"COLUMNS": "200"}
+    shell = subprocess.run(
+        ["bash", "-euc", f"exec 2>&1 </dev/null\n{script}"],
+        cwd=user.folder,
+        env=user.environment | environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert shell.returncode == 0, shell.stdout
+    return shell.stdout.split(f"{END_OF_BLOCK}\n")[:-1]
 
 
 def words(text: str, *, is_exact: bool) -> str:
-    """Return a text on one line; unless numbers are to be the same, with a # for each, and for each that is left out.
-
-    Likewise for a share of noise rows: whether there are any, and whether it is estimated, depends on the noise.
-    """
+    """Return a text on one line; unless numbers are to be the same, with a # for each, left out or not, and for a share of noise rows."""
     line = " ".join(text.split())
     return line if is_exact else re.sub("(#%, )?at most #%|#%", "#", re.sub(r"\d[\d.,TZ]*|…", "#", line))
 
@@ -161,13 +135,13 @@ def words(text: str, *, is_exact: bool) -> str:
 @pytest.mark.heavy("each command of a page is a process")
 @pytest.mark.parametrize("page", [TUTORIAL, AGES, TRIPS, MARGINS, HOUSEHOLDS], ids=lambda page: page.name)
 def test_every_command_works_and_prints_what_is_shown(
-    follow: Callable[[Page], Followed], page: Page, real: Path | None
+    page: Page, newcomer: User, real: Path | None, address: str
 ) -> None:
     """No command fails; each line shown is printed, but for numbers that are noise or made up: those of a plan are none, nor are deviations."""
     if page is TUTORIAL and not shutil.which("curl"):
         pytest.skip("no download: there is no curl")
     missing = list[str]()
-    for block, printed in zip(page.blocks(), follow(page).printed, strict=True):
+    for block, printed in zip(page.blocks(), followed(page, newcomer, address), strict=True):
         is_exact = block.is_exact and (page is not TUTORIAL or real is not None)
         lines = {words(line, is_exact=is_exact) for line in printed.splitlines()}
         missing += [line for line in block.shown if words(line, is_exact=is_exact) not in lines]
@@ -205,68 +179,3 @@ def test_the_spec_of_the_page_is_the_one_that_is_drawn(tmp_path: Path) -> None:
     """The page on households shows the spec that `trellis synthesise households` writes."""
     synthesise_groups_answer("households", 50, 3, tmp_path / "country", seed=2025)
     assert HOUSEHOLDS.listed() == [yaml.safe_load((tmp_path / "country" / "people.yaml").read_text())]
-
-
-def number(text: str) -> int:
-    """Return a number of a page."""
-    return int(text.replace(",", ""))
-
-
-@pytest.mark.thorough
-@pytest.mark.heavy("three releases of many cells")
-def test_each_order_answers_as_the_table_says(
-    follow: Callable[[Page], Followed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The page's spec has the first; each question has the true count, and in each order the level, and an interval about as wide."""
-    folder, (keys,) = follow(TRIPS).folder, TRIPS.listed()
-    heads, _, *rows = [line.strip("|").split("|") for line in TRIPS.text.splitlines() if line.startswith("|")]
-    orders = [re.findall(r"[\w.]+", head.split("`")[1]) for head in heads[2:]]
-    assert orders[0] == keys["release"]["order"]
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("TRELLIS_HOME", str(folder / "orders"))  # which the page's commands have not charged
-    keys["budget"] = {"epsilon": 20, "delta": 1e-7}
-    releases = [release(keys | {"release": {"order": order}}) for order in orders]
-    trips = pl.read_csv("trips.csv", infer_schema=False)
-    for question, true, *shown in rows:
-        areas = dict(part.split("=", 1) for part in question.strip(" `").split())
-        is_inside = [
-            pl.col(axis) == area if axis == "hour" else pl.col(axis).str.starts_with(area.rpartition("=")[2])
-            for axis, area in areas.items()
-        ]
-        assert trips.filter(*is_inside).height == number(true)
-        for made, cell in zip(releases, shown, strict=True):
-            ((low, high, level),) = re.findall(r"([\d,]+) to ([\d,]+) \(level (\d)\)", cell)
-            (answer,) = made.query(areas).to_dicts()
-            assert answer["level"] == number(level)
-            width = (answer["high"] - answer["low"]) / (number(high) - number(low))
-            assert 0.4 < width < 2.5, (question, cell)
-
-
-@pytest.mark.thorough
-@pytest.mark.heavy("the page is followed first")
-def test_views_are_as_near_and_cost_as_much_as_the_page_says(
-    follow: Callable[[Page], Followed], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Modes add up to the trips and are near the truth; without views σ is the one that is named; the split gives `modes` two of eight parts."""
-    folder = follow(MARGINS).folder
-    (table,) = (folder / "out").glob("margins-*/views/mode.parquet")
-    modes = pl.read_parquet(table)
-    trips = pl.read_csv(folder / "trips.csv", infer_schema=False)
-    true = trips.group_by("mode").len().sort("mode")["len"]
-    assert int(modes["count"].sum()) == trips.height
-    assert ((modes.sort("mode")["count"].cast(int) - true.cast(int)).abs() < 100).all()  # σ is 20.6
-
-    monkeypatch.setenv("TRELLIS_HOME", str(folder / "plans"))
-    with_views, groupings, piece = MARGINS.listed()
-    plain = with_views | {"release": {key: of for key, of in with_views["release"].items() if key != "views"}}
-    plans = []
-    for keys in (plain, with_views, groupings | {"privacy": groupings["privacy"] | piece["privacy"]}):
-        (folder / "planned.yaml").write_text(yaml.safe_dump(keys, sort_keys=False))
-        plans.append(make_plan(load_spec(folder / "planned.yaml")))
-    sigmas = [made.guarantee.noises[0].sigma for made in plans[:2]]
-    assert f"σ = {sigmas[0]:.3f}" in MARGINS.text
-    assert f"{sigmas[1] / sigmas[0]:.2f} times the noise" in MARGINS.text
-    scheme = plans[2].scheme
-    share = dict(zip(scheme.measured, scheme.allocation.shares, strict=True))
-    by_name = {name: share[at] * 8 for at, name in scheme.names.items()}
-    assert [by_name[name] for name in ("modes", "leaving", "distances")] == [2, 1, 1]

@@ -25,18 +25,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(REPOSITORY / name, folder / "source" / name)
     for name in ("flows", "tasks", "storage", "deployments"):
         shutil.copytree(REPOSITORY / name, folder / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--wheel-dir",
-        folder,
-    ]
-    subprocess.run([*build, folder / "source"], check=True, capture_output=True)
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(folder / "source")]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options], check=True, capture_output=True)
     (built,) = folder.glob("trellis-*.whl")
     return built
 
@@ -47,52 +37,36 @@ def test_it_has_what_users_need_and_no_more(wheel: Path) -> None:
         names = archive.namelist()
         (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         metadata = message_from_string(archive.read(about).decode())
-    for name in ("trellis.py", "flows/py.typed", "tasks/py.typed", "storage/py.typed", "flows/spec/spec.schema.json"):
-        assert name in names
+    needed = {"trellis.py", "flows/py.typed", "tasks/py.typed", "storage/py.typed", "flows/spec/spec.schema.json"}
+    assert needed <= set(names)
     specs = {name.rpartition("/")[2] for name in names if "/data/share/trellis/specs/" in name}
     assert specs == {path.name for path in (REPOSITORY / "deployments" / "specs").iterdir()}
-    tops = {name.partition("/")[0] for name in names}
-    assert {top for top in tops if not top.startswith("trellis-")} == {"trellis.py", "flows", "tasks", "storage"}
-    classifiers = metadata.get_all("Classifier") or []
-    assert "Typing :: Typed" in classifiers
+    tops = {top for name in names if not (top := name.partition("/")[0]).startswith("trellis-")}
+    assert tops == {"trellis.py", "flows", "tasks", "storage"}
+    assert "Typing :: Typed" in (metadata.get_all("Classifier") or [])
     assert metadata["License-Expression"] == "Apache-2.0"
 
 
 def test_it_releases_a_country_by_itself(wheel: Path, tmp_path: Path) -> None:
     """Installed alone beside its dependencies, as pipx does, it draws the country, releases it and verifies it."""
-    venv.create(tmp_path / "alone", with_pip=True)
+    alone = tmp_path / "alone"
+    venv.create(alone, with_pip=True)
     packages = next(path for path in map(Path, sys.path) if (path / "prefect").is_dir())
-    place = next((tmp_path / "alone" / "lib").glob("python*")) / "site-packages"
+    place = next((alone / "lib").glob("python*")) / "site-packages"
     (place / "dependencies.pth").write_text(f"{packages}\n")  # read as a path alone: the checkout is not on it
-    python = tmp_path / "alone" / "bin" / "python"
-    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--force-reinstall", wheel]
-    subprocess.run(install, check=True, capture_output=True)
-    trellis, store = tmp_path / "alone" / "bin" / "trellis", tmp_path / "home"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRELLIS"))}
+    environment["TRELLIS_HOME"] = str(tmp_path / "home")
 
-    def run(*arguments: str) -> str:
-        done = subprocess.run(
-            [trellis, *arguments],
-            cwd=tmp_path,
-            env=environment | {"TRELLIS_HOME": str(store)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def run(program: str, *arguments: str) -> str:
+        command = [str(alone / "bin" / program), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    found = subprocess.run(
-        [python, "-c", "import flows, trellis; print(flows.__file__, trellis.__file__)"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert str(REPOSITORY) not in found.stdout
-    run("synthesise", "country", "--out", "demo")
-    assert "published" in run("release", "demo/spec.yaml", "--no-server")
+    run("python", *["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--force-reinstall"], str(wheel))
+    assert str(REPOSITORY) not in run("python", "-c", "import flows, trellis; print(flows.__file__, trellis.__file__)")
+    run("trellis", "synthesise", "country", "--out", "demo")
+    assert "published" in run("trellis", "release", "demo/spec.yaml", "--no-server")
     (folder,) = (tmp_path / "demo" / "out").iterdir()
-    assert "verified" in run("verify", str(folder))
-    assert (tmp_path / "alone" / "share" / "trellis" / "specs" / "rhode-island.yaml").is_file()
+    assert "verified" in run("trellis", "verify", str(folder))
+    assert (alone / "share" / "trellis" / "specs" / "rhode-island.yaml").is_file()
