@@ -9,14 +9,9 @@ import pytest
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-OPTIONS = [
-    "--no-sandbox",  # root has none
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
+OPTIONS = [  # root has no sandbox
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
 
 

@@ -1,14 +1,16 @@
 """A page of another server that the operator has open: it can drive nothing of the server of `trellis up`, and read nothing."""
 
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.up import Up, bring_up, with_one_spec
+from tests.support.server import Prefect
+from tests.support.spec import SPEC
+from tests.support.up import Up, below, bring_up
 from tests.support.user import User
 
 if TYPE_CHECKING:
@@ -46,41 +48,26 @@ TRIES = """async ([api, deployment]) => {
 pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[Up]:
-    """Bring Trellis up without a password, so that nothing but the page's origin is in the way."""
-    user = with_one_spec(settle(tmp_path_factory.mktemp("open")))
-    up = bring_up(user, "--no-auth")
-    try:
-        yield up
-    finally:
-        up.process.kill()
-        up.process.wait()
-
-
-@pytest.fixture(scope="module")
-def elsewhere() -> Iterator[str]:
-    """Serve an empty page on another port of this machine, and yield its address."""
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(b"<title>elsewhere</title>")
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+@pytest.fixture
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve the page of an empty folder on another port of this machine, and yield its address."""
+    page = partial(SimpleHTTPRequestHandler, directory=str(tmp_path_factory.mktemp("elsewhere")))
+    with ThreadingHTTPServer(("127.0.0.1", 0), page) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
-    finally:
         server.shutdown()
-        server.server_close()
-        thread.join()
+
+
+@pytest.fixture
+def up(newcomer: User) -> Iterator[Up]:
+    """Bring Trellis up without a password, so that nothing but the page's origin is in the way."""
+    user = User(newcomer.folder, Prefect(newcomer.folder / "home" / "prefect", {}))
+    (user.folder / "specs").mkdir()
+    (user.folder / "specs" / "by-hand.yaml").write_text(below(SPEC, name="by-hand"))
+    up = bring_up(user, "--no-auth")
+    yield up
+    up.process.kill()
+    up.process.wait()
 
 
 def test_a_page_elsewhere_can_do_nothing(up: Up, elsewhere: str, browser: "Browser") -> None:

@@ -1,11 +1,7 @@
-"""A release that fails and is retried, as somebody sees it who has only the UI of `trellis up`.
-
-What each page looked like is kept in `build/screenshots/`, for people to judge.
-"""
+"""A release that fails and is retried, as somebody sees it who has only the UI of `trellis up`."""
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,17 +14,14 @@ import pytest
 
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.browsing import keep_picture
-from tests.support.processes import processes_of
 from tests.support.server import Prefect
 from tests.support.spec import SPEC
-from tests.support.up import SCHEDULE, Up, below, bring_up, end, until
-from tests.support.user import REPOSITORY, User
+from tests.support.up import SCHEDULE, Up, below, bring_up, until
+from tests.support.user import User
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Response
 
-SCREENSHOTS = REPOSITORY / "build" / "screenshots"
 LEVELS = ["region", "province", "municipality"]
 FAILING = "level_6_b01"  # level 6 has more than 30,000 cells, so that there are branches, b01 among them
 STAGE = "measure level 6 b01"
@@ -38,14 +31,7 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 @dataclass
 class Visitor:
-    """Somebody in front of the UI: the page, what it showed at each step, and what it asked of whom.
-
-    Attributes:
-        page: the browser's tab.
-        seen: the text of the page at each step.
-        asked: the addresses that the browser asked.
-        answers: what this server's API answered, by path.
-    """
+    """Somebody in front of the UI: the tab, its text at each step, the addresses it asked, and what this server's API answered, by path."""
 
     page: "Page"
     seen: dict[str, str] = field(default_factory=dict)
@@ -58,13 +44,11 @@ class Visitor:
         if path.startswith("/api/") and "json" in response.headers.get("content-type", ""):
             self.answers.append((path, response.status, response.text()))
 
-    def look(self, step: str) -> str:
-        """Keep the page's text and picture once it has come to rest, and return the text."""
+    def look(self, step: str) -> None:
+        """Keep the page's text once it has come to rest."""
         self.page.wait_for_load_state("networkidle")
         self.page.wait_for_timeout(300)  # animations
         self.seen[step] = self.page.inner_text("body")
-        keep_picture(self.page, SCREENSHOTS / f"{len(self.seen):02d}-{step}.png")
-        return self.seen[step]
 
     def follow(self, name: str) -> None:
         """Follow a link, or an entry of the menu."""
@@ -79,63 +63,39 @@ class Visitor:
         self.page.locator(".page-heading-flow-run .state-badge", has_text=state).wait_for(timeout=240_000)
 
 
-class Books(NamedTuple):
-    """What the command line says of a release: its own record, and the ledger of its dataset."""
-
-    shown: dict[str, Any]
-    ledger: dict[str, Any]
-
-
-@dataclass
-class Story:
-    """What happened in the browser.
-
-    Attributes:
-        up: the Trellis that was up.
-        release: the id of the release.
-        visitor: who looked at it.
-        failed: the books after the failure.
-        mended: the books after the retry.
-    """
+class Story(NamedTuple):
+    """What happened in the browser, to which release, who looked at it, and what was in its record and the ledger before and after the retry."""
 
     up: Up
     release: str
     visitor: Visitor
-    failed: Books
-    mended: Books
+    failed: dict[str, Any]
+    mended: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """Bring Trellis up over a folder with one spec, on a schedule; its release is cut into three branches."""
+def story(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """Bring Trellis up over a folder with one spec, on a schedule, whose release is cut into three branches, for somebody who opens the UI."""
     folder = tmp_path_factory.mktemp("visited")
     user = User(folder, Prefect(folder / "home" / "prefect", {}))
     write_country(draw_country(municipalities=300, people=300_000, generator=np.random.default_rng(7)), folder / "data")
     (folder / "specs").mkdir()
     privacy = SPEC["privacy"] | {"epsilon": 9.0}
     (folder / "specs" / "country.yaml").write_text(below(SPEC, name="country", privacy=privacy, schedule=SCHEDULE))
-    is_up = bring_up(user)
-    try:
-        yield is_up
-    finally:
-        is_up.process.kill()
-
-
-@pytest.fixture(scope="module")
-def visitor(browser: "Browser", up: Up) -> Iterator[Visitor]:
-    """Return somebody who is about to open the UI for the first time."""
-    shutil.rmtree(SCREENSHOTS, ignore_errors=True)
     context = browser.new_context(viewport={"width": 1400, "height": 1000}, locale="en-GB", timezone_id="UTC")
     context.set_default_timeout(20_000)
     visitor = Visitor(context.new_page())
     visitor.page.on("request", lambda request: visitor.asked.append(request.url))
     visitor.page.on("response", visitor.hear)
-    yield visitor
-    context.close()
+    up = bring_up(user)
+    try:
+        yield told(visitor, up)
+    finally:
+        context.close()
+        up.process.kill()
 
 
-@pytest.fixture(scope="module")
-def story(visitor: Visitor, up: Up) -> Story:
+def told(visitor: Visitor, up: Up) -> Story:
     """Trigger a release of which one shard cannot be written, look at what the UI shows, mend it, and press Retry."""
     page, release = visitor.page, f"country-{datetime.now(UTC).date()}"
     in_the_way = up.user.folder / "home" / "shards" / release / f"{FAILING}.noisy.parquet"
@@ -154,7 +114,8 @@ def story(visitor: Visitor, up: Up) -> Story:
     page.get_by_role("dialog").wait_for()
     visitor.look("run")
     page.get_by_role("dialog").get_by_role("button", name="Run").click()
-    up.ended(_triggered(up))
+    (run, *_) = until(lambda: [run for run in up.call("/flow_runs/filter", {}) if not run["auto_scheduled"]])
+    up.ended(run["id"])  # the run that no schedule has made
     visitor.follow("Dashboard")
     page.get_by_text("Flow Runs").first.wait_for()
     visitor.look("dashboard")
@@ -198,24 +159,16 @@ def _look_at_artifacts(visitor: Visitor, state: str, artifacts: dict[str, str]) 
         visitor.open_tab("Artifacts")
 
 
-def _triggered(up: Up) -> str:
-    """Wait until there is a run that no schedule has made, and return it."""
-    runs = until(lambda: [run for run in up.call("/flow_runs/filter", {}) if not run["auto_scheduled"]])
-    return str(runs[0]["id"])
+def _books(up: Up, release: str) -> dict[str, Any]:
+    return up.user.run("show", release, "--json").json() | {
+        "ledger": up.user.run("ledger", "--json").json()["datasets"]
+    }
 
 
-def _books(up: Up, release: str) -> Books:
-    return Books(up.user.run("show", release, "--json").json(), up.user.run("ledger", "--json").json())
-
-
-@pytest.fixture(scope="module")
-def secrets(up: Up) -> set[int]:
-    """Return what is true of the table and not public, and no noisy number shown can be by chance.
-
-    That is its rows, and those counts of its levels that are above the cells of any level.
-    """
+def secrets_of(up: Up) -> set[int]:
+    """Return what is true of the table and not public, and no noisy number shown can be by chance: its rows, and large counts of its levels."""
     data = up.user.folder / "data"
-    codebook = pl.read_csv(data / "codebook.csv", schema_overrides=dict.fromkeys(LEVELS, pl.String))
+    codebook = pl.read_csv(data / "codebook.csv", infer_schema=False)
     trips = pl.read_csv(data / "trips.csv", schema_overrides={"home": pl.String, "work": pl.String})
     for end_ in ("home", "work"):
         areas = codebook.rename({level: f"{end_}_{level}" for level in LEVELS})
@@ -224,7 +177,7 @@ def secrets(up: Up) -> set[int]:
     for home, work in [(0, 1), (1, 1), (1, 2), (2, 2)]:
         by = [f"home_{level}" for level in LEVELS[:home]] + [f"work_{level}" for level in LEVELS[:work]]
         found |= set(trips.group_by(by).agg(pl.col("people").sum())["people"].to_list())
-    return {trips.height} | {count for count in found if count > 40_000}
+    return {trips.height} | {count for count in found if count > 40_000}  # above the cells of any level
 
 
 def numbers(text: str) -> set[int]:
@@ -242,33 +195,34 @@ def test_a_failed_release_is_found_with_what_failed_and_what_to_press(story: Sto
     assert "Failed" in seen["failed"]
     assert seen["failed-task-runs"].partition(STAGE)[2].split()[0] == "Failed"
     assert "18 Completed, 1 Failed" in seen["failed-task-runs"]
-    told = [f"{story.release} failed", "Not finished: b01, of 3 branches.", "press Retry"]
-    told.append(f"trellis rerun {story.release}")
-    assert [words for words in told if words not in seen["failed-failure"]] == []
+    failure = [f"{story.release} failed", "Not finished: b01, of 3 branches.", "press Retry"]
+    failure.append(f"trellis rerun {story.release}")
+    assert [words for words in failure if words not in seen["failed-failure"]] == []
     levels = ["2 of 3 branches", "origin", "destination", "done", "sigma"]
     assert [words for words in levels if words not in seen["failed-levels"]] == []
 
 
 def test_retry_finishes_the_release_and_measures_and_charges_nothing_twice(story: Story) -> None:
     """What was sealed is sealed as it was, and one seal has joined; the ledger holds the same charges; the page states what it protects."""
-    assert story.failed.shown["state"] == "failed"
+    assert story.failed["state"] == "failed"
     released = story.up.user.run("releases", "--json").json()["releases"]
     assert [(entry["id"], entry["state"]) for entry in released] == [(story.release, "published")]
     statement = story.visitor.seen["completed-statement"]
-    stated = [f"{story.release} is published", story.mended.shown["statement"], story.mended.shown["folder"]]
+    stated = [f"{story.release} is published", story.mended["statement"], story.mended["folder"]]
     assert [words for words in stated if words not in statement] == []
-    before, after = (books.shown["seals"] for books in (story.failed, story.mended))
+    before, after = (books["seals"] for books in (story.failed, story.mended))
     joined = [seal for seal in after if seal not in before]
     assert [seal for seal in before if seal not in after] == []
     assert [(seal["level"], seal["branch"]) for seal in joined] == [(6, "b01")]
-    ((was,), (now,)) = (books.ledger["datasets"] for books in (story.failed, story.mended))
+    ((was,), (now,)) = (books["ledger"] for books in (story.failed, story.mended))
     assert [charge["level"] for charge in now["charges"]] == [1, 2, 3, 4, 5, 6]
     assert [charge["rho"] for charge in was["charges"]] == [charge["rho"] for charge in now["charges"]]
     assert was["spent"] == now["spent"]
 
 
-def test_no_page_shows_what_is_true(story: Story, secrets: set[int]) -> None:
+def test_no_page_shows_what_is_true(story: Story) -> None:
     """No page, and nothing that the server has sent for one, holds the table's rows or a true count."""
+    secrets = secrets_of(story.up)
     assert len(secrets) > 5
     assert numbers("7 of 12,345 rows, 07:22:05, 1.2345, b-1234, 3456.") == {7, 12345, 3456}
     pages = {f"page {step}": text for step, text in story.visitor.seen.items()}
@@ -292,10 +246,3 @@ def test_the_browser_asks_this_server_alone(story: Story) -> None:
     assert settings["server"]["ui"]["show_promotional_content"] is False
     unwanted = ("Can't connect", "Upgrade", "Prefect Cloud", "Switch to V2 UI")
     assert [(step, word) for step, text in story.visitor.seen.items() for word in unwanted if word in text] == []
-
-
-def test_up_ends_when_told(story: Story) -> None:
-    """SIGTERM ends it with exit code 0, and no process of it is left."""
-    assert processes_of(story.up.user.folder / "home") != []
-    assert end(story.up)[0] == 0
-    assert processes_of(story.up.user.folder / "home") == []

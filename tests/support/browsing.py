@@ -1,4 +1,4 @@
-"""A page of a file as a browser shows it: what it asks and says, how far its texts stand out, its picture, and its print."""
+"""A page of a file as a browser shows it: what it asks and says, and how far its texts stand out."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,60 +37,26 @@ CONTRASTS = """() => {
     return found.sort((a, b) => a[0] - b[0]);
 }"""
 
-# Now and then Chromium refuses a picture, mostly the first one after its start, and takes it when asked again.
-REFUSED = "Unable to capture screenshot"
-PAUSES = (200, 1_000, 5_000)  # milliseconds
 
-
-@dataclass(frozen=True)
+@dataclass
 class Visit:
-    """A page that a browser shows.
-
-    Attributes:
-        page: the browser's tab.
-        asked: the addresses that it asked.
-        said: what its console said.
-    """
+    """A page that a browser shows: its tab, the addresses that it asked, and what its console said."""
 
     page: "Page"
     asked: list[str] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        """Note every request and every message."""
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self.said.append(message.text))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+
 
 @contextmanager
 def visited(browser: "Browser", path: Path, size: tuple[int, int], scheme: Scheme = "light") -> Iterator[Visit]:
     """Show a page in a tab of its own."""
-    page = browser.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
-    visit = Visit(page)
-    page.on("request", lambda request: visit.asked.append(request.url))
-    page.on("console", lambda message: visit.said.append(message.text))
-    page.on("pageerror", lambda error: visit.said.append(str(error)))
-    page.goto(path.as_uri())
+    visit = Visit(browser.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme))
+    visit.page.goto(path.as_uri())
     yield visit
-    page.close()
-
-
-def on_paper(visit: Visit, picture: Path) -> tuple[bytes, int]:
-    """Print a page, and keep what that looks like; return the PDF, and how wide all of it is on a sheet."""
-    visit.page.emulate_media(media="print")
-    visit.page.set_viewport_size({"width": A4, "height": 1000})
-    width = visit.page.evaluate("document.documentElement.scrollWidth")
-    keep_picture(visit.page, picture)
-    return visit.page.pdf(format="A4"), width
-
-
-def keep_picture(page: "Page", path: Path) -> None:
-    """Write all of a page as a picture; ask again where Chromium refuses, and raise its error at the fourth refusal."""
-    from playwright.sync_api import Error
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for pause in PAUSES:
-        try:
-            page.screenshot(path=path, full_page=True)
-        except Error as error:
-            if REFUSED not in error.message:
-                raise
-            page.wait_for_timeout(pause)
-        else:
-            return
-    page.screenshot(path=path, full_page=True)
+    visit.page.close()

@@ -1,9 +1,8 @@
-"""A made-up land of named, drawn towns, whose trips are released with an explorer; and what a reader sees of a page."""
+"""A made-up land of named, drawn towns, whose trips are released with an explorer, and what a query of them answers."""
 
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -12,9 +11,6 @@ from shapely.geometry import box, mapping
 
 from flows.answers.query import QueryAnswer, query_answer
 from flows.api import release
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 ROWS, COLUMNS = 3, 5  # counties, and towns in each
 COUNTIES = ["Ashford", "Bergen", "Çorlu"]
@@ -39,13 +35,7 @@ DRAWN = {"labels": {"county": "county_name", "town": "town_name"}, "boundaries":
 
 
 def land_released(folder: Path, hierarchy: dict[str, Any], **keys: Any) -> Path:
-    """Release the trips of the land; TRELLIS_HOME must be set. Return the published folder.
-
-    Args:
-        folder: for the tables.
-        hierarchy: further keys of the hierarchy, such as `DRAWN`.
-        keys: of the spec.
-    """
+    """Release the trips of the land with further keys of the hierarchy and the spec; TRELLIS_HOME must be set. Return the published folder."""
     folder.mkdir(parents=True, exist_ok=True)
     areas = [(town[:2], COUNTIES[int(town[:2]) - 1], town, NAMES[town]) for town in TOWNS]
     pl.DataFrame(areas, ["county", "county_name", "town", "town_name"], orient="row").write_csv(folder / "areas.csv")
@@ -70,53 +60,3 @@ def asked(folder: Path, where: dict[str, str]) -> QueryAnswer:
     found = query_answer(folder, None, None, [f"{axis}={area}" for axis, area in where.items()], simultaneous=False)
     assert isinstance(found, QueryAnswer)
     return found
-
-
-@dataclass
-class Reader:
-    """Somebody in front of an explorer.
-
-    Attributes:
-        page: the browser's tab.
-        requests: the addresses that it asked.
-        said: what its console said.
-    """
-
-    page: "Page"
-    requests: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Note every request and every message."""
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("console", lambda message: self.said.append(message.text))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-
-    def opens(self, path: Path, state: str = "") -> None:
-        """Open a page, at a state that its address names."""
-        self.page.goto("about:blank")
-        self.page.goto(f"{path.as_uri()}{state}")
-        self.page.wait_for_load_state("load")
-
-    def cards(self) -> dict[str, tuple[str, str, str]]:
-        """Return the cards by title: the count, the interval, and the sentence to quote, as they stand there."""
-        found = self.page.evaluate(
-            "[...document.querySelectorAll('.card')].map(card => [card.querySelector('h3').textContent, "
-            "...['.count', '.interval', 'q'].map(part => card.querySelector(part)?.textContent ?? '')])"
-        )
-        return {title: (count, interval.strip(), quote) for title, count, interval, quote in found}
-
-    def types(self, field: str, text: str, *keys: str) -> None:
-        """Type into a field as a hand on a keyboard does."""
-        self.page.focus(f"#{field}")
-        self.page.keyboard.type(text)
-        for key in keys:
-            self.page.keyboard.press(key)
-
-
-def card_of(answer: QueryAnswer) -> tuple[str, str]:
-    """Return the count and the interval of an answer as a card shows them."""
-    count = f"{answer.count:,}".replace("-", "−")
-    if answer.low is None or answer.exact:
-        return count, ""
-    return count, f"{answer.low:,} to {answer.high:,}, with 90% probability".replace("-", "−")
