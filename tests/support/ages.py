@@ -17,10 +17,7 @@ PRIVACY: dict[str, Any] = {
     "delta": 1.0e-8,
     "accountant": "zcdp",  # pld takes seconds
 }
-EXACT = {
-    "privacy": PRIVACY | {"epsilon": 500.0},
-    "noise": {"sampler": "opendp"},
-}  # no noise, but for one draw in 10**20
+EXACT = {"privacy": PRIVACY | {"epsilon": 500.0}, "noise": {"sampler": "opendp"}}  # no noise, but for a draw in 10**20
 
 SPEC: dict[str, Any] = {
     "name": "ages",

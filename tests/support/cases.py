@@ -9,24 +9,20 @@ import duckdb
 import numpy as np
 import polars as pl
 
+from tasks.synthesize.areas import Country
 from tasks.synthesize.country import LEVELS, draw_country
+
+AREAS = list(LEVELS)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A table with its spec, and what a release of it must look like.
+    """A table with its spec, and what a release of it must look like."""
 
-    Attributes:
-        keys: the spec.
-        order: the axis that is refined to reach each level, from level 1 on.
-        names: per axis, the names of its levels, coarse to fine.
-        truth: the table as it is: the codes of every level released, `<axis>_<level>`, and the count.
-    """
-
-    keys: dict[str, Any]
-    order: str
-    names: dict[str, list[str]]
-    truth: pl.DataFrame
+    keys: dict[str, Any]  # the spec
+    order: str  # the axis that is refined to reach each level, from level 1 on
+    names: dict[str, list[str]]  # per axis, the names of its levels, coarse to fine
+    truth: pl.DataFrame  # the table as it is: the codes of every level released, `<axis>_<level>`, and the count
 
     def columns(self, level: int) -> list[str]:
         """Return the columns of codes that the contract asks of a level."""
@@ -41,68 +37,68 @@ class Case:
         return self.truth.group_by(columns).agg(pl.col("count").sum()).sort(columns)
 
 
-def spec_of(name: str, **keys: Any) -> dict[str, Any]:
-    """Return a spec of a release that takes all of its dataset's budget."""
+def spec_of(name: str, table: str, **keys: Any) -> dict[str, Any]:
+    """Return a spec of a release of trips in a table, of a dataset whose budget it takes whole."""
+    privacy = {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}
+    spent = {"epsilon": 4.0, "delta": 1e-8}
+    spec = {"name": name, "dataset": name, "mechanism": "inftda", "privacy": privacy | spent, "budget": dict(spent)}
+    count = {} if name == "rows" else {"count": "people"}
     return {
-        "name": name,
-        "dataset": name,
-        "mechanism": "inftda",
-        "privacy": {
-            "unit": "one commuter",
-            "neighbours": "substitution",
-            "max_records_per_unit": 1,
-            "epsilon": 4.0,
-            "delta": 1e-8,
-        },
-        "budget": {"epsilon": 4.0, "delta": 1e-8},
+        **spec,
+        "input": {"table": table, "origin": "home", "destination": "work", **count},
         "keep_vault": True,
         **keys,
     }
 
 
-def coded(trips: pl.DataFrame, axis: str, column: str, codebook: pl.DataFrame) -> pl.DataFrame:
-    """Return trips with the codes of all levels of an axis in place of a column of finest codes."""
-    codes = codebook.rename({level: f"{axis}_{level}" for level in codebook.columns})
-    return trips.join(codes, left_on=column, right_on=codes.columns[-1], coalesce=False, how="left").drop(column)
+def country_of(people: int, seed: int) -> Country:
+    """Return a small made-up country."""
+    generator = np.random.default_rng(seed)
+    return draw_country(regions=2, provinces=4, municipalities=12, people=people, generator=generator)
+
+
+def truth_of(trips: pl.DataFrame, origins: pl.DataFrame, destinations: pl.DataFrame) -> pl.DataFrame:
+    """Return trips with the codes of all levels in place of those of the finest, by the codebook of each end."""
+    for axis, column, codebook in (("origin", "home", origins), ("destination", "work", destinations)):
+        codes = codebook.rename({level: f"{axis}_{level}" for level in codebook.columns})
+        trips = trips.join(codes, left_on=column, right_on=codes.columns[-1], coalesce=False, how="left").drop(column)
+    return trips.rename({"people": "count"})
 
 
 def case_csv(folder: Path) -> Case:
     """Make the plain case: CSV, one hierarchy for both ends, the destination's tree."""
-    country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(1))
+    country = country_of(500, 1)
     country.codebook.write_csv(folder / "codebook.csv")
     country.trips.write_csv(folder / "trips.csv")
     keys = spec_of(
         "plain",
-        input={"table": "trips.csv", "origin": "home", "destination": "work", "count": "people"},
-        hierarchy={"table": "codebook.csv", "levels": list(LEVELS)},
+        "trips.csv",
+        hierarchy={"table": "codebook.csv", "levels": AREAS},
         release={"tree": "destination", "finest": "municipality"},
     )
-    truth = coded(coded(country.trips, "origin", "home", country.codebook), "destination", "work", country.codebook)
-    names = {"origin": list(LEVELS), "destination": list(LEVELS)}
-    return Case(keys, "dododo", names, truth.rename({"people": "count"}))
+    truth = truth_of(country.trips, country.codebook, country.codebook)
+    return Case(keys, "dododo", {"origin": AREAS, "destination": AREAS}, truth)
 
 
 def case_rows(folder: Path) -> Case:
     """Make the case of a Parquet table without counts, the origin's tree, and a finest level above the codes."""
-    country = draw_country(regions=2, provinces=4, municipalities=12, people=300, generator=np.random.default_rng(2))
+    country = country_of(300, 2)
     rows = country.trips.select("home", "work").select(pl.all().repeat_by(country.trips["people"]).explode())
-    rows = rows.sample(fraction=1.0, shuffle=True, seed=1)
     country.codebook.write_parquet(folder / "codebook.parquet")
-    rows.write_parquet(folder / "trips.parquet")
+    rows.sample(fraction=1.0, shuffle=True, seed=1).write_parquet(folder / "trips.parquet")
     keys = spec_of(
         "rows",
-        input={"table": "trips.parquet", "origin": "home", "destination": "work"},
-        hierarchy={"table": "codebook.parquet", "levels": list(LEVELS)},
+        "trips.parquet",
+        hierarchy={"table": "codebook.parquet", "levels": AREAS},
         release={"tree": "origin", "finest": "province"},
     )
-    truth = coded(coded(country.trips, "origin", "home", country.codebook), "destination", "work", country.codebook)
-    names = {"origin": ["region", "province"], "destination": ["region", "province"]}
-    return Case(keys, "odod", names, truth.rename({"people": "count"}))
+    truth = truth_of(country.trips, country.codebook, country.codebook)
+    return Case(keys, "odod", {"origin": AREAS[:2], "destination": AREAS[:2]}, truth)
 
 
 def case_duckdb(folder: Path) -> Case:
     """Make the case of DuckDB files, two codebooks of unequal depth in one of them, and the shallow end's tree."""
-    country = draw_country(regions=2, provinces=4, municipalities=12, people=500, generator=np.random.default_rng(3))
+    country = country_of(500, 3)
     zones = pl.DataFrame({"zone": ["é", "é", "Z", "Z", "a"], "site": ["10", "9", "007", "x y", "1,0"]}).sort("zone")
     generator = np.random.default_rng(4)
     trips = country.trips.with_columns(work=zones["site"].gather(generator.integers(0, 5, country.trips.height)))
@@ -113,42 +109,38 @@ def case_duckdb(folder: Path) -> Case:
                 con.execute(f"CREATE TABLE {name} AS SELECT * FROM arrow")
     keys = spec_of(
         "unequal",
-        input={"table": "records.duckdb::trips", "origin": "home", "destination": "work", "count": "people"},
+        "records.duckdb::trips",
         hierarchy={
-            "origin": {"table": "public.duckdb::areas", "levels": list(LEVELS)},
+            "origin": {"table": "public.duckdb::areas", "levels": AREAS},
             "destination": {"table": "public.duckdb::sites", "levels": ["zone", "site"]},
         },
         release={"tree": "destination", "finest": {"origin": "municipality", "destination": "site"}},
     )
-    truth = coded(coded(trips, "origin", "home", country.codebook), "destination", "work", zones)
-    names = {"origin": list(LEVELS), "destination": ["zone", "site"]}
-    return Case(keys, "dodoo", names, truth.rename({"people": "count"}))
+    names = {"origin": AREAS, "destination": ["zone", "site"]}
+    return Case(keys, "dodoo", names, truth_of(trips, country.codebook, zones))
 
 
 def case_paths(folder: Path) -> Case:
     """Make the case of one column per level, whose codes say little without those above, and the deep end's tree."""
     generator = np.random.default_rng(5)
-    areas = pl.DataFrame(
-        {"a": ["1", "1", "1", "2", "2"], "b": ["1", "1", "2", "1", "2"], "c": ["1", "2", "1", "1", "1"]}
-    )
-    columns = {f"{end}_{level}": level for end in ("from", "to") for level in areas.columns}
-    picks = {end: areas[generator.integers(0, 5, 60).tolist()] for end in ("from", "to")}
-    trips = pl.DataFrame({column: picks[column.partition("_")[0]][level] for column, level in columns.items()})
-    trips = trips.with_columns(n=pl.Series(generator.integers(0, 30, 60)))
+    areas = pl.DataFrame({"a": list("11122"), "b": list("11212"), "c": list("12111")})
+    picks = {end: areas[generator.integers(0, 5, 60).tolist()] for end in ("origin", "destination")}
+    truth = pl.DataFrame({f"{end}_{level}": of[level] for end, of in picks.items() for level in areas.columns})
+    truth = truth.with_columns(count=pl.Series(generator.integers(0, 30, 60)))
     areas.write_csv(folder / "areas.csv")
-    trips.write_csv(folder / "trips.csv.gz", compression="gzip")
-    from_, to = ([column for column in columns if column.startswith(end)] for end in ("from", "to"))
+    renamed = {column: column.replace("origin", "from").replace("destination", "to") for column in truth.columns}
+    truth.rename(renamed).rename({"count": "n"}).write_csv(folder / "trips.csv.gz", compression="gzip")
+    ends = {
+        end: [f"{column}_{level}" for level in "abc"] for end, column in (("origin", "from"), ("destination", "to"))
+    }
     keys = spec_of(
         "paths",
-        input={"table": "trips.csv.gz", "origin": from_, "destination": to, "count": "n"},
+        "trips.csv.gz",
+        input={"table": "trips.csv.gz", **ends, "count": "n"},
         hierarchy={"table": "areas.csv", "levels": ["a", "b", "c"]},
         release={"tree": "origin", "finest": {"origin": "c", "destination": "a"}},
     )
-    released = {
-        column: f"{'origin' if column in from_ else 'destination'}_{level}" for column, level in columns.items()
-    }
-    truth = trips.rename(released | {"n": "count"}).filter(pl.col("count") > 0)
-    return Case(keys, "odoo", {"origin": ["a", "b", "c"], "destination": ["a"]}, truth)
+    return Case(keys, "odoo", {"origin": ["a", "b", "c"], "destination": ["a"]}, truth.filter(pl.col("count") > 0))
 
 
 CASES: dict[str, Callable[[Path], Case]] = {

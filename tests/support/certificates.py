@@ -32,12 +32,7 @@ def certificate(begins: timedelta, ends: timedelta) -> bytes:
 
 
 def write_cluster_file(folder: Path, **changes: Any) -> Path:
-    """Write a cluster file and the files that it names, as far as they are not there.
-
-    Args:
-        folder: where.
-        changes: keys that have other values, or are left out where that is None.
-    """
+    """Write a cluster file with some keys changed, or left out where that is None, and the files that it names, unless they are there."""
     closed = {"home.key": b"private", "secret/mailbox.key": bytes(range(32))}
     for name in ("ca.pem", "home.pem", *closed):
         path = folder / name

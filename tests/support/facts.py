@@ -1,5 +1,6 @@
 """What a report is made of: trees, rows, terms, facts and manifests, without a release."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -50,19 +51,13 @@ def tree_of_features(axis_of: Callable[..., Axis], features: int) -> Tree:
 
 def rows_of(tree: Tree, leaves: dict[tuple[int, ...], int], level: int, half_width: int | None = 2) -> Rows:
     """Return the rows of a level from the counts of its leaves, with intervals of one width if any."""
-    finest, reached = tree.axis_levels(tree.depth), tree.axis_levels(level)
-    sums: dict[tuple[int, ...], int] = {}
+    sums = Counter({(0,) * len(tree.axes): 0}) if level == 0 else Counter()
     for leaf, count in leaves.items():
-        node = tuple(
-            int(axis.ancestors(np.array([area]), depth, own)[0])
-            for axis, area, depth, own in zip(tree.axes, leaf, finest, reached, strict=True)
-        )
-        sums[node] = sums.get(node, 0) + count
-    if level == 0:
-        sums = {(0,) * len(tree.axes): sum(leaves.values())}
-    kept = [(node, count) for node, count in sums.items() if count or level == 0]
-    areas = tuple(np.array([node[axis] for node, _ in kept], dtype=np.int32) for axis in range(len(tree.axes)))
-    counts = np.array([count for _, count in kept], dtype=np.int64)
+        above = zip(tree.axes, leaf, tree.axis_levels(tree.depth), tree.axis_levels(level), strict=True)
+        sums[tuple(int(axis.ancestors(np.array([area]), of, own)[0]) for axis, area, of, own in above)] += count
+    kept = {node: count for node, count in sums.items() if count or level == 0}
+    areas = tuple(np.array([node[axis] for node in kept], dtype=np.int32) for axis in range(len(tree.axes)))
+    counts = np.array(list(kept.values()), dtype=np.int64)
     bounds = () if half_width is None else (np.maximum(counts - half_width, 0), np.maximum(counts + half_width, 0))
     return in_order(Rows(areas, counts, bounds), tree.sizes(level))
 
@@ -128,17 +123,8 @@ def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Mani
         )
         for level, known in zip(terms, facts.levels, strict=True)
     ]
-    values: dict[str, Any] = {
-        "id": "jobs-20260101T000000Z",
-        "spec": {"name": "jobs"},
-        "privacy": PRIVACY,
-        "unprotected": ["level 0: the total"],
-        "levels": levels,
-        "mechanism": "inftda",
-        "codebooks": dict.fromkeys(terms[0].axes, "0"),
-        "seals": [SealEntry(level=0, branch="trunk", sha256="0")],
-        "ledger": LedgerHead(head="0", length=1, first="0"),
-        "versions": {"trellis": "0.1.0"},
-        "intervals": Intervals(confidence=0.9),
-    }
+    values = dict[str, Any](id="jobs-20260101T000000Z", spec={"name": "jobs"}, privacy=PRIVACY, mechanism="inftda")
+    values |= {"unprotected": ["level 0: the total"], "levels": levels, "codebooks": dict.fromkeys(terms[0].axes, "0")}
+    values |= {"seals": [SealEntry(level=0, branch="trunk", sha256="0")], "versions": {"trellis": "0.1.0"}}
+    values |= {"ledger": LedgerHead(head="0", length=1, first="0"), "intervals": Intervals(confidence=0.9)}
     return Manifest(**values | other)

@@ -11,30 +11,17 @@ from tasks.tree.axis import IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """A table of group sizes, its regions, and noise for every level.
+    """A table of group sizes, its regions, and noise for every level."""
 
-    Attributes:
-        true: n of each level, shape (regions, N), int64.
-        first_child: of each level but the last.
-        noise: of each level, shape (regions, N), int64.
-        variances: of each level.
-        groups: of each finest region, empty ones too, shape (regions,).
-    """
-
-    true: list[IntArray]
-    first_child: list[IntArray]
-    noise: list[IntArray]
-    variances: list[float]
-    groups: IntArray
+    true: list[IntArray]  # n of each level, shape (regions, N), int64
+    first_child: list[IntArray]  # of each level but the last
+    noise: list[IntArray]  # of each level, shape (regions, N), int64
+    variances: list[float]  # of each level
+    groups: IntArray  # of each finest region, empty ones too, shape (regions,)
 
 
 def draw_problem(generator: np.random.Generator, *, largest: int = 6, most: int = 9, spread: float = 4.0) -> Problem:
-    """Return a problem with one to three levels, up to four children a region, and sizes to at most `largest`.
-
-    Args:
-        most: groups of a size in a region.
-        spread: the standard deviation of the noise.
-    """
+    """Return a problem with one to three levels, up to four children a region, `most` groups of a size in it, and noise of a spread."""
     first_child, regions = list[IntArray](), 1
     for _ in range(generator.integers(0, 3)):
         first_child.append(np.append(0, np.cumsum(generator.integers(1, 5, regions))))
@@ -47,12 +34,10 @@ def draw_problem(generator: np.random.Generator, *, largest: int = 6, most: int 
     return Problem(true, first_child, noise, variances, finest.sum(axis=1) + generator.integers(0, 3, regions))
 
 
-@st.composite
-def problems(draw: st.DrawFn, largest: int = 6, most: int = 9, spread: float = 4.0) -> Problem:
+def problems(largest: int = 6, most: int = 9, spread: float = 4.0) -> st.SearchStrategy[Problem]:
     """Return a strategy for problems, with the arguments of `draw_problem`."""
-    return draw_problem(
-        np.random.default_rng(draw(st.integers(0, 2**32 - 1))), largest=largest, most=most, spread=spread
-    )
+    seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
+    return seeds.map(lambda generator: draw_problem(generator, largest=largest, most=most, spread=spread))
 
 
 def check_table(found: list[IntArray], problem: Problem, groups: IntArray | None = None) -> None:

@@ -8,15 +8,9 @@ import polars as pl
 import yaml
 
 from flows.api import PublishedRelease, release
+from tests.support.ages import PRIVACY as OF_PEOPLE
 
-PRIVACY: dict[str, Any] = {
-    "unit": "one made-up person",
-    "neighbours": "add_remove",
-    "max_records_per_unit": 1,
-    "epsilon": 1.0,
-    "delta": 1.0e-8,
-    "split": {"finest": 4},
-}
+PRIVACY: dict[str, Any] = {key: of for key, of in OF_PEOPLE.items() if key != "accountant"} | {"split": {"finest": 4}}
 EXACT = {"privacy": PRIVACY | {"epsilon": 240.0, "split": "uniform"}}  # no noise, but for one draw in 10**30
 
 COUNTIES = [("A", "A1"), ("A", "A2"), ("B", "B1"), ("B", "B2"), ("B", "B3")]
@@ -50,16 +44,15 @@ def people_of(homes: pl.DataFrame) -> pl.DataFrame:
 
 def true_sizes(homes: pl.DataFrame, largest: int = LARGEST) -> pl.DataFrame:
     """Return the true number of homes of each size in each county, with the columns of the finest published level."""
-    return (
+    size = pl.col("people").clip(upper_bound=largest)
+    codes = {"region_state": pl.col("county").str.head(1), "region_county": pl.col("county"), "size": size}
+    found = (
         homes.filter(pl.col("people") > 0)
-        .with_columns(
-            size=pl.col("people").clip(upper_bound=largest).cast(pl.String), state=pl.col("county").str.head(1)
-        )
-        .group_by(region_state="state", region_county="county", size="size")
+        .group_by(*(of.alias(name) for name, of in codes.items()))
         .len("count")
-        .cast({"count": pl.Int64})
-        .sort("region_state", "region_county", pl.col("size").cast(pl.Int64))
+        .sort(*codes)
     )
+    return found.cast({"size": pl.String, "count": pl.Int64})
 
 
 def write_tables(folder: Path, homes: pl.DataFrame, empty: int = 20) -> None:
@@ -74,9 +67,8 @@ def write_tables(folder: Path, homes: pl.DataFrame, empty: int = 20) -> None:
 
 def write_spec(folder: Path, **keys: Any) -> Path:
     """Write the spec of a folder, with other keys, and return its path."""
-    spec = folder / "spec.yaml"
-    spec.write_text(yaml.safe_dump(SPEC | keys))
-    return spec
+    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
+    return folder / "spec.yaml"
 
 
 def homes_released(folder: Path, homes: pl.DataFrame | None = None, **keys: Any) -> PublishedRelease:

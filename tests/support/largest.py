@@ -37,25 +37,17 @@ def delta_of(events: Sequence[tuple[float, int]], epsilon: float) -> float:
 def changes(allocation: Allocation, rho: float) -> list[list[tuple[float, int]]]:
     """Return the scales, and how many counts of each change by one: of a unit that stays, and with a measured total of one that comes."""
     alone = rho / float(allocation.joint_part)
-    sigmas = [
-        math.sqrt(square / (2 * alone * float(share)))
-        for share, square in zip(allocation.shares, allocation.squares, strict=True)
-    ]
+    parts = zip(allocation.shares, allocation.squares, strict=True)
+    sigmas = [math.sqrt(square / (2 * alone * float(share))) for share, square in parts]
     if allocation.total is None:
         return [_merged(sigmas, allocation.squares)]
     return [_merged(sigmas[1:], allocation.squares[1:]), _merged(sigmas, (1,) * len(sigmas))]
 
 
 def exhaustive(allocation: Allocation, delta: float, epsilons: Sequence[float], step: float = 2e-4) -> Iterator[float]:
-    """Yield the largest ρ of each ε, to a step, going down through all ρ.
+    """Yield the largest ρ of each ε, the largest first, to a relative step, going down through all ρ; a measured total is in the first place.
 
     A larger ε allows no smaller ρ. So the search for one ε begins where that for the next larger one has ended.
-
-    Args:
-        allocation: with a measured total in the first place, if in any.
-        delta: δ.
-        epsilons: the largest first.
-        step: relative, from one ρ to the next.
     """
     rho = 2 * epsilons[0] + 10
     for epsilon in epsilons:

@@ -1,8 +1,7 @@
 """Published folders that tests share: some twenty small releases, each made once for a whole run, by the worker that first asks for it.
 
-The rows below are a covering array over what a release can be: families of mechanisms, laws of noise, neighbours, records per unit,
-views, names, shapes, and kinds of tables. tests/unit/test_library.py says which pairs no row has, and why. A test reads a folder of the
-library as it is, and copies the one that it spoils.
+The rows below are a covering array over what a release can be; tests/unit/test_library.py says which pairs no row has, and why. A test
+reads a folder of the library as it is, and copies the one that it spoils.
 """
 
 import fcntl
@@ -42,8 +41,6 @@ from tests.support.households import SPEC as HOMES
 from tests.support.seeded_bits import SeededBits
 
 FAMILY, LAW, NEIGHBOURS, RECORDS, VIEWS, LAND, TABLE = range(7)
-FACTORS = ("family", "law", "neighbours", "records", "views", "land", "table")
-
 # name: (family, law, neighbours, records per unit, views, names and shapes, table)
 ROWS: dict[str, tuple[str, str, str, int, str, str, str]] = {
     "walked": ("inftda", "gaussian", "add_remove", 1, "none", "none", "people"),
@@ -79,7 +76,6 @@ WITH_SIGNAL = ["settled together", "unbiased tree", "grid", "sizes by tails"]
 OF_HOMES = [name for name, row in ROWS.items() if "homes" in row[TABLE]]
 PEOPLE = 600
 
-_ORDER = SPEC["release"]["order"]
 _VIEWS: dict[tuple[str, str], dict[str, Any]] = {
     ("one", "people"): {"views": {"ages": {"age": "age"}}},
     ("one", "trips"): {"views": {"out": {"origin": "province"}}},
@@ -97,14 +93,7 @@ _PAGES = {name: getattr(tasks.publish.task, name) for name in ("report", "explor
 
 @dataclass(frozen=True)
 class Kept:
-    """A release of the library. Nobody changes its folder.
-
-    Attributes:
-        name: its row.
-        home: the store that it is in, and nothing else.
-        spec: its spec, beside its tables.
-        found: the published release.
-    """
+    """A release of the library, its row, the store that it is alone in, and its spec, beside its tables. Nobody changes its folder."""
 
     name: str
     home: Path
@@ -124,11 +113,12 @@ class Kept:
     def texts(self) -> dict[str, str]:
         """What each of its outputs says, by its name, on one line."""
         with _at_home(self.home, self.name):
-            texts = {
-                "plan page": _as_text(plan_page(self.spec)),
-                "plan in a terminal": _printed(lambda: show_plan(plan_answer(make_plan(load_spec(self.spec))))),
-                "release in a terminal": _printed(lambda: show_one(show_answer(self.folder.name))),
-            }
+            texts = {"plan page": _as_text(plan_page(self.spec))}
+            with redirect_stdout(io.StringIO()) as plan:
+                show_plan(plan_answer(make_plan(load_spec(self.spec))))
+            with redirect_stdout(io.StringIO()) as shown:
+                show_one(show_answer(self.folder.name))
+            texts |= {"plan in a terminal": plan.getvalue(), "release in a terminal": shown.getvalue()}
         texts |= {
             "README": (self.folder / "README.md").read_text().split("## Files")[0],
             "report": _as_text((self.folder / "report.html").read_text()),
@@ -161,18 +151,14 @@ class Library:
 
 def _released(name: str, place: Path) -> PublishedRelease:
     family, law, neighbours, records, views, land, table = ROWS[name]
-    privacy: dict[str, Any] = (OF_HOME if "homes" in table else PRIVACY) | {
-        "neighbours": neighbours,
-        "max_records_per_unit": records,
-    }
+    privacy: dict[str, Any] = OF_HOME if "homes" in table else PRIVACY
+    privacy = privacy | {"neighbours": neighbours, "max_records_per_unit": records}
     mechanism = "unbiased_tree" if family == "grid" else family
     keys: dict[str, Any] = {"mechanism": mechanism, "dataset": f"library-{list(ROWS).index(name)}"}
     rows = {"rows": "signal"} if name in WITH_SIGNAL else {}
     if "homes" in table:
-        keys["release"] = HOMES["release"] | rows
-        of_list = LISTED if table == "listed homes" else {}
-        noise = {"sampler": "table", "law": law}
-        return homes_released(place, privacy=privacy, noise=noise, **keys, **of_list)
+        keys |= {"release": HOMES["release"] | rows, "privacy": privacy, "noise": {"sampler": "table", "law": law}}
+        return homes_released(place, **keys, **(LISTED if table == "listed homes" else {}))
     if law == "laplace":
         del privacy["accountant"]
     threshold = mechanism == "stability_histogram"
@@ -180,9 +166,12 @@ def _released(name: str, place: Path) -> PublishedRelease:
     if table == "trips":
         return _trips_released(place, keys, views, land)
     made = draw_people(PEOPLE + list(ROWS).index(name))  # other people in every dataset
-    asked: dict[str, Any] = {"formats": ["parquet", "csv", "xlsx"], **rows, **_VIEWS.get((views, table), {})}
-    of_grid = _GRID if family == "grid" else {"release": {"order": _ORDER}}
-    keys |= of_grid | {"release": of_grid["release"] | asked}
+    keys |= _GRID if family == "grid" else {"release": SPEC["release"]}
+    keys["release"] = keys["release"] | {
+        "formats": ["parquet", "csv", "xlsx"],
+        **rows,
+        **_VIEWS.get((views, table), {}),
+    }
     return people_released(place, made, expected_total=10 * PEOPLE, **keys)
 
 
@@ -191,12 +180,10 @@ def _trips_released(place: Path, keys: dict[str, Any], views: str, land: str) ->
     generator = np.random.default_rng(number)
     country = draw_country(regions=2, provinces=4, municipalities=12, people=500 + number, generator=generator)
     spec = write_ready(country, place, "trips", "country", epsilon=1.0)
-    written = yaml.safe_load(spec.read_text()) | keys
+    written = yaml.safe_load(spec.read_text()) | keys | {"budget": SPEC["budget"]}
     written["privacy"] = keys["privacy"] | {"unit": "one made-up commuter", "epsilon": 20.0}  # many rows at every level
     written["release"] |= _VIEWS.get((views, "trips"), {}) | {"csv": "every_level"}
-    if keys["mechanism"] != "stability_histogram":
-        written["release"]["noisy_counts"] = True
-    written["budget"] = SPEC["budget"]
+    written["release"] |= {"noisy_counts": True} if keys["mechanism"] != "stability_histogram" else {}
     if land == "names":
         del written["hierarchy"]["boundaries"]
     spec.write_text(yaml.safe_dump(written))
@@ -225,9 +212,3 @@ def _as_text(page: str) -> str:
     page = re.sub(r"<(style|script).*?</\1>", "", page, flags=re.DOTALL)
     page = re.sub(r"</t[dh]>", " | ", page)
     return html.unescape(re.sub(r"<[^>]*>", " ", page))
-
-
-def _printed(show: Any) -> str:
-    with redirect_stdout(io.StringIO()) as said:
-        show()
-    return said.getvalue()

@@ -38,10 +38,16 @@ from tasks.laws.law import Sampler, Sampling
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand
 from tasks.tree.job import stored_job
+from tasks.tree.leaves import joined
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueFamilies, true_counts_of
 from tests.support.cases import Case
 from tests.support.laws import drawn_by
+
+CHUNKED = (
+    *(tasks.noise.task, tasks.noise.truth, tasks.optimize.task, tasks.optimize.second_pass),
+    *(tasks.shrink.task, tasks.publish.published_levels),
+)
 
 
 @dataclass(frozen=True)
@@ -91,21 +97,16 @@ _here = local()  # the noise of the cells whose true counts this thread has just
 def noted(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArray:
     """Return the true counts of cells, and let the sampler know which cells they are."""
     cells = expand(tree, parents)
-    _here.noise = (
-        sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729, 1_299_709), strict=False)) + 3
-    ) % 13 - 6
+    mixed = sum(areas * prime for areas, prime in zip(cells.areas, (7919, 104_729, 1_299_709), strict=False))
+    _here.noise = (mixed + 3) % 13 - 6
     return true_counts_of(tree, parents, true)
 
 
 @dataclass
 class NoiseOfTheCell:
-    """A sampler whose noise depends on the cell and on nothing else, so that no way to cut the work can change it.
+    """A sampler whose noise depends on the cell and on nothing else, so that no way to cut the work can change it."""
 
-    Attributes:
-        calls: how often it has drawn in this process.
-    """
-
-    calls: int = 0
+    calls: int = 0  # how often it has drawn in this process
 
     def __call__(self, true_counts: IntArray, scale: float) -> IntArray:  # noqa: ARG002 (a sampler's arguments)
         """Add that noise."""
@@ -141,19 +142,13 @@ def make(
     mechanism: str = "inftda",
     law: str | None = None,
 ) -> Made:
-    """Make a release of a case with a sampler in a folder of its own, cut into trunk, branches and chunks of sizes.
+    """Make a release of a case with a sampler in a folder of its own, by threads, cut into trunk, branches and chunks of sizes.
 
     Args:
-        folder: is made.
-        case: makes the table and its spec.
-        sampler: adds the noise.
-        workers: threads.
         sizes: those that differ from what users get.
-        named: the sampler's name in the spec.
         run: the spec's `run`; with `workers: processes` each stage is run by a worker process, in chunks as users get; with
             `workers: dask` by the cluster that TRELLIS_CLUSTER names, whose noise is its workers' own.
-        mechanism: the spec's.
-        law: likewise; the mechanism's first one if left out.
+        law: the mechanism's first one if left out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     made = case(folder)
@@ -161,41 +156,28 @@ def make(
     for key in MECHANISMS[mechanism].laws[law].refused if law else ():
         made.keys["privacy"].pop(key, None)
     (folder / "spec.yaml").write_text(yaml.safe_dump(made.keys, allow_unicode=True))
-    sizes = sizes or {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(folder / "home"))
-        patch.setitem(
-            MECHANISMS,
-            mechanism,
-            drawn_by(mechanism, {named: Sampling(sampler, GAUSSIAN.samplers[named].tau)}, law),
-        )
-        for name, module in (
-            ("BRANCH_CELLS", tasks.tree.branches),
-            ("CELL_BYTES", tasks.tree.branches),
-            ("CHUNK_CELLS", tasks.noise.task),
-            ("CHUNK_CELLS", tasks.noise.truth),
-            ("CHUNK_CELLS", tasks.optimize.task),
-            ("CHUNK_CELLS", tasks.optimize.second_pass),
-            ("CHUNK_CELLS", tasks.shrink.task),
-            ("CHUNK_CELLS", tasks.publish.published_levels),
-        ):
-            patch.setattr(module, name, sizes.get(name, getattr(module, name)))
+        samplers = {named: Sampling(sampler, GAUSSIAN.samplers[named].tau)}
+        patch.setitem(MECHANISMS, mechanism, drawn_by(mechanism, samplers, law))
+        for name, size in (sizes or {}).items():
+            for module in CHUNKED if name == "CHUNK_CELLS" else (tasks.tree.branches,):
+                patch.setattr(module, name, size)
         plan = make_plan(load_spec(folder / "spec.yaml"))
         release = new_release(plan, release_id=f"{folder.parent.name}-{folder.name}")
-        # an open store keeps other processes waiting
-        by_process = plan.file.spec.run.workers == "processes"
-        by_cluster = plan.file.spec.run.workers == "dask"
-        if by_process:
+        by = plan.file.spec.run.workers
+        if by == "processes":
             assert isinstance(sampler, NoiseOfTheCell)  # a worker process knows no other
             begin = partial(begin_with_noise_of_the_cell, mechanism, named, law)
             patch.setattr(flows.walks.processes, "_begin_worker", begin)
-        where = in_processes() if by_process else on_cluster() if by_cluster else store()
-        with where, ThreadPoolExecutor(workers) as executor:
+        where = {"processes": in_processes, "dask": on_cluster}.get(by, store)  # an open store keeps processes waiting
+        with where(), ThreadPoolExecutor(workers) as executor:
             make_release(plan, release, submit_to(executor), report_nothing)
         with store() as con:
             return Made(made, folder / "home", find_release(con, release.id), is_cut=bool(sizes))
 
 
+MECHANISM = "inftda_reconciled"
 CUT = {"BRANCH_CELLS": 2, "CHUNK_CELLS": 3}
 
 
@@ -207,9 +189,6 @@ def seeded(fudge: float) -> Sampler:
         return true_counts + np.rint(generator.normal(0, fudge * scale, len(true_counts))).astype(np.int64)
 
     return sample
-
-
-MECHANISM = "inftda_reconciled"
 
 
 def quick(case: Callable[[Path], Case], **keys: str) -> Callable[[Path], Case]:
@@ -227,13 +206,7 @@ def quick(case: Callable[[Path], Case], **keys: str) -> Callable[[Path], Case]:
 def levels_of(release: Release) -> list[Frontier]:
     """Return the released nodes of levels 0 to T, as the store has them."""
     job = stored_job(release.id)
-    return [joined(list(job.level(terms.level, job.record.released))) for terms in release.levels]
-
-
-def joined(parts: list[Frontier]) -> Frontier:
-    """Return the nodes of some frontiers of a level, one behind the other."""
-    areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
-    return Frontier(parts[0].level, areas, np.concatenate([part.counts for part in parts]))
+    return [joined(of.level, job.level(of.level, job.record.released)) for of in release.levels]
 
 
 def sealed_of(release: Release) -> list[IntArray]:

@@ -23,40 +23,25 @@ LIST = ROOT / "tests" / "mutants.toml"
 COPIED = "docs", "deployments", "flows", "storage", "tasks", "tests", "pyproject.toml", "README.md", "trellis.py"
 LONGEST = 300  # seconds that a test may take; a mutant with which it never ends is not noticed, only waited for
 
-ANY, FAST = (
-    "",
-    "not thorough and not audit and not crash and not cluster",
-)  # marks: of any test, of those of `make test`
+ANY, FAST = "", "not thorough and not audit and not crash and not cluster"  # marks of any test, of those of `make test`
 FAILED = 1  # the exit code of pytest where tests ran and some failed
 
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A fault.
-
-    Attributes:
-        file: which it is put into.
-        text: what it replaces; it occurs exactly once in the file.
-        replacement: what stands there instead.
-        test: the test that notices it, as pytest names it.
-        thorough: why no test of `make test` notices it, where only one of `make test-all` does.
-    """
+    """A fault: what it replaces in a file, where that occurs once, and the test that notices it, as pytest names it."""
 
     file: str
     text: str
     replacement: str
     test: str
-    thorough: str = ""
+    thorough: str = ""  # why no test of `make test` notices it, where only one of `make test-all` does
 
     def __str__(self) -> str:
         return f"{self.file}: {self.text} -> {self.replacement or '(nothing)'}"
 
     def put_into(self, root: Path) -> str:
-        """Return the text of the file with the fault.
-
-        Raises:
-            ValueError: what it replaces does not occur exactly once.
-        """
+        """Return the text of the file with the fault, which must occur in it exactly once."""
         source = (root / self.file).read_text(encoding="utf-8")
         if (times := source.count(self.text)) != 1:
             raise ValueError(f"{self.file} must contain {self.text!r} once, got {times} times.")
@@ -69,17 +54,12 @@ def listed_mutants() -> list[Mutant]:
 
 
 def passes(root: Path, tests: Sequence[str], marks: str, *, writes_bytecode: bool) -> tuple[bool, str]:
-    """Return whether tests with some marks pass in a copy of the code, and what pytest has said.
-
-    Raises:
-        RuntimeError: it did not come so far as to run them, or they did not end.
-    """
+    """Return whether tests with some marks pass in a copy of the code, and what pytest has said; raise RuntimeError where it cannot tell."""
     environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "" if writes_bytecode else "1"}
     command = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-p", "no:cacheprovider", "-m", marks, *tests]
+    timeout = LONGEST * len(tests)
     try:
-        done = subprocess.run(
-            command, cwd=root, env=environment, capture_output=True, text=True, timeout=LONGEST * len(tests)
-        )
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise RuntimeError("the test does not end") from None
     if done.returncode not in {0, FAILED}:
@@ -91,9 +71,7 @@ def noticed(mutant: Mutant, root: Path) -> bool:
     """Return whether the test of a mutant fails in a copy of the code with it; the copy is as before afterwards."""
     path = root / mutant.file
     sound, faulty = path.read_bytes(), mutant.put_into(root)
-    Path(cache_from_source(str(path))).unlink(
-        missing_ok=True
-    )  # it may have the length and the second of the faulty one
+    Path(cache_from_source(str(path))).unlink(missing_ok=True)  # it may have the faulty one's length and second
     path.write_text(faulty, encoding="utf-8")
     try:
         return not passes(root, [mutant.test], ANY if mutant.thorough else FAST, writes_bytecode=False)[0]
@@ -101,26 +79,19 @@ def noticed(mutant: Mutant, root: Path) -> bool:
         path.write_bytes(sound)
 
 
-def tell(text: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
-
-
 def run(mutants: Sequence[Mutant], jobs: int) -> int:
     """Run the tests without mutants, then each test with its mutant; return how many mutants are not noticed."""
     with TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         copies = [Path(folder) / str(number) for number in range(jobs)]
+        copies[0].mkdir()
         for name in COPIED:
-            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy2
-            copies[0].mkdir(exist_ok=True)
-            copy(ROOT / name, copies[0] / name)
+            (shutil.copytree if (ROOT / name).is_dir() else shutil.copy2)(ROOT / name, copies[0] / name)
         tests = sorted({mutant.test for mutant in mutants})
         is_sound, said = passes(copies[0], tests, ANY, writes_bytecode=True)
         if not is_sound:
-            tell(f"{said}\nA test fails without any mutant.")
+            print(f"{said}\nA test fails without any mutant.", flush=True)  # noqa: T201
             return len(mutants)
-        tell(f"{len(tests)} tests pass without mutants.")
+        print(f"{len(tests)} tests pass without mutants.", flush=True)  # noqa: T201
         free = SimpleQueue[Path]()
         free.put(copies[0])
         for other in copies[1:]:
@@ -135,11 +106,11 @@ def run(mutants: Sequence[Mutant], jobs: int) -> int:
             finally:
                 free.put(root)
             word = "killed  " if is_noticed else "SURVIVES"
-            tell(f"{word} {time.monotonic() - begun:4.1f} s  {mutant}  [{mutant.test}]{why}")
+            print(f"{word} {time.monotonic() - begun:4.1f} s  {mutant}  [{mutant.test}]{why}", flush=True)  # noqa: T201
             return is_noticed
 
         survivors = len(mutants) - sum(pool.map(try_one, mutants))
-    tell(f"{len(mutants)} mutants, {len(mutants) - survivors} killed, {survivors} not.")
+    print(f"{len(mutants)} mutants, {len(mutants) - survivors} killed, {survivors} not.", flush=True)  # noqa: T201
     return survivors
 
 

@@ -1,7 +1,7 @@
 """Tables and noise for releases in memory, and the laws of what they release."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -66,15 +66,7 @@ def unseen_table(tree: Tree, total: int) -> SeenTable:
 def replay(
     tree: Tree, levels: Sequence[LevelTerms], sealed: Sequence[IntArray], mechanism: Mechanism, **choice: Any
 ) -> Trial:
-    """Make a release in memory from the noisy counts of another one alone, of which at most the total is exact.
-
-    Args:
-        tree: the axes and their order.
-        levels: their terms.
-        sealed: the noisy counts of levels 0 to T.
-        mechanism: its mechanism.
-        choice: of a priority.
-    """
+    """Make a release in memory from the terms and the noisy counts of levels 0 to T alone, of which at most the total is exact."""
     assert not any(terms.is_invariant for terms in levels[1:])
     drawn = [noisy for noisy, terms in zip(sealed, levels, strict=True) if terms.is_charged]
     table = unseen_table(tree, int(sealed[0][0]))
@@ -82,12 +74,7 @@ def replay(
 
 
 def try_spec(spec: Path, sampler: Any = None) -> tuple[Plan, SeenTable, Trial]:
-    """Make the release of a spec in memory, from its table as it is read, and return it with its plan and the table.
-
-    Args:
-        spec: of any release; nothing of it is stored.
-        sampler: its noise; what the spec asks for if left out.
-    """
+    """Make the release of a spec in memory, by its own noise or a sampler's, and return its plan, the table as it is read, and it."""
     plan = make_plan(load_spec(spec))
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, plan.file.spec) if plan.unlisted else plan.tree
@@ -117,20 +104,12 @@ def try_threshold(table: SeenTable, noise: Thresholded, neighbours: str, most_re
     depth, mechanism = table.tree.depth, MECHANISMS["stability_histogram"]
     like = try_scales(table, MECHANISMS["gaussian"], [1.0] * (depth + 1), noise_of(1)).job.record.release
     privacy = replace(like.terms.privacy, neighbours=neighbours, max_records_per_unit=most_records)
-    costs = {"epsilon": noise.epsilon, "delta": noise.delta}
-    finest = replace(
-        like.levels[-1],
-        **{"rho": 0, "l2_sensitivity_squared": 0, "mechanism": THRESHOLDED_LAPLACE.name, **costs},
-        scale=noise.scale,
-        threshold=noise.threshold,
-    )
-    release = replace(
-        like,
-        terms=replace(like.terms, mechanism=mechanism.name, privacy=privacy),
-        levels=(*like.levels[:-1], finest),
-    )
-    of = finest.rho, finest.sigma, 0, THRESHOLDED_LAPLACE.name
-    charge = Charge(release.id, depth, "reserved", *of, **costs, scale=noise.scale)
+    costs: dict[str, Any] = {"epsilon": noise.epsilon, "delta": noise.delta}
+    law, scales = THRESHOLDED_LAPLACE.name, dict[str, Any](scale=noise.scale, threshold=noise.threshold)
+    finest = replace(like.levels[-1], rho=0, l2_sensitivity_squared=0, mechanism=law, **costs, **scales)
+    terms = replace(like.terms, mechanism=mechanism.name, privacy=privacy)
+    release = replace(like, terms=terms, levels=(*like.levels[:-1], finest))
+    charge = Charge(release.id, depth, "reserved", finest.rho, finest.sigma, 0, law, **costs, scale=noise.scale)
     return try_release(table, release, [charge], mechanism, sampler)
 
 
@@ -144,11 +123,10 @@ def tables(draw: Callable, universes: st.SearchStrategy) -> tuple:
     return universe, records, seen_table(universe.tree, list(finest), np.array(list(records.values())))
 
 
-def counts_of(frontier: Frontier) -> dict[tuple[int, ...], int]:
-    """Return the counts of a frontier by the areas of its nodes."""
-    return dict(
-        zip(zip(*(areas.tolist() for areas in frontier.areas), strict=True), frontier.counts.tolist(), strict=True)
-    )
+def counts_of(frontier: Any) -> dict[tuple[int, ...], int]:
+    """Return the counts of a frontier, or of rows, by the areas of its nodes."""
+    nodes = zip(*(areas.tolist() for areas in frontier.areas), strict=True)
+    return dict(zip(nodes, frontier.counts.tolist(), strict=True))
 
 
 def family(tree: Tree, node: tuple[int, ...], level: int) -> tuple[int, ...]:
@@ -159,15 +137,23 @@ def family(tree: Tree, node: tuple[int, ...], level: int) -> tuple[int, ...]:
     return tuple(int(axis.parent[own - 1][area]) if at == refined else area for at, area in enumerate(node))
 
 
-def check_rows(trial: Trial, *, is_nested: bool = False) -> None:
-    """Check that published rows are whole and add up from level to level, and that each lies within its intervals, or below 0.
+def added_up(tree: Tree, below: dict[tuple[int, ...], int], level: int) -> dict[tuple[int, ...], int]:
+    """Return what the counts of a level add up to in the level above, without zeros."""
+    sums: Counter = Counter()
+    for node, count in below.items():
+        sums[family(tree, node, level)] += count
+    return without_zeros(sums)
 
-    Args:
-        trial: the release.
-        is_nested: whether intervals that hold at once are wider than those of rows.
-    """
+
+def without_zeros(counts: Mapping[tuple[int, ...], int]) -> dict[tuple[int, ...], int]:
+    """Return the counts that are not 0."""
+    return {node: count for node, count in counts.items() if count}
+
+
+def check_rows(trial: Trial, *, is_nested: bool = False) -> None:
+    """Check that published rows are whole and add up, and that each lies within its intervals, which are nested, or below 0."""
     published, tree = trial.published, trial.job.tree
-    sums: list[Counter] = []
+    levels = list[dict[tuple[int, ...], int]]()
     for level in range(tree.depth + 1):
         rows = published.rows(level)
         assert rows.counts.dtype == np.int64
@@ -176,13 +162,9 @@ def check_rows(trial: Trial, *, is_nested: bool = False) -> None:
         if is_nested and len(rows.bounds) == 4:
             low, high, wide_low, wide_high = rows.bounds
             assert ((wide_low <= low) & (high <= wide_high)).all()
-        cells = zip(*(areas.tolist() for areas in rows.areas), strict=True)
-        sums.append(Counter({cell: n for cell, n in zip(cells, rows.counts.tolist(), strict=True) if n}))
-    for level, (above, below) in enumerate(pairwise(sums), 1):
-        added: Counter = Counter()
-        for node, count in below.items():
-            added[family(tree, node, level)] += count
-        assert {node: count for node, count in added.items() if count} == above
+        levels.append(counts_of(rows))
+    for level, (above, below) in enumerate(pairwise(levels), 1):
+        assert added_up(tree, below, level) == without_zeros(above)
 
 
 def check_consistent(tree: Tree, frontiers: list[Frontier]) -> None:
@@ -192,7 +174,4 @@ def check_consistent(tree: Tree, frontiers: list[Frontier]) -> None:
         assert frontier.counts.dtype == np.int64
         assert (frontier.counts > 0).all() or (frontier.level == 0 and frontier.counts.tolist() == [0])
     for above, below in pairwise(frontiers):
-        sums: Counter = Counter()
-        for node, count in counts_of(below).items():
-            sums[family(tree, node, below.level)] += count
-        assert {node: count for node, count in counts_of(above).items() if count} == sums
+        assert added_up(tree, counts_of(below), below.level) == without_zeros(counts_of(above))

@@ -17,14 +17,10 @@ LARGEST_COUNT = 2**40
 _small = st.integers(-8, 8)
 _any = st.one_of(_small, st.integers(-LARGEST_NOISE, LARGEST_COUNT + LARGEST_NOISE))
 _totals = st.one_of(st.just(0), st.integers(0, 40), st.integers(0, LARGEST_COUNT))
-
-
 _problem = st.one_of(
     st.tuples(st.lists(_small, min_size=1, max_size=9), st.integers(0, 40)),
     st.tuples(st.lists(_any, min_size=1, max_size=9), _totals),
 )
-
-
 problems = st.lists(_problem, min_size=1, max_size=6)
 
 

@@ -40,15 +40,16 @@ def descendants_of(process: int) -> list[Process]:
 
 def processes_of(home: Path) -> list[Process]:
     """Return the processes that have a store."""
-    marks = {f"TRELLIS_HOME={place}{home}".encode() for place in ("", "/./")}
-    found = []
-    for process, _ in all_processes():
-        try:
-            if marks & set(Path(f"/proc/{process.id}/environ").read_bytes().split(b"\0")):
-                found.append(process)
-        except OSError:
-            continue  # it has ended, or is somebody else's
-    return found
+    marks = {f"TRELLIS_HOME={place}{home}" for place in ("", "/./")}
+    return [process for process, _ in all_processes() if marks & set(_words(process, "environ"))]
+
+
+def _words(process: Process, file: str) -> list[str]:
+    """Return what a file of a process lists; nothing where it has ended, or is somebody else's."""
+    try:
+        return Path(f"/proc/{process.id}/{file}").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return []
 
 
 def is_there(process: Process) -> bool:
@@ -59,10 +60,7 @@ def is_there(process: Process) -> bool:
 
 def command_of(process: Process) -> str:
     """Return the command line of a process."""
-    try:
-        return Path(f"/proc/{process.id}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""
+    return " ".join(_words(process, "cmdline"))
 
 
 def kill(process: Process) -> None:

@@ -24,18 +24,13 @@ def seconds() -> float:
 
 
 class ProcessorTime:
-    """A plugin: in a worker it measures tests, in the process that reports it adds them up.
-
-    Attributes:
-        last: the processor time up to which tests have been counted.
-        of_test: that of the test that runs now.
-        by_test: seconds by the id of the test.
-    """
+    """A plugin: in a worker it measures tests, in the process that reports it adds them up."""
 
     def __init__(self) -> None:
         """Begin to count."""
-        self.last = 0.0
-        self.of_test = 0.0
+        self.last = self.of_test = (
+            0.0  # the time up to which tests have been counted, and that of the test that runs now
+        )
         self.by_test: defaultdict[str, float] = defaultdict(float)
 
     def pytest_collection_finish(self) -> None:
@@ -58,9 +53,7 @@ class ProcessorTime:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add up what the workers have measured."""
-        self.by_test[report.nodeid] += sum(
-            value for name, value in report.user_properties[-1:] if name == "processor_seconds"
-        )
+        self.by_test[report.nodeid] += dict(report.user_properties[-1:]).get("processor_seconds", 0.0)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print the table, if more than one file was run."""
@@ -74,10 +67,8 @@ def too_much(item: pytest.Item, took: float) -> str:
     """Return what is wrong with what a test has taken; empty if nothing is."""
     if took <= LIMIT or any(item.iter_markers("heavy")) or any(mark.name in APART for mark in item.iter_markers()):
         return ""
-    return (
-        f"{item.nodeid} takes {took:.1f} processor seconds, and the limit is {LIMIT:g}. Make it cheaper, as docs/contributing.md says,"
-        ' or mark it heavy("the reason").'
-    )
+    told = f"{item.nodeid} takes {took:.1f} processor seconds, and the limit is {LIMIT:g}."
+    return f'{told} Make it cheaper, as docs/contributing.md says, or mark it heavy("the reason").'
 
 
 def table(by_test: dict[str, float]) -> Iterator[str]:

@@ -17,15 +17,10 @@ import pytest
 
 @dataclass(frozen=True)
 class Prefect:
-    """A Prefect server, or what one has left behind.
-
-    Attributes:
-        home: its PREFECT_HOME.
-        environment: makes commands use it; empty where each starts its own.
-    """
+    """A Prefect server, or what one has left behind in its PREFECT_HOME."""
 
     home: Path
-    environment: Mapping[str, str]
+    environment: Mapping[str, str]  # makes commands use it; empty where each starts its own
 
     def rows(self, query: str, *values: str) -> list[tuple[Any, ...]]:
         """Return what its database answers."""
@@ -44,10 +39,8 @@ class Prefect:
         """Return the artifacts of a release, by what they show."""
         key = release_id.lower()
         found = self.rows("SELECT key, data FROM artifact WHERE key LIKE ?", f"{key}-%")
-        return {
-            name.removeprefix(f"{key}-"): data if isinstance(data, int | float) else json.loads(data)
-            for name, data in found
-        }
+        read = {name: data if isinstance(data, int | float) else json.loads(data) for name, data in found}
+        return {name.removeprefix(f"{key}-"): data for name, data in read.items()}
 
     def parameters(self, release_id: str) -> list[dict[str, Any]]:
         """Return the parameters of the flow runs of a release."""
@@ -57,20 +50,15 @@ class Prefect:
 
 @contextmanager
 def shared_server(together: Path) -> Iterator[Prefect]:
-    """Hold a Prefect server open for all commands: one for all workers, started by the first that needs it.
-
-    The worker that has started it ends it, once no other one uses it any more.
-
-    Args:
-        together: a folder that all workers see.
-    """
+    """Hold a Prefect server open for all workers, which see a folder: the first starts it, and ends it once no other uses it any more."""
     known = together / "prefect.json"
     with (together / "users.lock").open("w") as users, ExitStack() as stack:
         with (together / "start.lock").open("w") as start:
             fcntl.flock(start, fcntl.LOCK_EX)
-            mine = not known.exists()
-            shared = stack.enter_context(started(together / "prefect")) if mine else _read(known)
-            known.write_text(json.dumps([str(shared.home), dict(shared.environment)]))
+            if mine := not known.exists():
+                shared = stack.enter_context(started(together / "prefect"))
+                known.write_text(json.dumps(dict(shared.environment)))
+            shared = Prefect(together / "prefect", json.loads(known.read_text()))
             fcntl.flock(users, fcntl.LOCK_SH)
         yield shared
         fcntl.flock(users, fcntl.LOCK_UN)
@@ -79,11 +67,6 @@ def shared_server(together: Path) -> Iterator[Prefect]:
                 fcntl.flock(start, fcntl.LOCK_EX)
                 known.unlink()
             fcntl.flock(users, fcntl.LOCK_EX)
-
-
-def _read(known: Path) -> Prefect:
-    home, environment = json.loads(known.read_text())
-    return Prefect(Path(home), environment)
 
 
 @contextmanager

@@ -43,12 +43,7 @@ def modes(pairs: list[tuple[str, str]] | None = None) -> str:
 
 @dataclass
 class Town:
-    """A folder with the tables of the town.
-
-    Attributes:
-        folder: the folder.
-        trips: from, to, and how many.
-    """
+    """A folder with the tables of the town, and its trips: from, to, and how many."""
 
     folder: Path
     trips: list[tuple[str, str, int]] = field(default_factory=lambda: TRIPS)
@@ -83,11 +78,9 @@ class Town:
         for place, value in changes.items():
             section, _, key = place.partition("__")
             within = keys.setdefault(section, {}) if key else keys
-            name = key or section
+            within[key or section] = value
             if value is None:
-                within.pop(name, None)
-            else:
-                within[name] = value
+                del within[key or section]
         if keys.get("noise", {}).get("law", "gaussian") != "gaussian":
             keys["privacy"] = {key: value for key, value in keys["privacy"].items() if key != "accountant"}
         return keys

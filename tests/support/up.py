@@ -16,21 +16,13 @@ import yaml
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.server import ask
-from tests.support.spec import SPEC
 from tests.support.user import User
 
 SCHEDULE = {"cron": "0 3 1 1 *", "timezone": "UTC"}  # at New Year: in the tests it is triggered by hand
 
 
 class Up(NamedTuple):
-    """A user whose Trellis is up.
-
-    Attributes:
-        user: whose commands find the server by its address file alone.
-        process: `trellis up`.
-        said: what it said while it came up.
-        api: the address of the server.
-    """
+    """A user whose Trellis is up: the process of `trellis up`, what it said while it came up, and the address of the server."""
 
     user: User
     process: subprocess.Popen[str]
@@ -58,17 +50,21 @@ class Up(NamedTuple):
 
     def reached(self, run: str, there: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
         """Wait until something holds of a run, and return it."""
-        return until(lambda: (found := self.call(f"/flow_runs/{run}")) and there(found) and found)
+        found: dict[str, Any] = until(lambda: (now := self.call(f"/flow_runs/{run}")) and there(now) and now)
+        return found
+
+    def shown(self, run: str) -> dict[str, Any]:
+        """Return what the UI shows of a run, by its keys."""
+        found = self.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
+        return {entry["key"]: entry["data"] for entry in found}
 
     def keys(self, run: str) -> set[str]:
         """Return the keys of what the UI shows of a run."""
-        found = self.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
-        return {entry["key"] for entry in found}
+        return set(self.shown(run))
 
     def artifacts(self, run: str) -> dict[str, Any]:
         """Return what the UI shows of a run, by what it is."""
-        found = self.call("/artifacts/filter", {"artifacts": {"flow_run_id": {"any_": [run]}}})
-        return {entry["key"].rpartition("-")[2]: entry["data"] for entry in found if entry["key"]}
+        return {key.rpartition("-")[2]: data for key, data in self.shown(run).items() if key}
 
 
 def until(there: Callable[[], Any], timeout: float = 240.0) -> Any:
@@ -86,14 +82,6 @@ def free_port() -> int:
         port = random.randrange(10_000, 32_000)  # noqa: S311 (no secret)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
-
-
-def with_one_spec(user: User) -> User:
-    """Return a user with a Prefect database of its own, and a folder of specs with one in it."""
-    alone = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
-    (alone.folder / "specs").mkdir()
-    (alone.folder / "specs" / "by-hand.yaml").write_text(below(SPEC, name="by-hand"))
-    return alone
 
 
 def bring_up(user: User, *options: str, **variables: str) -> Up:

@@ -38,12 +38,7 @@ class Said:
 
 @dataclass(frozen=True)
 class User:
-    """Somebody with a folder of tables and specs, a store of their own, and the command line.
-
-    Attributes:
-        folder: holds `data`, `spec.yaml`, the store `home`, and by default what is published, `out`.
-        prefect: the server that the commands use.
-    """
+    """Somebody with a folder of `data`, `spec.yaml`, the store `home` and what is published, `out`, and the command line."""
 
     folder: Path
     prefect: Prefect
@@ -53,9 +48,7 @@ class User:
         """What commands see: nothing of the Prefect or the Trellis of whoever runs the tests, and a narrow terminal."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TRELLIS_"))}
         place = {"HOME": str(self.folder), "TRELLIS_HOME": str(self.folder / "home"), "COLUMNS": "80"}
-        own.setdefault(
-            "MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib")
-        )  # its list of fonts, which takes a second
+        own.setdefault("MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib"))  # its list of fonts takes a second
         return {**own, **self.prefect.environment, **place}
 
     def spec(self, file: str = "spec.yaml", /, **sections: Mapping[str, object] | str | bool) -> str:
@@ -68,14 +61,9 @@ class User:
 
     def start(self, *arguments: str, **variables: str) -> subprocess.Popen[str]:
         """Start a command in the folder."""
+        command, environment, pipe = [str(TRELLIS), *arguments], self.environment | variables, subprocess.PIPE
         return subprocess.Popen(
-            [TRELLIS, *arguments],
-            cwd=self.folder,
-            env={**self.environment, **variables},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
         )
 
     def run(self, *arguments: str, **variables: str) -> Said:

@@ -1,9 +1,7 @@
 """The command line without its start: a process that has imported everything forks a child for each command.
 
-A cold start spends two to five seconds of processor time on imports. The child is otherwise a process of its own: it has
-the environment, the folder and the streams that a shell would give it, enters the command line where the installed
-`trellis` does, and leaves where that leaves. This file is also the program of the warm process, which starts no thread and
-opens nothing itself.
+A cold start spends two to five seconds of processor time on imports. The child is otherwise a process of its own, as a shell would start
+it. This file is also the program of the warm process, which starts no thread and opens nothing itself.
 """
 
 import atexit
@@ -70,12 +68,8 @@ def _keep(run: object, arguments: list[str], environment: dict[str, str], folder
     if not child:
         os.close(result)
         try:
-            for descriptor, name, flags in (
-                (0, os.devnull, os.O_RDONLY),
-                (1, f"{streams}/stdout", os.O_WRONLY),
-                (2, f"{streams}/stderr", os.O_WRONLY),
-            ):
-                opened = os.open(name, flags)
+            for descriptor, name in enumerate((os.devnull, f"{streams}/stdout", f"{streams}/stderr")):
+                opened = os.open(name, os.O_WRONLY if descriptor else os.O_RDONLY)
                 os.dup2(opened, descriptor)
                 os.close(opened)
             os.environ.clear()
@@ -111,11 +105,7 @@ def _warm_process() -> "subprocess.Popen[str]":
 def run_warm(
     arguments: Sequence[str], environment: dict[str, str], folder: Path, patience: float
 ) -> tuple[int, str, str]:
-    """Run a command to its end; return its exit code, its stdout and its stderr.
-
-    Raises:
-        TimeoutError: it has not ended after so many seconds; it is left to itself.
-    """
+    """Run a command to its end, or leave it to itself after so many seconds; return its exit code, its stdout and its stderr."""
     with TemporaryDirectory() as streams:
         for name in ("stdout", "stderr"):
             Path(streams, name).touch()

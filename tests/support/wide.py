@@ -33,12 +33,7 @@ def trips(seed: int = 1, flows: int = 300) -> list[tuple[int, int, int]]:
 
 @dataclass
 class Wide:
-    """A folder with the tables of the country.
-
-    Attributes:
-        folder: the folder.
-        trips: from, to, and how many.
-    """
+    """A folder with the tables of the country, and its trips: from, to, and how many."""
 
     folder: Path
     trips: list[tuple[int, int, int]]
@@ -46,9 +41,8 @@ class Wide:
     def __post_init__(self) -> None:
         """Write the tables."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        pl.DataFrame([code_of(zone) for zone in range(ZONES)], ["district", "zone"], orient="row").write_csv(
-            self.folder / "zones.csv"
-        )
+        zones = pl.DataFrame([code_of(zone) for zone in range(ZONES)], ["district", "zone"], orient="row")
+        zones.write_csv(self.folder / "zones.csv")
         rows = [(code_of(one)[1], code_of(other)[1], count) for one, other, count in self.trips]
         names = {"from": pl.String, "to": pl.String, "n": pl.Int64}
         pl.DataFrame(rows, names, orient="row").write_csv(self.folder / "trips.csv")
