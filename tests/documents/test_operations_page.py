@@ -3,14 +3,14 @@
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.support.processes import processes_of
 from tests.support.spec import SPEC
 from tests.support.up import SCHEDULE, Up, below, bring_up, end, states
 from tests.support.user import REPOSITORY, TRELLIS, User
@@ -67,6 +67,7 @@ def followed(user: User) -> Iterator[Ran]:
                 continue
             if "trellis restore kept" in command:
                 yield Ran("Ctrl-C", *end(up))
+                assert processes_of(user.folder / "home") == []
             if command == next(iter(STOPPED)):
                 stop_releases(up)
             known = states(user)
@@ -96,10 +97,9 @@ def stop_releases(up: Up) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.heavy("a server runs, and each command of the page is a process")
-def test_every_command_does_what_it_says(tmp_path: Path, settle: Callable[[Path], User]) -> None:
+def test_every_command_does_what_it_says(newcomer: User) -> None:
     """No command of the page fails, and what a reader is to see is there."""
-    user = settle(tmp_path)
-    (user.folder / "specs").mkdir()
+    (newcomer.folder / "specs").mkdir()
     cheap = SPEC | {"privacy": SPEC["privacy"] | {"epsilon": 0.5}}
     specs: dict[str, dict[str, Any]] = {
         "commuting": {"keep_vault": True},
@@ -107,8 +107,8 @@ def test_every_command_does_what_it_says(tmp_path: Path, settle: Callable[[Path]
         **{name: {"schedule": SCHEDULE} for name in STOPPED.values()},
     }
     for name, keys in specs.items():
-        (user.folder / "specs" / f"{name}.yaml").write_text(below(cheap, name=name, **keys))
-    ran = list(followed(user))
+        (newcomer.folder / "specs" / f"{name}.yaml").write_text(below(cheap, name=name, **keys))
+    ran = list(followed(newcomer))
     assert len(ran) > 15
     assert [(run.command, run.said) for run in ran if run.code] == []
     said = {run.command: run.said for run in reversed(ran)}
