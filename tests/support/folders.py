@@ -1,13 +1,17 @@
 """Published folders: made from a spec, and changed by somebody, with the right checksums."""
 
 import json
+import shutil
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import polars as pl
+from csvw import CSVW  # type: ignore[import-untyped]
 
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
@@ -21,6 +25,26 @@ from tasks.verify.pages import _again
 def page_of(folder: Path, name: str = "report.html") -> str:
     """Return what a page of a published folder says by its tables and its manifest, whether it was written or not."""
     return _again(name, open_folder(folder)) or ""
+
+
+def assert_described(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Assert that a strict validator accepts the metadata of CSV, and that by it alone each CSV reads as its table; return the rows by file."""
+    with warnings.catch_warnings(record=True) as odd:
+        warnings.simplefilter("always")
+        described = CSVW(str(folder / "metadata.json"), validate=True, strict=True)
+        assert described.is_valid
+    assert [*described.warnings, *odd] == []
+    rows = {
+        str(table.url): [{unquote(column): value for column, value in row.items()} for row in table.iterdicts()]
+        for table in described.tables
+    }
+    assert {*rows} == {str(path.relative_to(folder)) for path in folder.rglob("*.csv") if path.parent.name != "sdmx"}
+    finest = max((folder / "counts").glob("*.parquet"), key=lambda path: int(path.stem[6:]))
+    for url in rows.keys() - {"records.csv"}:
+        table = pl.read_parquet(finest if url == "counts.csv" else (folder / url).with_suffix(".parquet"))
+        found = [[row[column] for column in table.columns] for row in rows[url]]
+        assert found == [list(row) for row in table.rows()], url
+    return rows
 
 
 def change_estimate(noise_rows: dict[str, Any]) -> None:
@@ -45,13 +69,21 @@ def changed(name: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callab
     def of_folder(folder: Path) -> None:
         path = folder / name
         schema = pl.read_parquet(path).schema
-        change(pl.read_parquet(path)).cast(dict(schema)).write_parquet(path, compression="zstd")
+        change(pl.read_parquet(path)).cast(schema).write_parquet(path, compression="zstd")
         for csv in folder.rglob("*.csv"):
             csv.unlink()
         (folder / "metadata.json").unlink(missing_ok=True)
         with_sums(folder)
 
     return of_folder
+
+
+def without_noisy_counts(folder: Path, copy: Path) -> Path:
+    """Return a copy of a folder that has no noisy counts."""
+    shutil.copytree(folder, copy)
+    shutil.rmtree(copy / "noisy_counts", ignore_errors=True)
+    rewrite(copy, lambda manifest: manifest.pop("noisy_counts", None))
+    return copy
 
 
 def with_sums(folder: Path) -> None:
