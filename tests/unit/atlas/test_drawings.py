@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -47,22 +47,18 @@ def wavy(columns: int, rows: int) -> list[Any]:
     """Return areas side by side whose common edges have many corners."""
 
     def edge(one: tuple[int, int], other: tuple[int, int]) -> list[tuple[float, float]]:
-        first, last = sorted([one, other])
+        (x, y), (to_x, to_y) = sorted([one, other])
         along = np.linspace(0, 1, 60)
-        aside = 0.05 * np.sin(9 * np.pi * along)
-        step = (last[0] - first[0], last[1] - first[1])
-        points = [
-            (first[0] + step[0] * t + step[1] * s, first[1] + step[1] * t + step[0] * s)
-            for t, s in zip(along.round(9), aside.round(9), strict=True)
-        ]
-        return points if (one, other) == (first, last) else points[::-1]
+        aside = (0.05 * np.sin(9 * np.pi * along)).round(9)
+        steps = zip(along.round(9), aside, strict=True)
+        points = [(x + (to_x - x) * t + (to_y - y) * s, y + (to_y - y) * t + (to_x - x) * s) for t, s in steps]
+        return points if one < other else points[::-1]
 
+    corners = [(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)]
     found = []
-    for x in range(columns):
-        for y in range(rows):
-            corners = [(x, y), (x + 1, y), (x + 1, y + 1), (x, y + 1), (x, y)]
-            ring = [point for one, other in pairwise(corners) for point in edge(one, other)[:-1]]
-            found.append(shapely.Polygon(ring))
+    for x, y in product(range(columns), range(rows)):
+        around = pairwise([(x + across, y + up) for across, up in corners])
+        found.append(shapely.Polygon([point for one, other in around for point in edge(one, other)[:-1]]))
     return found
 
 
@@ -91,26 +87,20 @@ def test_shapes_lie_in_one_plane_in_the_order_of_the_areas() -> None:
             assert path is None or read(path).contains(Point(x, y))
 
 
-def test_axes_with_the_same_shapes_share_a_key() -> None:
-    """Both ends of trips need one drawing where they have the same areas and shapes, and one each where they differ."""
-    places = {("home", 1): paths(NORTH), ("work", 1): paths(NORTH)}
-    keys, found = drawn_shapes(Shapes(dict.fromkeys(places, frame(NORTH))), places, ROOM)
-    assert keys == {("home", 1): "home 1", ("work", 1): "home 1"}
-    assert list(found) == ["home 1"]
-    of_work = {**NORTH, ("b",): box(2, 60, 3, 62)}
-    keys, found = drawn_shapes(Shapes({("home", 1): frame(NORTH), ("work", 1): frame(of_work)}), places, ROOM)
-    assert keys == {("home", 1): "home 1", ("work", 1): "work 1"}
-    assert list(found) == ["home 1", "work 1"]
-
-
-def test_holes_parts_and_specks_are_drawn() -> None:
-    """A hole and a second part are rings of the path, and an area too small to see is a dot."""
-    ring = Polygon(box(0, 0, 4, 4).exterior.coords, [list(box(1, 1, 2, 2).exterior.coords)])
+def test_whatever_files_hold_is_drawn() -> None:
+    """A hole and a second part are rings of the path, a speck is a dot, and a ring has its point inside; overlaps and slivers are drawn."""
+    ring = Polygon(box(0, 0, 4, 4).exterior.coords, [list(box(0.5, 0.5, 3.5, 3.5).exterior.coords)])
     shapes = {("a",): MultiPolygon([ring, box(6, 0, 8, 1)]), ("b",): box(5, 2, 5 + 1e-6, 2 + 1e-6)}
     _, found = drawn_shapes(Shapes({("home", 1): frame(shapes)}), {("home", 1): paths(shapes)}, ROOM)
     whole, speck = found["home 1"]["d"]
     assert [whole.count(command) for command in "Mlz"] == [3, 3, 3]
     assert re.fullmatch(r"M625 \d+(\.\d)?h\.1v\.1z", speck)
+    assert shapes["a",].contains(Point(Shapes({("home", 1): frame(shapes)}).points("home", 1)[0]))
+    island = box(0.2, 0.2, 0.3, 0.3)
+    areas = [box(0, 0, 1, 1) - island, island, box(0.9, 0, 2, 1), box(2.000001, 0, 3, 1), box(0, 0, 1, 1)]
+    overlapping = Shapes({("home", 1): frame({(f"{number}",): area for number, area in enumerate(areas)})})
+    for tolerance in (0, 0.001, 0.5):
+        assert [one.is_empty for one in overlapping.simplified("home", 1, tolerance)] == [False] * 5
 
 
 def test_areas_that_touch_still_touch() -> None:
