@@ -1,11 +1,8 @@
-"""What a sampler that is only close to its law costs: (1 + e^ε) τ of δ, in statements, in caps and in manifests."""
+"""What a sampler that is only close to its law costs: (1 + e^ε) τ of δ, in statements, caps and manifests; and what little noise states."""
 
-import hashlib
 import json
 import math
-import shutil
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -13,15 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
 from flows.forecast.answer import plan_answer
 from flows.mechanisms import MECHANISMS
 from flows.planning.composition import cap_of, composed_epsilon, standing_of
@@ -30,7 +24,6 @@ from flows.planning.plan import make_plan
 from flows.planning.shares import scheme_of
 from flows.spec.file import load_spec
 from flows.spec.sections.privacy import PrivacyKeys
-from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from storage.errors import SpecError
 from storage.ledger.books import Charge
@@ -38,9 +31,13 @@ from storage.ledger.events import read_books
 from storage.ledger.spending import Spending
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of, uniform
-from tasks.laws.gaussian import GAUSSIAN
+from tasks.laws.gaussian import GAUSSIAN, gaussian_variance
 from tasks.laws.table_sampler import LARGEST_TAU
 from tasks.tree.order import Tree
+from tests.support.folders import published, rewrite
+from tests.support.library import Kept, Library
+from tests.support.office import ROWS, Office
+from tests.support.spec import SPEC
 
 DELTA = 1e-8
 EXACT = Allocation(uniform(6), (2,) * 6)
@@ -128,22 +125,21 @@ def test_a_tau_that_takes_more_than_a_thousandth_of_delta_is_refused(by: str) ->
     assert not ACCOUNTANTS[by].holds(inexact(LARGE).measurements(Fraction(1, 10**6)), 5.0, DELTA)
 
 
-def spent(rho: Fraction, tau: Fraction) -> Spending:
-    """Return what a release has spent that must be composed with others."""
-    return Spending(rho, (), math.inf, DELTA, tau)
-
-
 def test_the_taus_of_many_releases_add_up() -> None:
     """Composed releases pay for all their τ at once; enough of them take all of δ, and nothing finite is promised."""
     rho, tau = Fraction(1, 500), Fraction(1, 10**13)
-    exact, felt = ([spent(rho, one)] * 3 for one in (Fraction(0), tau))
+
+    def spent(tau: Fraction) -> Spending:
+        return Spending(rho, (), math.inf, DELTA, tau)
+
+    exact, felt = ([spent(one)] * 3 for one in (Fraction(0), tau))
     epsilon = composed_epsilon(felt, DELTA)
     assert composed_epsilon(exact, DELTA) < epsilon
     assert composed_epsilon(exact, delta_left(DELTA, epsilon, 3 * tau)) == pytest.approx(epsilon, rel=1e-9)
-    assert math.isinf(composed_epsilon([spent(rho, tau)] * 400, DELTA))
+    assert math.isinf(composed_epsilon([spent(tau)] * 400, DELTA))
     cap = cap_of(1.0, DELTA)
     assert standing_of(felt, cap).left_rho < standing_of(exact, cap).left_rho
-    assert standing_of([spent(rho, LARGE)] * 40, cap).left_rho == 0
+    assert standing_of([spent(LARGE)] * 40, cap).left_rho == 0
 
 
 def keys(**changed: object) -> PrivacyKeys:
@@ -174,18 +170,6 @@ def test_every_cell_that_a_unit_touches_is_counted(universe_of, privacy: dict, t
     assert [tau / per_draw for tau in allocation.taus] == touched
     assert 0 < allocation.tau < Fraction(1, 2**80)
     assert scheme_of(keys(**privacy), tree, tree, MECHANISMS["inftda"], "opendp").allocation.tau == 0
-
-
-def test_a_guarantee_by_table_is_that_of_opendp_but_for_a_hair(universe_of) -> None:
-    """The table's ρ is less than OpenDP's by no more than a millionth, and its statement holds with τ in it."""
-    tree = tree_of_two(universe_of)
-    by_table, by_opendp = (
-        guarantee_of(scheme_of(keys(accountant="zcdp"), tree, tree, MECHANISMS["inftda"], sampler))
-        for sampler in ("table", "opendp")
-    )
-    assert by_opendp.rho * Fraction(999_999, 10**6) < by_table.rho <= by_opendp.rho
-    assert by_table.tau == 2 * 2 * GAUSSIAN.samplers["table"].tau
-    assert by_table.accountant.holds(by_table.measurements, by_table.epsilon, by_table.delta)
 
 
 def test_a_table_is_refused_where_epsilon_makes_it_dear(universe_of) -> None:
@@ -219,71 +203,55 @@ def test_a_series_pays_for_all_its_taus(universe_of) -> None:
 # what a release says of it -------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Release a small table by the table sampler, and return the published folder; its store is at TRELLIS_HOME meanwhile."""
-    place = tmp_path_factory.mktemp("table")
-    (place / "trips.csv").write_text("home,work,people\na,b,500\nb,b,700\n")
-    (place / "codebook.csv").write_text("area\na\nb\n")
-    spec = {
-        "name": "by-table",
-        "dataset": "small",
-        "input": {"table": "trips.csv", "origin": "home", "destination": "work", "count": "people"},
-        "hierarchy": {"table": "codebook.csv", "levels": ["area"]},
-        "release": {"tree": "destination", "finest": "area"},
-        "mechanism": "inftda",
-        "noise": {"sampler": "table"},
-        "privacy": {
-            "unit": "one",
-            "neighbours": "add_remove",
-            "max_records_per_unit": 3,
-            "epsilon": 1.0,
-            "delta": DELTA,
-        },
-        "budget": {"epsilon": 1.0, "delta": DELTA},
-        "output": str(place / "out"),
-    }
-    (place / "spec.yaml").write_text(yaml.safe_dump(spec))
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as executor:
-        patch.setenv("TRELLIS_HOME", str(place / "home"))
-        plan = make_plan(load_spec(place / "spec.yaml"))
-        release = new_release(plan)
-        make_release(plan, release, submit_to(executor), report_nothing)
-        yield Path(release.folder)
+@pytest.fixture
+def made(library: Library, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    """Return a release by the table sampler of units with three records; its store is at TRELLIS_HOME meanwhile."""
+    kept = library["trips in two passes"]
+    monkeypatch.setenv("TRELLIS_HOME", str(kept.home))
+    return kept
 
 
-CHARGED = float((1 + 3 + 3) * LARGEST_TAU)  # the root, and three records on each of two levels
+TOUCHED = [1] + [3] * 6  # the root, and three records on each of six levels
+CHARGED = float(sum(TOUCHED) * LARGEST_TAU)
 
 
-def test_plan_ledger_manifest_and_readme_state_tau(made: Path) -> None:
+def test_plan_ledger_manifest_and_readme_state_tau(made: Kept) -> None:
     """All state the same τ; the ledger keeps it by level, the audit agrees, and the folder verifies by itself."""
-    manifest = json.loads((made / "manifest.json").read_text())
-    assert (manifest["privacy"]["sampler"], manifest["privacy"]["tau"]) == ("table", CHARGED)
-    assert f"τ = {CHARGED:.2g}" in (made / "README.md").read_text()
-    plan = plan_answer(make_plan(load_spec(made.parents[1] / "spec.yaml")))
+    assert (made.found.manifest.privacy.sampler, made.found.manifest.privacy.tau) == ("table", CHARGED)
+    assert f"τ = {CHARGED:.2g}" in (made.folder / "README.md").read_text()
+    plan = plan_answer(make_plan(load_spec(made.spec)))
     assert (plan.sampler, plan.tau) == ("table", CHARGED)
     with store() as con:
-        charges = read_books(con).accounts["small"].charges.values()
-    assert [charge.tau / LARGEST_TAU for charge in charges] == [1, 3, 3]
+        (account,) = read_books(con).accounts.values()
+    assert [charge.tau / LARGEST_TAU for charge in account.charges.values()] == TOUCHED
     assert audit_answer().findings == []
-    assert verify_answer(made).failures == []
+    assert verify_answer(made.folder).failures == []
 
 
-def test_a_manifest_that_hides_its_tau_is_found(made: Path, tmp_path: Path) -> None:
+def test_a_manifest_that_hides_its_tau_is_found(made: Kept, tmp_path: Path) -> None:
     """With τ left out or made less, `verify` says so by the folder alone, and `audit` by the ledger."""
     for tau in (0.0, CHARGED / 2):
-        folder = tmp_path / str(tau) / made.name
-        shutil.copytree(made, folder)
-        manifest = json.loads((folder / "manifest.json").read_text())
-        manifest["privacy"]["tau"] = tau
-        text = json.dumps(manifest)
-        (folder / "manifest.json").write_text(text)
-        sums = (folder / "SHA256SUMS").read_text().splitlines()
-        hashed = hashlib.sha256(text.encode()).hexdigest()
-        sums = [f"{hashed}  manifest.json" if line.endswith("  manifest.json") else line for line in sums]
-        (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
-        assert verify_answer(folder).failures == [
-            "manifest.json: its sampler table is further from its law than its tau states."
-        ]
+        folder = made.copied(tmp_path / str(tau))
+        rewrite(folder, lambda manifest, tau=tau: manifest["privacy"].update(tau=tau))
+        told = ["manifest.json: its sampler table is further from its law than its tau states."]
+        assert verify_answer(folder).failures == told
         reasons = {finding.reason for finding in audit_answer([tmp_path / str(tau)]).findings}
         assert "its manifest states another tau." in reasons
+
+
+def test_a_release_with_little_noise_states_its_deviation_and_its_scale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every level states what its noise deviates by; the charge, the ledger's audit and `verify` go by the scale beside it."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
+    privacy = SPEC["privacy"] | {"neighbours": "add_remove", "epsilon": 90.0, "delta": 1e-6}
+    spec = Office(tmp_path).spec("people", "people.csv", privacy=privacy, budget={"epsilon": 100.0, "delta": 1e-6})
+    folder = published(spec)
+    for level in json.loads((folder / "manifest.json").read_text())["levels"]:
+        scale = (level["l2_sensitivity"] ** 2 / (2 * level["rho"])) ** 0.5
+        assert level["scale"] == pytest.approx(scale)
+        assert level["sigma"] == pytest.approx(gaussian_variance(scale) ** 0.5)
+        assert level["sigma"] < level["scale"] / 2
+    assert verify_answer(folder).failures == []
+    assert audit_answer().ok

@@ -1,10 +1,10 @@
 """Questions to a published folder: every fixed box is covered as often as is promised, and counts and cells are the tables'."""
 
-import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,26 +15,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.answers.query import AreaCounted, QueryAnswer, QueryAnswers, query_answer
+from flows.answers.query import AreaCounted, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
 from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import MeasuredLevel, SeenTable, Trial, seen_table, try_scales
-from storage.errors import BudgetExceeded, SpecError, StageFailed, StoreError, UsageError
+from storage.errors import StageFailed, StoreError, UsageError
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
-from tasks.laws.law import LevelNoise, Sampler
+from tasks.laws.law import LevelNoise
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
-from tasks.synthesize.areas import write_country
-from tasks.synthesize.country import draw_country
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import NO_CAP, above_share, caps, intervals, margins_of, simultaneous_margins
+from tests.support.folders import without_noisy_counts
 from tests.support.laws import gaussians
 from tests.support.library import ROWS, TABLE, Library
-from tests.support.passes import counts_of
+from tests.support.passes import counts_of, tables
+from tests.support.seeded_noise import sampler_of
 from tests.support.spec import SPEC as COUNTRY
 
 EXAMPLES = settings(max_examples=40)  # each is a universe, and most a first pass over it
@@ -43,22 +43,6 @@ ONCE, TWICE = MECHANISMS["inftda"], MECHANISMS["inftda_reconciled"]
 CONFIDENCE = 0.9
 RUNS = 400
 LEAST = CONFIDENCE - 4.75 * math.sqrt(0.09 / RUNS)  # of the mean; missed by chance once in a million times
-
-
-def discrete_gaussian(seed: int, sigmas: Sequence[float]) -> Sampler:
-    """Return a sampler that adds discrete Gaussian noise of the scale of each level."""
-    random = np.random.default_rng(seed)
-    laws = {}
-    for sigma in {sigma for sigma in sigmas if sigma}:
-        values = np.arange(-math.ceil(12 * sigma), math.ceil(12 * sigma) + 1)
-        weights = np.exp(-((values / sigma) ** 2) / 2)
-        laws[sigma] = values, np.cumsum(weights / weights.sum())
-
-    def sample(true_counts: IntArray, sigma: float) -> IntArray:
-        values, below = laws[sigma]
-        return true_counts + values[np.searchsorted(below, random.random(len(true_counts)) * below[-1])]
-
-    return sample
 
 
 def met(tree: Tree, levels: Sequence[MeasuredLevel], box: Box) -> list[MetCells]:
@@ -96,8 +80,7 @@ def released_in(tree: Tree, frontier: Frontier, box: Box) -> int:
 
 def true_in(table: SeenTable, level: int, box: Box) -> int:
     """Return the true count of a box, by a level that is fine enough."""
-    nodes = table.levels[level]
-    return count_in(table.tree, level, nodes.areas, nodes.true_counts, box)
+    return count_in(table.tree, level, table.levels[level].areas, table.levels[level].true_counts, box)
 
 
 # --- geometry -------------------------------------------------------------------------------------------------------------
@@ -144,14 +127,10 @@ def test_a_box_meets_the_cells_that_share_a_leaf_with_it(universes, data):
 @st.composite
 def measured(draw: st.DrawFn, universes: st.SearchStrategy) -> tuple[Any, SeenTable, Trial, list[float]]:
     """Draw a universe, a table, and a release of it in one pass in which much is dropped."""
-    universe = draw(universes)
-    leaves = st.sampled_from(universe.leaves())
-    records = draw(st.dictionaries(leaves, st.integers(1, 12), min_size=1, max_size=12))
-    finest = np.array([universe.areas(leaf) for leaf in records]).T
-    table = seen_table(universe.tree, list(finest), np.array(list(records.values())))
+    universe, _, table = draw(tables(universes))
     sigma = draw(st.sampled_from([0.0, 1.0, 6.0]))
     sigmas = [draw(st.sampled_from([0.0, sigma])), *[sigma] * universe.tree.depth]
-    noise = discrete_gaussian(draw(st.integers(0, 2**32)), sigmas)
+    noise = sampler_of("gaussian", draw(st.integers(0, 2**32)))
     return universe, table, try_scales(table, ONCE, sigmas, noise), sigmas
 
 
@@ -247,7 +226,7 @@ def covered(
     """
     tree, own = table.tree, level_of(table.tree.steps, box.axis_levels)
     true_count, hits = true_in(table, own, box), 0
-    noise = discrete_gaussian(seed, sigmas)
+    noise = sampler_of("gaussian", seed)
     for _ in range(RUNS):
         trial = try_scales(table, TWICE if twice else ONCE, sigmas, noise)
         inside = met(tree, trial.measured, box)
@@ -261,20 +240,14 @@ def covered(
 MUCH_ABOVE = [0.0, 12.0, 1.0]  # σ: half of the cells above are dropped, and what is measured below is nearly exact
 
 
-@pytest.fixture(scope="module")
-def sparse(universe_of: Callable) -> SeenTable:
-    """Return a table of two flat axes of which half of what the first divides is dropped."""
-    tree = flat(universe_of, (8, 2), (0, 1))
-    first, second = np.divmod(np.arange(16), 2)
-    return seen_table(tree, [first, second], np.full(16, 3))
-
-
-def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(sparse: SeenTable) -> None:
+def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(universe_of: Callable) -> None:
     """A sum over cells of which half lie under dropped ones is covered with the stated probability.
 
     Over 400 draws of all noise: 0.9 less 4.75 standard errors, which a coverage of 0.9 misses once in a million times.
     The same draws with the caps of dropped cells left out are not covered: the check can fail.
     """
+    first, second = np.divmod(np.arange(16), 2)
+    sparse = seen_table(flat(universe_of, (8, 2), (0, 1)), [first, second], np.full(16, 3))
     box = Box((0, 1), (0, 1))
     assert covered(sparse, MUCH_ABOVE, box, seed=1) >= LEAST
     assert covered(sparse, MUCH_ABOVE, box, seed=1, ignoring=True) < LEAST - 0.05
@@ -358,11 +331,10 @@ Make = Callable[..., PublishedRelease]
 
 
 @pytest.fixture(scope="module")
-def make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+def make(tmp_path_factory: pytest.TempPathFactory, country: Path) -> Iterator[Make]:
     """Return what releases a small made-up country with some keys of the spec changed, from keys, in this process."""
     place = tmp_path_factory.mktemp("asked")
-    country = draw_country(regions=2, provinces=3, municipalities=7, people=300, generator=np.random.default_rng(5))
-    write_country(country, place / "data")
+    shutil.copytree(country, place / "data")
 
     def made(**changed: Any) -> PublishedRelease:
         name = str(changed.get("name", SPEC["name"]))
@@ -380,11 +352,12 @@ def released(make: Make) -> PublishedRelease:
     return make()
 
 
-def areas_in(row: dict[str, Any], axis: str) -> dict[str, str] | str | None:
-    """Return the codes of an axis in a row of a table, by level; of a flat feature its code."""
-    if axis in row:
-        return str(row[axis])
-    return {column.removeprefix(f"{axis}_"): code for column, code in row.items() if column.startswith(f"{axis}_")}
+def areas_in(released: PublishedRelease, row: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Return the codes in a row of a table, by axis and level."""
+    return {
+        axis: {level: row[of] for level in levels for of in (level, f"{axis}_{level}") if of in row}
+        for axis, levels in released.published.axes.items()
+    }
 
 
 def check_rows(released: PublishedRelease, kinds: Sequence[str], most: int = 10_000) -> None:
@@ -397,7 +370,7 @@ def check_rows(released: PublishedRelease, kinds: Sequence[str], most: int = 10_
     for level in range(released.levels.height):
         table = released.table(level)
         for row in table.sample(min(most, table.height), seed=level).iter_rows(named=True):
-            where = {axis: areas_in(row, axis) for axis in released.published.axes}
+            where = areas_in(released, row)
             for kind in kinds:
                 found = released.query(where, simultaneous=bool(kind)).row(0, named=True)
                 low, high = row[f"{kind}low"], row[f"{kind}high"]
@@ -408,14 +381,9 @@ def check_rows(released: PublishedRelease, kinds: Sequence[str], most: int = 10_
                     assert low <= found["low"] <= max(row["count"], 0) <= found["high"] <= high
 
 
-def without_noisy_counts(released: PublishedRelease, folder: Path) -> PublishedRelease:
-    """Return a copy of a published folder that has no noisy counts."""
-    shutil.copytree(released.folder, folder)
-    shutil.rmtree(folder / "noisy_counts", ignore_errors=True)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest.pop("noisy_counts", None)
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-    return open_release(folder)
+def bare_of(released: PublishedRelease, folder: Path) -> PublishedRelease:
+    """Return a release without its noisy counts."""
+    return open_release(without_noisy_counts(released.folder, folder))
 
 
 def test_every_row_is_answered_as_its_table_has_it(released: PublishedRelease) -> None:
@@ -433,52 +401,16 @@ def test_rows_are_answered_and_add_up_whatever_the_mechanism(library: Library, n
     assert regions.drop_nulls("low").filter(~pl.col("count").is_between("low", "high")).is_empty()
 
 
-def test_everything_is_the_root_and_counts_add_up(released: PublishedRelease) -> None:
-    """A box over everything is the root; the areas of a level together have its count, whatever the other end."""
-    everything = released.query().row(0, named=True)
-    root = released.table(0).row(0, named=True)
-    assert {name: everything[name] for name in ("count", "low", "high")} == {
-        name: root[name] for name in ("count", "low", "high")
-    }
-    codebook = pl.read_parquet(released.folder / "noisy_counts/codebook.parquet")
-    for level in LEVELS:
-        codes = codebook.filter(pl.col("axis") == "origin", pl.col("level") == level)["code"].to_list()
-        for other in ("all", f"region={released.table(1)['destination_region'][0]}"):
-            parts = released.query(origin=[f"{level}={code}" for code in codes], destination=other)
-            assert parts["count"].sum() == released.query(destination=other)["count"][0]
-            assert (parts["low"] <= parts["count"]).all()
-            assert (parts["count"] <= parts["high"]).all()
-
-
 def test_a_cell_without_a_row_is_at_most_its_cap(released: PublishedRelease) -> None:
     """A pair that has no row counts 0, and its interval ends where a cell above, or its own noisy count, lets it."""
-    finest = released.table(6)
-    codes = sorted(
-        set(pl.read_parquet(released.folder / "noisy_counts/codebook.parquet").filter(level="municipality")["code"])
-    )
-    there = set(finest.select("origin_municipality", "destination_municipality").iter_rows())
+    codebook = pl.read_parquet(released.folder / "noisy_counts/codebook.parquet")
+    codes = sorted(set(codebook.filter(level="municipality")["code"]))
+    there = set(released.table(6).select("origin_municipality", "destination_municipality").iter_rows())
     absent = [pair for pair in product(codes, codes) if pair not in there]
     answers = [released.query(origin=one, destination=other).row(0, named=True) for one, other in absent]
-    assert answers
-    assert all((found["count"], found["low"]) == (0, 0) for found in answers)
     most = released.table(1)["high"].max()
-    assert all(0 <= found["high"] <= most for found in answers)
+    assert all((found["count"], found["low"]) == (0, 0) and 0 <= found["high"] <= most for found in answers)
     assert any("dropped" in found["how"] for found in answers)
-
-
-def test_an_answer_says_how_it_was_put_together(released: PublishedRelease) -> None:
-    """Its cells are those of the level: possible, measured, and dropped with others above, whose caps widen the interval."""
-    codes = released.table(6)["origin_municipality"].unique().sort()
-    for code in codes:
-        told = query_answer(released.folder, str(code), None, [], simultaneous=False)
-        cells = told.cells
-        assert told.axes == {"origin": "municipality", "destination": "municipality"}
-        assert (told.level, told.confidence, cells["possible"]) == (6, 0.9, 7)
-        assert cells["measured"] + cells["dropped"] == 7
-        assert bool(cells["dropped"]) == bool(cells["dropped_under"])
-        assert (f"under {cells['dropped_under']} cell" in told.how) == bool(cells["dropped"])
-        assert (f"{cells['cap']:,}" in told.how) or not cells["dropped"]
-        assert cells["released"] == released.table(6).filter(pl.col("origin_municipality") == code).height
 
 
 def test_frames_have_a_row_per_combination(released: PublishedRelease) -> None:
@@ -490,14 +422,11 @@ def test_frames_have_a_row_per_combination(released: PublishedRelease) -> None:
     assert rows["level"].to_list() == [2, 3, 2, 1, 3, 0]
     assert rows.schema["low"] == pl.Int64
     assert released.query({"origin": "01"})["count"].to_list() == released.query(origin="region=01")["count"].to_list()
-    assert released.levels["destination"].to_list() == [
-        None,
-        "region",
-        "region",
-        "province",
-        "province",
-        *LEVELS[2:] * 2,
-    ]
+    reached = [None, "region", "region", "province", "province", *LEVELS[2:] * 2]
+    assert released.levels["destination"].to_list() == reached
+
+
+SEVERAL = "`all` means everything"
 
 
 @pytest.mark.parametrize(
@@ -507,19 +436,20 @@ def test_frames_have_a_row_per_combination(released: PublishedRelease) -> None:
         ({"origin": "province=0103x"}, "origin: there is no area province=0103x.", "municipality (such as"),
         ({"origin": {"town": "1"}}, "origin: has no level town.", "region, province, municipality"),
         ({"origin": 1}, "origin: a code must be text, got 1.", ""),
-        (
-            {"origin": "region=01,province=0201"},
-            "origin: there is no area region=01,province=0201.",
-            "`all` means everything",
-        ),
+        ({"origin": "region=01,province=0201"}, "origin: there is no area region=01,province=0201.", SEVERAL),
         ({"origin": "region=01,region=02"}, "origin: region=01,region=02 names a level twice.", ""),
         ({"home": "01"}, "The release has no axis home.", "origin, destination"),
+        (["origin"], "--where must have the form NAME=AREA, got origin.", ""),
+        (["=01"], "--where must have the form NAME=AREA, got =01.", ""),
+        (["origin=01"], "origin=01 is named twice.", ""),
+        (["sex=1"], "The release has no axis sex.", ""),
     ],
 )
-def test_areas_that_are_not_there_are_named(released, where, told, hint):
+def test_areas_and_conditions_that_cannot_be_read_are_named(released, where, told, hint):
     """An error names the axis, what was asked for, and which levels, codes or axes there are."""
+    by_command = partial(query_answer, released.folder, "01", None, simultaneous=False)
     with pytest.raises(UsageError) as refusal:
-        released.query(where)
+        (released.query if isinstance(where, dict) else by_command)(where)
     assert str(refusal.value).startswith(told)
     assert hint in refusal.value.hint
 
@@ -543,41 +473,22 @@ def leaves(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PublishedRel
     )
 
 
-@pytest.mark.parametrize(
-    ("origin", "where", "told"),
-    [
-        (None, ["origin"], "--where must have the form NAME=AREA, got origin."),
-        (None, ["=01"], "--where must have the form NAME=AREA, got =01."),
-        ("01", ["origin=01"], "origin=01 is named twice."),
-        (None, ["sex=1"], "The release has no axis sex."),
-    ],
-)
-def test_conditions_that_cannot_be_read_are_named(released, origin, where, told):
-    """What is no condition, or the same one again, or of no axis, is refused."""
-    with pytest.raises(UsageError) as refusal:
-        query_answer(released.folder, origin, None, where, simultaneous=False)
-    assert str(refusal.value) == told
-
-
 def test_several_areas_are_answered_one_by_one(released, capsys):
     """An axis that is named several times gets a count for each area, and every combination; the table shows the codes."""
     asked = ["origin=01", "origin=02", "destination=01"]
     told = query_answer(released.folder, None, None, asked, simultaneous=False)
-    alone = [query_answer(released.folder, code, "01", [], simultaneous=False) for code in ("01", "02")]
     assert isinstance(told, QueryAnswers)
-    assert list(told.answers) == alone
     show_query(told)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == ["origin", "destination", "count", "low", "high"]
-    numbers = [[f"{number:,}" for number in (one.count, one.low, one.high)] for one in alone]
-    assert lines[1:3] == [["01", "01", *numbers[0]], ["02", "01", *numbers[1]]]
-    assert "each by itself" in " ".join(lines[3])
+    _, *lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for code, answer, line in zip(("01", "02"), told.answers, lines, strict=False):
+        assert answer == query_answer(released.folder, code, "01", [], simultaneous=False)
+        assert line == [code, "01", *(f"{number:,}" for number in (answer.count, answer.low, answer.high))]
 
 
 @pytest.mark.parametrize("has_codebook", [True, False])
 def test_a_code_of_several_areas_must_be_told_apart(leaves, tmp_path, has_codebook):
     """Where levels, or areas of a level, share a code, the error says how each is named, and so it is found."""
-    found = leaves if has_codebook else without_noisy_counts(leaves, tmp_path / "bare")
+    found = leaves if has_codebook else bare_of(leaves, tmp_path / "bare")
     with pytest.raises(UsageError, match="A is a code at the levels region and town") as refusal:
         found.query(origin="A")
     assert refusal.value.hint == "Write region=A or town=A."
@@ -594,7 +505,7 @@ def test_a_code_of_several_areas_must_be_told_apart(leaves, tmp_path, has_codebo
 
 def test_without_noisy_counts_rows_are_answered_and_of_sums_little_is_known(released, tmp_path):
     """A row keeps its interval; anything else is at most the total, and codes without a row look unknown."""
-    bare = without_noisy_counts(released, tmp_path / "bare")
+    bare = bare_of(released, tmp_path / "bare")
     check_rows(bare, ["", "simultaneous_"])
     total = released.table(0)["high"][0]
     code = released.table(6)["origin_municipality"][0]
@@ -607,49 +518,24 @@ def test_without_noisy_counts_rows_are_answered_and_of_sums_little_is_known(rele
         bare.query(origin="99")
 
 
-@pytest.fixture(scope="module")
-def people(make: Make, tmp_path_factory: pytest.TempPathFactory) -> PublishedRelease:
-    """Return a release of features, a flat one and a deep one, whose total is measured too."""
-    folder = tmp_path_factory.mktemp("people")
-    grades = [(stage, f"{stage}{grade}") for stage in "ab" for grade in range(3)]
-    pl.DataFrame(grades, schema=["stage", "grade"], orient="row").write_csv(folder / "grades.csv")
-    records = [(sex, grade, 5 * number) for number, (_, grade) in enumerate(grades) for sex in "fm"]
-    pl.DataFrame(records, schema=["sex", "school", "n"], orient="row").write_csv(folder / "people.csv")
-    return make(
-        name="people",
-        mechanism="inftda",
-        input={"table": str(folder / "people.csv"), "features": ["sex", "school"], "count": "n"},
-        hierarchy={
-            "sex": {"values": ["f", "m"]},
-            "school": {"table": str(folder / "grades.csv"), "levels": ["stage", "grade"]},
-        },
-        release={"order": ["sex", "school"], "intervals": {"simultaneous": True}},
-        privacy={**SPEC["privacy"], "neighbours": "add_remove"},
-    )
+def test_features_are_asked_by_their_names(library: Library, tmp_path: Path) -> None:
+    """A flat feature is asked by its code, a deep one by level too; each row is answered as its table has it.
 
-
-def test_features_are_asked_by_their_names(people: PublishedRelease) -> None:
-    """A flat feature is asked by its code, a deep one by level too; each row is answered as its table has it."""
-    check_rows(people, ["", "simultaneous_"])
-    told = query_answer(people.folder, None, None, ["sex=f", "school=stage=a"], simultaneous=False)
-    assert told.where["school"] == AreaCounted("stage", ["a"])
-    assert told.where["sex"].path == ["f"]
-    assert told.count == people.table(2).filter(sex="f", school_stage="a")["count"].sum()
-    both = people.query(school=["a", "b"])
-    assert both["level"].to_list() == [2, 2]
-    assert both["count"].sum() == people.query()["count"][0]
-
-
-def test_a_measured_root_ends_where_it_does_as_one_that_holds_others(people, tmp_path):
-    """With a total that is noisy, what has no row is at most the root's noisy count and its margin as a cap."""
-    bare = without_noisy_counts(people, tmp_path / "bare")
-    check_rows(bare, ["", "simultaneous_"])
+    With a total that is noisy, what has no row is at most the root's noisy count and its margin as a cap.
+    """
+    people = library["walked"].found
+    check_rows(people, [""])
+    told = query_answer(people.folder, None, None, ["zone=n", "age=age_1=0..4"], simultaneous=False)
+    assert told.where["age"] == AreaCounted("age_1", ["0..4"])
+    assert told.where["zone"].path == ["n"]
+    assert told.count == people.table(5).filter(pl.col("age").is_in(list("01234")), zone="n")["count"].sum()
+    bare = bare_of(people, tmp_path / "bare")
+    check_rows(bare, [""])
     root, row = people.manifest.levels[0], people.table(0).row(0, named=True)
     assert root.cap_margin is not None
     assert root.half_width is not None
     assert root.cap_margin > root.half_width > 0
-    assert bare.query(school="a")["high"][0] == row["high"] + root.cap_margin - root.half_width
-    assert bare.query(school="a", simultaneous=True)["high"][0] == row["simultaneous_high"]
+    assert bare.query(age="5")["high"][0] == row["high"] + root.cap_margin - root.half_width
 
 
 def test_sums_of_leaves_are_answered_from_their_number(leaves, tmp_path):
@@ -661,7 +547,7 @@ def test_sums_of_leaves_are_answered_from_their_number(leaves, tmp_path):
     at_once = leaves.query(origin="town=2", simultaneous=True).row(0, named=True)
     z = gaussian_quantile(sigma, tail - math.log(5 * 16))
     assert (at_once["low"], at_once["high"]) == (max(0, at_once["count"] - 4 * z), at_once["count"] + 4 * z)
-    bare = without_noisy_counts(leaves, tmp_path / "bare")
+    bare = bare_of(leaves, tmp_path / "bare")
     check_rows(bare, ["", "simultaneous_"])
     row = bare.query(destination="town=2").row(0, named=True)
     assert (row["low"], row["high"]) == leaf_sum_interval(
@@ -675,7 +561,7 @@ def test_leaves_below_a_threshold_have_an_interval_and_sums_none(library):
     found = library["trips with a threshold"].found
     finest, rows = found.manifest.levels[-1], found.table(6)
     for row in rows.sample(min(40, rows.height), seed=1).iter_rows(named=True):
-        told = found.query({axis: areas_in(row, axis) for axis in ("origin", "destination")}).row(0, named=True)
+        told = found.query(areas_in(found, row)).row(0, named=True)
         assert (told["count"], told["low"], told["high"]) == (row["count"], row["low"], row["high"])
     there = set(rows.select("origin_municipality", "destination_municipality").iter_rows())
     pairs = product(*(rows[f"{axis}_municipality"].unique().sort() for axis in ("origin", "destination")))
@@ -688,63 +574,39 @@ def test_leaves_below_a_threshold_have_an_interval_and_sums_none(library):
     assert "missing from it" in total["how"]
 
 
-def test_a_folder_that_was_altered_is_named(released, tmp_path):
+def test_a_folder_that_was_altered_is_named(released, library, tmp_path):
     """A folder that is none, or lacks a table, is told as such, with the command that says what is wrong with it."""
     with pytest.raises(UsageError, match="is not a published folder"):
         open_release(tmp_path / "nowhere")
-    copy = tmp_path / "copy"
-    shutil.copytree(released.folder, copy)
-    (copy / "noisy_counts" / "level_3.parquet").write_bytes(b"not Parquet")
-    with pytest.raises(StoreError, match="differs from what was published") as fault:
-        open_release(copy).query(origin="01", destination="0101")
-    assert "trellis verify" in fault.value.hint
-    (copy / "counts" / "level_0.parquet").unlink()
-    with pytest.raises(StoreError, match="differs from what was published"):
-        open_release(copy).query()
     with pytest.raises(UsageError, match="level must be 0 to 6, got 7"):
         released.table(7)
+    copy = library["trips"].copied(tmp_path)
+    (copy / "noisy_counts" / "level_3.parquet").write_bytes(b"not Parquet")
+    (copy / "counts" / "level_0.parquet").unlink()
+    for where in ({"origin": "01", "destination": "0101"}, {}):
+        with pytest.raises(StoreError, match="differs from what was published") as fault:
+            open_release(copy).query(where)
+        assert "trellis verify" in fault.value.hint
 
 
-def test_people_are_told_what_they_asked_and_what_holds(capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_are_told_what_they_asked_and_what_holds(released, capsys):
     """An answer has its areas as they are written, and says what its interval holds together with, or why there is none."""
-    answer = QueryAnswer(
-        id="one",
-        where={"origin": AreaCounted("town", ["A", "[b]"]), "destination": None},
-        count=1234,
-        low=1200,
-        high=1300,
-        exact=False,
-        confidence=0.95,
-        simultaneous=True,
-        promise="simultaneous",
-        level=2,
-        how="the cell of level 2 [whole]",
-        axes={"origin": "town", "destination": None},
-        cells={},
-    )
-    show_query(answer)
-    asked, count, interval, how = capsys.readouterr().out.splitlines()
-    assert (asked, count, how) == ("origin A [b] (town)", "count: 1,234", "how: the cell of level 2 [whole]")
-    assert interval.startswith(
-        "interval: 1,200 to 1,300; with 95% probability, over all noise, it and the intervals of"
-    )
-    show_query(replace(answer, where={"origin": None}, low=None, high=None, confidence=None))
-    assert capsys.readouterr().out.splitlines()[::2] == ["everything", "interval: none can be stated"]
-    show_query(replace(answer, high=1200, exact=True))
-    assert capsys.readouterr().out.splitlines()[2] == "interval: none, because the count is published exactly"
+    answer = query_answer(released.folder, "01", None, [], simultaneous=True)
+    for shown, told in [
+        (
+            answer,
+            f"interval: {answer.low:,} to {answer.high:,}; with 90% probability, over all noise, it and the intervals of",
+        ),
+        (replace(answer, low=None, high=None, confidence=None), "interval: none can be stated"),
+        (replace(answer, high=answer.low, exact=True), "interval: none, because the count is published exactly"),
+    ]:
+        show_query(shown)
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[:2] == ["origin 01 (region)", f"count: {answer.count:,}"]
+        assert lines[2].startswith(told)
 
 
 # --- releases from Python -------------------------------------------------------------------------------------------------
-
-
-def test_a_release_from_python_is_refused_like_any_other(make, released):
-    """The same ledger refuses what passes the cap; keys that are wrong, or not plain, are named."""
-    with pytest.raises(BudgetExceeded):
-        make(privacy={**SPEC["privacy"], "epsilon": 9.9})
-    with pytest.raises(SpecError, match="mechanism"):
-        make(mechanism="none-such")
-    with pytest.raises(SpecError, match="texts, numbers, lists and mappings"):
-        make(output=Path("out"))
 
 
 def test_a_fault_in_a_release_from_python_quotes_nothing(make, monkeypatch):

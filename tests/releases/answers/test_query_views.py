@@ -1,64 +1,72 @@
-"""Questions about releases whose measurements were settled together: the measurement that says most about each is asked."""
+"""Questions about views, and about ranges of ordered axes: counts, deviations, intervals, how they come about, and what is refused."""
 
+import functools
 import json
 import math
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import combinations_with_replacement
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 import trellis
-from flows.answers.query import QueryAnswers, query_answer
+from flows.answers.query import query_answer
+from flows.api import PublishedRelease
+from flows.cli.main import main
 from storage.errors import UsageError
 from tasks.format.manifest import Manifest
 from tasks.laws.named import noise_of
+from tasks.query.ranges import AreaRange, fewest_areas
+from tasks.tree.axis import axis_from_codebook
+from tasks.tree.ordered import ordered_axis
+from tests.support.ages import EXACT, PRIVACY, draw_people, people_released
+from tests.support.library import FAMILY, ROWS, TABLE, Library
 from tests.support.town import Town, level, view
 
 
 @pytest.fixture(scope="module")
-def town(tmp_path_factory: pytest.TempPathFactory) -> Town:
-    """Return a town."""
-    return Town(tmp_path_factory.mktemp("town"))
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    """Return a town, whose releases are in its own store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRELLIS_HOME", "")
+        yield Town(tmp_path_factory.mktemp("town"))
 
 
 @pytest.fixture(scope="module")
 def folder(town: Town) -> Path:
     """Release its views and leaves."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRELLIS_HOME", "")
-        return town.release()
+    return town.release()
 
 
-def asked(folder: Path, *where: str, simultaneous: bool = False):
+def asked(folder: Path, *where: str, simultaneous: bool = False) -> Any:
     """Return the answer to one question."""
     return query_answer(folder, None, None, where, simultaneous=simultaneous)
 
 
-def test_the_total_of_one_axis_is_asked_of_its_view(folder: Path) -> None:
-    """The count is that of the view and of the leaves; the interval is that of the one noisy count of the cell."""
-    row = view(folder, "living").row(by_predicate=pl.col("from_zone") == "A1", named=True)
-    answer = asked(folder, "from=A1")
-    leaves = level(folder, 4).filter(pl.col("from_zone") == "A1")
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("living", {"from_zone": "A1"}),
+        ("by_mode", {"mode": "rail"}),
+        ("mode_from", {"from_district": "A", "mode": "rail"}),
+    ],
+)
+def test_a_cell_of_a_view_is_asked_of_it(folder: Path, name: str, codes: dict[str, str]) -> None:
+    """The count and the interval are those of its row, of a derived column as of an axis; the count is that of the leaves."""
+    (row,) = view(folder, name).filter(**codes).to_dicts()
+    answer = asked(folder, *(f"{column.partition('_')[0]}={code}" for column, code in codes.items()))
     assert (answer.count, answer.low, answer.high) == (row["count"], row["low"], row["high"])
-    assert answer.count == leaves["count"].sum()
-    assert answer.how.startswith("the cell of view living")
-    assert answer.cells == {"added": 1}
-    assert answer.promise == "question"
-
-
-def test_a_derived_column_is_asked_like_an_axis(folder: Path) -> None:
-    """A mode alone, and within a district, are cells of two views; the codes are in the answer."""
-    by_mode = view(folder, "by_mode").row(by_predicate=pl.col("mode") == "rail", named=True)
-    alone, within = asked(folder, "mode=rail"), asked(folder, "mode=rail", "from=A")
-    assert (alone.count, alone.low, alone.high) == (by_mode["count"], by_mode["low"], by_mode["high"])
-    row = view(folder, "mode_from").row(
-        by_predicate=(pl.col("mode") == "rail") & (pl.col("from_district") == "A"), named=True
-    )
-    assert (within.count, within.low, within.high) == (row["count"], row["low"], row["high"])
-    assert within.where["mode"].path == ["rail"]
-    several = asked(folder, "mode=rail", "mode=bus")
-    assert isinstance(several, QueryAnswers)
-    assert [answer.where["mode"].path for answer in several.answers] == [["rail"], ["bus"]]
+    assert answer.how.startswith(f"the cell of view {name}")
+    assert (answer.cells, answer.promise) == ({"added": 1}, "question")
+    if "mode" in codes:
+        assert answer.where["mode"].path == ["rail"]
+    else:
+        assert answer.count == level(folder, 4).filter(**codes)["count"].sum()
 
 
 def leaves_by(folder: Path, mode: str, **codes: str) -> pl.DataFrame:
@@ -80,9 +88,8 @@ def test_a_mode_that_no_view_counts_is_added_up_from_the_leaves(folder: Path) ->
     assert (answer.low, answer.high) == (min(max(own - z, 0), answer.count), max(own + z, answer.count, 0))
 
 
-def test_several_derived_columns_are_added_up_together(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_derived_columns_are_added_up_together(town: Town) -> None:
     """Leaves that have all codes are added up; codes that no leaf has together count 0, which is no estimate."""
-    monkeypatch.setenv("TRELLIS_HOME", "")
     (town.folder / "ends.csv").write_text("from,kind\nA1,old\nA2,new\nA3,new\nB1,old\n")
     derived = town.keys()["derived"] | {"kind": {"table": "ends.csv", "of": ["from.zone"]}}
     folder = town.release(derived=derived, name="several")
@@ -90,8 +97,6 @@ def test_several_derived_columns_are_added_up_together(town: Town, monkeypatch: 
     walked = leaves_by(folder, "walk").filter(pl.col("from_zone").is_in(["A1", "B1"]))
     assert answer.count == walked["count"].sum()
     assert answer.cells == {"added": 2}
-    assert answer.low is not None
-    assert answer.high is not None
     assert answer.low <= answer.count <= answer.high
     kinds = [asked(folder, f"kind={kind}") for kind in ("old", "new")]
     assert [of.how.partition(":")[0] for of in kinds] == ["sum of 2 cells of view living"] * 2
@@ -101,18 +106,8 @@ def test_several_derived_columns_are_added_up_together(town: Town, monkeypatch: 
     assert "do not occur together" in nobody.how
 
 
-def test_a_question_about_a_code_or_an_axis_that_is_not_there_is_refused(folder: Path) -> None:
-    """An unknown code and an unknown axis are named; pairs of zones are leaves."""
-    with pytest.raises(UsageError, match="mode has no code tram"):
-        asked(folder, "mode=tram")
-    with pytest.raises(UsageError, match="no axis tram"):
-        asked(folder, "tram=mode")
-    assert asked(folder, "from=A3", "to=A1").how.startswith("the cell of level 4")
-
-
-def test_a_derived_column_of_a_tree_without_views_is_refused(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_derived_column_of_a_tree_without_views_is_refused(town: Town) -> None:
     """Where nothing is settled together, no sum of leaves has an interval; the hint names axis and level."""
-    monkeypatch.setenv("TRELLIS_HOME", "")
     folder = town.release(mechanism="inftda", release__views=None, name="tree")
     with pytest.raises(UsageError, match="tells no codes of mode apart") as refused:
         asked(folder, "mode=rail")
@@ -121,15 +116,7 @@ def test_a_derived_column_of_a_tree_without_views_is_refused(town: Town, monkeyp
 
 def test_the_question_decides_and_not_the_noise(folder: Path, tmp_path: Path) -> None:
     """With noisy counts that say anything else, the same measurement is asked."""
-    twin = tmp_path / "twin"
-    twin.mkdir()
-    for path in folder.rglob("*"):
-        copy = twin / path.relative_to(folder)
-        if path.is_dir():
-            copy.mkdir(parents=True, exist_ok=True)
-        else:
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            copy.write_bytes(path.read_bytes())
+    twin = Path(shutil.copytree(folder, tmp_path / "twin"))
     for path in (twin / "noisy_counts").glob("*.parquet"):
         table = pl.read_parquet(path)
         if "noisy_count" in table.columns:
@@ -149,9 +136,8 @@ def test_sums_of_several_cells_have_the_noise_of_all_of_them(folder: Path) -> No
     assert stretched or answer.high - answer.low < 2 * 1.8 * least + 2
 
 
-def test_without_noisy_counts_rows_answer(town: Town, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_noisy_counts_rows_answer(town: Town) -> None:
     """A cell of a view has its row; the intervals of several are widened and added up; nothing holds simultaneously."""
-    monkeypatch.setenv("TRELLIS_HOME", "")
     folder = town.release(release__noisy_counts=False, name="without")
     row = view(folder, "by_mode").row(by_predicate=pl.col("mode") == "bus", named=True)
     answer = asked(folder, "mode=bus")
@@ -166,22 +152,13 @@ def test_without_noisy_counts_rows_answer(town: Town, monkeypatch: pytest.Monkey
     assert (of_leaves.low, of_leaves.high) == (0, asked(folder).high)
 
 
-def test_python_asks_the_same(folder: Path) -> None:
-    """`open_release` lists and returns views, and answers about derived columns."""
+def test_python_asks_of_every_combination_of_areas_and_codes(folder: Path) -> None:
+    """A row per district and mode, as they were asked for, with the counts that the command line gives; an unknown code is named."""
     release = trellis.open_release(folder)
     assert release.views == ["total", "living", "working", "by_mode", "mode_from", "pairs"]
     assert release.view("by_mode").equals(view(folder, "by_mode"))
     with pytest.raises(UsageError, match="no view nothing"):
         release.view("nothing")
-    found = release.query(mode=["bus", "rail"])
-    assert found["mode"].to_list() == ["bus", "rail"]
-    by_mode = view(folder, "by_mode").filter(pl.col("mode").is_in(["bus", "rail"])).sort("mode")
-    assert found["count"].to_list() == by_mode["count"].to_list()
-
-
-def test_python_asks_of_every_combination_of_areas_and_codes(folder: Path) -> None:
-    """A row per district and mode, as they were asked for, with the counts that the command line gives; an unknown code is named."""
-    release = trellis.open_release(folder)
     rows = release.query({"mode": ["walk", "rail"], "from": [None, "district=A"]})
     assert rows.columns == ["from", "to", "mode", "count", "low", "high", "level", "how"]
     told = [
@@ -193,5 +170,219 @@ def test_python_asks_of_every_combination_of_areas_and_codes(folder: Path) -> No
         ("district=A" if of == "A" else of, to, mode, answer.count, answer.low, answer.high)
         for of, to, mode, answer in told
     ]
-    with pytest.raises(UsageError, match="mode has no code tram"):
-        release.query({"mode": ["walk", "tram"]})
+    for where, said in (({"mode": ["walk", "tram"]}, "mode has no code tram"), ({"tram": "mode"}, "no axis tram")):
+        with pytest.raises(UsageError, match=said):
+            release.query(where)
+
+
+# ranges --------------------------------------------------------------------------------------------------------------
+
+MONTHS = {"first": "2024-01-01", "last": "2024-06-30"}
+
+
+PRUNED_ALONE = "pruned without noisy counts"
+OF_ITS_OWN: dict[str, dict[str, Any]] = {  # without noise, or with what no release of the library has
+    "total": {"mechanism": "unbiased_tree", "privacy": PRIVACY | {"neighbours": "substitution"}},
+    "without noisy counts": {"mechanism": "hierarchical", "release": {"order": ["zone", "age"], "noisy_counts": False}},
+    "pruned": {**EXACT, "mechanism": "inftda_reconciled"},
+    PRUNED_ALONE: {**EXACT, "mechanism": "inftda", "release": {"order": ["zone", "age"], "noisy_counts": False}},
+    "views": {**EXACT, "mechanism": "inftda", "release": {"order": ["zone", "age"], "views": "margins"}},
+    "settled without the total": {
+        **EXACT,
+        "mechanism": "cbdp",
+        "release": {"order": ["zone", "age"], "views": {"ages": {"age": "age"}}},
+    },
+    "made": {**EXACT, "release": {"order": ["zone", "age"], "finest": {"age": "age_2"}}},
+}
+BRANCHED = {"hierarchy": {"zone": {"values": ["n", "s"]}, "age": {"ordered": 10, "branching": 3}}}
+OF_AGES = [name for name, row in ROWS.items() if row[TABLE] == "people"]
+TREE = "unbiased tree"
+
+Releases = Callable[[str], PublishedRelease]
+
+
+@pytest.fixture(scope="module")
+def releases(library: Library, tmp_path_factory: pytest.TempPathFactory) -> Releases:
+    """Return what finds releases of people by age, by mechanisms of every kind: those of the library, and others, each made once."""
+    folder = tmp_path_factory.mktemp("ranges")
+
+    @functools.cache
+    def of(name: str) -> PublishedRelease:
+        if name in ROWS:
+            return library[name].found
+        number = list(OF_ITS_OWN).index(name)
+        (place := folder / str(number)).mkdir()
+        keys = {} if name in {"total", "without noisy counts", "made"} else BRANCHED
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRELLIS_HOME", str(folder / "home"))
+            own = keys | OF_ITS_OWN[name] | {"dataset": f"people-{number}"}
+            return people_released(place, draw_people(600 + number), **own)  # another table, of another dataset
+
+    return of
+
+
+def truth(found: PublishedRelease, first: int, last: int, zone: str | None = None) -> int:
+    """Return how many people of a release have an age in a range."""
+    people = pl.read_csv(found.folder.parents[1] / "people.csv")
+    return people.filter(pl.col("age").is_between(first, last), zone is None or pl.col("zone") == zone).height
+
+
+def one_of(found: PublishedRelease, **where: str) -> dict[str, Any]:
+    """Return the answer to a question."""
+    (row,) = found.query(**where).to_dicts()
+    return row
+
+
+@pytest.mark.parametrize("name", ["pruned", "views", "settled without the total"])
+def test_a_range_without_noise_is_the_truth(releases: Releases, name: str) -> None:
+    """Every range of ages, in a zone and in all, counts its people, inside its interval."""
+    found = releases(name)
+    for first, last in combinations_with_replacement(range(10), 2):
+        row = one_of(found, age=f"{first}..{last}")
+        assert row["count"] == truth(found, first, last)
+        assert row["low"] <= row["count"] <= row["high"]
+        assert "sd" not in row
+    row = one_of(found, age="2..6", zone="n")
+    assert row["count"] == truth(found, 2, 6, "n")
+
+
+@pytest.mark.parametrize("name", [*OF_AGES, "without noisy counts"])
+def test_a_range_is_the_sum_of_its_rows(releases: Releases, name: str) -> None:
+    """Whatever mechanism and noise, what is counted is what the table of leaves adds up to, and an interval holds it."""
+    found = releases(name)
+    leaves = found.table(len(found.levels) - 1).with_columns(pl.col("age").cast(int))
+    for first, last, zone in [(0, 0, None), (0, 4, "n"), (0, 9, None), (3, 9, "n"), (3, 4, None), (7, 9, "n")]:
+        row = one_of(found, age=f"{first}..{last}", **({"zone": zone} if zone else {}))
+        inside = leaves.filter(pl.col("age").is_between(first, last), zone is None or pl.col("zone") == zone)
+        assert row["count"] == inside["count"].sum()
+        if row["low"] is not None:
+            assert 0 <= row["low"] <= max(row["count"], 0) <= row["high"]
+        else:
+            assert ROWS[name][FAMILY] == "stability_histogram"
+
+
+def dense_deviation(found: PublishedRelease, inside: np.ndarray) -> float:
+    """Return the standard deviation of a sum of leaves from the manifest alone, by the inverse of the information of all nodes."""
+    zones, ages = 2, 10
+    age = axis_from_codebook("age", ordered_axis("age", {"ordered": ages}).codebook())
+    information, exact = np.zeros((zones * ages, zones * ages)), False
+    for entry in found.manifest.levels:
+        own = age.level_names.index(entry.axes["age"]) + 1 if entry.axes["age"] else 0
+        groups = age.ancestors(np.arange(ages), age.depth, own)
+        cells = np.array(
+            [(zone if entry.axes["zone"] else 0) * ages + groups[of] for zone in range(zones) for of in range(ages)]
+        )
+        same = (cells[:, None] == cells[None, :]).astype(float)
+        if entry.sigma and not entry.summed:
+            information += same / entry.sigma**2
+        exact |= not (entry.sigma or entry.summed)
+    covariance = np.linalg.inv(information)
+    if exact:
+        ones = np.ones(zones * ages)
+        along = covariance @ ones
+        covariance -= np.outer(along, along) / (ones @ along)
+    order = found.manifest.spec["release"]["order"]  # of the leaves
+    leaves = inside.reshape(zones, ages) if order[0] == "zone" else inside.reshape(zones, ages).T
+    runs = np.count_nonzero(np.diff(leaves.ravel(), prepend=0) > 0)
+    return float(np.sqrt(inside @ covariance @ inside + runs / 6))
+
+
+@pytest.mark.parametrize("name", [TREE, "ages of three", "total", "without noisy counts"])
+def test_the_deviation_follows_from_the_folder_alone(releases: Releases, name: str) -> None:
+    """It is that of the dense solution with the sigmas of the manifest, rounding included; the interval is as wide as it says."""
+    found = releases(name)
+    for first, last, zone in [(0, 9, "n"), (3, 7, None), (4, 4, "s"), (1, 8, None), (0, 4, "s")]:
+        row = one_of(found, age=f"{first}..{last}", **({"zone": zone} if zone else {}))
+        inside = np.array([float(first <= age <= last and zone in {None, of}) for of in "ns" for age in range(10)])
+        assert row["sd"] == pytest.approx(dense_deviation(found, inside))
+        margin = int(np.ceil(1.6448536269514722 * row["sd"])) + 1
+        total = found.table(0)["count"].item() if name == "total" else 2**62
+        assert (
+            row["high"] == min(row["count"] + margin, max(total, row["count"])) or row["high"] == row["count"] + margin
+        )
+        assert row["low"] == max(row["count"] - margin, 0)
+    everything = one_of(found)
+    assert (everything["sd"] == 0) == (name == "total")
+
+
+def test_what_was_not_measured_apart_has_no_interval(releases: Releases) -> None:
+    """Of several areas of a pruned release without noisy counts, only the count is stated."""
+    row = one_of(releases(PRUNED_ALONE), age="1..7")
+    assert row["count"] == truth(releases(PRUNED_ALONE), 1, 7)
+    assert row["low"] is None
+    assert "noisy counts are not published" in row["how"]
+
+
+def test_simultaneous_intervals_are_wider(releases: Releases) -> None:
+    """Those that hold with all others hold those that hold alone."""
+    one, every = (releases(TREE).query(age="1..7", simultaneous=of).row(0, named=True) for of in (False, True))
+    assert every["low"] < one["low"] <= one["count"] <= one["high"] < every["high"]
+    pruned = releases("pruned").query(age="1..7", simultaneous=True).row(0, named=True)
+    assert pruned["low"] <= pruned["count"] <= pruned["high"]
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "said"),
+    [
+        (TREE, {"age": "7..2"}, "the range 7..2 is reversed: 2 comes before 7"),
+        (TREE, {"age": "2..ten"}, "ten in 2..ten is no code of age"),
+        (TREE, {"zone": "n..s"}, "zone have no order"),
+        (TREE, {"age": "age=2..5"}, "there is no area"),
+        ("made", {"age": "3..6"}, "3 in 3..6 is no code"),
+    ],
+)
+def test_ranges_that_are_none_are_refused(releases: Releases, name: str, where: dict[str, str], said: str) -> None:
+    """Reversed ends, unknown codes, axes without order; where a release stops at a made level, ranges go by the ends of its areas."""
+    with pytest.raises(UsageError, match=re.escape(said)):
+        releases(name).query(**where)
+    assert one_of(releases("made"), age="2..6")["count"] == truth(releases("made"), 2, 6)
+
+
+def test_ends_of_different_levels_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A month and a day are no ends of one range; two months are."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    days = ordered_axis("age", {"ordered": MONTHS}).codes
+    people = draw_people().with_columns(age=pl.Series(np.random.default_rng(1).choice(days, 600)))
+    hierarchy = {"zone": {"values": ["n", "s"]}, "age": {"ordered": MONTHS, "calendar": ["month"]}}
+    found = people_released(tmp_path, people, hierarchy=hierarchy, **EXACT)
+    told = "must be of one level, got 2024-02 of level month and 2024-03-05 of level age"
+    with pytest.raises(UsageError, match=told):
+        found.query(age="2024-02..2024-03-05")
+    inside = people.filter(pl.col("age").str.slice(0, 7).is_between(pl.lit("2024-02"), pl.lit("2024-04"))).height
+    assert one_of(found, age="2024-02..2024-04")["count"] == inside
+
+
+def test_the_command_line_takes_axes_as_options(
+    releases: Releases, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--age 2..6 --zone n is --where age=2..6 --where zone=n; the answer has count, sd, low, high and how."""
+    folder, answers = str(releases(TREE).folder), []
+    monkeypatch.setattr("os.umask", lambda _: 0)  # the command sets that of its process
+    for options in (["--age", "2..6", "--zone=n"], ["--where", "age=2..6", "--where", "zone=n"]):
+        assert main(["query", folder, *options, "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1]
+    row = one_of(releases(TREE), age="2..6", zone="n")
+    told = ("count", "sd", "low", "high", "how")
+    assert [answers[0][key] for key in told] == [row[key] for key in told]
+    assert answers[0]["where"] == {"zone": {"level": "zone", "path": ["n"]}, "age": {"level": "age", "path": ["2..6"]}}
+    for wrong in (["--age"], ["--ages", "2..6"], ["stray"]):
+        assert main(["query", folder, *wrong]) == 2
+    assert main(["query", "--age", "2..6", folder]) == 2
+
+
+@pytest.mark.parametrize("branching", [2, 3, 5])
+def test_the_fewest_areas_make_up_a_range(branching: int) -> None:
+    """They cover it once, in order; no two could be replaced by the area that holds them."""
+    axis = axis_from_codebook("age", ordered_axis("age", {"ordered": 23, "branching": branching}).codebook())
+    for first, last in combinations_with_replacement(range(23), 2):
+        covered = []
+        for area in fewest_areas(axis, AreaRange(axis.depth, first, last + 1)):
+            begins = axis.first_descendants(area.level, axis.depth)
+            covered += range(begins[area.number], begins[area.number + 1])
+            if area.level:
+                above = axis.ancestors(np.array([area.number]), area.level, area.level - 1)[0]
+                of = axis.first_descendants(area.level - 1, axis.depth)
+                is_inside = first <= of[above] and of[above + 1] <= last + 1
+                assert not is_inside or axis.children_of(area.level - 1, np.array([above]))[0] == 0
+        assert covered == list(range(first, last + 1))

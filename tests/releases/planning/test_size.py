@@ -1,6 +1,7 @@
 """What a plan says a release will take on disk, against what releases leave there."""
 
 import math
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,6 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.console import terminal
 from flows.console.plan_view import show_plan
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
@@ -28,29 +28,14 @@ from storage.record import load_record
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.validate.size import EXPLORER_BYTES, disk_size, expected_cells
+from tests.support.spec import SPEC as COUNTRY
 
 PEOPLE = 100_000
+PLACES = ("shards", "published", "store")
 FACTOR = 3
 WITH_PAGES = True  # they take disk
 
-SPEC = {
-    "name": "sized",
-    "dataset": "synthetic-country",
-    "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
-    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "province", "municipality"]},
-    "release": {"tree": "destination", "finest": "municipality"},
-    "mechanism": "inftda",
-    "privacy": {
-        "unit": "one made-up commuter",
-        "neighbours": "substitution",
-        "max_records_per_unit": 1,
-        "epsilon": 4.0,
-        "delta": 1.0e-8,
-        "accountant": "zcdp",
-    },
-    "budget": {"epsilon": 40.0, "delta": 1.0e-7},
-    "output": "out",
-}
+SPEC = COUNTRY | {"budget": COUNTRY["budget"] | {"epsilon": 40.0}}
 
 universes = st.lists(st.tuples(st.integers(1, 40), st.floats(0.01, 1e9)), min_size=1, max_size=10)
 
@@ -115,7 +100,7 @@ def test_a_plan_predicts_what_a_release_leaves(planned, country, tmp_path) -> No
         disk, left = forecast.disk, released(country / "spec.yaml", tmp_path / "out")
         assert not disk.upper_bound
         assert disk.total == disk.shards + disk.published + disk.store
-        for place in ("shards", "published", "store"):
+        for place in PLACES:
             assert left[place] / FACTOR < getattr(disk, place) < left[place] * FACTOR, place
     levels = forecast.levels
     expected = expected_cells([level.possible_cells for level in levels], [level.sigma for level in levels], PEOPLE)
@@ -125,28 +110,21 @@ def test_a_plan_predicts_what_a_release_leaves(planned, country, tmp_path) -> No
 
 
 @pytest.mark.parametrize("rows", ["all", pytest.param("signal", marks=pytest.mark.thorough)])
-def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path, rows) -> None:
+def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path, capsys, rows) -> None:
     """Without a guess no place holds more than the plan said."""
-    disk = planned(release=SPEC["release"] | {"rows": rows}).disk
+    forecast = planned(release=SPEC["release"] | {"rows": rows})
     left = released(country / "spec.yaml", tmp_path / "out")
-    assert disk.upper_bound
-    for place in ("shards", "published", "store"):
-        assert left[place] <= getattr(disk, place), place
-
-
-def test_noisy_counts_that_are_not_kept_take_nothing(planned) -> None:
-    """A release that destroys its sealed measurements is expected to leave fewer bytes, and nothing changes in the store."""
-    kept = planned(expected_total=PEOPLE).disk
-    destroyed = planned(expected_total=PEOPLE, keep_noisy_counts=False).disk
-    assert destroyed.shards < kept.shards
-    assert destroyed.published < kept.published
-    assert destroyed.store == kept.store
+    assert forecast.disk.upper_bound
+    for place in PLACES:
+        assert left[place] <= getattr(forecast.disk, place), place
+    show_plan(forecast)
+    assert re.search("^at most .* on disk", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_what_is_published_besides_takes_disk(planned) -> None:
-    """Noisy counts, wider intervals, CSV of every level and tables of the rows that stand out each add to what is published.
+    """Noisy counts, wider intervals, CSV of every level and tables of the rows that stand out each add to what is published, and to nothing else but the store.
 
-    They add to nothing else but the store.
+    Measurements that are not kept take nothing.
     """
 
     def disk(**keys: Any) -> DiskUse:
@@ -156,50 +134,21 @@ def test_what_is_published_besides_takes_disk(planned) -> None:
     for keys in (
         {"noisy_counts": True},
         {"intervals": {"simultaneous": True}},
-        {"csv": "every_level"},
         {"rows": "signal"},
+        {"csv": "every_level"},
     ):
         more = disk(**({"noisy_counts": False} | keys))
         assert more.published - EXPLORER_BYTES > 1.05 * (least.published - EXPLORER_BYTES)
         assert more.shards == least.shards
-    assert disk() == disk(noisy_counts=True)
-
-
-def test_noisy_counts_of_nobody_knows_how_many_cells_count() -> None:
-    """Where nobody has guessed the total, the bound has the most noisy counts that are published without being asked for."""
-
-    def published(total: int | None, asked: bool | None) -> int:
-        possible = [1, 10**4, 10**8]
-        return disk_size(
-            possible, [0.0, 2.0, 2.0], total, finest_areas=[10**4, 10**4], code_bytes=9.0, csv=False, noisy_counts=asked
-        ).published
-
-    assert published(10**9, None) == published(10**9, False)
-    assert published(None, False) + 20_000_000 < published(None, None) < published(None, True)
-
-
-@pytest.mark.parametrize(("keys", "said"), [({"expected_total": PEOPLE}, "about "), ({}, "at most ")])
-def test_the_console_says_which_it_is(planned, capsys, keys, said) -> None:
-    """A line of the plan says the bytes on disk: about so many, or at most so many where nothing is known."""
-    show_plan(planned(**keys))
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if " on disk" in line]
-    assert line.startswith(said)
-    assert "shards" in line
-    assert "published" in line
-    assert "store" in line
-
-
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (9_960, "10 kB"), (999_499, "999 kB"), (999_500, "1.0 MB")],
-)
-def test_bytes_are_said_in_few_digits(size, text) -> None:
-    """Bytes are written in the largest unit of which there is one, with two or three digits."""
-    assert terminal.format_bytes(size) == text
+    kept, destroyed = disk(), planned(expected_total=PEOPLE, keep_noisy_counts=False).disk
+    assert kept == disk(noisy_counts=True)
+    assert destroyed.shards < kept.shards
+    assert destroyed.published < kept.published
+    assert destroyed.store == kept.store
 
 
 @given(universe=universes, total=st.integers(1, 2**40))
-def test_expected_cells_are_cells_that_can_be(universe, total) -> None:
+def test_expected_cells_can_be_and_take_no_more_than_the_upper_bound(universe, total) -> None:
     """All children of what survived are measured, at most so many survive, never more than records, never fewer than above."""
     fan_outs, sigmas = [fan_out for fan_out, _ in universe], [0.0, *(sigma for _, sigma in universe)]
     possible = [math.prod(fan_outs[:level]) for level in range(len(fan_outs) + 1)]
@@ -208,14 +157,5 @@ def test_expected_cells_are_cells_that_can_be(universe, total) -> None:
     for above, cells, fan_out in zip(levels, levels[1:], fan_outs, strict=False):
         assert cells.measured == pytest.approx(above.nonzero * fan_out)
         assert above.nonzero * (1 - 1e-9) <= cells.nonzero <= min(cells.measured, total) * (1 + 1e-9)
-
-
-@given(universe=universes, total=st.integers(1, 2**40))
-def test_a_guess_never_takes_more_than_the_upper_bound(universe, total) -> None:
-    """Whatever the total, the prediction stays within what is said where nothing is known."""
-    fan_outs, sigmas = [fan_out for fan_out, _ in universe], [0.0, *(sigma for _, sigma in universe)]
-    possible = [math.prod(fan_outs[:level]) for level in range(len(fan_outs) + 1)]
     guessed, bound = (disk_size(possible, sigmas, of, finest_areas=[40, 40], code_bytes=20) for of in (total, None))
-    assert guessed.shards <= bound.shards
-    assert guessed.published <= bound.published
-    assert guessed.store <= bound.store
+    assert all(getattr(guessed, place) <= getattr(bound, place) for place in PLACES)
