@@ -1,7 +1,9 @@
-"""The data of the explorer: it says what queries say, of every kind of release, always the same, and `verify` holds the page to it."""
+"""The data of the explorer and the maps of a report: they say what queries say, of every kind of release, and `verify` holds pages to it."""
 
+import functools
 import itertools
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -21,32 +23,24 @@ from tasks.laws import table_sampler
 from tasks.query.answers import answer
 from tasks.query.areas import Area
 from tasks.query.folder import open_folder
-from tasks.synthesize.areas import write_country
-from tasks.synthesize.country import draw_country
+from tasks.tabulate import totals
 from tasks.tabulate.answers import absent_high, answers
 from tasks.tabulate.tables import Boxes, Tables
+from tasks.verify.folder import verify
+from tasks.verify.pages import page_failures
 from tests.support.ages import PRIVACY, people_released
-from tests.support.folders import rewrite, with_sums
+from tests.support.explored import DRAWN, asked, land_released
+from tests.support.explored import SPEC as LAND
+from tests.support.folders import rewrite, with_sums, without_noisy_counts
 from tests.support.households import LISTED, homes_released
 from tests.support.library import FAMILY, OF_HOMES, ROWS, TABLE, Library
 from tests.support.seeded_bits import SeededBits
+from tests.support.spec import SPEC
 from tests.support.town import Town
-from tests.support.wide import Wide, trips
 
 Made = Callable[[str], Path]
 
-TRIPS: dict[str, Any] = {
-    "name": "asked",
-    "dataset": "asked",
-    "input": {"table": "data/trips.csv", "origin": "home", "destination": "work", "count": "people"},
-    "hierarchy": {"table": "data/codebook.csv", "levels": ["region", "province", "municipality"]},
-    "release": {"tree": "destination", "finest": "municipality"},
-    "privacy": {"unit": "one commuter", "neighbours": "substitution", "max_records_per_unit": 1}
-    | {"epsilon": 4.0, "delta": 1.0e-8, "accountant": "zcdp"},
-    "budget": {"epsilon": 2e3, "delta": 1.0e-5},
-    "noise": {"sampler": "table"},
-    "output": "out",
-}
+TRIPS: dict[str, Any] = SPEC | {"budget": SPEC["budget"] | {"epsilon": 2e3}, "noise": {"sampler": "table"}}
 ADD_REMOVE = {"privacy": TRIPS["privacy"] | {"neighbours": "add_remove"}}
 WITHOUT_ACCOUNTANT = {"privacy": {key: value for key, value in TRIPS["privacy"].items() if key != "accountant"}}
 
@@ -58,6 +52,25 @@ OWN: dict[str, dict[str, Any]] = {  # of trips, by what differs from the spec ab
     "survivors": {"mechanism": "inftda_shrunk", "measure": "survivors"},
     "laplace": {"noise": {"law": "laplace", "sampler": "table"}} | WITHOUT_ACCOUNTANT,
 }
+LOUD = {"privacy": LAND["privacy"] | {"epsilon": 0.02}}
+WITHOUT_NOISY = LOUD | {"release": LAND["release"] | {"noisy_counts": False}}
+MAPPED: dict[str, dict[str, Any]] = {  # of the land with a map; others are in the library
+    "land, loud": LOUD,
+    "land, without noisy counts": WITHOUT_NOISY,
+    "land, views of inftda": WITHOUT_NOISY
+    | {"mechanism": "inftda", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
+    "land, views of cbdp": WITHOUT_NOISY
+    | {"mechanism": "cbdp", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
+    "land, with margins": LOUD | {"release": LAND["release"] | {"views": "margins"}},
+    "land, settled together": LOUD | {"mechanism": "cbdp", "release": LAND["release"] | {"views": "margins"}},
+    "land, leaves only": LOUD | {"mechanism": "gaussian"},
+    "land, unbiased": {
+        "dataset": "others",
+        "mechanism": "unbiased_tree",
+        "noise": {},
+        "privacy": LOUD["privacy"] | {"neighbours": "add_remove"},
+    },
+}
 FEW = [
     *("trips", "trips of three", "trips shrunk", "trips calibrated", "trips settled together"),
     *("trips with a threshold", "trips of leaves", "unbiased"),
@@ -67,37 +80,25 @@ KINDS = [*FEW, *(pytest.param(kind, marks=pytest.mark.thorough) for kind in OTHE
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Made:
-    """Return what finds a release of trips: in the library, or of its own through a small made-up country, once."""
+def made(tmp_path_factory: pytest.TempPathFactory, library: Library, country: Path) -> Made:
+    """Return what finds a release of trips: in the library, or of its own through a made-up country or a land with a map, once."""
     place = tmp_path_factory.mktemp("explored")
-    country = draw_country(regions=2, provinces=4, municipalities=11, people=500, generator=np.random.default_rng(5))
-    write_country(country, place / "data")
-    folders = dict[str, Path]()
+    shutil.copytree(country, place / "data")
 
+    @functools.cache
     def of(kind: str) -> Path:
         if kind in ROWS:
             return library[kind].folder
-        if kind not in folders:
-            name = kind.replace(" ", "-")
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("TRELLIS_HOME", str(place / "home"))
-                patch.setattr(table_sampler, "system_words", SeededBits(list(OWN).index(kind)))
-                patch.chdir(place)
-                keys = {**TRIPS, **OWN[kind], "dataset": name, "name": name}
-                folders[kind] = release(keys, different_people=True).folder
-        return folders[kind]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TRELLIS_HOME", str(place / "home"))
+            if kind in MAPPED:
+                return land_released(place / kind, DRAWN, **MAPPED[kind])
+            patch.setattr(table_sampler, "system_words", SeededBits(list(OWN).index(kind)))
+            patch.chdir(place)
+            keys = {**TRIPS, **OWN[kind], "dataset": kind.replace(" ", "-")}
+            return release(keys, different_people=True).folder
 
     return of
-
-
-def bare(folder: Path, copy: Path) -> Path:
-    """Return a copy of a published folder without noisy counts."""
-    shutil.copytree(folder, copy)
-    shutil.rmtree(copy / "noisy_counts", ignore_errors=True)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest.pop("noisy_counts", None)
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    return copy
 
 
 def check_boxes(folder: Path, kinds: int, each: int) -> None:
@@ -186,126 +187,91 @@ def _areas(tables: Tables, boxes: Boxes) -> list[list[Area]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_many_boxes_are_answered_as_each_by_itself(made: Made, kind: str, tmp_path: Path) -> None:
-    """Whatever a release measures, and with or without noisy counts, every count and interval is what a query says."""
-    for folder in (made(kind), bare(made(kind), tmp_path / "bare")):
+    """Whatever a release measures, and with or without noisy counts, every count and interval is what a query says.
+
+    So are pairs without a row, under dropped cells too, and pairs whose axis levels no level has.
+    """
+    for folder in (made(kind), without_noisy_counts(made(kind), tmp_path / "bare")):
         check_boxes(folder, kinds=8, each=10)
         check_absent(folder, most=20)
-
-
-def with_page(folder: Path, data: str) -> Path:
-    """Write a page with data into a published folder, as other code would have written it, and the checksums anew."""
-    page = f'<!doctype html><title>x</title><script type="application/json" id="data">{data}</script><script>1</script>'
-    (folder / "explorer.html").write_text(page, encoding="utf-8")
-    rewrite(folder, lambda manifest: manifest.update(pages=None))
-    with_sums(folder)
-    return folder
-
-
-def test_levels_are_their_tables_with_what_a_query_says_of_each_row(made: Made) -> None:
-    """Every level has the rows of its table as numbers of areas, and the marks, ends and shares that are published of it."""
-    folder = made("trips")
-    found, manifest = payload(open_folder(folder)), open_folder(folder).manifest
-    codes = {axis["name"]: [level["codes"] for level in axis["levels"]] for axis in found["axes"]}
-    assert found["left_out"] == []
-    for level, entry in zip(found["levels"], manifest.levels, strict=True):
-        table = pl.read_parquet(folder / f"counts/level_{level['level']}.parquet")
-        assert (len(level["count"]), level["exact"]) == (table.height, entry.sigma == 0)
-        for name in ("count", "low", "high", "signal"):
-            assert level[name] == table[name].cast(int).to_list()
-        for axis, end, at in zip(codes, ("from", "to"), level["at"], strict=True):
-            assert (end in level) == (at > 0)
-            if at:
-                column = f"{axis}_{TRIPS['hierarchy']['levels'][at - 1]}"
-                assert [codes[axis][at - 1][number] for number in level[end]] == table[column].to_list()
-        inside = zip(level["low"], level["asked_low"], level["count"], level["asked_high"], level["high"], strict=True)
-        assert all(
-            low <= asked_low <= count <= asked_high <= high for low, asked_low, count, asked_high, high in inside
-        )
-    for axis in found["axes"]:
-        for above, level in zip(axis["levels"], axis["levels"][1:], strict=False):
-            assert all(
-                code.startswith(above["codes"][parent])
-                for code, parent in zip(level["codes"], level["parent"], strict=True)
-            )
-    total = found["release"]["total"]
-    assert total["count"] == total["low"] == total["high"] == sum(found["levels"][-1]["count"])
-    assert (found["release"]["one"], found["release"]["many"]) == ("made-up commuter", "made-up commuters")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_pairs_that_no_row_has_are_answered_as_a_query_answers(made: Made, kind: str) -> None:
-    """So are pairs without a row, under dropped cells too, and pairs whose axis levels no level has."""
-    folder = made(kind)
-    shown = payload(open_folder(folder))
+    shown = payload(open_folder(made(kind)))
     own, crossed = ([part["at"] for part in shown[parts]] for parts in ("levels", "crossed"))
     pairs = [[one, other] for one in (1, 2, 3) for other in (1, 2, 3)]
     assert sorted([*(at for at in own if all(at)), *crossed]) == pairs
     # a histogram knows no other areas than those of the leaves that it has kept
-    assert check_pairs(folder, shown) > (40 if kind == "trips with a threshold" else 80)
+    assert check_pairs(made(kind), shown) > (40 if kind == "trips with a threshold" else 80)
 
 
-def test_totals_of_areas_add_up_to_everything(made: Made) -> None:
-    """Each axis level has a total for every area, and together these are the count of everything."""
-    found = payload(open_folder(made("trips")))
-    assert [(of["axis"], of["level"]) for of in found["totals"]] == [
-        (axis, level) for axis in (0, 1) for level in (1, 2, 3)
-    ]
-    for of in found["totals"]:
-        assert len(of["count"]) == len(found["axes"][of["axis"]]["levels"][of["level"] - 1]["codes"])
-        assert sum(of["count"]) == found["release"]["total"]["count"]
+@pytest.mark.parametrize("kind", KINDS)
+def test_levels_are_their_tables(made: Made, kind: str) -> None:
+    """Every level has the rows of its table, with what is published of them; the totals of an axis level are those of all its areas."""
+    folder = made(kind)
+    shown = payload(open_folder(folder))
+    assert shown["left_out"] == []
+    for level in shown["levels"]:
+        table = pl.read_parquet(folder / f"counts/level_{level['level']}.parquet")
+        for name in ("count", "low", "high", "signal"):
+            assert (level[name] or [None] * table.height) == table[name].cast(int).to_list()
+        for axis, end, at in zip(shown["axes"], ("from", "to"), level["at"], strict=True):
+            assert (end in level) == (at > 0)
+            if at:
+                codes = axis["levels"][at - 1]["codes"]
+                column = f"{axis['name']}_{axis['levels'][at - 1]['name']}"
+                assert [codes[number] for number in level[end]] == table[column].to_list()
+    assert {(of["axis"], of["level"]) for of in shown["totals"]} == set(itertools.product((0, 1), (1, 2, 3)))
+    for of in shown["totals"]:
+        levels = shown["axes"][of["axis"]]["levels"]
+        assert len(of["count"]) == len(levels[of["level"] - 1]["codes"])
+        assert sum(of["count"]) == shown["release"]["total"]["count"]
+        if of["level"] > 1:
+            above, own = levels[of["level"] - 2]["codes"], levels[of["level"] - 1]
+            assert all(code.startswith(above[held]) for code, held in zip(own["codes"], own["parent"], strict=True))
 
 
-def test_levels_that_have_no_room_are_named_with_their_files(made: Made) -> None:
-    """Coarse levels come first; those that do not fit are listed with their rows and files, and their areas are not."""
+def test_what_has_no_room_is_named(made: Made, library: Library) -> None:
+    """Coarse levels come first; those that do not fit are listed with their rows and files, and a sentence names tables of attributes."""
     folder = made("trips")
     whole = payload(open_folder(folder))
     rows = [len(level["count"]) for level in whole["levels"]]
     found = payload(open_folder(folder), most_rows=sum(rows[:5]))
     assert found["levels"] == whole["levels"][:5]
-    assert [(of["level"], of["rows"], of["at"]) for of in found["left_out"]] == [
-        (5, rows[5], [2, 3]),
-        (6, rows[6], [3, 3]),
-    ]
+    left_out = [(of["level"], of["rows"], of["at"]) for of in found["left_out"]]
+    assert left_out == [(5, rows[5], [2, 3]), (6, rows[6], [3, 3])]
     assert all((folder / of["file"]).is_file() for of in found["left_out"])
     assert [len(axis["levels"][2]["codes"]) for axis in found["axes"]] == [0, 0]
     assert {(of["axis"], of["level"]) for of in found["totals"]} == {(0, 1), (0, 2), (1, 1), (1, 2)}
-
-
-def test_tables_that_have_no_room_are_named(library: Library) -> None:
-    """Tables of attributes are taken in as long as their cells fit, and a sentence names the others."""
     found = payload(open_folder(library["walked"].folder), most_rows=30)
     assert sum(len(table["count"]) for table in found["tables"]) <= 30
-    assert found["tables_left_out"] == [
-        "Tables of zone by age, zone by age_3, zone by age_2 are left out: they are too large for this page."
-    ]
+    [told] = found["tables_left_out"]
+    assert told.startswith("Tables of zone by age, zone by age_3, zone by age_2 are left out")
 
 
-def test_the_same_folder_gives_the_same_text(made: Made) -> None:
-    """The data is the same text each time, JSON in one line without anything that is no number."""
-    folder = made("trips")
+def test_a_page_that_shows_other_numbers_is_found(library: Library, tmp_path: Path) -> None:
+    """`verify` makes the data again, which is always the same: a page with other data, or none, is named."""
+    folder = library["trips"].copied(tmp_path)
+    data, told = embedded(open_folder(folder)), ["explorer.html does not show what the tables hold."]
     text = payload_text(open_folder(folder))
-    assert text == payload_text(open_folder(folder))
     assert "\n" not in text
-    assert json.loads(text) == payload(open_folder(folder))
-
-
-def test_a_page_that_shows_other_numbers_is_found(made: Made, tmp_path: Path) -> None:
-    """`verify` makes the data again: a page with other data, or none, is named, and that with the same data passes."""
-    folder = shutil.copytree(made("trips"), tmp_path / "copy")
-    data = embedded(open_folder(folder))
-    told = ["explorer.html does not show what the tables hold."]
     assert "<" not in data
-    assert explorer_failures(with_page(folder, data)) == []
-    assert explorer_failures(with_page(folder, "")) == told
-    other = with_page(folder, data.replace('"signal_rate":0.1', '"signal_rate":0.2'))
-    assert explorer_failures(other) == verify_answer(other).failures == told
-    of_another_version = data.replace(f'"version":{VERSION}', f'"version":{VERSION + 1}')
-    assert of_another_version != data
-    found = verify_answer(with_page(folder, of_another_version))
-    assert found.ok
-    assert found.unread == [
-        "explorer.html: only the checksum was compared, because another version of Trellis wrote its data."
-    ]
+    assert json.loads(data) == json.loads(text) == payload(open_folder(folder))
+
+    for shown, failures, unread in (
+        (data, [], None),
+        ("", told, None),
+        (data.replace('"signal_rate":0.1', '"signal_rate":0.2'), told, None),
+        (
+            data.replace(f'"version":{VERSION}', f'"version":{VERSION + 1}'),
+            [],
+            "another version of Trellis wrote its data",
+        ),
+    ):
+        page = f'<!doctype html><script type="application/json" id="data">{shown}</script><script>1</script>'
+        (folder / "explorer.html").write_text(page, encoding="utf-8")
+        rewrite(folder, lambda manifest: manifest.update(pages=None))
+        with_sums(folder)
+        found = verify_answer(folder)
+        assert found.failures == failures
+        assert (unread or "") in str(found.unread)
     (folder / "explorer.html").write_text("<p>Nothing here")
     assert explorer_failures(folder) == told
 
@@ -369,7 +335,7 @@ def test_numbers_of_groups_are_answered_as_each_by_itself(library: Library, plac
             for number, keys in enumerate(lists)
         ]
     for number, folder in enumerate(folders):
-        for of in (folder, bare(folder, place / f"bare-{number}")):
+        for of in (folder, without_noisy_counts(folder, place / f"bare-{number}")):
             check_boxes(of, kinds=9, each=8)
         found = payload(open_folder(folder))
         assert found["kind"] == "sizes"
@@ -380,53 +346,124 @@ def test_numbers_of_groups_are_answered_as_each_by_itself(library: Library, plac
 def test_attributes_with_views_are_answered_as_each_by_itself(place: Path, mechanism: str) -> None:
     """Where all was settled together, boxes are what a query says; a table that a view has is the view's, and others are summed."""
     folder = Town(place).release(mechanism=mechanism)
-    for of in (folder, bare(folder, place / "bare")):
+    for of in (folder, without_noisy_counts(folder, place / "bare")):
         check_boxes(of, kinds=9, each=8)
     found = payload(open_folder(folder))
     sources = {(tuple(table["axes"]), tuple(table["at"])): table["source"] for table in found["tables"]}
-    assert sources[(0,), (2,)] == "view living"
-    assert sources[(0, 1), (1, 1)] == "view pairs"
-    assert sources[(0, 1), (2, 2)] == "level 4"
-    assert sources[(0, 1), (2, 1)] == "level 3"
-    assert sources[(0, 1), (1, 2)] == "sum of leaves"
-    living = pl.read_parquet(folder / "views/living.parquet")
+    wanted = {(0,): [(2,)], (0, 1): [(1, 1), (2, 2), (2, 1), (1, 2)]}
+    found_in = [sources[axes, at] for axes, levels in wanted.items() for at in levels]
+    assert found_in == ["view living", "view pairs", "level 4", "level 3", "sum of leaves"]
+    living = pl.read_parquet(folder / "views/living.parquet").select("count", "low", "high").to_dict(as_series=False)
     [table] = [table for table in found["tables"] if table["source"] == "view living"]
-    assert {name: table[name] for name in ("count", "low", "high")} == living.select("count", "low", "high").to_dict(
-        as_series=False
-    )
+    assert {name: table[name] for name in living} == living
     assert [view["name"] for view in found["views"]] == ["total", "by_mode", "mode_from"]
-    assert [column["title"] for column in found["views"][2]["columns"]] == ["from_district", "mode"]
-
-
-@pytest.mark.thorough
-@pytest.mark.heavy("there are 10,240,000 pairs of zones")
-def test_margins_answer_where_levels_are_only_calibrated_to_them(place: Path) -> None:
-    """Totals of one end follow from the margin that is measured by itself, as in a query; pairs follow from the levels."""
-    folder = Wide(place, trips()).release(noise={"sampler": "table"})
-    tables = Tables(open_folder(folder))
-    zones = np.unique(tables.rows(4).areas[0])[:30]
-    nothing = np.zeros_like(zones)
-    for levels, areas in [((2, 0), (zones, nothing)), ((0, 2), (nothing, zones)), ((1, 0), (zones // 200, nothing))]:
-        check(tables, Boxes(levels, areas))
-    for level in range(5):
-        rows = tables.rows(level)
-        check(tables, Boxes(rows.levels, tuple(of[:20] for of in rows.areas)))
-    left_out = payload(open_folder(folder), most_rows=5_000)["left_out"]  # there are 6,400 zones
-    assert [entry["at"] for entry in left_out] == [[2, 2]]
 
 
 def test_a_release_without_rows_has_a_bound_for_what_is_not_there(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing is left and no codebook is published, there is no area and no row, and leaves still have a bound."""
     monkeypatch.chdir(place)
     (place / "data").mkdir()
-    pl.DataFrame({"region": ["A", "B"], "town": ["1", "2"]}).write_csv(place / "data/codebook.csv")
-    pl.DataFrame({"home": ["1"], "work": ["2"], "people": [1]}).write_csv(place / "data/trips.csv")
+    (place / "data/codebook.csv").write_text("region,town\nA,1\nB,2\n")
+    (place / "data/trips.csv").write_text("home,work,people\n1,2,1\n")
     keys = {"hierarchy": {"table": "data/codebook.csv", "levels": ["region", "town"]}, "noise": {}} | WITHOUT_ACCOUNTANT
-    changed = {"release": {"tree": "destination", "finest": "town"}, "mechanism": "stability_histogram"}
-    folder = release({**TRIPS, **keys, **changed}, different_people=True).folder
-    found = payload(open_folder(folder))
+    keys |= {"release": {"tree": "destination", "finest": "town"}, "mechanism": "stability_histogram"}
+    found = payload(open_folder(release({**TRIPS, **keys}).folder))
     assert [level["count"] for level in found["levels"]][1:] == [[]] * 4
     assert [len(level["codes"]) for axis in found["axes"] for level in axis["levels"]] == [0] * 4
     assert found["levels"][-1]["absent_high"] > 0
     assert [total["count"] for total in found["totals"]] == [[]] * 4
     assert found["release"]["total"] == {"count": 0, "low": None, "high": None, "exact": False}
+
+
+# the maps of a report --------------------------------------------------------------------------------------------------
+
+SHADES = {"n": "noise", "z": "none"}
+ENDS = {"Where trips begin": "origin", "Where trips end": "destination"}
+
+
+def maps(folder: Path) -> dict[str, tuple[str, dict[str, list[str]], dict[str, str]]]:
+    """Return the maps of a report by axis: all of each, the rows of the table behind it, and how areas are drawn, by codes."""
+    page, found = (folder / "report.html").read_text(), {}
+    for title, figure in re.findall(r"<figure><h3>(Where trips \w+)</h3>(.*?)</figure>", page, re.DOTALL):
+        rows = re.findall(r'<tr><th scope="row">[^<]*\((\w+)\)</th>(.*?)</tr>', figure)
+        numbers = {code: re.findall(r"<td>([^<]*)</td>", cells) for code, cells in rows}
+        drawn = re.findall(r'<path class="(\w+)"[^>]*><title>[^<]*\((\w+)\): -?[\d,]+</title>', figure)
+        found[ENDS[title]] = figure, numbers, {code: SHADES.get(shade, "signal") for shade, code in drawn}
+    return found
+
+
+def kind_of(count: int, low: int | None) -> str:
+    """Return how the explorer draws an area."""
+    return "none" if count == 0 else "signal" if count > 0 and (low is None or low > 0) else "noise"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("land, loud", "trips", "trips shrunk", "trips settled together"),
+        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in list(MAPPED)[4:]),
+    ],
+)
+def test_maps_say_what_queries_and_the_explorer_say(made: Made, kind: str) -> None:
+    """Behind each map are the answers of queries; what it hatches, the explorer hatches, and its words fit what is hatched."""
+    folder = made(kind)
+    data, found = payload(open_folder(folder)), maps(folder)
+    assert found.keys() == {"origin", "destination"}
+    for number, (axis, (figure, rows, drawn)) in enumerate(found.items()):
+        levels = data["axes"][number]["levels"]
+        (level,) = (place for place, of in enumerate(levels, 1) if {*rows} <= {*of["codes"]})
+        for code, cells in rows.items():
+            answer = asked(folder, {axis: f"{levels[level - 1]['name']}={code}"})
+            assert cells == [f"{value:,}" for value in (answer.count, answer.low, answer.high)]
+        of_axis = next(of for of in data["totals"] if (of["axis"], of["level"]) == (number, level))
+        shown = zip(levels[level - 1]["codes"], of_axis["count"], of_axis["low"], strict=True)
+        assert drawn == {code: kind_of(count, low) for code, count, low in shown}
+        assert ("the 90% intervals of their totals reach 0." in figure) == ("noise" in drawn.values())
+        assert (">counts 0<" in figure) == ("none" in drawn.values())
+    assert verify(folder) == []
+
+
+def test_a_map_states_no_noise_that_it_does_not_know(made: Made) -> None:
+    """Where leaves are missing nothing says how far a total is off: the map states no interval, and hatches nothing."""
+    found = maps(made("trips with a threshold"))
+    assert found.keys() == {"origin", "destination"}
+    for figure, rows, drawn in found.values():
+        assert "No interval is stated here for these totals." in figure
+        assert "twice the noise" not in figure
+        assert "noise" not in drawn.values()
+        assert {len(cells) for cells in rows.values()} == {1}
+
+
+@pytest.mark.thorough
+def test_without_noisy_counts_a_map_goes_by_the_noise_of_a_sum(made: Made) -> None:
+    """Intervals of sums follow from noisy counts. Where these are not published, a total is held to twice the noise of its cells."""
+    for axis, (figure, rows, _) in maps(made("land, without noisy counts")).items():
+        assert f"added up from level {({'origin': 2, 'destination': 1})[axis]}." in figure
+        told = re.search(r"(?:at most|above) ([\d,.]+), twice the noise", figure)
+        limit = float(told[1].replace(",", "")) if told else 0.0
+        for count, is_above, *_ in rows.values():
+            assert is_above == ("yes" if int(count.replace(",", "")) > limit else "no")
+
+
+@pytest.mark.parametrize("mechanism", [pytest.param("cbdp", marks=pytest.mark.thorough), "inftda"])
+def test_a_map_takes_the_intervals_of_a_view(made: Made, mechanism: str) -> None:
+    """A margin that is published has its own intervals, also where noisy counts are not published, and σ of the level says less."""
+    folder = made(f"land, views of {mechanism}")
+    _, rows, drawn = maps(folder)["origin"]
+    cells = (
+        pl.read_parquet(folder / "views/origin_county.parquet").select("origin_county", "count", "low", "high").rows()
+    )
+    assert rows == {code: [f"{value:,}" for value in values] for code, *values in cells}
+    assert drawn == {code: kind_of(count, low) for code, count, low, _ in cells}
+
+
+@pytest.mark.thorough
+def test_a_map_of_many_cells_goes_by_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a map would add up more cells than the page is worth, it does without intervals; so does `verify`."""
+    monkeypatch.setattr(totals, "MOST_CELLS", 5)
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    folder = land_released(tmp_path / "land", DRAWN, **LOUD)
+    found = maps(folder)
+    assert "judged by itself" in found["destination"][0]  # by county, which are three cells
+    assert "twice the noise of such a sum" in found["origin"][0]  # by county, which takes nine
+    assert page_failures(folder) == []

@@ -5,9 +5,9 @@ import json
 import operator
 import re
 import shutil
-import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import shapely
 import tables as hdf5
 import yaml
 from polars.testing import assert_frame_equal
-from pysdmx.io import read_sdmx
+from pysdmx.io import get_datasets, read_sdmx
 from shapely.geometry import box, mapping
 
 from flows.answers.verify import verify_answer
@@ -41,6 +41,7 @@ from tests.support.folders import assert_described, rewrite, with_sums
 from tests.support.households import SPEC as HOMES
 from tests.support.households import homes_released
 from tests.support.library import Library
+from tests.support.spec import SPEC
 
 Made = Callable[[str], Path]
 
@@ -50,14 +51,7 @@ REGIONS = ["01", "#2"]
 PLACES = ["007", "=1+1", "@x", "+39", "-", "a,b", 'q"q', "n\nl", "c\rr", "é", " s ", "#1", "null", "_x41_"]
 SHAPES = {place: box(number, 50, number + 1, 51) for number, place in enumerate(PLACES[1:]) if place == place.strip()}
 NAMES = {place: f"=NAME({' '.join(place.split())})" for place in PLACES[:-1]}  # as published; the last has none
-PRIVACY = {
-    "unit": "one made-up person",
-    "neighbours": "substitution",
-    "max_records_per_unit": 1,
-    "epsilon": 60.0,  # so that every pair with records is there
-    "delta": 1.0e-8,
-    "accountant": "zcdp",
-}
+PRIVACY = SPEC["privacy"] | {"unit": "one made-up person", "epsilon": 60.0}  # so that every pair with records is there
 TRIPS: dict[str, Any] = {
     "name": "trips",
     "dataset": "trips",
@@ -227,41 +221,17 @@ def test_readers_of_csv_get_the_codes_as_they_are(made: Made, name: str) -> None
         assert {row["destination_place"] for row in rows["records.csv"]} <= {*PLACES}
 
 
-SPOIL_METADATA: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a column called otherwise": lambda table: table["tableSchema"]["columns"][0].update(titles="other"),
-    "a number that is none": lambda table: table["tableSchema"]["columns"][1].update(datatype="integer"),
-    "a key that is none": lambda table: table["tableSchema"].update(primaryKey=table["tableSchema"]["primaryKey"][:1]),
-}
-
-
-@pytest.mark.parametrize("spoil", SPOIL_METADATA)
-def test_the_validator_finds_what_is_wrong(copy: Path, spoil: str) -> None:
-    """Metadata that does not fit the CSV is refused by the same validator, which therefore looks."""
-    content = json.loads((copy / "metadata.json").read_text())
-    [finest] = [table for table in content["tables"] if table["url"] == "counts/level_4.csv"]
-    SPOIL_METADATA[spoil](finest)
-    (copy / "metadata.json").write_text(json.dumps(content))
-    with pytest.raises((AssertionError, ValueError)):
-        assert_described(copy)
-
-
 def test_levels_have_readable_views_in_the_store(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every level is read by its name as by its number, whatever signs are in it, and `published` lists them all."""
-    wanted = {
-        "trips": ["total", "all_to_region", "region_to_region", "region_to_place", "place_to_place"],
-        "people": ["total", "by_native country", "by__sex_native country", "by__sex_native country_odd.one"],
-    }
-    for name, views in wanted.items():
-        folder = made(name)
-        monkeypatch.setenv("TRELLIS_HOME", str(folder.parents[2] / "home"))
-        asked = 'SELECT level, "view", "rows", sigma, supersedes FROM published WHERE release = ? ORDER BY level'
-        with store() as con:
-            rows = con.execute(asked, [folder.name]).fetchall()
-            assert [row[1] for row in rows] == views
-            for number, view, height, sigma, supersedes in rows:
-                table = level(folder, number)
-                assert_frame_equal(con.sql(f'FROM "{folder.name}"."{view}"').pl(), table)
-                assert (table.height, sigma > 0, supersedes) == (height, number > 0, None)
+    folder = made("people")
+    monkeypatch.setenv("TRELLIS_HOME", str(folder.parents[2] / "home"))
+    asked = 'SELECT level, "view", "rows", supersedes FROM published WHERE release = ? ORDER BY level'
+    with store() as con:
+        rows = con.execute(asked, [folder.name]).fetchall()
+        names = ["total", "by_native country", "by__sex_native country", "by__sex_native country_odd.one"]
+        assert rows == [(number, name, level(folder, number).height, None) for number, name in enumerate(names)]
+        for number, name in enumerate(names):
+            assert_frame_equal(con.sql(f'FROM "{folder.name}"."{name}"').pl(), level(folder, number))
 
 
 # workbooks -----------------------------------------------------------------------------------------------------------------
@@ -336,22 +306,6 @@ def test_names_of_sheets_are_short_and_differ() -> None:
         [workbook.PublishedTable(f"{n}", title, "", {}) for n, title in enumerate([long, long.upper(), "a/b"])]
     )
     assert list(found) == [long[:31], long.upper()[:27] + " (2)", "a_b"]
-
-
-def test_the_same_release_is_the_same_bytes(made: Made, copy: Path) -> None:
-    """Files of all kinds that are written again, in another second, are the same to the byte."""
-    files = [path.relative_to(copy) for of in ("omx/*", "geo/*", "sdmx/*", "counts.xlsx") for path in copy.glob(of)]
-    assert len(files) == 2 + 4 + 5 + 1
-    (copy / "counts.xlsx").unlink()
-    for of in ("omx", "geo", "sdmx"):
-        shutil.rmtree(copy / of)
-    while int(time.time()) == int((made("trips") / "omx" / "level_4.omx").stat().st_mtime):
-        time.sleep(0.05)  # HDF5 would write the second
-    how_counted = re.search(r"one measurement,\s+([^.]+)\.", (copy / "README.md").read_text())
-    assert how_counted
-    write_formats(PublishedTables(copy, manifest_of(copy)), KINDS["trips"], tree(copy), how_counted[1])
-    for file in files:
-        assert (copy / file).read_bytes() == (made("trips") / file).read_bytes(), file
 
 
 # matrices ------------------------------------------------------------------------------------------------------------------
@@ -443,7 +397,8 @@ def test_the_structure_is_valid_and_has_all_codes(made: Made, name: str) -> None
     """The structure is valid by the schemas of SDMX-ML 3.0, and has a data structure per level and every code with its name."""
     folder = made(name)
     assert differences(folder) == []
-    message = read_sdmx((folder / "sdmx" / "structure.xml").read_text(), validate=True)
+    structure = folder / "sdmx" / "structure.xml"
+    message = read_sdmx(structure.read_text(), validate=True)
     assert len({of.id for of in message.get_dataflows()}) == len(manifest_of(folder).levels) - 1
     lists = {of.id: {code.id: code.name for code in of.items} for of in message.get_codelists()}
     if name == "trips":
@@ -460,21 +415,12 @@ def test_the_structure_is_valid_and_has_all_codes(made: Made, name: str) -> None
         for component in of.components.dimensions:
             assert set(table[component.id]) <= lists[f"CL_{component.id}"].keys()
         assert table["OBS_VALUE"].cast(pl.Int64).to_list() == level(folder, number)["count"].to_list()
+        [read] = get_datasets(folder / "sdmx" / f"level_{number}.csv", structure)
+        assert read.data["OBS_VALUE"].tolist() == level(folder, number)["count"].to_list()
     if name == "hidden":  # codes that several areas have stand with those above; sums have no interval
         assert set(table["origin_place"]) == {"a@0", "a@1", "b@0", "b@1"}
         sums = cells(folder, "level 2", dtypes={"low": "float", "high": "float"})
         assert sums["low"].null_count() == sums["high"].null_count() == sums.height > 0
-
-
-@pytest.mark.parametrize("name", ["trips", "homes"])
-def test_a_library_of_statistical_offices_reads_the_counts(made: Made, name: str) -> None:
-    """pysdmx reads every level with the structure; the test needs pandas installed."""
-    pytest.importorskip("pandas", reason="pandas is not installed")
-    from pysdmx.io import get_datasets
-
-    for file in (made(name) / "sdmx").glob("*.csv"):
-        [found] = get_datasets(file, made(name) / "sdmx" / "structure.xml")
-        assert found.data["OBS_VALUE"].sum() == level(made(name), int(file.stem[6:]))["count"].sum()
 
 
 # what verify finds ---------------------------------------------------------------------------------------------------------
@@ -482,143 +428,98 @@ def test_a_library_of_statistical_offices_reads_the_counts(made: Made, name: str
 Spoil = Callable[[Path], object]
 
 
-def change_part(name: str, old: bytes, new: bytes) -> Spoil:
-    """Return what changes the first place of a part of the workbook that matches."""
-
-    def of_folder(folder: Path) -> None:
-        path = folder / "counts.xlsx"
-        with zipfile.ZipFile(path) as book:
-            parts = {info: book.read(info) for info in book.infolist()}
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
-            for info, content in parts.items():
-                changed = re.sub(old, new, content, count=1) if info.filename == name else content
-                assert (changed != content) == (info.filename == name)
-                book.writestr(info, changed)
-
-    return of_folder
+def change_part(name: str, old: bytes, new: bytes, folder: Path) -> None:
+    """Change the first place of a part of the workbook that matches."""
+    with zipfile.ZipFile(folder / "counts.xlsx") as book:
+        parts = {info: book.read(info) for info in book.infolist()}
+    with zipfile.ZipFile(folder / "counts.xlsx", "w", zipfile.ZIP_DEFLATED) as book:
+        for info, content in parts.items():
+            changed = re.sub(old, new, content, count=1) if info.filename == name else content
+            assert (changed != content) == (info.filename == name)
+            book.writestr(info, changed)
 
 
-def change_matrices(change: Callable[[Any], object]) -> Spoil:
-    """Return what changes the matrices of level 4."""
-
-    def of_folder(folder: Path) -> None:
-        with hdf5.open_file(str(folder / "omx" / "level_4.omx"), "a") as file:
-            change(file)
-
-    return of_folder
+def change_matrices(change: Callable[[Any], object], folder: Path) -> None:
+    """Change the matrices of level 4."""
+    with hdf5.open_file(str(folder / "omx" / "level_4.omx"), "a") as file:
+        change(file)
 
 
-def change_text(name: str, old: str, new: str) -> Spoil:
-    """Return what changes the first place of a text file that matches."""
-
-    def of_folder(folder: Path) -> None:
-        text = (folder / name).read_text()
-        changed = re.sub(old, new, text, count=1)
-        assert changed != text
-        (folder / name).write_text(changed)
-
-    return of_folder
+def change_text(name: str, old: str, new: str, folder: Path) -> None:
+    """Change the first place of a text file that matches."""
+    text = (folder / name).read_text()
+    changed = re.sub(old, new, text, count=1)
+    assert changed != text
+    (folder / name).write_text(changed)
 
 
-def change_map(change: Callable[[pl.DataFrame], pl.DataFrame], *, with_bounds: bool = False) -> Spoil:
-    """Return what changes the table with shapes of level 4, and the bounds that it states if that is asked for."""
-
-    def of_folder(folder: Path) -> None:
-        path = folder / "geo" / "level_4.parquet"
-        table, geo = pq.read_table(path), json.loads(pq.read_metadata(path).metadata[b"geo"])
-        changed = change(pl.DataFrame(table)).to_arrow().cast(table.schema.remove_metadata())
-        if with_bounds:
-            lines = shapely.from_wkb(changed["geometry"].drop_null().to_pylist())
-            geo["columns"]["geometry"]["bbox"] = shapely.total_bounds(lines).tolist()
-        pq.write_table(changed.replace_schema_metadata({b"geo": json.dumps(geo).encode()}), path)
-
-    return of_folder
-
-
-def with_lines(change: Callable[[Any], Any]) -> Callable[[pl.DataFrame], pl.DataFrame]:
-    """Return what changes the lines of a table."""
-
-    def of_table(table: pl.DataFrame) -> pl.DataFrame:
-        lines = change(shapely.from_wkb(table["geometry"].to_list()))
-        return table.with_columns(pl.Series("geometry", shapely.to_wkb(lines).tolist(), pl.Binary))
-
-    return of_table
+def change_map(change: Callable[[Any], Any], folder: Path, *, more: int = 0) -> None:
+    """Change the lines of level 4, the bounds that the file states, and its counts by so many records."""
+    path = folder / "geo" / "level_4.parquet"
+    table, geo = pq.read_table(path), json.loads(pq.read_metadata(path).metadata[b"geo"])
+    lines = change(shapely.from_wkb(table["geometry"].to_pylist()))
+    geo["columns"]["geometry"]["bbox"] = shapely.total_bounds(lines[lines != None]).tolist()  # noqa: E711
+    shapes = pl.Series("geometry", shapely.to_wkb(lines).tolist(), pl.Binary)
+    changed = pl.DataFrame(table).with_columns(shapes, pl.col("count") + more)
+    written = changed.to_arrow().cast(table.schema.remove_metadata())
+    pq.write_table(written.replace_schema_metadata({b"geo": json.dumps(geo).encode()}), path)
 
 
 OTHER_MAP = "geo/level_4.parquet differs from counts/level_4.parquet or from the shapes of boundaries/."
 SHEET = "counts.xlsx: the sheet level {0} differs from counts/level_{0}.parquet."
-SPOIL: dict[str, tuple[Spoil, str]] = {
-    "a count of the workbook": (
-        change_part("xl/worksheets/sheet6.xml", rb"<v>\d+</v>", b"<v>5555</v>"),
-        SHEET.format(4),
-    ),
-    "a code of the workbook": (change_part("xl/worksheets/sheet3.xml", rb">01<", b">1<"), SHEET.format(1)),
-    "a formula that shows a count": (
-        change_part("xl/worksheets/sheet6.xml", rb"<v>(\d+)</v>", rb"<f>1+1</f><v>\1</v>"),
-        "counts.xlsx has a cell that is a formula.",
-    ),
-    "the first sheet of the workbook": (
-        change_part("xl/worksheets/sheet1.xml", rb">trips-", b">other-"),
+FORMULA = (rb"<v>(\d+)</v>", rb"<f>1+1</f><v>\1</v>")
+OBSERVATION = (r",\d+,(\d+,\d+,(true|false))\n", r",5555,\1\n")
+SHEETS, OMX = "xl/worksheets/sheet{}.xml", "omx/level_4.omx: "
+STRUCTURE = "sdmx/structure.xml"
+NO_MAP = "geo/level_4.parquet is missing or is not a GeoParquet file of level 4."
+SPOIL: list[tuple[Spoil, str]] = [
+    (partial(change_part, SHEETS.format(6), rb"<v>\d+</v>", b"<v>5555</v>"), SHEET.format(4)),
+    (partial(change_part, SHEETS.format(3), rb">01<", b">1<"), SHEET.format(1)),
+    (partial(change_part, SHEETS.format(6), *FORMULA), "counts.xlsx has a cell that is a formula."),
+    (
+        partial(change_part, SHEETS.format(1), rb">trips-", b">other-"),
         "counts.xlsx: the first sheet is that of another release.",
     ),
-    "a workbook that is none": (
-        lambda folder: (folder / "counts.xlsx").write_text("none"),
-        "counts.xlsx is missing or is not a workbook.",
+    (lambda of: (of / "counts.xlsx").write_text("none"), "counts.xlsx is missing or is not a workbook."),
+    (lambda of: (of / "counts.xlsx").unlink(), "counts.xlsx is missing."),
+    (
+        partial(change_matrices, lambda file: operator.setitem(file.root.data.count, (0, 1), 5555)),
+        f"{OMX}the matrix count differs from counts/level_4.parquet.",
     ),
-    "no workbook": (lambda folder: (folder / "counts.xlsx").unlink(), "counts.xlsx is missing."),
-    "a cell of a matrix": (
-        change_matrices(lambda file: operator.setitem(file.root.data.count, (0, 1), 5555)),
-        "omx/level_4.omx: the matrix count differs from counts/level_4.parquet.",
+    (
+        partial(change_matrices, lambda file: operator.setitem(file.root.lookup.zone, slice(2), [2, 1])),
+        f"{OMX}its zones are not the areas of the codebook, numbered in the order of their codes.",
     ),
-    "the zones of a matrix": (
-        change_matrices(lambda file: operator.setitem(file.root.lookup.zone, slice(2), [2, 1])),
-        "omx/level_4.omx: its zones are not the areas of the codebook, numbered in the order of their codes.",
+    (
+        partial(change_matrices, lambda file: file.remove_node("/data/low")),
+        f"{OMX}its matrices are not those of the numbers of counts/level_4.parquet.",
     ),
-    "no matrix of low": (
-        change_matrices(lambda file: file.remove_node("/data/low")),
-        "omx/level_4.omx: its matrices are not those of the numbers of counts/level_4.parquet.",
-    ),
-    "a matrix more": (
-        lambda folder: shutil.copy(folder / "omx" / "level_4.omx", folder / "omx" / "level_3.omx"),
+    (
+        lambda of: shutil.copy(of / "omx" / "level_4.omx", of / "omx" / "level_3.omx"),
         "omx/level_3.omx is no file that manifest.json lists.",
     ),
-    "a count on the map": (change_map(lambda table: table.with_columns(pl.col("count") + 1)), OTHER_MAP),
-    "lines the other way": (change_map(with_lines(shapely.reverse)), OTHER_MAP),
-    "lines that end elsewhere in their areas, which other versions of a library find": (
-        change_map(
-            with_lines(lambda lines: shapely.transform(lines, lambda ends: ends + 0.125)),
-            with_bounds=True,
-        ),
-        "",
+    (partial(change_map, lambda lines: lines, more=1), OTHER_MAP),
+    (partial(change_map, shapely.reverse), OTHER_MAP),
+    # lines may end anywhere in their areas: other versions of a library find other points
+    (partial(change_map, lambda lines: shapely.transform(lines, lambda ends: ends + 0.125)), ""),
+    (lambda of: (of / "geo" / "level_4.parquet").write_text("none"), NO_MAP),
+    (partial(change_text, "sdmx/level_4.csv", *OBSERVATION), "sdmx/level_4.csv differs from counts/level_4.parquet."),
+    (partial(change_text, STRUCTURE, r"=NAME\(007\)", "other"), f"{STRUCTURE} has other names than names/."),
+    (
+        partial(change_text, STRUCTURE, r'<str:Code id="007">', '<str:Code id="7">'),
+        f"{STRUCTURE} lacks codes of sdmx/level_3.csv.",
     ),
-    "a map that is none": (
-        lambda folder: (folder / "geo" / "level_4.parquet").write_text("none"),
-        "geo/level_4.parquet is missing or is not a GeoParquet file of level 4.",
+    (
+        partial(change_text, STRUCTURE, "isPartial=", "isWhole="),
+        f"{STRUCTURE} is missing or is not SDMX-ML (Invalid).",
     ),
-    "an observation": (
-        change_text("sdmx/level_4.csv", r",\d+,(\d+,\d+,(true|false))\n", r",5555,\1\n"),
-        "sdmx/level_4.csv differs from counts/level_4.parquet.",
-    ),
-    "a name in the structure": (
-        change_text("sdmx/structure.xml", r"=NAME\(007\)", "other"),
-        "sdmx/structure.xml has other names than names/.",
-    ),
-    "a code that the structure lacks": (
-        change_text("sdmx/structure.xml", r'<str:Code id="007">', '<str:Code id="7">'),
-        "sdmx/structure.xml lacks codes of sdmx/level_3.csv.",
-    ),
-    "a structure that is none": (
-        change_text("sdmx/structure.xml", "isPartial=", "isWhole="),
-        "sdmx/structure.xml is missing or is not SDMX-ML (Invalid).",
-    ),
-    "no file of a level": (lambda folder: (folder / "sdmx" / "level_1.csv").unlink(), "sdmx/level_1.csv is missing."),
-}
+    (lambda of: (of / "sdmx" / "level_1.csv").unlink(), "sdmx/level_1.csv is missing."),
+]
 
 
-@pytest.mark.parametrize("what", SPOIL)
-def test_verify_finds_what_differs_from_the_tables(copy: Path, what: str) -> None:
+@pytest.mark.parametrize(("spoil", "said"), SPOIL)
+def test_verify_finds_what_differs_from_the_tables(copy: Path, spoil: Spoil, said: str) -> None:
     """Whatever is changed in a file is found, in one sentence that names the file."""
-    spoil, said = SPOIL[what]
     spoil(copy)
     assert differences(copy) == ([said] if said else [])
 
@@ -644,10 +545,9 @@ def test_verify_says_what_it_cannot_read(
     monkeypatch.setattr(formats, "find_spec", lambda package: None if package == "openmatrix" else package)
     found = verify_answer(made("trips"))
     assert found.ok
-    [said] = found.unread or []
-    assert said.startswith("omx/*: only the checksum was compared, because the package openmatrix is not installed.")
     show_verification(found)
-    assert "not read: omx/*" in capsys.readouterr().out
+    told = "not read: omx/*: only the checksum was compared, because the package openmatrix is not installed."
+    assert told in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_missing_package_is_found_before_anything_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ STATEMENTS: dict[str, tuple[str, str]] = {
     r"twice its standard deviation": ("UG", "Ww2SLTVCtlsc"),
     r"(small|large) beside their noise": ("Ww2SLVCUG", "Ttlsc"),
     r"`remainder`": ("VUGt", "Ww2SLTClsc"),  # which publish the rows that stand out by themselves
-    r"Along age": ("Ww2SLVCUG", "tlsc"),
+    r"Along age": ("VCG", "Ww2SLTUtlsc"),  # where a view has it alone
     # totals of one axis
     r"Totals of one axis that nothing measures by itself": ("Ww2SV", "LTCUGtlsc"),
     r"mean noise of the best sum of measurements for the totals": ("Ww2SVC", "LTUGtlsc"),
