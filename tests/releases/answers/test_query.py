@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.seeded_noise import sampler_of
 
 from flows.answers.query import AreaCounted, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
@@ -34,7 +35,6 @@ from tests.support.folders import without_noisy_counts
 from tests.support.laws import gaussians
 from tests.support.library import ROWS, TABLE, Library
 from tests.support.passes import counts_of, tables
-from tests.support.seeded_noise import sampler_of
 from tests.support.spec import SPEC as COUNTRY
 
 EXAMPLES = settings(max_examples=40)  # each is a universe, and most a first pass over it
