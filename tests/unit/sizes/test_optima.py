@@ -61,7 +61,7 @@ def test_real_sizes_are_those_of_non_negative_least_squares(problem: Problem, is
 @settings(max_examples=80)
 @given(seeds, st.none() | st.integers(0, 6), st.sampled_from([1, 2, 6]))
 def test_whole_sizes_cost_no_more_than_any(seed: int, total: int | None, window: int) -> None:
-    """Over all tables of up to eight groups of a size in a region, or with a total that the sizes share, whatever the window to begin with."""
+    """Over all tables of up to eleven groups of a size in a region, or with a total that the sizes share, whatever the window to begin with."""
     generator = np.random.default_rng(seed)
     while True:
         problem = draw_problem(generator, largest=3, most=3, spread=2.0)
@@ -70,7 +70,7 @@ def test_whole_sizes_cost_no_more_than_any(seed: int, total: int | None, window:
     noisy, shape = noisy_sizes(problem), problem.true[-1].shape
     found = whole_optimum(noisy, problem.variances, problem.first_child, total, window)
     assert total is None or found[0].sum() == total
-    every = np.array(list(product(range(9 if total is None else total + 1), repeat=problem.true[-1].size)))
+    every = np.array(list(product(range(12 if total is None else total + 1), repeat=problem.true[-1].size)))
     every = every[every.sum(axis=1) == total] if total is not None else every
     levels = levels_above(np.moveaxis(every.reshape(-1, *shape), 0, 2), problem.first_child)
     costs = sum(
