@@ -153,16 +153,18 @@ class ReleasedSizes:
         counts: int64, shape (regions, sizes), groups, >= 0.
         measured: of the level.
         confidence: 1 − α, of intervals.
+        is_total: whether it is the number of all groups, which has its row whatever it is.
     """
 
     counts: IntArray
     measured: MeasuredSizes
     confidence: float
+    is_total: bool = False
 
     @cached_property
     def places(self) -> tuple[IntArray, IntArray]:
         """The regions and the sizes of the rows, in the order of the table: the cells that count something."""
-        region, size = np.nonzero(self.counts)
+        region, size = np.nonzero(np.ones_like(self.counts) if self.is_total else self.counts)
         return region, size
 
     @property

@@ -37,7 +37,7 @@ class SizeLevels:
     def rows(self, level: int) -> Rows:
         """Return all released nodes of a level in the order of their codes."""
         terms = self.job.record.release.terms.intervals
-        released = ReleasedSizes(self._counts(level), self._measured(level), terms.confidence)
+        released = ReleasedSizes(self._counts(level), self._measured(level), terms.confidence, is_total=not level)
         tails = [released.log_tail]
         if terms.simultaneous:
             tails.append(released.simultaneous_log_tail(len(self._levels)))

@@ -51,7 +51,7 @@ class Sizes:
     def misfit(self, entry: LevelEntry) -> str:
         """Return how the rows of a level contradict their noisy counts, as the end of a sentence; empty if they agree."""
         table, stated, level = self._table(entry), self.manifest.intervals, entry.level
-        released = ReleasedSizes(self._counts(level), self._measured(level), stated.confidence)
+        released = ReleasedSizes(self._counts(level), self._measured(level), stated.confidence, is_total=not level)
         tails = [released.log_tail]
         if stated.simultaneous:
             tails.append(released.simultaneous_log_tail(len(self.manifest.levels)))

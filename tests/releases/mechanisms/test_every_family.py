@@ -171,6 +171,8 @@ OF_MEETING: Keys = {"derived": None, "release": {"order": ["from", "to"], "views
 EDGES: dict[str, tuple[Write, list[str]]] = {
     "ages of nobody": (nobody(of_people()), ON_EVERY_NODE),
     "a grid of nobody": (nobody(of_people(**GRID)), ON_EVERY_NODE),
+    "ages of nobody without noise": (nobody(of_people(privacy=ages.PRIVACY | {"epsilon": 240.0})), ON_EVERY_NODE),
+    "homes of nobody without noise": (nobody(of_homes(**households.EXACT)), OF_SIZES),
     "views of nobody": (nobody(of_town()), ["cbdp"]),
     "homes of nobody": (nobody(of_homes()), OF_SIZES),
     "leaves of nobody": (nobody(of_trips()), ["stability_histogram"]),
@@ -351,7 +353,7 @@ def test_edges_add_up(spec_of: SpecOf, write: Write, mechanism: str, law: str, n
     check(*try_spec(spec_of(write, mechanism, law, neighbours))[::2])
 
 
-WHOLE = ["one leaf", "one view of one cell", "one size"]
+WHOLE = ["homes of nobody without noise", "one leaf", "one view of one cell", "one size"]
 
 
 @pytest.mark.parametrize("edge", [pytest.param(edge, marks=[] if edge in WHOLE else [thorough]) for edge in EDGES])
