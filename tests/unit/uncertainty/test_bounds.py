@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.tree.views import level_view
-from tasks.uncertainty.bounds import UNEVEN, chebyshev_bounds, finest_above_noise, records_above_noise
-from tasks.uncertainty.moves import Moves, bounds_after
+from tasks.uncertainty.bounds import CONFIDENCE, UNEVEN, chebyshev_bounds, finest_above_noise, records_above_noise
+from tasks.uncertainty.moves import Moves, bounds_after, reach_after
 from tasks.uncertainty.sources import best_source
 from tests.support.laws import gaussians
 
@@ -146,3 +146,13 @@ def test_the_source_has_the_least_variance(universe_of, scale, number, variance)
     found, noise = best_source(level_view(tree, 1), measured, tree)
     assert (found, noise.variance) == (number, variance)
     assert best_source(level_view(tree, 2), measured, tree)[0] == 2
+
+
+@pytest.mark.parametrize("cells", [1, 50, 10**6])
+def test_no_noise_goes_beyond_reach_but_with_the_stated_probability(cells: int) -> None:
+    """A union over all cells, both sides and levels leaves what is left over of the confidence; exact levels have no reach."""
+    reach, values = reach_after(LevelNoise(GAUSSIAN, 5.0), cells, 4), np.arange(400)
+    weights = np.exp(-((values / 5.0) ** 2) / 2)
+    beyond, at = (weights[values >= of].sum() / (2 * weights.sum() - 1) for of in (reach + 1, reach))
+    assert 8 * cells * beyond <= 1 - CONFIDENCE < 8 * cells * at
+    assert reach_after(NO_NOISE, cells, 4) == 0
