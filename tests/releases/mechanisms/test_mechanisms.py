@@ -212,7 +212,7 @@ def check_measured(made: Made, measure: str) -> None:
         assert entry.nonzero == made.level(entry.level).height
         assert (made.level(entry.level)["count"] > 0).all()
     assert [level.nonzero for level in record.released_levels()] == [entry.nonzero for entry in manifest.levels]
-    said = (made.folder / "README.md").read_text().replace("\n", " ")
+    said = " ".join((made.folder / "README.md").read_text().split())
     assert ("Every cell of every level was measured" in said) == (measure == "all")
     assert ("At level 6, only cells below a cell of level 5" in said) == (measure == "above")
 
