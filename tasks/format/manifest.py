@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from storage.counts.columns import interval_columns
 from storage.counts.tables import level_files, level_path
@@ -279,6 +279,12 @@ class LevelEntry(_Part):
         if name not in LAWS:
             raise ValueError(f"there is no noise law {name}.")
         return name
+
+    @model_validator(mode="after")
+    def _has_the_threshold_of_its_law(self) -> Self:
+        if bool(self.threshold) != LAWS[self.mechanism].keeps_some:
+            raise ValueError(f"noise law {self.mechanism} has {'no' if self.threshold else 'a'} threshold.")
+        return self
 
 
 class Difference(_Part):

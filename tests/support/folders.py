@@ -70,7 +70,7 @@ def changed(name: str, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Callab
         path = folder / name
         schema = pl.read_parquet(path).schema
         change(pl.read_parquet(path)).cast(schema).write_parquet(path, compression="zstd")
-        for csv in folder.rglob("*.csv"):
+        for csv in [csv for csv in folder.rglob("*.csv") if csv.parent.name != "signal"]:
             csv.unlink()
         (folder / "metadata.json").unlink(missing_ok=True)
         with_sums(folder)
