@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from math import log
 from pathlib import Path
 from statistics import fmean, stdev
@@ -25,7 +24,7 @@ from storage.ledger.books import reserved_charges
 from storage.releases.terms import SIGNAL_RATE
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
-from tasks.laws.law import NO_NOISE, LevelNoise, Sampler
+from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
 from tasks.publish.settled_levels import SettledLevels
 from tasks.tree.axis import IntArray
@@ -40,33 +39,12 @@ from tasks.uncertainty.noise_rows import RISK
 from tasks.uncertainty.shares import KNOWN_WITHIN
 from tasks.validate.coverage import TRUE_COUNTS, false_share, level_coverages, measured_bounds, rows_covered
 from tasks.validate.distances import level_errors
+from tests.support.laws import sampler_of
 from tests.support.universe import universe_of
 
 FALSE_ALARM = 1e-6
 CONFIDENCE = 0.9
 LAWS = {"gaussian": GAUSSIAN, "laplace": LAPLACE}
-
-
-def sampler_of(law: str, *seed: int, reach: int = 150, first: int = 0) -> Sampler:
-    """Return a sampler that adds noise of a law, drawn from a list of its probabilities.
-
-    Args:
-        law: its name.
-        seed: of all calls; each, a level or a part of it, has a number of its own besides, from `first` on.
-        reach: the furthest noise.
-        first: that of the first call.
-    """
-    calls = count(first)
-
-    def sample(true_counts: IntArray, scale: float) -> IntArray:
-        values = np.arange(-reach, reach + 1)
-        logs = -((values / scale) ** 2) / 2 if law == "gaussian" else -np.abs(values) / scale
-        steps = np.cumsum(np.exp(logs))
-        random = np.random.default_rng([*seed, next(calls)])
-        noise: IntArray = values[np.searchsorted(steps, random.random(len(true_counts)) * steps[-1])]
-        return true_counts + noise
-
-    return sample
 
 
 def least_share(groups: int, copies: int, confidence: float) -> float:

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
+
+import numpy as np
 
 from flows.mechanisms import MECHANISMS, Mechanism
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.laws.law import NO_NOISE, LevelNoise, Sampling
+from tasks.laws.law import NO_NOISE, LevelNoise, Sampler, Sampling
+from tasks.tree.axis import IntArray
 
 
 def gaussians(sigmas: Sequence[float]) -> list[LevelNoise]:
@@ -18,3 +22,25 @@ def drawn_by(mechanism: str, samplers: Mapping[str, Sampling], law: str | None =
     recipe = MECHANISMS[mechanism]
     name = law or next(iter(recipe.laws))
     return replace(recipe, laws={name: replace(recipe.laws[name], samplers=samplers)})
+
+
+def sampler_of(law: str, *seed: int, reach: int = 150, first: int = 0) -> Sampler:
+    """Return a sampler that adds noise of a law, drawn from a list of its probabilities.
+
+    Args:
+        law: its name.
+        seed: of all calls; each, a level or a part of it, has a number of its own besides, from `first` on.
+        reach: the furthest noise.
+        first: that of the first call.
+    """
+    calls = count(first)
+
+    def sample(true_counts: IntArray, scale: float) -> IntArray:
+        values = np.arange(-reach, reach + 1)
+        logs = -((values / scale) ** 2) / 2 if law == "gaussian" else -np.abs(values) / scale
+        steps = np.cumsum(np.exp(logs))
+        random = np.random.default_rng([*seed, next(calls)])
+        noise: IntArray = values[np.searchsorted(steps, random.random(len(true_counts)) * steps[-1])]
+        return true_counts + noise
+
+    return sample

@@ -14,7 +14,6 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.seeded_noise import sampler_of
 
 from flows.answers.query import AreaCounted, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
@@ -32,7 +31,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import NO_CAP, above_share, caps, intervals, margins_of, simultaneous_margins
 from tests.support.folders import without_noisy_counts
-from tests.support.laws import gaussians
+from tests.support.laws import gaussians, sampler_of
 from tests.support.library import ROWS, TABLE, Library
 from tests.support.passes import counts_of, tables
 from tests.support.spec import SPEC as COUNTRY

@@ -523,7 +523,11 @@ REFUSED: list[tuple[str, str, str]] = [  # the file, what is told of it, and wor
     (text(("0101", None)), "no area has a shape.", ""),
     (text().replace('"code"', '"GEOID"'), "no feature has a code in code.", f"{ASKED} The file has GEOID, who."),
     (json.dumps(collection([])), "no feature has a code in code.", ASKED),
-    (json.dumps(collection([], features=[BARE | {"properties": ["4711"]}])), "no feature has a code in code.", ASKED),
+    (
+        json.dumps(collection([]) | {"features": [BARE | {"properties": ["4711"]}]}),
+        "no feature has a code in code.",
+        ASKED,
+    ),
     (text(("0101", box(400_000, 50, 400_001, 51))), PLACED, "a file in metres"),
     (text(("0101", box(50, 100, 51, 101))), PLACED, "longitude comes first"),
     (text(("0101", box(179.5, 50, 180.5, 51))), PLACED, "Longitudes do not go on past 180"),

@@ -46,7 +46,7 @@ LISTED = [(one, other) for one in NAMES for other in NAMES]
 TABLES = {
     "data/trips.csv": "home,work,people\nm1,m1,5\n",
     "data/codebook.csv": "region,province,municipality\nr1,p1,m1\nr1,p2,m2\n",
-    "people.csv": "f0\n",
+    "people.csv": ",".join(f"f{number}" for number in range(40)) + "\n",
     "adult.csv": "sex,race,education\n0,white,1\n",
     "education.csv": EDUCATION,
     "rides.csv": "from,hour,to\ns1,1,s1\n",

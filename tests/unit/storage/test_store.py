@@ -261,7 +261,8 @@ def test_a_home_that_is_open_to_others_or_cannot_be_made_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder that others may look into stays as it is; below a file, or a folder that is not there, nothing is made."""
-    (tmp_path / "open").mkdir(mode=0o755)
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)  # whatever the umask is
     (tmp_path / "file").touch()
     for place in ("open", "file/home", "gone/home"):
         monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / place))

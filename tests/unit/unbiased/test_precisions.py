@@ -115,7 +115,12 @@ def test_no_fixed_split_is_better_for_a_workload(seed: int, workload: str, relat
     if tree.possible_cells(tree.depth) == 1:
         return
     fan_outs, own = mean_fan_outs(tree), uniform(mean_fan_outs(tree))
-    fixed = [own, cascade(fan_outs), wavelet(fan_outs), *(own * base ** np.arange(tree.depth + 1) for base in (2.0, 0.5))]
+    fixed = [
+        own,
+        cascade(fan_outs),
+        wavelet(fan_outs),
+        *(own * base ** np.arange(tree.depth + 1) for base in (2.0, 0.5)),
+    ]
     fixed += [own * generator.dirichlet(np.ones(tree.depth + 1)) for _ in range(5)]
     best = error_of(tree, best_for(workload, tree, relation), relation, workload)
     assert best <= min(error_of(tree, precisions, relation, workload) for precisions in fixed) * (1 + 1e-4)
