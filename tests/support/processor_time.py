@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from tasks.capacity import cores
+
 LIMIT = 10.0  # processor seconds
+CORES = cores()
 APART = {"audit", "cluster", "crash"}  # marks of tests that take what they take
 DEAREST = 10  # tests that the table names
 
@@ -45,7 +48,8 @@ class ProcessorTime:
         report = yield
         now = seconds()
         took, self.last = now - self.last, now
-        self.of_test = {"setup": took, "call": self.of_test + took}.get(call.when, self.of_test)
+        own = min(took, CORES * (call.stop - call.start))  # the rest was taken by a child that an earlier test began
+        self.of_test = {"setup": own, "call": self.of_test + own}.get(call.when, self.of_test)
         report.user_properties.append(("processor_seconds", took))
         if call.when == "teardown" and report.passed and (fault := too_much(item, self.of_test)):
             report.outcome, report.longrepr = "failed", fault
