@@ -231,6 +231,7 @@ def test_whoever_moves_the_total_moves_the_rest_less() -> None:
         (ADD_REMOVE, 5, 2, False, 9),
         (SUBSTITUTION, 5, 1_000, False, 50),
         (ADD_REMOVE, 7, 3, False, 19),
+        (ADD_REMOVE, 8, 3, False, 22),
         (SUBSTITUTION, 7, 3, True, 49),
         (ADD_REMOVE, 7, None, True, 49),
         (ADD_REMOVE, MOST_RECORDS, None, True, 2**40),
