@@ -99,7 +99,7 @@ FAMILIES = {
         of_group_sizes, "group_sizes", {1: 7, 2: 14, 3: 35}, [1, 2, 3], "after commit seals 3 trunk"
     ),
     "fitted priors": Family(
-        lambda folder: Town(folder).spec(mechanism="inftda_shrunk", release__views=None, derived=None),
+        lambda folder: Town(folder).spec(mechanism="inftda_shrunk", measure="all", release__views=None, derived=None),
         "inftda_shrunk",
         OF_TOWN,
         OF_TOWN,
@@ -121,7 +121,9 @@ FAMILIES = {
         "after commit seals 8 trunk",
     ),
     "margins": Family(  # the levels, and the margins beside them
-        lambda folder: Wide(folder, trips(flows=40)).spec(privacy=LITTLE_NOISE),  # so that all runs have the same branches
+        lambda folder: Wide(folder, trips(flows=40)).spec(
+            privacy=LITTLE_NOISE
+        ),  # so that all runs have the same branches
         "inftda_reconciled",
         dict.fromkeys(range(8)),
         range(1, 8),
@@ -249,6 +251,8 @@ def test_every_durable_event_of_a_release_is_noticed(killed: Callable[[str], Kil
         ("fitted priors", "after link level_4_b01.statistics.parquet"),
         ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
         ("views", "before link level_7_trunk.noisy.parquet"),
+        pytest.param("group sizes", "after commit seals 2 trunk", marks=pytest.mark.thorough),
+        pytest.param("a grid", "after commit seals 7 trunk", marks=pytest.mark.thorough),
     ],
 )
 def test_a_release_survives_a_kill(name: str, moment: str, killed: Callable[[str], Killed]) -> None:

@@ -124,7 +124,7 @@ def test_a_sealed_shard_that_was_altered_is_not_drawn_again(
 def test_what_a_run_has_claimed_or_holds_is_not_swept(home: Path) -> None:
     """An empty folder of shards may belong to a run that is about to begin, and a vault to one that has begun."""
     with store() as con:
-        claimed = claim_id(con, "claimed")
+        claimed, of_same_second = claim_id(con, "claimed"), claim_id(con, "claimed")
     vault_path("begun").parent.mkdir(exist_ok=True)
     vault_path("begun").touch()
     (home / "vault" / "begun.duckdb.tmp").mkdir()
@@ -133,7 +133,8 @@ def test_what_a_run_has_claimed_or_holds_is_not_swept(home: Path) -> None:
         assert vault_path("begun").exists()
     sweep_orphans()
     assert list((home / "vault").iterdir()) == []
-    assert (home / "shards" / claimed).is_dir()
+    assert of_same_second != claimed
+    assert all((home / "shards" / of).is_dir() for of in (claimed, of_same_second))
 
 
 # branches that are cut further ---------------------------------------------------------------------------------------

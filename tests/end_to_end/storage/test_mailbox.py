@@ -17,7 +17,7 @@ from storage.mailbox.bucket import S3Place
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
 from storage.mailbox.places import Place, S3Keys, open_place
 from storage.mailbox.probe import enter_probe, judge_probe, new_nonce, remove_probe
-from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, seaweedfs
+from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, overwriting, seaweedfs
 
 WRITERS, NAMES = 8, 20
 
@@ -244,3 +244,16 @@ def test_a_servers_disk_tells_nothing(servers: Callable[[str], Server], tmp_path
         assert reader.read() == planted * 5000
     disk = b"\0".join(path.read_bytes() for path in server.folder.rglob("*") if path.is_file())
     assert (open_text in disk, planted in disk, key in disk) == (True, False, False)
+
+
+@pytest.mark.thorough
+def test_a_server_that_overwrites_is_found(servers: Callable[[str], Server]) -> None:
+    """A server that ignores the condition of a write lets every process succeed, and the judge says so."""
+    with overwriting(servers("moto")) as server:
+        place = open_place(f"s3://{BUCKET}/probed", S3Keys(endpoint=server.endpoint, region=REGION))
+        nonce = new_nonce()
+        with ThreadPoolExecutor(4) as pool:
+            entered = list(pool.map(lambda _: enter_probe(place, nonce), range(4)))
+        assert entered == [True] * 4
+        with pytest.raises(StoreError, match="This storage overwrites: 4 machines"):
+            judge_probe(place, nonce, entered)

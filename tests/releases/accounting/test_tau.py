@@ -140,6 +140,11 @@ def test_the_taus_of_many_releases_add_up() -> None:
     cap = cap_of(1.0, DELTA)
     assert standing_of(felt, cap).left_rho < standing_of(exact, cap).left_rho
     assert standing_of([spent(LARGE)] * 40, cap).left_rho == 0
+    for cap in (cap_of(epsilon, 1e-6) for epsilon in (1.0, 20.0, 66.0, 69.9)):
+        before = Spending(cap.rho / 50, (), math.inf, cap.delta, 40 * LARGEST_TAU)
+        left = standing_of([before], cap).left_rho
+        assert left > cap.rho * Fraction(7, 10)
+        assert composed_epsilon([before, replace(before, rho=left, tau=Fraction(0))], cap.delta, cap) <= cap.epsilon
 
 
 def keys(**changed: object) -> PrivacyKeys:

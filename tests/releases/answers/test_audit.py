@@ -21,6 +21,8 @@ import yaml
 import flows.execution.ending
 from flows.answers.audit import audit_answer
 from flows.answers.ledger import budget_answer
+from flows.cli.arguments import FAILED
+from flows.cli.main import app
 from flows.execution.driver import make_release
 from flows.execution.ending import EndedRelease, abandon_release, forget_release
 from flows.execution.reservation import new_release
@@ -523,6 +525,7 @@ def test_destroyed_counts_must_be_gone(world: World) -> None:
     assert [shard.exists() for shard in shards] == [False] * (DEPTH + 1)
     restore_counts(world, 0)
     assert not audit_answer().ok
+    assert app(args=["audit"], prog_name="trellis", standalone_mode=False) == FAILED
     assert forget_release(world.ids["two"]).deleted == ["shards"]
     assert audit_answer().ok
 

@@ -235,6 +235,16 @@ def test_what_is_said_of_a_charge_is_what_abandoning_gives_back(con, share, draw
     assert charge_in_words(read_books(con), "b") == "Nothing is charged."
 
 
+def test_a_series_that_stood_by_its_own_statement_gives_nothing_back_once_any_of_it_is_drawn(con):
+    """Not even a release of which nothing was drawn: else what was seen of the first could decide what follows."""
+    declare_of(con, CAP.rho * Fraction(11, 10), epsilon=0.9)
+    advance(con, "a", 0, "drawing")
+    for release_id in ("b", "c", "a"):
+        with transaction(con):
+            abandon(con, release_id)
+    assert read_books(con).accounts["jobs"].spent == CAP.rho * Fraction(11, 10)
+
+
 # what a spec declares, and the audit ----------------------------------------------------------------------------------
 
 

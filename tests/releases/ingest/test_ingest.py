@@ -299,6 +299,9 @@ def test_whole_numbers_may_be_written_in_several_ways(place):
         pl.DataFrame(table).write_parquet(place.folder / "trips.parquet")
         found = place.ingested(table="trips.parquet", codebook="codes.parquet", levels=["region", "place"])
         assert found == {("11", "21"): 1, ("12", "21"): 100}
+    pl.DataFrame({"home": [11], "work": [21], "people": [True]}).write_parquet(place.folder / "trips.parquet")
+    with pytest.raises(InputError, match=FRACTIONAL):  # whether somebody is there is no count
+        place.ingested(table="trips.parquet", codebook="codes.parquet", levels=["region", "place"])
 
 
 def named(*names: str) -> tuple[dict[str, str], dict[str, Any]]:

@@ -371,6 +371,12 @@ def test_invariants_are_exact_named_and_free(release: Releasing, capsys: pytest.
     assert "unprotected: level 2 (origin region, destination region)" in " ".join(capsys.readouterr().out.split())
 
 
+def test_noise_is_fresh(tried: Trying) -> None:
+    """The same spec, released twice, comes to other counts."""
+    one, other = (tried().released[4].counts.tolist() for _ in range(2))
+    assert one != other
+
+
 def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(
     release: Releasing, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,6 +191,12 @@ def test_a_series_adds_epsilon_up(planned: PLANNED, sampler: str) -> None:
     assert holds_together(charges, {"privacy_map"}, whole.epsilon, 1e-7)
     assert not holds_together(charges, {"privacy_map"}, whole.epsilon * (1 - 1e-12), 1e-7)
     assert holds_together(charges, {"privacy_map"}, whole.epsilon, 1e-34) == (sampler == "opendp")
+    assert whole.approximate == plan.spending.approximate * 3
+    assert composed_epsilon([whole], 1e-7) == whole.epsilon
+    histogram = planned(mechanism="stability_histogram")
+    delta = histogram.guarantee.delta
+    assert histogram.spending_of_series(3, 4 * delta).approximate == histogram.spending.approximate * 3
+    assert histogram.spending_of_series(3, delta).epsilon == math.inf
 
 
 def test_charges_without_delta_compose(planned: PLANNED) -> None:

@@ -614,14 +614,17 @@ def insert(con: Connection, *events: dict[str, Any] | str) -> None:
         reserved_event("two", {"level": 1, "rho": "a hundredth"}),
         {"event": "reserved", "release": "two", "dataset": "jobs"},
         {"event": "drawing", "release": "one", "level": 0},
+        {"event": "released", "release": "one", "level": 0},
         {"event": "sealed", "release": "one", "level": 1},
         {"event": "void", "release": "one", "level": 0},
         {"event": "drawing", "release": "one", "level": 7},
         {"event": "drawing", "level": 0},
         {"event": "budget raised", "dataset": "nobody", "cap": dataset_event()["cap"]},
+        {"event": "budget raised", "dataset": "jobs", "cap": {"epsilon": 2.0}},
         {"release": "one"},
         "{",
         "null",
+        "[]",
     ],
 )
 def test_an_event_that_does_not_follow_stops_everything(con: Connection, event: dict[str, Any] | str) -> None:

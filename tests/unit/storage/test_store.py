@@ -151,6 +151,7 @@ def test_a_vault_is_read_only_while_measuring_and_forgotten_with_its_log() -> No
         (spilled,) = {path.parent for path in home().rglob("*") if path.is_file() and "duckdb_temp" in path.name}
     assert spilled == vault_path("one").with_name("one.duckdb.tmp")
     assert S_IMODE(spilled.parent.stat().st_mode) == 0o700
+    assert S_IMODE(vault_path("one").stat().st_mode) == 0o600
     with vault("one") as con, pytest.raises(duckdb.InvalidInputException, match="read-only"):
         con.execute("DELETE FROM true_level_0")
     vault_path("one").with_name("one.duckdb.wal").touch()

@@ -61,6 +61,9 @@ def test_every_cell_is_measured_once_and_charged_once(universes, data, seed, nam
         level: "sealed" for level in own if scales[level]
     }
     check_consistent(tree, trial.released)
+    for level in range(exact):
+        counts = trial.released[level].counts
+        assert counts[counts > 0].tolist() == table.levels[level].true_counts.tolist()
 
 
 @settings(max_examples=40)
