@@ -110,7 +110,7 @@ FIRST_CAPS = {"first": cap_at(1.0, DELTA), "second": cap_at(2.0, 1e-8)}
 PEOPLE_OF = {"first": "first", "second": "second", "sharing": "first", "joining": "first"}  # → the first of its people
 SAME_PEOPLE_AS = {"sharing": "first", "joining": "sharing"}  # as the first release of a dataset says
 DATASETS = st.sampled_from(sorted(PEOPLE_OF))
-SHARES = st.lists(st.fractions(0, Fraction(1, 3), max_denominator=9), min_size=1, max_size=3).filter(any)
+SHARES = st.lists(st.fractions(0, Fraction(1, 2), max_denominator=9), min_size=1, max_size=3).filter(any)
 STATEMENTS = st.sampled_from([NEVER_ALONE, 1.0, 2.0, 0.25])
 
 
