@@ -178,7 +178,9 @@ def test_a_query_takes_the_level_that_answers_it_best(exact: tuple[City, Publish
     assert set(made.query({"from": "A1", "to": "A2"}, hour=["0", "1", "2"])["level"]) == {6}
 
 
-@pytest.mark.parametrize(("column", "code"), [("hour", "3"), ("hour", " 1"), ("from", "Zebedee"), ("area", "tram-4711")])
+@pytest.mark.parametrize(
+    ("column", "code"), [("hour", "3"), ("hour", " 1"), ("from", "Zebedee"), ("area", "tram-4711")]
+)
 def test_a_value_outside_its_domain_is_refused(city: City, column: str, code: str) -> None:
     """A code that a domain lacks is refused by the name of its column, and nobody learns which code or row it was."""
     trips = text_csv(city.folder / "trips.csv")
