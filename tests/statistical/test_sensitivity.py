@@ -179,13 +179,9 @@ def test_a_release_charges_every_level_with_its_sensitivity(
             assert differ <= touched_cells(neighbours, most, is_root=level == 0)
             if level and is_tight(name, neighbours, most, promised, lengths):
                 assert found == square
-                tight, at_finest = (
-                    tight + 1,
-                    at_finest
-                    + int(
-                        level == tree.depth and promised is not None and whole.most_cells_below(lengths, promised) > 1
-                    ),
-                )
+                tight += 1
+                several = promised is not None and whole.most_cells_below(lengths, promised) > 1
+                at_finest += several and level == tree.depth
             if level == 0 and not exact and promised is None:
                 assert found == square == most**2
             assert scheme.derivation(level).endswith(f"= {square}")
