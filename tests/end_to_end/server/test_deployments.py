@@ -135,9 +135,9 @@ def test_deployments_release_what_is_below_the_folder_of_specs(pool: Up) -> None
     assert f"spec must be below the folder {user.folder / 'specs'}" in messages["outside"]
     assert "none-20260101T000000Z" in messages["rerun"]
     assert "column home has codes that the codebook lacks." in messages["faulty"]
-    log = (user.folder / "worker.log").read_text()
-    assert "Flow run 'faulty' - Finished in state Failed" in log
-    assert re.findall(rf".*(?:{FAULTY}|{FAULTY:,}|at fault).*", log) == []
+    log = user.folder / "worker.log"
+    until(lambda: "Flow run 'faulty' - Finished in state Failed" in log.read_text())  # written after the state is set
+    assert re.findall(rf".*(?:{FAULTY}|{FAULTY:,}|at fault).*", log.read_text()) == []
     assert f"{FAULTY:,} rows are at fault." in user.run("release", "specs/faulty.yaml", "--dry-run").stderr
 
 
