@@ -19,11 +19,11 @@ import polars as pl
 from compute import DELTA, axis_of, table_of, trips_tree
 from results import save
 
-from flows.mechanisms import MECHANISMS, Mechanism
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_scales
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
 from tasks.laws.table_sampler import table_noise
+from tasks.mechanisms import MECHANISMS, Mechanism
 from tasks.synthesize.country import draw_country
 from tasks.synthesize.paper_sets import SHARES, draw_paper_set
 from tasks.tree.axis import axis_from_codebook
@@ -67,7 +67,7 @@ class Candidate:
 
 def cells_of(trial: Trial) -> int:
     """Return how many cells a trial has measured, exact ones too."""
-    return sum(seal.cells for seal in trial.job.record.seals.values())
+    return sum(seal.rows for seal in trial.job.record.shards["noisy"].values())
 
 
 BASELINE = Candidate("inftda, lemma", MECHANISMS["inftda"], "lemma")

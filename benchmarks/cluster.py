@@ -205,9 +205,9 @@ def release(spec: Path, folder: Path, workers: str, number: int, machines: Machi
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec
     from flows.walks.runner import report_nothing
-    from storage.counts.shards import shards_of_levels
+    from storage.counts.shard_files import shards_of_levels
     from storage.database.connections import store
-    from storage.releases.seals import TRUNK, list_seals
+    from storage.releases.shards import TRUNK, list_shards
     from tasks.stage import width
 
     os.environ["TRELLIS_HOME"] = str(folder / "home")
@@ -231,7 +231,7 @@ def release(spec: Path, folder: Path, workers: str, number: int, machines: Machi
         home, of_workers = time.process_time() - began, seconds_of(machines) - of_workers
         sizes = sum(path.stat().st_size for path in shards_of_levels(made.id) if f"_{TRUNK}" not in path.name)
     with store() as con:
-        cells = sum(seal.cells for (_, branch), seal in list_seals(con, made.id).items() if branch != TRUNK)
+        cells = sum(seal.rows for (_, branch), seal in list_shards(con, made.id)["noisy"].items() if branch != TRUNK)
     return Measured(max(times) - min(times), home, of_workers, len(times) // 2, cells, sizes)
 
 

@@ -30,7 +30,7 @@ def branch_stages(folder: Path, sampler: str, threads: int) -> tuple[float, int]
     from flows.spec.file import load_spec
     from flows.walks.runner import report_nothing
     from storage.database.connections import store
-    from storage.releases.seals import TRUNK, list_seals
+    from storage.releases.shards import TRUNK, list_shards
 
     finest = "municipality" if sampler == "opendp" else "section"
     plan = make_plan(load_spec(write_spec(folder, folder_of(SHARE), EPSILON, sampler, finest)))
@@ -51,7 +51,7 @@ def branch_stages(folder: Path, sampler: str, threads: int) -> tuple[float, int]
 
         make_release(plan, release, submit, report_nothing)
     with store() as con:
-        cells = sum(seal.cells for (_, branch), seal in list_seals(con, release.id).items() if branch != TRUNK)
+        cells = sum(seal.rows for (_, branch), seal in list_shards(con, release.id)["noisy"].items() if branch != TRUNK)
     return max(times) - min(times), cells
 
 

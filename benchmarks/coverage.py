@@ -18,11 +18,11 @@ from accuracy import SEED, sets
 from compute import measurements
 from results import load, markdown, save
 
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import MeasuredLevel, SeenTable, try_scales
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import CONFIDENCE, margins_of

@@ -21,10 +21,10 @@ from accuracy import BASELINE, Candidate, cells_of, sets
 from compute import table_of
 from results import load, markdown, save
 
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, seen_table, try_scales
 from storage.releases.terms import ALL, SURVIVORS
 from tasks.laws.table_sampler import table_noise
+from tasks.mechanisms import MECHANISMS
 from tasks.synthesize.survey import draw_survey
 from tasks.tree.frontier import Frontier, locate
 from tasks.validate.coverage import false_share

@@ -19,8 +19,8 @@ from coverage import percent
 from results import load, markdown, save
 from rows import EPSILONS, LAWS, MOST_LEAVES, SEED, is_wanted, scales_of, survey
 
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, try_scales
+from tasks.mechanisms import MECHANISMS
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.noise_rows import RISK

@@ -29,11 +29,11 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from views import Asked
 
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import seen_table, try_scales
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, shares_of
 from tasks.laws.table_sampler import table_noise
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
 from tasks.unbiased.eigen_design import MOST_LEAVES, best_precisions, covariance, variances_by

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
 
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, try_scales
 from tasks.laws.table_sampler import table_noise
+from tasks.mechanisms import MECHANISMS
 from tasks.noise.truth import TruthInMemory, true_counts_below
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.euclidean import nearest_in_euclid

@@ -50,14 +50,14 @@ def thread_times(spec: Path) -> None:
     """Make the release with the plain driver and print thread time per cell."""
     from flows.execution.driver import make_release
     from flows.execution.reservation import new_release
-    from flows.mechanisms import MECHANISMS
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec
     from flows.walks.runner import report_nothing, submit_to
     from storage.database.connections import store
-    from storage.releases.seals import list_seals
+    from storage.releases.shards import list_shards
     from tasks.laws.gaussian import GAUSSIAN
     from tasks.laws.law import Sampling
+    from tasks.mechanisms import MECHANISMS
 
     watch = StopWatch(GAUSSIAN.samplers["opendp"].draw)
     MECHANISMS["inftda"] = dataclasses.replace(
@@ -68,7 +68,7 @@ def thread_times(spec: Path) -> None:
     with ThreadPoolExecutor(os.cpu_count()) as executor:
         seconds = make_release(plan, release, submit_to(executor), report_nothing)
     with store() as con:
-        cells = sum(seal.cells for seal in list_seals(con, release.id).values())
+        cells = sum(seal.rows for seal in list_shards(con, release.id)["noisy"].values())
     seconds["noise"] -= watch.seconds
     ours = sum(seconds[room] for room in ("noise", "optimize", "validate"))
     print(f"cells measured: {cells:,}")

@@ -24,13 +24,13 @@ from coverage import percent
 from results import load, markdown, save
 from scipy.special import ndtri
 
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_scales
 from storage.releases.terms import SIGNAL_RATE
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.laws.named import noise_of
+from tasks.mechanisms import MECHANISMS
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.synthesize.survey import draw_survey
 from tasks.tree.frontier import Frontier

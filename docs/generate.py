@@ -28,7 +28,6 @@ from flows.execution.ending import clean
 from flows.execution.reservation import new_release
 from flows.forecast.answer import plan_answer
 from flows.forecast.check import check_answer
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.explanations import (
     Model,
@@ -47,8 +46,8 @@ from flows.spec.starter import example, starter_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.catalogue import catalogue
 from storage.mailbox.keys import KEYS
-from storage.releases.plan_file import bound_json
 from tasks.format.manifest import Manifest
+from tasks.mechanisms import MECHANISMS
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 
@@ -181,7 +180,7 @@ def answers(folder: Path) -> dict[str, Any]:
         before_release: dict[str, Any] = {
             "new": starter_answer(str(folder / "data" / "trips.csv"), None),
             "check": replace(check_answer(spec), problems=check_answer(folder / "none.yaml").problems),
-            "plan": bound_json(json_object(plan_answer(planned))),
+            "plan": json_object(plan_answer(planned)),
         }
         release = new_release(planned)
         with ThreadPoolExecutor(1) as executor:

@@ -1,36 +1,28 @@
 """The record of a release: everything that the store knows of it at one moment."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from itertools import chain
 
 from storage.database.connections import Connection
 from storage.errors import StoreError
 from storage.ledger.books import Books, Charge, as_charged
 from storage.ledger.events import read_books
 from storage.releases.register import Release, find_release
-from storage.releases.seals import (
+from storage.releases.shards import (
     TRUNK,
     Branch,
-    EstimateShard,
-    FrontierShard,
     Place,
-    Seal,
+    Shard,
+    Shards,
     branches_of_level,
-    cells_of_level,
+    in_order,
     in_order_of_tree,
     list_branches,
-    list_estimates,
-    list_frontiers,
-    list_learnt,
-    list_seals,
-    list_settled,
+    list_shards,
+    released_of,
 )
 from storage.releases.terms import ABOVE, SURVIVORS, LevelTerms, complete_level
-
-Shard = Seal | FrontierShard | EstimateShard
-
-_SHARDS = ("seals", "frontiers", "estimates", "settled", "calibrated", "statistics", "priors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,25 +76,13 @@ class Record:
         release: its state, its terms and those of its levels.
         charges: by level, as the ledger has them; of levels that are measured alone.
         branches: all but the trunk, by name, in the order of the tree.
-        seals: by level and branch.
-        frontiers: the levels that are optimised, by level and branch, in the order of the tree.
-        estimates: what a second pass has estimated, by level and branch.
-        settled: the levels after a second pass, by level and branch, in the order of the tree.
-        calibrated: the levels, and the totals of single axes, once the leaves are calibrated to these; likewise.
-        statistics: what was gathered from estimates, by level and branch, where a second pass fits priors.
-        priors: what was fitted to it, by level and trunk.
+        shards: what is made of it, by kind, level and branch, in the order of the tree.
     """
 
     release: Release
     charges: Mapping[int, Charge]
     branches: Mapping[str, Branch]
-    seals: Mapping[Place, Seal]
-    frontiers: Mapping[Place, FrontierShard]
-    estimates: Mapping[Place, EstimateShard]
-    settled: Mapping[Place, FrontierShard]
-    calibrated: Mapping[Place, FrontierShard] = field(default_factory=dict)
-    statistics: Mapping[Place, EstimateShard] = field(default_factory=dict)
-    priors: Mapping[Place, EstimateShard] = field(default_factory=dict)
+    shards: Shards
     _parts: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -118,14 +98,19 @@ class Record:
         return len(self.release.levels) - 1
 
     @property
-    def released(self) -> Mapping[Place, FrontierShard]:
+    def released(self) -> Mapping[Place, Shard]:
         """The levels as they are published: after calibration or the second pass, where there is one."""
-        return self.calibrated or self.settled or self.frontiers
+        return released_of(self.shards)
+
+    @property
+    def all_shards(self) -> Iterator[Shard]:
+        """All shards, kind by kind."""
+        return chain.from_iterable(of_kind.values() for of_kind in self.shards.values())
 
     @property
     def is_drawn(self) -> bool:
         """Whether anything of the release is sealed, or was being drawn."""
-        return bool(self.seals) or any(charge.state != "reserved" for charge in self.charges.values())
+        return bool(self.shards["noisy"]) or any(charge.state != "reserved" for charge in self.charges.values())
 
     @property
     def all_branches(self) -> list[str]:
@@ -153,12 +138,14 @@ class Record:
 
         Of a level that repeats another it is how many cells it has.
         """
+        drawn, counts = self.shards["noisy"].values(), self.shards["counts"].values()
         if self.release.parts[level].same_as is not None:
-            cells = sum(shard.nonzero for (of, _), shard in self.frontiers.items() if of == level)
+            cells = sum(shard.rows for shard in counts if shard.level == level)
             return cells, cells
-        measured, known = cells_of_level(level, self.seals, self.frontiers)
-        has_sums_above = level > 0 and self.release.parts[level - 1].is_summed  # which are made afterwards
-        return measured, measured if has_sums_above else known
+        measured = sum(shard.rows for shard in drawn if shard.level == level)
+        if level and self.release.parts[level - 1].is_summed:  # the sums above are made afterwards
+            return measured, measured
+        return measured, max(measured, sum(shard.cells_below for shard in counts if shard.level == level - 1))
 
     @property
     def complete(self) -> int:
@@ -190,7 +177,7 @@ class Record:
 
     def rows_of(self, level: int) -> int:
         """Return how many rows the table of a level has."""
-        return sum(shard.nonzero for (of, _), shard in self.released.items() if of == level)
+        return sum(shard.rows for shard in self.released.values() if shard.level == level)
 
     def check_charged(self, level: int) -> None:
         """Refuse to draw a level or view that the ledger has charged otherwise, or not at all.
@@ -213,24 +200,18 @@ class Record:
 
     def with_shards(self, shards: Iterable[Shard]) -> "Record":
         """Return the record with what steps have made. A level's charge is sealed once all of its branches are."""
-        kinds: dict[str, Any] = {name: dict(getattr(self, name)) for name in _SHARDS}
-        for shard in shards:
-            kinds[_kind_of(shard)].setdefault((shard.level, shard.branch), shard)
-        order = {name: number for number, name in enumerate(self.all_branches)}
-        for name in ("frontiers", "settled", "calibrated"):
-            kinds[name] = dict(sorted(kinds[name].items(), key=lambda item: (item[0][0], order[item[0][1]])))
-        made = replace(self, **kinds)
+        made = replace(self, shards=in_order([*self.all_shards, *shards], self.branches))
         drawn = {level: charge for level, charge in self.charges.items() if charge.state == "drawing"}
         sealed = {level: replace(charge, state="sealed") for level, charge in drawn.items() if made.is_sealed(level)}
         return replace(made, charges={**self.charges, **sealed})
 
     def is_sealed(self, level: int) -> bool:
         """Return whether every branch of a level is sealed."""
-        return all((level, branch) in self.seals for branch in self.branches_of(level))
+        return all((level, branch) in self.shards["noisy"] for branch in self.branches_of(level))
 
     def hashes(self, level: int) -> dict[str, str]:
         """Return the sha256 of each sealed shard of a level, by branch: the ledger keeps them, for the audit."""
-        return {branch: seal.sha256 for (of, branch), seal in self.seals.items() if of == level}
+        return {branch: seal.sha256 for (of, branch), seal in self.shards["noisy"].items() if of == level}
 
     def released_levels(self) -> list[ReleasedLevel]:
         """Return the levels as they are so far."""
@@ -250,7 +231,7 @@ class Record:
 
     def _has_zeros(self, level: int) -> bool:
         """Return whether what there is of a level holds zeros: those of a first pass before the second one, whose counts are released."""
-        return self.released is self.frontiers and 0 < level <= self.finest and self.keeps_zeros(level)
+        return self.released is self.shards["counts"] and 0 < level <= self.finest and self.keeps_zeros(level)
 
     def _released(self, terms: LevelTerms) -> ReleasedLevel:
         return ReleasedLevel(
@@ -269,20 +250,8 @@ class Record:
         )
 
 
-def _kind_of(shard: Shard) -> str:
-    """Return where a record has a shard."""
-    if isinstance(shard, FrontierShard):
-        return "frontiers" if shard.kind == "counts" else shard.kind
-    if isinstance(shard, Seal):
-        return "seals"
-    return "priors" if shard.kind == "prior" else shard.kind
-
-
 def load_record(con: Connection, release_id: str, books: Books | None = None) -> Record:
     """Return what the store knows of a release now.
-
-    Another thread may commit in between. What builds on something is read before it, so that every frontier in the record
-    has its seal, and every shard its branch.
 
     Args:
         con: the store.
@@ -292,12 +261,8 @@ def load_record(con: Connection, release_id: str, books: Books | None = None) ->
         UsageError: there is no release of that id.
         StoreError: the ledger does not add up.
     """
-    calibrated, settled = (list_settled(con, release_id, kind) for kind in ("calibrated", "settled"))
-    priors, statistics = (list_learnt(con, release_id, kind) for kind in ("prior", "statistics"))
-    estimates = list_estimates(con, release_id)
-    frontiers, seals = list_frontiers(con, release_id), list_seals(con, release_id)
+    shards = list_shards(con, release_id)  # before the branches
     branches = list_branches(con, release_id)
     account = (read_books(con) if books is None else books).account_of(release_id)
     charges = account.charges_of(release_id) if account else {}
-    shards = (seals, frontiers, estimates, settled, calibrated, statistics, priors)
-    return Record(find_release(con, release_id), charges, branches, *shards)
+    return Record(find_release(con, release_id), charges, branches, shards)

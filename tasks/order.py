@@ -1,48 +1,72 @@
-"""Orders: what a stage has to do, in public plain values, so that it can be done anywhere and by anybody who knows the same Trellis.
+"""Steps and orders: what there is to do of a release, in public plain values, so that anybody can do it who knows the same Trellis.
 
-An order names its mechanism, its sampler and its optimiser by the terms of the release. It holds what the stage needs of the
-release's record, and no more. It travels as JSON.
+An order is a step with what it needs of the release's record, and no more. It names its mechanism, its sampler and its optimiser by the
+terms of the release, and travels as JSON.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Literal
 
 from storage.record import Record
 from storage.releases.register import Release
-from storage.releases.seals import TRUNK, Branch, EstimateShard, FrontierShard, Place, Seal
+from storage.releases.shards import TRUNK, Branch, Shard, by_kind
 from storage.releases.terms import FileTerms, LevelTerms, Terms
 
-_KINDS: Mapping[str, Callable[..., Any]] = {
-    "branches": Branch,
-    "seals": Seal,
-    "frontiers": FrontierShard,
-    "estimates": EstimateShard,
-    "settled": FrontierShard,
-    "statistics": EstimateShard,
-    "priors": EstimateShard,
-}
+# measure: draw the noisy counts of a level of a branch. repair: turn them into consistent ones. repeat: give the cells of a level, each the
+# only one in its parent, the counts of their parents. sum: add up the level below. estimate: estimate the nodes of a branch from all
+# that is sealed of it and below it. gather, fit, share: gather what is to be learnt of a level from a branch, fit the prior of the level
+# to what all branches have gathered, and share the counts above out by it. settle: turn the estimates of a branch into released counts.
+# together: turn all that is sealed into released counts at once. calibrate: make levels add up to totals of single axes. cut: cut a
+# branch after a level.
+StepKind = Literal[
+    "measure", "repair", "repeat", "sum", "estimate", "gather", "fit", "share", "settle", "together", "calibrate", "cut"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something to do of one level of one branch.
+
+    Attributes:
+        level: the level; of what is about all levels of a branch, its first one.
+    """
+
+    kind: StepKind
+    level: int
+    branch: str = TRUNK
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a stage of one branch has to do.
+    """A step with what it needs.
 
     Attributes:
-        stage: its name, as `flows.walks.orders` knows them.
-        level: the level; the first one of the branch, where the stage is about all of its levels.
-        branch: the branch.
+        step: what to do.
         turn: of measuring: how often this level of this branch was begun before; 0 for others.
-        record: what the stage needs of the release's record. It has no charges, no path and no spec.
+        record: what the stage needs of the release's record. What travels has no charges, no path and no spec.
     """
 
-    stage: str
-    level: int
-    branch: str
+    step: Step
     turn: int
     record: Record
+
+    @property
+    def kind(self) -> StepKind:
+        """What to do."""
+        return self.step.kind
+
+    @property
+    def level(self) -> int:
+        """The level of its step."""
+        return self.step.level
+
+    @property
+    def branch(self) -> str:
+        """The branch of its step."""
+        return self.step.branch
 
     @property
     def release_id(self) -> str:
@@ -52,19 +76,21 @@ class Order:
     def to_json(self) -> str:
         """Return the order as it travels."""
         record = self.record
-        rows = {name: [asdict(row) for row in getattr(record, name).values()] for name in _KINDS}
-        content = {"stage": self.stage, "level": self.level, "branch": self.branch, "turn": self.turn}
+        rows = {
+            "branches": [asdict(branch) for branch in record.branches.values()],
+            "shards": [asdict(shard) for shard in record.all_shards],
+        }
+        content = {"step": asdict(self.step), "turn": self.turn}
         return json.dumps(content | {"release": _plain_release(record.release)} | rows)
 
     @classmethod
     def from_json(cls, text: str) -> "Order":
         """Return the order that travelled."""
         content = json.loads(text)
-        rows = {name: [kind(**row) for row in content[name]] for name, kind in _KINDS.items()}
-        branches = {branch.name: branch for branch in rows.pop("branches")}
-        places = {name: {(row.level, row.branch): row for row in of} for name, of in rows.items()}
-        record = Record(_release_of(content["release"]), {}, branches, **places)
-        return cls(content["stage"], content["level"], content["branch"], content["turn"], record)
+        branches = {row["name"]: Branch(**row) for row in content["branches"]}
+        shards = by_kind(Shard(**row) for row in content["shards"])
+        record = Record(_release_of(content["release"]), {}, branches, shards)
+        return cls(Step(**content["step"]), content["turn"], record)
 
 
 def part_for(record: Record, branch: str) -> Record:
@@ -78,26 +104,17 @@ def part_for(record: Record, branch: str) -> Record:
     own = record.branches.get(branch)
     branches = {name: record.branches[name] for name in ([branch] if own else []) + parts}
 
-    def of(rows: Mapping[Place, Any]) -> dict[Place, Any]:
-        return {
-            (level, name): row
-            for (level, name), row in rows.items()
-            if name == branch
-            or (own and (level, name) == (own.cut_level, own.parent))
-            or (level == levels[-1] and name in parts)
-        }
+    def is_needed(shard: Shard) -> bool:
+        if shard.kind == "calibrated":
+            return False
+        return (
+            shard.branch == branch
+            or (shard.kind == "prior" and shard.branch == TRUNK)
+            or (own is not None and shard.place == (own.cut_level, own.parent))
+            or (shard.level == levels[-1] and shard.branch in parts)
+        )
 
-    return Record(
-        _public(record.release),
-        {},
-        branches,
-        of(record.seals),
-        of(record.frontiers),
-        of(record.estimates),
-        of(record.settled),
-        statistics=of(record.statistics),
-        priors={place: prior for place, prior in record.priors.items() if place[1] == TRUNK},
-    )
+    return Record(_public(record.release), {}, branches, by_kind(filter(is_needed, record.all_shards)))
 
 
 def _public(release: Release) -> Release:

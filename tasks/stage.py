@@ -108,11 +108,13 @@ class Stage(Generic[P]):
         fn: runs it, without Prefect. What it raises may be shown.
         name: its name in Prefect.
         run_name: the name of its task runs, for people; a template of its arguments.
+        package: by which its seconds are counted.
     """
 
     fn: Callable[P, Outcome]
     name: str
     run_name: str
+    package: str
 
     @cached_property
     def task(self) -> "Task[P, Outcome]":
@@ -137,15 +139,19 @@ class Stage(Generic[P]):
         return self.task.submit(*unread, **kwargs)
 
 
-def stage(run_name: str) -> Callable[[Callable[P, Any]], Stage[P]]:
+def stage(run_name: str, name: str = "", package: str = "") -> Callable[[Callable[P, Any]], Stage[P]]:
     """Make a function a stage. Its first argument is the release, which may have been asked to stop, or an order about it.
 
     Args:
         run_name: the name of its task runs, for people; a template of its arguments.
+        name: of the stage in Prefect; that of the function if left out.
+        package: by which its seconds are counted; that of the function if left out.
     """
 
     def make(function: Callable[P, Any]) -> Stage[P]:
-        stage = function.__module__.split(".")[1]
+        counted = package or function.__module__.split(".")[1]
+
+        named = name or function.__name__
 
         @functools.wraps(function)
         def timed(*args: P.args, **kwargs: P.kwargs) -> Outcome:
@@ -158,8 +164,9 @@ def stage(run_name: str) -> Callable[[Callable[P, Any]], Stage[P]]:
                 check_going_on(release_id)  # it may have waited
                 began = time.thread_time()
                 value = function(*args, **kwargs)
-                return Outcome(stage, value, time.thread_time() - began)
+                return Outcome(counted, value, time.thread_time() - began)
 
-        return Stage(public_errors(timed), function.__name__, run_name)
+        timed.__name__ = named
+        return Stage(public_errors(timed), named, run_name, counted)
 
     return make

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from flows.planning.composition import standing_of
 from flows.planning.guarantee import holds_together
-from storage.counts.shards import noisy_path
+from storage.counts.shard_files import noisy_path
 from storage.counts.vault import vault_path
 from storage.database.connections import Connection, store
 from storage.errors import StoreError, UsageError
@@ -21,7 +21,7 @@ from storage.machine.files import sha256_of
 from storage.releases.approvals import kept_plan
 from storage.releases.plan_file import approval_in
 from storage.releases.register import Release, find_release, list_releases
-from storage.releases.seals import Place, Seal, list_seals
+from storage.releases.shards import Place, Shard, list_shards
 from storage.releases.turns import CLOSED, Turn, count_given_up, list_turns
 from tasks.accounting.floats import float_above
 from tasks.format.manifest import Manifest
@@ -227,7 +227,7 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
         charged = account.charges_of(release)
         missing = list(_missing(found, account, notes[release]))
         yield from (Finding(len(rows), "missing", release, why) for why in missing)
-        seals = list_seals(con, release)
+        seals = list_shards(con, release)["noisy"]
         yield from _seals(found, account, seals.values(), sealed, reserved[release])
         if not missing:
             kept = [seal for seal in seals.values() if found.state != "abandoned" or seal.level in charged]
@@ -235,7 +235,7 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
         yield from _turns(release, list_turns(con, release), seals, sealed)
 
 
-def _turns(release: str, turns: Sequence[Turn], seals: Mapping[Place, Seal], sealed: Sealed) -> Iterator[Finding]:
+def _turns(release: str, turns: Sequence[Turn], seals: Mapping[Place, Shard], sealed: Sealed) -> Iterator[Finding]:
     """Yield the seals of turns that are not closed, and closed turns without a seal. Releases from before turns have none."""
     closed = {(turn.level, turn.branch): turn.turn for turn in turns if turn.state == CLOSED}
     for place in sorted({(turn.level, turn.branch) for turn in turns}):
@@ -259,7 +259,7 @@ def _missing(release: Release, account: Account, notes: set[str]) -> Iterator[st
 
 
 def _seals(
-    release: Release, account: Account, seals: Collection[Seal], sealed: Sealed, reserved: int
+    release: Release, account: Account, seals: Collection[Shard], sealed: Sealed, reserved: int
 ) -> Iterator[Finding]:
     """Yield where the store's levels and seals are not those that the ledger has."""
     charges = account.charges_of(release.id)
@@ -281,7 +281,7 @@ def _seals(
             yield Finding(at, "sealed", release.id, reason)
 
 
-def _shards(release: Release, seals: Collection[Seal], sealed: Sealed, notes: set[str]) -> Iterator[Finding]:
+def _shards(release: Release, seals: Collection[Shard], sealed: Sealed, notes: set[str]) -> Iterator[Finding]:
     """Yield sealed shards that are not what was sealed, and what should be gone."""
     for seal in seals:
         path = noisy_path(release.id, seal.level, seal.branch, seal.turn)
@@ -293,7 +293,7 @@ def _shards(release: Release, seals: Collection[Seal], sealed: Sealed, notes: se
         yield Finding(None, "vault deleted", release.id, "its vault is still there: `trellis forget` deletes it.")
 
 
-def _wrong_with(path: Path, seal: Seal, *, gone: bool) -> str:
+def _wrong_with(path: Path, seal: Shard, *, gone: bool) -> str:
     if gone:
         return "should be destroyed but is still there: `trellis forget` deletes it." if path.exists() else ""
     if not path.exists():
@@ -344,7 +344,7 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
             if manifest.privacy.tau != float_above(Fraction(tau)):
                 yield Finding(None, "manifest", manifest.id, "its manifest states another tau.")
             published_seals = {(seal.level, seal.branch): seal.sha256 for seal in manifest.seals}
-            if published_seals != {key: seal.sha256 for key, seal in list_seals(con, manifest.id).items()}:
+            if published_seals != {key: seal.sha256 for key, seal in list_shards(con, manifest.id)["noisy"].items()}:
                 yield Finding(None, "manifest", manifest.id, "its manifest has other seals than the store.")
     yield from _revisions(con, books, read)
 

@@ -12,12 +12,12 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from flows.answers.ledger import ledger_answer
-from storage.counts.shards import noisy_path, place_of_noisy
+from storage.counts.shard_files import noisy_path, place_of_noisy
 from storage.database.connections import Connection, store
 from storage.machine.files import beside
 from storage.machine.home import SHARDS, STORE, home
 from storage.releases.register import ListedRelease, last_published, list_releases
-from storage.releases.seals import list_seals
+from storage.releases.shards import list_shards
 
 _STATES = ("reserved", "running", "published", "failed", "refused", "abandoned")
 _PARTS = {
@@ -117,7 +117,9 @@ def _sizes(con: Connection, releases: Iterable[ListedRelease]) -> dict[str, int]
 
 def _known_shards(con: Connection, release_id: str) -> Iterator[Path]:
     """Yield the shards of a published release, without noisy counts that were never sealed."""
-    sealed = {noisy_path(release_id, *place, seal.turn) for place, seal in list_seals(con, release_id).items()}
+    sealed = {
+        noisy_path(release_id, *place, seal.turn) for place, seal in list_shards(con, release_id)["noisy"].items()
+    }
     yield from (
         path
         for path in (home() / SHARDS / release_id).glob("*.parquet")

@@ -214,7 +214,7 @@ def show_answer(release_id: str) -> ShownRelease:
     def state_of_branch(name: str) -> str:
         if name not in last:
             return "cut"
-        return "optimised" if (record.finest, name) in record.frontiers else "open"
+        return "optimised" if (record.finest, name) in record.shards["counts"] else "open"
 
     return ShownRelease(
         id=release.id,
@@ -229,7 +229,7 @@ def show_answer(release_id: str) -> ShownRelease:
             BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds))
             for branch in record.branches.values()
         ],
-        seals=[SealedShard(seal.level, seal.branch, seal.sha256) for seal in record.seals.values()],
+        seals=[SealedShard(seal.level, seal.branch, seal.sha256) for seal in record.shards["noisy"].values()],
         checks=checks,
         charges=[charge_answer(charge) for charge in record.charges.values()],
         unprotected=list(release.terms.unprotected),

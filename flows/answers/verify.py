@@ -6,24 +6,24 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
-from flows.mechanisms import MECHANISMS, mechanism_with
 from flows.planning.guarantee import PRIVACY_MAP
 from storage.counts.columns import SIZE
 from storage.releases.terms import GRID, SURVIVORS
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, joint_part_of, sensitivity_of
+from tasks.explore.check import explorer_failures, unread_explorer
 from tasks.export.formats import unread_files
 from tasks.format.manifest import LevelEntry, Manifest, published_manifest
 from tasks.groups.task import Sizes
 from tasks.laws.law import Law, LevelCost
+from tasks.mechanisms import MECHANISMS, mechanism_with
 from tasks.settle.task import Together
 from tasks.sizes.statistics import STATISTICS
 from tasks.tree.ordered import ordered_axes
 from tasks.tree.views import AddUp
 from tasks.unbiased.task import Unbiased
 from tasks.verify.folder import verify
-from tasks.verify.pages import page_failures, unread_pages
 
 _ROUNDED = 1e-9  # relative, of numbers that the manifest rounds to floats
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits
@@ -51,10 +51,10 @@ def verify_answer(folder: Path, workers: int | None = None) -> Verification:
         folder: the folder.
         workers: how many files are read at once; one per core if left out.
     """
-    # the pages last: they show what all other files say
-    failures = verify(folder, workers) or _guarantee_failures(folder) or page_failures(folder)
+    # the explorer last: it shows what all other files say
+    failures = verify(folder, workers) or _guarantee_failures(folder) or explorer_failures(folder)
     manifest = published_manifest(folder)
-    unread = [*(unread_files(manifest) if manifest else []), *unread_pages(folder)]
+    unread = [*(unread_files(manifest) if manifest else []), *unread_explorer(folder)]
     return Verification(not failures, failures, unread or None)
 
 

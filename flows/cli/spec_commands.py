@@ -77,7 +77,6 @@ def plan(
     from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec, parse_target
-    from storage.releases.plan_file import bound_json
 
     target = parse_target(wanted) if wanted is not None else None
     planned = make_plan(load_spec(spec))
@@ -88,7 +87,7 @@ def plan(
         terminal.doing(f"writing {html}")
         write_plan_page(html, planned, answer)
     if as_json:
-        print_json(bound_json(json_object(answer)))
+        print_json(json_object(answer))
     else:
         show_plan(answer)
     if html:

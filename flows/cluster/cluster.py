@@ -16,9 +16,8 @@ from typing import Any
 from flows.cluster.connection import Connection, connected, within
 from flows.cluster.errand import Errand, codebook_name, do, forget_run, mark_of, outcome_of
 from flows.cluster.pool import Pool
-from flows.walks.orders import stage_of
 from storage.counts.parcels import Parcels
-from storage.counts.shards import codebook_path, estimates_name, frontier_name, noisy_name, shard_path
+from storage.counts.shard_files import codebook_path, shard_path
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, Interrupted, StoreError, TrellisError, WorkerLost
 from storage.machine.files import put_new, sha256_of
@@ -27,13 +26,13 @@ from storage.machine.locks import check_going_on, held
 from storage.mailbox.cluster_file import ClusterFile, read_cluster_file
 from storage.mailbox.keys import unwrapped_key, wrapped_key
 from storage.mailbox.places import drawer_of_home
-from storage.record import Record, Shard
+from storage.record import Record
 from storage.releases.register import state_of
-from storage.releases.seals import TRUNK, FrontierShard, Seal
+from storage.releases.shards import TRUNK, Shard
 from tasks.noise.slicing import slice_vault
-from tasks.noise.task import measure_branch
 from tasks.order import Order
 from tasks.stage import Outcome, running_elsewhere
+from tasks.steps import STAGES
 
 BRANCHES_PER_WORKER = 4
 
@@ -255,8 +254,8 @@ class Cluster:
     def _put_parents(self, errands: _Errands, record: Record) -> None:
         """Put the shards that a record names into the mailbox, unless workers or home have put them there."""
         with errands.lock:
-            for shard in shards_of(record):
-                name = name_of(shard)
+            for shard in record.all_shards:
+                name = shard.name
                 if errands.parcels.name_of(name, shard.sha256) not in errands.there:
                     errands.parcels.put(name, shard.sha256, shard_path(record.release.id, name))
                     errands.there.add(errands.parcels.name_of(name, shard.sha256))
@@ -285,7 +284,7 @@ class Cluster:
 
     def _read(self, order: Order, reply: str, going_on: Callable[[], None]) -> Outcome:
         try:
-            return outcome_of(reply, stage_of(order).fn.__module__.split(".")[1])
+            return outcome_of(reply, STAGES[order.kind].package)
         except Interrupted:
             going_on()
             raise StoreError(
@@ -296,7 +295,7 @@ class Cluster:
 
     def _bring(self, errands: _Errands, shard: Shard) -> None:
         """Copy a shard from the mailbox to the disk of home."""
-        name = name_of(shard)
+        name = shard.name
         with put_new(shard_path(errands.parcels.release_id, name)) as file:
             errands.parcels.bring(name, shard.sha256, file)
         with errands.lock:
@@ -318,26 +317,10 @@ def _reply_of(future: Any, patience: float) -> str:
 
 def _check_ordered(order: Order, made: Sequence[Shard]) -> None:
     """Refuse what nobody has ordered."""
-    if order.stage == measure_branch.name:
-        (seal,) = made if len(made) == 1 else (None,)
+    if order.kind == "measure":
         ordered = (order.level, order.branch, order.turn)
-        is_ordered = isinstance(seal, Seal) and (seal.level, seal.branch, seal.turn) == ordered
+        is_ordered = [(shard.kind, *shard.place, shard.turn) for shard in made] == [("noisy", *ordered)]
     else:
-        is_ordered = not any(isinstance(shard, Seal) or shard.branch != order.branch for shard in made)
+        is_ordered = not any(shard.kind == "noisy" or shard.branch != order.branch for shard in made)
     if not is_ordered:
         raise WorkerLost("What came back is not what was ordered.")
-
-
-def name_of(shard: Shard) -> str:
-    """Return the name of a shard on its shelf."""
-    if isinstance(shard, Seal):
-        return noisy_name(shard.level, shard.branch, shard.turn)
-    if isinstance(shard, FrontierShard):
-        return frontier_name(shard)
-    return estimates_name(shard.level, shard.branch, shard.kind)
-
-
-def shards_of(record: Record) -> Iterator[Shard]:
-    """Yield all shards of a record."""
-    for kind in (record.seals, record.frontiers, record.estimates, record.settled, record.statistics, record.priors):
-        yield from kind.values()

@@ -5,7 +5,7 @@ Texts go both ways, and errors come back as texts too: Dask logs what is raised,
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,24 +14,20 @@ from typing import Any
 
 from flows.cluster.desk import Desk, own_desk
 from flows.cluster.facts import facts
-from flows.walks.orders import carry_out
 from storage.counts.parcels import Parcels
-from storage.counts.shards import noisy_name
 from storage.errors import Interrupted, StageFailed, StoreError, TakenAlready, TrellisError, WorkerLost, public_errors
 from storage.mailbox.keys import proof_of_key, unwrapped_key
 from storage.mailbox.places import Drawer, Place
 from storage.mailbox.probe import enter_probe
-from storage.record import Shard
-from storage.releases.seals import EstimateShard, FrontierShard, Seal
+from storage.releases.shards import Shard, shard_name
 from tasks.noise.slicing import sliced_truth
-from tasks.noise.task import measure_branch
 from tasks.order import Order
 from tasks.stage import Outcome
+from tasks.steps import carry_out
 from tasks.tree.job import Job, load_tree
 from tasks.tree.order import Tree
 
 _LOOK_EVERY = 0.5  # seconds between two looks at the mark of a run
-_SHARDS: dict[str, Any] = {"Seal": Seal, "FrontierShard": FrontierShard, "EstimateShard": EstimateShard}
 _ERRORS: dict[str, type[TrellisError]] = {
     "Interrupted": Interrupted,
     "StageFailed": StageFailed,
@@ -120,8 +116,7 @@ def do(text: str) -> str:
         return json.dumps(
             {"error": type(fault).__name__, "message": str(fault), "field": fault.field, "hint": fault.hint}
         )
-    shards = made if isinstance(made, Sequence) else [made]
-    rows = [{"shard": type(shard).__name__, **asdict(shard)} for shard in shards]
+    rows = [asdict(shard) for shard in made]
     return json.dumps({"shards": rows, "seconds": time.thread_time() - began})
 
 
@@ -138,19 +133,19 @@ def outcome_of(text: str, stage: str) -> Outcome:
     reply = json.loads(text)
     if "error" in reply:
         raise _ERRORS.get(reply["error"], StoreError)(reply["message"], field=reply["field"], hint=reply["hint"])
-    shards = [_SHARDS[row.pop("shard")](**row) for row in reply["shards"]]
+    shards = [Shard(**row) for row in reply["shards"]]
     return Outcome(stage, shards, reply["seconds"])
 
 
-def _made(errand: Errand, desk: Desk) -> Shard | Sequence[Shard]:
+def _made(errand: Errand, desk: Desk) -> list[Shard]:
     """Carry out an order, from the mailbox to the mailbox."""
     order, place = errand.order, Drawer(desk.place, errand.home)
     key, folder = unwrapped_key(errand.key, order.release_id, desk.key), desk.folder_of(errand.run)
     parcels = Parcels(place, key, order.release_id, folder)
-    measures = order.stage == measure_branch.name
+    measures = order.kind == "measure"
     if measures:
         try:
-            parcels.claim(noisy_name(order.level, order.branch, order.turn))
+            parcels.claim(shard_name("noisy", order.level, order.branch, order.turn))
         except TakenAlready:
             raise WorkerLost("Somebody else has claimed what this worker was to draw.") from None
     going_on = _going_on(place, mark_of(order.release_id, errand.run), folder)

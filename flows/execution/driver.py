@@ -15,7 +15,6 @@ from flows.execution.notices import tell
 from flows.execution.reservation import reserve_release
 from flows.execution.resumption import check_unchanged, plan_again
 from flows.execution.turns import running
-from flows.mechanisms import mechanism_of
 from flows.planning.admission import (
     check_budget,
     check_not_of_series,
@@ -33,9 +32,10 @@ from storage.ledger.events import read_books
 from storage.machine.locks import held
 from storage.record import load_record
 from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
-from storage.releases.seals import TRUNK
+from storage.releases.shards import TRUNK
 from tasks.capacity import memory_of
 from tasks.ingest.task import ingest
+from tasks.mechanisms import mechanism_of
 from tasks.publish.task import publish
 from tasks.stage import Outcome
 from tasks.tree.task import grow_tree, is_grown

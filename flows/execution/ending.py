@@ -10,7 +10,7 @@ from flows.cluster.choice import sweep_mailbox
 from flows.execution.crashes import note_crashes
 from flows.planning.budget import abandon, charge_in_words
 from storage.counts.published import forget_levels, partial_folder, store_levels, store_table
-from storage.counts.shards import codebook_path, frontier_path, noisy_path
+from storage.counts.shard_files import codebook_path, noisy_path, shard_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path
 from storage.database.connections import store, transaction
 from storage.errors import UsageError
@@ -235,10 +235,10 @@ def _delete_shards(record: Record, *, counts: bool = True) -> bool:
     release = record.release
     published, kept = release.state == "published", set[Path]()
     if release.terms.keep_noisy_counts:
-        places = [place for place in record.seals if published or not release.parts[place[0]].is_invariant]
-        kept |= {noisy_path(release.id, *place, record.seals[place].turn) for place in places}
+        places = [place for place in record.shards["noisy"] if published or not release.parts[place[0]].is_invariant]
+        kept |= {noisy_path(release.id, *place, record.shards["noisy"][place].turn) for place in places}
     if published and counts:
-        kept |= {frontier_path(release.id, shard) for shard in record.released.values()}
+        kept |= {shard_path(release.id, shard.name) for shard in record.released.values()}
     made_from_counts = [codebook_path(release.id, axis) for axis in release.terms.unlisted]
     deleted_too = [] if published or release.terms.keep_noisy_counts else made_from_counts
     gone = [

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from flows.forecast.values import PlannedMargin
-from flows.mechanisms import MECHANISMS, is_settled_together, mechanism_with
 from flows.planning.guarantee import noises_like
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
@@ -11,6 +10,7 @@ from flows.planning.shares import scheme_of
 from flows.planning.views import views_of
 from flows.spec.keys import DEFAULT_MECHANISM
 from storage.errors import SpecError
+from tasks.mechanisms import MECHANISMS, is_settled_together, mechanism_with
 from tasks.tree.views import margin
 from tasks.uncertainty.sources import expected_error
 

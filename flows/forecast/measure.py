@@ -1,10 +1,10 @@
 """Which cells of the tree a planned release would measure, and by which public rule."""
 
 from flows.forecast.values import MeasureForecast
-from flows.mechanisms import MECHANISMS
 from flows.planning.compatibility import most_measured
 from flows.planning.plan import Plan
 from storage.releases.terms import ABOVE, ALL
+from tasks.mechanisms import MECHANISMS
 from tasks.words.numbers import format_cells
 
 

@@ -19,7 +19,7 @@ from storage.database.connections import store
 from storage.errors import UsageError, disk_fault
 from storage.ledger.events import read_books
 from storage.machine.files import beside, short_hash
-from storage.releases.plan_file import approval_element, bound_page
+from storage.releases.plan_file import approval_element
 from tasks.report.frame import page
 from tasks.words.readers import about
 
@@ -157,7 +157,7 @@ def plan_page(plan: Plan, forecast: Forecast | None = None) -> str:
         planned=planned_section(facts),
         approval=approval_element(forecast.approval),
     )
-    return bound_page(page(f"{facts.title}: plan", body, _STYLE, closed=True))
+    return page(f"{facts.title}: plan", body, _STYLE, closed=True)
 
 
 def write_plan_page(path: Path, plan: Plan, forecast: Forecast) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from flows.mechanisms import AUTO, MECHANISMS, MOST_MEASURED, Mechanism, is_settled_together, measuring, mechanism_with
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
@@ -14,6 +13,7 @@ from flows.spec.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workl
 from storage.counts.columns import SIGNAL
 from storage.errors import SpecError
 from storage.releases.terms import ALL, COUNTS_POSITIVE, SURVIVORS
+from tasks.mechanisms import AUTO, MECHANISMS, MOST_MEASURED, Mechanism, is_settled_together, measuring, mechanism_with
 from tasks.tree.order import Tree
 from tasks.tree.views import View
 from tasks.unbiased.task import Unbiased

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from flows.mechanisms import AUTO, Mechanism, is_settled_together
 from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_named, mechanism_of
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
@@ -43,6 +42,7 @@ from tasks.ingest.contents import read_content
 from tasks.ingest.task import Source, check_areas, check_groups, read_ends
 from tasks.ingest.trips import Units
 from tasks.laws.law import LevelNoise
+from tasks.mechanisms import AUTO, Mechanism, is_settled_together
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level
 from tasks.uncertainty.bounds import CONFIDENCE

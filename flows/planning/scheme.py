@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from flows.mechanisms import Mechanism
 from flows.spec.keys import DEFAULT_MECHANISM, RunKeys, Spec
 from flows.spec.sections.hierarchy import Ordered
 from flows.spec.sections.privacy import PrivacyKeys
@@ -17,6 +16,7 @@ from tasks.capacity import cores, default_memory
 from tasks.groups.sources import noise_of_sum, own_source
 from tasks.groups.task import Sizes, regions_of
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
+from tasks.mechanisms import Mechanism
 from tasks.settle.task import Together
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells

@@ -7,7 +7,6 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from flows.mechanisms import Mechanism
 from flows.planning.scheme import Scheme, measured_scheme
 from flows.planning.unbiased import tree_split
 from flows.spec.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys
@@ -15,6 +14,7 @@ from flows.spec.sections.views import LEAVES, TREE
 from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
 from tasks.laws.law import NO_NOISE, Law
+from tasks.mechanisms import Mechanism
 from tasks.settle.shares import MOST_ATOMS, Part, atoms_of, least_error_shares
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from flows.mechanisms import SPLITS
 from flows.planning.scheme import Scheme, released_level
 from flows.spec.sections.privacy import Targets, Workload
 from storage.errors import SpecError
 from tasks.accounting.allocation import shares_of
 from tasks.accounting.sensitivity import joint_part
+from tasks.mechanisms import SPLITS
 from tasks.tree.order import Tree
 from tasks.tree.views import every_level
 from tasks.unbiased.precisions import costs_of, for_targets, for_workload, mean_fan_outs, twice_rho

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 
-from flows.mechanisms import MOST_SETTLED
 from flows.planning.scheme import Scheme
 from flows.spec.keys import Spec
 from flows.spec.sections.views import MARGINS
@@ -13,6 +12,7 @@ from tasks.capacity import default_memory
 from tasks.ingest.derived import read_derived
 from tasks.ingest.task import Source
 from tasks.laws.law import NO_NOISE
+from tasks.mechanisms import MOST_SETTLED
 from tasks.settle.task import memory_to_settle
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level, have_same_cells

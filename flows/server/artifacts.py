@@ -26,7 +26,7 @@ from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.ledger.events import read_books
 from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import Release, state_of
-from storage.releases.seals import TRUNK
+from storage.releases.shards import TRUNK
 from tasks.format.manifest import published_manifest
 from tasks.query.folder import open_folder
 from tasks.report.levels import noise_rows_of
@@ -56,7 +56,7 @@ class Progress:
         with store() as con:  # what earlier runs have sealed; a new release is not in the store yet
             record = load_record(con, release.id) if state_of(con, release.id) else None
         if record:
-            for level in sorted({level for level, _ in record.seals}):
+            for level in sorted({level for level, _ in record.shards["noisy"]}):
                 measured, known = record.cells_of(level)
                 self.of_level[level] = measured / known if known else 1.0
         self.artifact: UUID | None = None
@@ -116,7 +116,7 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         books = read_books(con)
         record = load_record(con, release_id, books)
     there = record.branches_of(record.finest) if record.branches else []
-    missing = [name for name in there if (record.finest, name) not in record.frontiers]
+    missing = [name for name in there if (record.finest, name) not in record.shards["counts"]]
     press = _RETRY if deployed else f"run the deployment **rerun** with the release_id `{release_id}`"
     lines = [
         *_what_stopped(release_id, fault),
@@ -126,7 +126,7 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         f"**To give it up:** `trellis abandon {release_id}` ends it for good. {charge_in_words(books, release_id)}",
     ]
     text = "\n\n".join(line for line in lines if line)
-    so_far = [_how_far(level, record.branches_of(level), record.frontiers) for level in range(record.finest + 1)]
+    so_far = [_how_far(level, record.branches_of(level), record.shards["counts"]) for level in range(record.finest + 1)]
     levels = record.released_levels()
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, so far", {"done": so_far}))
     _shown(lambda: _views_table(record, f"Views of {release_id}, so far"))
@@ -216,7 +216,7 @@ def _views_table(record: Record, title: str) -> None:
         {
             "view": view.view,
             "of": grouped_by(view),
-            "done": "yes" if (view.level, TRUNK) in record.frontiers else "no",
+            "done": "yes" if (view.level, TRUNK) in record.shards["counts"] else "no",
             "cells": f"{view.cells:,}",
             "non-zero": f"{view.nonzero:,}",
             "sigma": format_sigma(view.sigma, summed=False),

@@ -6,7 +6,6 @@ from fractions import Fraction
 from functools import partial
 from types import MappingProxyType
 
-from flows.mechanisms import MECHANISMS, MOST_SETTLED, Mechanism
 from flows.planning.compatibility import check_listed
 from flows.planning.plan import Plan
 from flows.planning.scheme import check_leaves
@@ -15,6 +14,7 @@ from flows.trials.nested_baselines import nested_entry
 from flows.trials.range_baselines import noisy_nodes_entry, sine_entry
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
+from tasks.mechanisms import MECHANISMS, MOST_SETTLED, Mechanism
 from tasks.unbiased.eigen_design import MOST_LEAVES
 
 _ITS_OWN_SHARES = "its groupings have shares of their own"

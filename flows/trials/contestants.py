@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flows.mechanisms import Mechanism
 from flows.planning.guarantee import Guarantee
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
@@ -15,6 +14,7 @@ from flows.spec.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import SeenTable
 from storage.releases.terms import IntervalTerms
 from tasks.laws.law import LevelNoise
+from tasks.mechanisms import Mechanism
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
 from tasks.publish.size_levels import SizeLevels

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flows.execution.reservation import reserved_release
-from flows.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
 from flows.planning.compatibility import check_listed, measured_by, rule_for_nodes
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan, level_terms, view_terms
@@ -19,6 +18,7 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import ALL, SURVIVORS, IntervalTerms
 from tasks.laws.law import Law, LevelNoise
+from tasks.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
 from tasks.tree.order import Tree
 from tasks.unbiased.task import Unbiased
 from tasks.unbiased.variance import tree_variances

@@ -11,26 +11,26 @@ from typing import Any
 
 import numpy as np
 
-from flows.mechanisms import AUTO, Mechanism, measuring
 from flows.walks.runner import report_nothing
-from flows.walks.steps import Measure, Step
-from flows.walks.take import take
 from flows.walks.walk import walk
 from storage.counts.shelf import memory_shelf
 from storage.ledger.books import Charge, reserved_charges
-from storage.record import Record, Shard
+from storage.record import Record
 from storage.releases.register import Release
-from storage.releases.seals import TRUNK, Branch
+from storage.releases.shards import TRUNK, Branch, Shard, by_kind
 from storage.releases.terms import SURVIVORS, FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Law, LevelNoise
+from tasks.mechanisms import AUTO, Mechanism, measuring
 from tasks.noise.truth import TruthInMemory
+from tasks.order import Step
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
 from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.stage import Outcome
+from tasks.steps import take
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, locate
 from tasks.tree.job import Job
@@ -107,7 +107,7 @@ class Trial:
 
     def _measured(self, level: int, repeated: IntArray | None) -> MeasuredLevel:
         job = self.job
-        nodes = job.nodes(job.record.frontiers[level, TRUNK])
+        nodes = job.nodes(job.record.shards["counts"][level, TRUNK])
         noisy = np.concatenate(list(job.noisy(level, TRUNK))) if repeated is None else repeated
         if level == 0:
             return MeasuredLevel(Cells(0, np.array([0, 1]), root_of(job.tree, 0).areas), noisy, np.ones(1, dtype=bool))
@@ -249,10 +249,10 @@ class _RecordInMemory:
     """Keeps the record of a release that nobody charges."""
 
     def __init__(self, release: Release, charges: Sequence[Charge], table: SeenTable) -> None:
-        record = Record(release, {charge.level: charge for charge in charges}, {}, {}, {}, {}, {})
+        record = Record(release, {charge.level: charge for charge in charges}, {}, by_kind([]))
         self.job = Job(record, memory_shelf(), lambda: table.tree, lambda: None, lambda: table.derived)
 
-    def prepare(self, step: Measure) -> None:
+    def prepare(self, step: Step) -> None:
         self.job.record.check_charged(step.level)
         if step.level in self.job.record.charges:
             self._know(self.job.record.with_drawing(step.level))
@@ -260,7 +260,7 @@ class _RecordInMemory:
     def check(self, step: Step, made: Sequence[Shard]) -> None:
         """Trust what was made in this thread."""
 
-    def give_up(self, step: Measure) -> None:
+    def give_up(self, step: Step) -> None:
         """Give nothing up: no turn is kept."""
 
     def cut(self, branches: Sequence[Branch]) -> None:

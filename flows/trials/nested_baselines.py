@@ -11,7 +11,6 @@ from fractions import Fraction
 
 import numpy as np
 
-from flows.mechanisms import MOST_SETTLED, Mechanism
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
@@ -20,6 +19,7 @@ from flows.trials.in_memory import SeenTable
 from storage.errors import SpecError
 from tasks.accounting.allocation import geometric
 from tasks.laws.law import NO_NOISE, LevelNoise
+from tasks.mechanisms import MOST_SETTLED, Mechanism
 from tasks.settle.nested import nearest_counts, settle_nested
 from tasks.settle.overlapping import Grouping
 from tasks.tree.axis import IntArray

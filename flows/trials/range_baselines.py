@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flows.mechanisms import Mechanism
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan
 from flows.trials.contestants import BaselineEntry, TriedLevels, baseline_scheme, sums_of
@@ -14,6 +13,7 @@ from storage.errors import SpecError
 from storage.releases.terms import IntervalTerms
 from tasks.accounting.sensitivity import SUBSTITUTION
 from tasks.laws.law import LevelNoise
+from tasks.mechanisms import Mechanism
 from tasks.tree.frontier import Frontier
 from tasks.tree.leaves import without_zeros
 from tasks.tree.order import Tree

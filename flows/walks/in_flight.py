@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from flows.walks.runner import Future
-from flows.walks.steps import Step
 from storage.errors import Interrupted, StageFailed, TrellisError, WorkerLost
-from storage.record import Shard
+from storage.releases.shards import Shard
+from tasks.order import Step
 from tasks.stage import Outcome
 
 
@@ -46,15 +46,14 @@ class InFlight:
             self._running -= 1
             try:
                 outcome: Outcome = future.result()
-                shards = outcome.value if isinstance(outcome.value, list) else [outcome.value]
-                self._check(step, shards)
+                self._check(step, outcome.value)
             except WorkerLost:
                 self.lost.append(step)
             except Exception as fault:  # noqa: BLE001 (the other branches continue; `raise_first` raises it)
                 self._failures[step.branch] = fault
             else:
                 self.outcomes.append(outcome)
-                made += shards
+                made += outcome.value
         return made
 
     def fail(self, step: Step, fault: Exception) -> None:

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from threading import Lock
 
-from flows.walks.orders import carry_out, stage_of
 from storage.errors import WorkerLost
 from storage.machine.caller import hear_as, is_heard
 from tasks.capacity import cores
 from tasks.order import Order
 from tasks.stage import Outcome, running_elsewhere
+from tasks.steps import STAGES, may_travel
 
 
 @contextmanager
@@ -48,9 +48,9 @@ class Processes:
         self.workers = self._begun()
         self._lock = Lock()
 
-    def takes(self, order: Order) -> bool:  # noqa: ARG002 (they have the store)
-        """Return that any order is carried out there."""
-        return True
+    def takes(self, order: Order) -> bool:
+        """Return whether an order is carried out there: any that may travel, since they have the store."""
+        return may_travel(order.kind)
 
     def run(self, order: Order) -> Outcome:
         """Carry out an order in a process; arguments and errors are those of `Elsewhere.run`."""
@@ -74,8 +74,7 @@ class Processes:
 def _carry_out_here(text: str) -> Outcome:
     """Carry out an order in a worker, as it is carried out at home."""
     order = Order.from_json(text)
-    done: Outcome = stage_of(order).fn(order, carry_out)
-    return done
+    return STAGES[order.kind].fn(order)
 
 
 def _begin_worker(heard: bool) -> None:

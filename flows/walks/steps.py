@@ -1,122 +1,18 @@
 """Which steps come next: a pure function of the mechanism and of what is known of the release."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
-from flows.mechanisms import Mechanism
 from storage.errors import StoreError
 from storage.record import Record
-from storage.releases.seals import TRUNK, Place
+from storage.releases.shards import TRUNK, Place
 from tasks.groups.task import Sizes
+from tasks.mechanisms import Mechanism
+from tasks.order import Step
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.tree.branches import RUNS, pieces_of
 from tasks.tree.views import AddUp
 from tasks.unbiased.task import Unbiased
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """Draw the noisy counts of a level of a branch."""
-
-    level: int
-    branch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Repair:
-    """Turn the sealed noisy counts of a level of a branch into consistent ones."""
-
-    level: int
-    branch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """Give the cells of a level of a branch, each the only one in its parent, the counts of their parents."""
-
-    level: int
-    branch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Add up the counts of the level below."""
-
-    level: int
-    branch: str = TRUNK
-
-
-@dataclass(frozen=True, slots=True)
-class Up:
-    """Estimate the nodes of a branch from everything that is sealed of it and below it."""
-
-    branch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Down:
-    """Turn the estimates of a branch into the counts that are released."""
-
-    branch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Gather:
-    """Gather what is to be learnt of a level from a branch, once the level above is settled."""
-
-    level: int
-    branch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Fit the prior of a level to what was gathered in all branches."""
-
-    level: int
-    branch: str = TRUNK
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Share the settled counts above a level out among the nodes of a branch, by the prior of the level."""
-
-    level: int
-    branch: str
-
-
-@dataclass(frozen=True, slots=True)
-class SettleTogether:
-    """Turn everything that is sealed into the counts of the leaves, or of all levels and views."""
-
-    branch: str = TRUNK
-
-
-@dataclass(frozen=True, slots=True)
-class CalibrateAll:
-    """Settle the totals of single axes, and calibrate the counts of all levels to them."""
-
-    branch: str = TRUNK
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """Cut a branch after one of its levels.
-
-    Attributes:
-        most_cells: the most cells of the next level that a part may have.
-        runs: the task runs that a level of a branch takes.
-        wanted: into how many parts a cluster wants the trunk to be cut; 0 where there is none.
-    """
-
-    level: int
-    branch: str
-    most_cells: int
-    runs: int = RUNS
-    wanted: int = 0
-
-
-Step = Measure | Repair | Repeat | Sum | Up | Down | Gather | Fit | Share | SettleTogether | CalibrateAll | Cut
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +23,13 @@ class Cuts:
         most_cells: of one level that a branch may have; None where nothing is cut.
         whole: the levels of branches after which cutting was tried, and gives one piece.
         wanted: into how many parts a cluster wants the trunk to be cut; 0 where there is none.
+        runs: the task runs that a level of a branch takes.
     """
 
     most_cells: int | None = None
     whole: frozenset[Place] = frozenset()
     wanted: int = 0
+    runs: int = RUNS
 
 
 NOWHERE = Cuts()
@@ -154,14 +52,11 @@ def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cu
     """
     if isinstance(mechanism.finish, Together | Unbiased | Sizes):
         return _together(record) or _finish(mechanism, record)
-    if not (record.estimates or record.settled or record.calibrated):
-        runs = RUNS_OF_PRIORS if mechanism.shrinks else RUNS
-        on_the_way_down = [
-            step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts, runs))
-        ]
+    if not (record.shards["estimates"] or record.shards["settled"] or record.shards["calibrated"]):
+        on_the_way_down = [step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts))]
         if on_the_way_down or missing_branches(record):
             return on_the_way_down
-        beside = [terms.level for terms in record.release.views if (terms.level, TRUNK) not in record.seals]
+        beside = [terms.level for terms in record.release.views if (terms.level, TRUNK) not in record.shards["noisy"]]
         if beside:
             return [_measure(record, beside[0], TRUNK)]
     return _finish(mechanism, record)
@@ -169,29 +64,29 @@ def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cu
 
 def missing_branches(record: Record) -> list[str]:
     """Return the branches whose finest level is not there yet; the trunk, if it is not cut yet."""
-    return [name for name in record.branches_of(record.finest) if (record.finest, name) not in record.frontiers]
+    return [name for name in record.branches_of(record.finest) if (record.finest, name) not in record.shards["counts"]]
 
 
-def _next_of(record: Record, branch: str, only: str | None, cuts: Cuts, runs: int) -> Step | None:
+def _next_of(record: Record, branch: str, only: str | None, cuts: Cuts) -> Step | None:
     """Return the step of the way down that a branch lacks; None if it lacks none or `only` leaves it out."""
     if not _is_included(branch, only):
         return None
     measured = (level for level in record.levels_of(branch) if not record.release.levels[level].is_summed)
-    level = next((level for level in measured if (level, branch) not in record.frontiers), None)
+    level = next((level for level in measured if (level, branch) not in record.shards["counts"]), None)
     if level is None:
         return None
     if record.release.levels[level].same_as is not None:
-        return Repeat(level, branch)
-    if (level, branch) in record.seals:
-        return Repair(level, branch)
+        return Step("repeat", level, branch)
+    if (level, branch) in record.shards["noisy"]:
+        return Step("repair", level, branch)
     if cuts.most_cells is not None:
-        cut = Cut(level - 1, branch, cuts.most_cells, runs, cuts.wanted)
-        if _is_worth_it(record, cut, cuts.whole):
+        cut = Step("cut", level - 1, branch)
+        if _is_worth_it(record, cut, cuts):
             return cut
     return _measure(record, level, branch)
 
 
-def _measure(record: Record, number: int, branch: str) -> Measure:
+def _measure(record: Record, number: int, branch: str) -> Step:
     """Return the step that measures a level or view of a branch, which must be charged."""
     charge = record.charges.get(number)
     if not record.release.parts[number].is_invariant and (
@@ -200,17 +95,19 @@ def _measure(record: Record, number: int, branch: str) -> Measure:
         raise StoreError(
             f"The ledger has no charge for level {number} of {record.release.id}, so Trellis cannot draw it."
         )
-    return Measure(number, branch)
+    return Step("measure", number, branch)
 
 
 def _together(record: Record) -> list[Step]:
     """Return what comes next where every cell of levels and views is measured, one after the other, and then settled at once."""
-    if (record.finest, TRUNK) in record.frontiers:
+    if (record.finest, TRUNK) in record.shards["counts"]:
         return []
-    begun = bool(record.estimates or record.frontiers or record.settled or record.calibrated)
+    begun = bool(
+        record.shards["estimates"] or record.shards["counts"] or record.shards["settled"] or record.shards["calibrated"]
+    )
     measured = [terms.level for terms in record.release.parts if terms.is_measured]
-    left = [number for number in measured if (number, TRUNK) not in record.seals]
-    return [_measure(record, left[0], TRUNK)] if left and not begun else [SettleTogether()]
+    left = [number for number in measured if (number, TRUNK) not in record.shards["noisy"]]
+    return [_measure(record, left[0], TRUNK)] if left and not begun else [Step("together", 0)]
 
 
 def _is_included(branch: str, only: str | None) -> bool:
@@ -220,43 +117,44 @@ def _is_included(branch: str, only: str | None) -> bool:
     return only != TRUNK and (f"{branch}-".startswith(f"{only}-") or f"{only}-".startswith(f"{branch}-"))
 
 
-def _is_worth_it(record: Record, cut: Cut, whole: Collection[Place]) -> bool:
+def _is_worth_it(record: Record, cut: Step, cuts: Cuts) -> bool:
     """Return whether a cut makes several branches, as far as is known."""
-    above = record.frontiers.get((cut.level, cut.branch))
-    if above is None or (cut.level, cut.branch) in whole:
+    above = record.shards["counts"].get((cut.level, cut.branch))
+    if above is None or cuts.most_cells is None or (cut.level, cut.branch) in cuts.whole:
         return False
-    sizes = record.finest, cut.level, above.nonzero, above.cells_below
-    return pieces_of(*sizes, cut.most_cells, is_trunk=cut.branch == TRUNK, runs=cut.runs, wanted=cut.wanted) > 0
+    sizes = record.finest, cut.level, above.rows, above.cells_below
+    is_trunk = cut.branch == TRUNK
+    return pieces_of(*sizes, cuts.most_cells, is_trunk=is_trunk, runs=cuts.runs, wanted=cuts.wanted) > 0
 
 
 def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
     """Return what comes next once everything is sealed."""
-    if mechanism.second_pass and not record.calibrated:
-        estimated = {branch for _, branch in record.estimates}
+    if mechanism.second_pass and not record.shards["calibrated"]:
+        estimated = {branch for _, branch in record.shards["estimates"]}
         up = [
-            Up(branch)
+            Step("estimate", record.levels_of(branch)[0], branch)
             for branch in record.all_branches
             if branch not in estimated and estimated.issuperset(record.parts(branch))
         ]
         if up:
-            return list(up)
+            return up
         down = _shares(record) if mechanism.shrinks else _downs(record)
         if down or not all(_is_settled(record, level) for level in range(record.finest + 1)):
             return down
     if isinstance(mechanism.finish, AddUp | Unbiased | Sizes):
         summed = range(record.finest)
-        missing = [level for level in reversed(summed) if (level, TRUNK) not in record.frontiers]
-        return [Sum(level) for level in missing[:1]]
-    if isinstance(mechanism.finish, Calibrate) and not record.calibrated:
-        return [CalibrateAll()]
+        missing = [level for level in reversed(summed) if (level, TRUNK) not in record.shards["counts"]]
+        return [Step("sum", level) for level in missing[:1]]
+    if isinstance(mechanism.finish, Calibrate) and not record.shards["calibrated"]:
+        return [Step("calibrate", 0)]
     return []
 
 
 def _downs(record: Record) -> list[Step]:
     """Return the branches that can be settled next, each with all of its levels."""
-    settled = {branch for _, branch in record.settled}
+    settled = {branch for _, branch in record.shards["settled"]}
     return [
-        Down(branch)
+        Step("settle", record.levels_of(branch)[0], branch)
         for branch in record.all_branches
         if branch not in settled and (branch == TRUNK or record.branches[branch].parent in settled)
     ]
@@ -268,13 +166,15 @@ def _shares(record: Record) -> list[Step]:
     if (level := next(unsettled, None)) is None:
         return []
     branches = record.branches_of(level)
-    left = [branch for branch in branches if (level, branch) not in record.settled]
-    if not (level and record.release.levels[level].is_charged) or (level, TRUNK) in record.priors:
-        return [Share(level, branch) for branch in left]
-    lacking = [Gather(level, branch) for branch in branches if (level, branch) not in record.statistics]
-    return list(lacking) if lacking else [Fit(level)]
+    left = [branch for branch in branches if (level, branch) not in record.shards["settled"]]
+    if not (level and record.release.levels[level].is_charged) or (level, TRUNK) in record.shards["prior"]:
+        return [Step("share", level, branch) for branch in left]
+    lacking = [
+        Step("gather", level, branch) for branch in branches if (level, branch) not in record.shards["statistics"]
+    ]
+    return lacking or [Step("fit", level)]
 
 
 def _is_settled(record: Record, level: int) -> bool:
     """Return whether a level is settled in all of its branches."""
-    return all((level, branch) in record.settled for branch in record.branches_of(level))
+    return all((level, branch) in record.shards["settled"] for branch in record.branches_of(level))

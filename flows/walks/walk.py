@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from flows.mechanisms import Mechanism
 from flows.walks.in_flight import InFlight
 from flows.walks.runner import Future, Report
-from flows.walks.steps import NOWHERE, Cut, Cuts, Measure, Step, missing_branches, next_steps
+from flows.walks.steps import NOWHERE, Cuts, missing_branches, next_steps
 from storage.errors import StoreError
-from storage.record import Record, Shard
-from storage.releases.seals import Branch, FrontierShard, Seal
+from storage.record import Record
+from storage.releases.shards import Branch, Shard
+from tasks.mechanisms import Mechanism
+from tasks.order import Step
 from tasks.stage import Outcome
 from tasks.tree.job import Job, cut_branch
 
@@ -31,7 +32,7 @@ class Keeper(Protocol):
     def job(self) -> Job:
         """The work on the release as it is known now."""
 
-    def prepare(self, step: Measure) -> None:
+    def prepare(self, step: Step) -> None:
         """Mark the charge of a level as being drawn, and open a turn; remove unread what earlier turns drew."""
 
     def check(self, step: Step, made: Sequence[Shard]) -> None:
@@ -41,7 +42,7 @@ class Keeper(Protocol):
             WorkerLost: it is not.
         """
 
-    def give_up(self, step: Measure) -> None:
+    def give_up(self, step: Step) -> None:
         """Give up the turn of a step whose worker was lost."""
 
     def cut(self, branches: Sequence[Branch]) -> None:
@@ -83,11 +84,11 @@ def walk(
         for step in next_steps(mechanism, keeper.job.record, only, cuts):
             if step in begun:
                 continue
-            if isinstance(step, Cut):
+            if step.kind == "cut":
                 cuts = _cut(keeper, step, cuts)
                 break  # what comes next is another question now
             begun.add(step)
-            if isinstance(step, Measure):
+            if step.kind == "measure":
                 keeper.prepare(step)
             in_flight.start(step)
         else:
@@ -99,7 +100,7 @@ def walk(
                 _tell(keeper.job.record, made, report)
             while in_flight.lost:
                 step = in_flight.lost.pop()
-                if isinstance(step, Measure):
+                if step.kind == "measure":
                     keeper.give_up(step)
                 losses[step] += 1
                 if losses[step] < MOST_LOSSES:
@@ -110,10 +111,12 @@ def walk(
     return in_flight.outcomes, missing_branches(keeper.job.record)
 
 
-def _cut(keeper: Keeper, step: Cut, cuts: Cuts) -> Cuts:
+def _cut(keeper: Keeper, step: Step, cuts: Cuts) -> Cuts:
     """Cut a branch, or remember that it goes on whole."""
-    shard = keeper.job.record.frontiers[step.level, step.branch]
-    parts = cut_branch(keeper.job, shard, step.most_cells, step.runs, step.wanted)
+    if cuts.most_cells is None:
+        raise ValueError("nothing is to be cut.")
+    shard = keeper.job.record.shards["counts"][step.level, step.branch]
+    parts = cut_branch(keeper.job, shard, cuts.most_cells, cuts.runs, cuts.wanted)
     if not parts:
         return replace(cuts, whole=cuts.whole | {(step.level, step.branch)})
     keeper.cut(parts)
@@ -123,9 +126,9 @@ def _cut(keeper: Keeper, step: Cut, cuts: Cuts) -> Cuts:
 def _tell(record: Record, made: Sequence[Shard], report: Report) -> None:
     """Report how far the levels are of which something was made, and those that follow."""
     for shard in made:
-        if isinstance(shard, Seal):
+        if shard.kind == "noisy":
             report(shard.level, *record.cells_of(shard.level))
-        elif isinstance(shard, FrontierShard) and shard.kind == "counts":
+        elif shard.kind == "counts":
             levels = record.release.parts
             if not levels[shard.level].is_measured:
                 report(shard.level, 0, 0)

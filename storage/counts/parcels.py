@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.counts.shards import WHOLE, row_groups_in, write_row_groups
+from storage.counts.shard_files import WHOLE, row_groups_in, write_row_groups
 from storage.counts.shelf import Shelf
 from storage.errors import StoreError, TakenAlready, WorkerLost
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter

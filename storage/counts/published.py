@@ -7,13 +7,13 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from storage.counts.columns import BOUNDS, SIGNAL, column_name, flat_features
-from storage.counts.shards import check_shard, frontier_path, read_codebook
+from storage.counts.shard_files import check_shard, read_codebook, shard_path
 from storage.counts.tables import files_there
 from storage.counts.views import level_views
 from storage.database.connections import Connection, file_literal
 from storage.machine.claims import shard_folder
 from storage.releases.register import Release, find_release
-from storage.releases.seals import list_released
+from storage.releases.shards import list_shards, released_of
 
 _LEAST_MEMORY = 2**27  # bytes: DuckDB needs so much for a table of any size
 
@@ -153,10 +153,10 @@ def _drop(con: Connection, release_id: str, name: str) -> None:
 
 def _store_numbers(con: Connection, release_id: str, level: int, published: Sequence[Path]) -> None:
     """Store a level as a table of numbers. The intervals and marks are those of the published table, whose rows are in the same order."""
-    shards = [shard for (of, _), shard in list_released(con, release_id).items() if of == level]
-    for shard in shards:
-        check_shard(frontier_path(release_id, shard), shard.sha256)
-    own = [frontier_path(release_id, shard) for shard in shards]
+    shards = [shard for shard in released_of(list_shards(con, release_id)).values() if shard.level == level]
+    own = [shard_path(release_id, shard.name) for shard in shards]
+    for path, shard in zip(own, shards, strict=True):
+        check_shard(path, shard.sha256)
     axes = [number for number, _, _ in _refined(find_release(con, release_id), level)]
     areas = ", ".join(f"area_{number}" for number in axes)
     narrow = ", ".join(f"area_{number}::INTEGER AS area_{number}" for number in axes)

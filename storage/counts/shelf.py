@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from storage.counts.shards import WHOLE, read_row_groups, read_shard_table, shard_path, write_codebook, write_shard
+from storage.counts.shard_files import WHOLE, read_row_groups, read_shard_table, shard_path, write_codebook, write_shard
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""The store's tables: the schema of a new store, and the steps that change it.
+"""The store's tables: the schema of a new store, and the steps that will change it.
 
 The comment above each table and beside each column is its documentation: docs/reference/store.md is made from it.
 """
@@ -36,6 +36,9 @@ CREATE TABLE levels (
     delta DOUBLE NOT NULL,              -- the delta of a mechanism that is only (epsilon, delta); otherwise 0
     scale DOUBLE NOT NULL,              -- the scale of discrete Laplace noise, in records; otherwise 0
     threshold BIGINT NOT NULL,          -- the least noisy count that is kept, in records; 0 where all are kept
+    same_as INTEGER,                    -- the level above that a level repeats, since each of its cells holds one cell of this level; null for others
+    "view" VARCHAR NOT NULL,            -- the name of the view that it is, or that has the cells of this level; empty for other levels. A view without a level of its own has a number above that of the finest level
+    source INTEGER,                     -- where everything is settled together, the level or view from whose measurement intervals follow; otherwise null
     PRIMARY KEY (release_id, level)
 );
 -- one row per branch: a slice of a frontier that is processed by itself; the trunk has no row
@@ -49,43 +52,30 @@ CREATE TABLE branches (
     parent VARCHAR NOT NULL,            -- the branch whose frontier was cut; `trunk` for the first cut
     PRIMARY KEY (release_id, branch)
 );
--- one row per sealed shard of noisy counts; nobody has read a shard that has no row
-CREATE TABLE seals (
+-- one row per shard: something drawn, optimised or learnt of one level of one branch; nobody has read noisy counts that have no row
+CREATE TABLE shards (
     release_id VARCHAR NOT NULL,        -- the release's id
-    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
-    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
-    sha256 VARCHAR NOT NULL,            -- the hash of the shard of noisy counts
-    cells BIGINT NOT NULL,              -- how many cells the shard holds
-    sealed_at VARCHAR NOT NULL,         -- UTC, ISO 8601
-    PRIMARY KEY (release_id, level, branch)
+    kind VARCHAR NOT NULL,              -- noisy: as drawn, never again; counts: of the first pass down the tree; estimates: of a second pass; settled: its counts; calibrated: counts that add up to totals of single axes, and these totals; statistics: gathered from estimates in a branch; prior: fitted to those of all branches
+    level INTEGER NOT NULL,             -- the level of the tree, or the number of a view; 0 is everything
+    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches. At the level of a cut, estimates are about the parent branch's nodes
+    sha256 VARCHAR NOT NULL,            -- the hash of the shard
+    "rows" BIGINT NOT NULL,             -- how many cells were drawn, or have a count that is not 0; 0 of estimates, statistics and priors
+    cells_below BIGINT NOT NULL,        -- of the first pass, how many cells of the next level lie below them; otherwise 0
+    turn INTEGER NOT NULL,              -- of noisy counts, the turn in which they were drawn, which the name of their file has from 1 on; otherwise 0
+    made_at VARCHAR NOT NULL,           -- UTC, ISO 8601
+    PRIMARY KEY (release_id, kind, level, branch)
 );
--- one row per shard of released counts, as the first pass down the tree leaves them
-CREATE TABLE frontiers (
-    release_id VARCHAR NOT NULL,        -- the release's id
-    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
-    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
-    sha256 VARCHAR NOT NULL,            -- the hash of the shard of released counts
-    nonzero BIGINT NOT NULL,            -- how many cells have a released count that is not 0
-    cells_below BIGINT NOT NULL,        -- how many cells of the next level lie below them
-    PRIMARY KEY (release_id, level, branch)
-);
--- one row per shard of estimates, where a mechanism uses its noisy counts in two passes
-CREATE TABLE estimates (
-    release_id VARCHAR NOT NULL,        -- the release's id
-    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
-    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
-    sha256 VARCHAR NOT NULL,            -- the hash of the shard of estimates; at the level of a cut the shard is about the parent branch's nodes
-    PRIMARY KEY (release_id, level, branch)
-);
--- one row per shard of released counts, as the second pass leaves them, where a mechanism has two
-CREATE TABLE settled (
-    release_id VARCHAR NOT NULL,        -- the release's id
-    level INTEGER NOT NULL,             -- the level of the tree; 0 is everything
-    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
-    sha256 VARCHAR NOT NULL,            -- the hash of the shard of released counts
-    nonzero BIGINT NOT NULL,            -- how many cells have a released count that is not 0
-    PRIMARY KEY (release_id, level, branch)
-);
+-- the seals: the shards of noisy counts
+CREATE VIEW seals AS
+SELECT
+    release_id AS release_id,           -- the release's id
+    level AS level,                     -- the level of the tree, or the number of a view; 0 is everything
+    branch AS branch,                   -- the branch's name; `trunk` for what is above all branches
+    sha256 AS sha256,                   -- the hash of the shard
+    shards."rows" AS cells,             -- how many cells the shard holds
+    turn AS turn,                       -- as in `shards`
+    shards.made_at AS sealed_at         -- UTC, ISO 8601
+FROM shards WHERE kind = 'noisy';
 -- one row per consistency check before publication
 CREATE TABLE checks (
     release_id VARCHAR NOT NULL,        -- the release's id
@@ -115,6 +105,31 @@ CREATE TABLE published_levels (
     "rows" BIGINT NOT NULL,             -- how many rows its table has
     PRIMARY KEY (release_id, level)
 );
+-- one row per release that was reserved under an approved plan
+CREATE TABLE approvals (
+    release_id VARCHAR PRIMARY KEY,     -- the release's id
+    fingerprint VARCHAR NOT NULL,       -- the fingerprint of the plan: the sha256 over what it states of spec, codebooks and budget; the ledger has it too
+    made VARCHAR NOT NULL,              -- when the plan was made: UTC, ISO 8601
+    kept_at VARCHAR NOT NULL,           -- when the release was reserved: UTC, ISO 8601
+    plan VARCHAR NOT NULL               -- the text of the file that was given as the approved plan: a page, or JSON
+);
+-- one row per turn of measuring a level of a branch: a turn that was given up is drawn anew by the next one, and nobody has read what it drew
+CREATE TABLE turns (
+    release_id VARCHAR NOT NULL,        -- the release's id
+    level INTEGER NOT NULL,             -- the level of the tree, or the number of a view
+    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
+    turn INTEGER NOT NULL,              -- 0, 1, 2, … without a gap
+    state VARCHAR NOT NULL,             -- open: something may be drawn; closed: sealed; given up: who drew has gone, or the release was stopped
+    PRIMARY KEY (release_id, level, branch, turn)
+);
+-- one row per release: what the ledger recognises its table by. It depends on the table, so it is for the keeper of the store alone, and neither the ledger nor anything published has it
+CREATE TABLE recognised (
+    release_id VARCHAR PRIMARY KEY,     -- the release's id
+    columns VARCHAR,                    -- JSON: {codes: the columns of codes, count: that of counts or null}; null where an earlier Trellis has read the table
+    records VARCHAR NOT NULL,           -- the keyed fingerprint of these columns of all records, in any order; empty where an earlier Trellis has read the table
+    file VARCHAR NOT NULL,              -- the keyed fingerprint of the file, where it may hold other tables of the same people; otherwise empty
+    different_people_from VARCHAR NOT NULL -- JSON: the datasets that had used the table when the caller said that it holds other people
+);
 -- what is published, one row per release and level: begin a query here
 CREATE VIEW published AS
 SELECT
@@ -133,79 +148,5 @@ WHERE releases.state = 'published'
 ORDER BY releases.created, releases.id, levels.level;
 """
 
-SAME_AS = """
-ALTER TABLE levels ADD COLUMN same_as INTEGER; -- the level above that a level repeats, since each of its cells holds one cell of this level; null for others
-"""
-
-VIEWS = """
-ALTER TABLE levels ADD COLUMN "view" VARCHAR DEFAULT ''; -- the name of the view that it is, or that has the cells of this level; empty for other levels. A view without a level of its own has a number above that of the finest level
-ALTER TABLE levels ADD COLUMN source INTEGER; -- where everything is settled together, the level or view from whose measurement intervals follow; otherwise null
-"""
-
-CALIBRATED = """
--- one row per shard of counts that are calibrated to totals of single axes, and per shard of these totals
-CREATE TABLE calibrated (
-    release_id VARCHAR NOT NULL,        -- the release's id
-    level INTEGER NOT NULL,             -- the level of the tree, or the number of a view
-    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
-    sha256 VARCHAR NOT NULL,            -- the hash of the shard
-    nonzero BIGINT NOT NULL,            -- how many cells have a released count that is not 0
-    PRIMARY KEY (release_id, level, branch)
-);
-"""
-
-LEARNT = """
--- one row per shard of what a second pass learns of a level before it shares totals out
-CREATE TABLE learnt (
-    release_id VARCHAR NOT NULL,        -- the release's id
-    kind VARCHAR NOT NULL,              -- statistics: gathered in a branch; prior: fitted to those of all branches
-    level INTEGER NOT NULL,             -- the level of the tree
-    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for a prior
-    sha256 VARCHAR NOT NULL,            -- the hash of the shard
-    PRIMARY KEY (release_id, kind, level, branch)
-);
-"""
-
-APPROVED = """
--- one row per release that was reserved under an approved plan
-CREATE TABLE approvals (
-    release_id VARCHAR PRIMARY KEY,     -- the release's id
-    fingerprint VARCHAR NOT NULL,       -- the fingerprint of the plan: the sha256 over what it states of spec, codebooks and budget; the ledger has it too
-    made VARCHAR NOT NULL,              -- when the plan was made: UTC, ISO 8601
-    kept_at VARCHAR NOT NULL,           -- when the release was reserved: UTC, ISO 8601
-    plan VARCHAR NOT NULL               -- the text of the file that was given as the approved plan: a page, or JSON
-);
-"""
-
-TURNS = """
--- one row per turn of measuring a level of a branch: a turn that was given up is drawn anew by the next one, and nobody has read what it drew
-CREATE TABLE turns (
-    release_id VARCHAR NOT NULL,        -- the release's id
-    level INTEGER NOT NULL,             -- the level of the tree, or the number of a view
-    branch VARCHAR NOT NULL,            -- the branch's name; `trunk` for what is above all branches
-    turn INTEGER NOT NULL,              -- 0, 1, 2, … without a gap
-    state VARCHAR NOT NULL,             -- open: something may be drawn; closed: sealed; given up: who drew has gone, or the release was stopped
-    PRIMARY KEY (release_id, level, branch, turn)
-);
-ALTER TABLE seals ADD COLUMN turn INTEGER DEFAULT 0; -- the turn in which the shard was drawn, which the name of its file has from 1 on
-"""
-
-RECOGNISED = """
--- one row per release: what the ledger recognises its table by. It depends on the table, so it is for the keeper of the store alone, and neither the ledger nor anything published has it
-CREATE TABLE recognised (
-    release_id VARCHAR PRIMARY KEY,     -- the release's id
-    columns VARCHAR,                    -- JSON: {codes: the columns of codes, count: that of counts or null}; null where an earlier Trellis has read the table
-    records VARCHAR NOT NULL,           -- the keyed fingerprint of these columns of all records, in any order; empty where an earlier Trellis has read the table
-    file VARCHAR NOT NULL,              -- the keyed fingerprint of the file, where it may hold other tables of the same people; otherwise empty
-    different_people_from VARCHAR NOT NULL -- JSON: the datasets that had used the table when the caller said that it holds other people
-);
-INSERT INTO recognised
-SELECT id, NULL, '', coalesce(json_extract_string(terms, '$.files.fingerprint'), ''), coalesce((
-    SELECT arg_max(json_extract(event, '$.different_people_from'), position) FROM ledger
-    WHERE json_extract_string(event, '$.event') IN ('reserved', 'table') AND json_extract_string(event, '$.release') = id
-), '[]') FROM releases WHERE state <> 'refused';
-UPDATE releases SET terms = json_merge_patch(terms, '{"files": {"fingerprint": null}}');
-"""
-
-# Step n brings a store from version n - 1 to n. A step is never edited once it has landed: a change is a further step.
-STEPS: tuple[str, ...] = (SCHEMA, SAME_AS, VIEWS, CALIBRATED, LEARNT, APPROVED, TURNS, RECOGNISED)
+# Step n brings a store from version n - 1 to n. A step is never edited once it is published: a change is a further step.
+STEPS: tuple[str, ...] = (SCHEMA,)

@@ -2,7 +2,7 @@
 
 An approval is in the file that `trellis plan` writes, a page or JSON. It states the spec, the codebooks and the budget as they were
 then. Its fingerprint is a hash over these; when the plan was made, and by which Trellis, is beside it, so that the page and the JSON of
-one plan have the same fingerprint. The rest of the file follows from these, or is words: `plan_file` holds it to a hash of its own.
+one plan have the same fingerprint. The rest of the file follows from these, or is words.
 """
 
 import hashlib

@@ -247,7 +247,7 @@ class Terms:
         Raises:
             StoreError: a key is unknown or missing.
         """
-        content = _with_tables(_checked(cls, _BEFORE | json.loads(text), "terms"))
+        content = _checked(cls, json.loads(text), "terms")
         parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {
@@ -269,34 +269,6 @@ class Terms:
             for of in (_checked(DerivedTerms, column, "terms.derived") for column in content["derived"])
         )
         return cls(**content)
-
-
-# of releases that were reserved before there were such terms
-_BEFORE = {
-    "views": [],
-    "derived": [],
-    "covariance": "",
-    "statistic": "",
-    "rows": "all",
-    "measure": SURVIVORS,
-    "formats": [],
-}
-
-
-def _with_tables(content: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON of terms with the public tables by their keys, of a release that was reserved when axes and columns named them."""
-    if "codebooks" not in content["files"]:
-        return content
-    files, derived = dict(content["files"]), [dict(column) for column in content["derived"]]
-    shared = "hierarchy.table" if "table" in content["published_spec"].get("hierarchy", {}) else ""
-    files["tables"] = {
-        shared or f"hierarchy.{axis}.table": {"location": location, "sha256": content["codebooks"][axis]}
-        for axis, location in files.pop("codebooks").items()
-    } | {
-        f"derived.{column['name']}.table": {"location": column.pop("path"), "sha256": column["sha256"]}
-        for column in derived
-    }
-    return content | {"files": files, "derived": derived}
 
 
 def _checked(kind: type[Any], content: Any, place: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from storage.database.connections import Connection
 from storage.errors import SealedAlready, StoreError
-from storage.releases.seals import Place
+from storage.releases.shards import Place
 
 State = Literal["open", "closed", "given up"]
 

@@ -15,9 +15,9 @@ _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', 
 def explorer_failures(folder: Path) -> list[str]:
     """Return what is wrong with the explorer of a published folder whose tables are sound.
 
-    Folders of older versions have none; data in another version's shape cannot be compared, and `is_explorer_unread` says so.
+    Data in another version's shape cannot be compared, and `unread_explorer` says so.
     """
-    if not (folder / _NAME).is_file() or is_explorer_unread(folder):
+    if _is_of_another_version(folder):
         return []
     shown = _data(folder)
     try:
@@ -27,7 +27,14 @@ def explorer_failures(folder: Path) -> list[str]:
     return [] if is_right else [f"{_NAME} does not show what the tables hold."]
 
 
-def is_explorer_unread(folder: Path) -> bool:
+def unread_explorer(folder: Path) -> list[str]:
+    """Return a sentence that the data in the explorer of a published folder was not compared; none where it was."""
+    if not _is_of_another_version(folder):
+        return []
+    return [f"{_NAME}: only the checksum was compared, because another version of Trellis wrote its data."]
+
+
+def _is_of_another_version(folder: Path) -> bool:
     """Return whether a published folder has an explorer whose data another version of Trellis has written in another shape."""
     try:
         shown = json.loads(_data(folder) or "{}")

@@ -62,7 +62,6 @@ _OF_SOME_RELEASES = (
     "boundaries",
     "formats",
     "left_out",
-    "pages",
 )
 
 
@@ -404,20 +403,6 @@ class LedgerHead(_Part):
     first: str
 
 
-class Pages(_Part):
-    """What README, report, explorer and metadata say beside what follows from the tables, and who wrote them.
-
-    Attributes:
-        code: a hash over the code that wrote them; the same code writes the same pages again, and `trellis verify` compares them.
-        how_counted: how the mechanism's counts come from measurements, in words.
-        checks: per level, how many checks passed before it was published, and how many there were.
-    """
-
-    code: str
-    how_counted: str
-    checks: dict[int, tuple[int, int]]
-
-
 class Manifest(_Part):
     """The content of `manifest.json`. All of it is public.
 
@@ -458,7 +443,6 @@ class Manifest(_Part):
         boundaries: per axis, the levels whose areas have shapes. The file leaves it out if there are none.
         formats: the kinds of files beside Parquet and CSV in which the counts are published. The file leaves out an empty list.
         left_out: per kind of these files, the tables that are too large for it, by their paths. The file leaves it out if there are none.
-        pages: of README, report, explorer and metadata; folders of older versions lack it.
     """
 
     id: str
@@ -489,7 +473,6 @@ class Manifest(_Part):
     boundaries: dict[str, list[str]] = {}
     formats: list[Format] = []
     left_out: dict[Format, list[str]] = {}
-    pages: Pages | None = None
 
     @property
     def complete(self) -> int:

@@ -7,14 +7,13 @@ from itertools import pairwise
 import numpy as np
 
 from storage.counts.columns import REGION
-from storage.releases.seals import TRUNK, FrontierShard
+from storage.releases.shards import TRUNK, Shard
 from tasks.laws.named import noise_of
 from tasks.optimize.task import all_leaves, write_frontier
 from tasks.sizes.estimators import Estimator, SizeMechanism
-from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS
-from tasks.tree.job import Job, stored_job
+from tasks.tree.job import Job
 from tasks.tree.order import Tree
 
 
@@ -29,13 +28,7 @@ class Sizes:
     of: SizeMechanism
 
 
-@stage("settle group sizes")
-def settle_sizes_release(release_id: str, estimate: Estimator) -> FrontierShard:
-    """Settle the sealed noisy counts of all levels into numbers of groups. Repeated calls give the same result."""
-    return settle_sizes(stored_job(release_id), estimate)
-
-
-def settle_sizes(job: Job, estimate: Estimator) -> FrontierShard:
+def settle_sizes(job: Job, estimate: Estimator) -> Shard:
     """Settle the sealed noisy counts of all levels, and write the finest regions' numbers of groups that are not 0, in the order of the tree.
 
     It reads only sealed counts, and a public list of groups. It measures nothing and charges nothing.

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from storage.counts.shards import write_codebook, write_derived, write_groups, write_names, write_shapes
+from storage.counts.shard_files import write_codebook, write_derived, write_groups, write_names, write_shapes
 from storage.counts.vault import read_records, remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError

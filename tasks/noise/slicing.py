@@ -20,7 +20,7 @@ from storage.mailbox.cluster_file import read_cluster_file
 from storage.mailbox.keys import release_key
 from storage.mailbox.places import drawer_of_home
 from storage.record import Record
-from storage.releases.seals import TRUNK, Branch
+from storage.releases.shards import TRUNK, Branch
 from tasks.capacity import memory_of
 from tasks.noise.truth import Truth
 from tasks.stage import stage
@@ -91,7 +91,7 @@ def _runs_at_cut(job: Job, con: Connection, branches: Sequence[Branch]) -> list[
     this one, or was not left of the frontier.
     """
     level, tree = branches[0].cut_level, job.tree
-    frontier = job.nodes(job.record.frontiers[level, TRUNK])
+    frontier = job.nodes(job.record.shards["counts"][level, TRUNK])
     ends = np.array([branch.end_node for branch in branches])
     first, end = np.full(len(branches), np.iinfo(np.int64).max), np.zeros(len(branches), dtype=np.int64)
     for position, chunk in _true_nodes(con, level, len(tree.axes)):

@@ -1,6 +1,7 @@
 """The noise stage: the only reader of the vault, and the only writer of noisy counts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -9,10 +10,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from storage.counts.shards import noisy_name
 from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from storage.database.connections import Connection
-from storage.releases.seals import Seal
+from storage.releases.shards import Shard, shard_name
 from storage.releases.terms import LevelTerms, PrivacyTerms
 from tasks.accounting.floats import float_below
 from tasks.accounting.sensitivity import Sensitivity, joint_part_of, sensitivity_of
@@ -25,10 +25,9 @@ from tasks.noise.measure import measure, measure_thresholded
 from tasks.noise.truth import Truth, true_counts_below
 from tasks.order import Order
 from tasks.sizes.statistics import STATISTICS, TAILS
-from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, cell_counts
-from tasks.tree.job import Job, job_of
+from tasks.tree.job import Job
 from tasks.tree.leaves import nodes_above
 from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
@@ -36,14 +35,14 @@ from tasks.tree.views import Measured, leaves_of
 _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and some 10 µs each
 
 
-@stage("measure level {order.level} {order.branch}")
-def measure_branch(order: Order, carry_out: Callable[[Order, Job, Truth], Seal]) -> Seal:
-    """Draw the noisy counts of one level of one branch and write them as a shard, which the flow then seals."""
+@contextmanager
+def true_counts_of(order: Order) -> Iterator[Truth]:
+    """Open the vault of the release that an order is about."""
     with vault(order.release_id, memory=memory_of(order.record.release.terms.run) // 4) as con:
-        return carry_out(order, job_of(order.record), _Vault(con))
+        yield _Vault(con)
 
 
-def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampler: Any, turn: int = 0) -> Seal:
+def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampler: Any, turn: int = 0) -> Shard:
     """Draw the noisy counts of one level of one branch, and write them as a shard in the order of the tree.
 
     Args:
@@ -59,7 +58,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     """
     if cells == "records":
         return _draw_leaves_with_records(job, truth, level, branch, sampler, turn)
-    release, name = job.record.release, noisy_name(level, branch, turn)
+    release, name = job.record.release, shard_name("noisy", level, branch, turn)
     terms, privacy = release.parts[level], release.terms.privacy
     if cells == "views" or level > job.record.finest:
         number, true_chunks = _cells_of_view(job, truth, level)
@@ -79,7 +78,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
             job.check_going_on()
             yield {"noisy": _released(true_counts, terms, charged, moved, sampler)}
 
-    return Seal(level, branch, job.shelf.write(name, ("noisy",), row_groups()), number, turn)
+    return Shard("noisy", level, branch, job.shelf.write(name, ("noisy",), row_groups()), number, turn=turn)
 
 
 def _survivors(job: Job, truth: Truth, level: int, branch: str) -> tuple[int, Iterator[IntArray]]:
@@ -111,7 +110,7 @@ def _cells_of_universe(job: Job, truth: Truth, level: int) -> tuple[int, Iterato
 
 def _draw_leaves_with_records(
     job: Job, truth: Truth, level: int, branch: str, sampler: ThresholdedSampler, turn: int
-) -> Seal:
+) -> Shard:
     """Draw the noisy counts of the leaves with records, and write those that reach the threshold, with their areas.
 
     The number of leaves with records is confidential, and so are the places where chunks of them begin. So only the kept
@@ -136,8 +135,8 @@ def _draw_leaves_with_records(
         for first in range(0, len(noisy), CHUNK_CELLS)
     )
     texts = [name for name in columns if name.startswith("code_")]
-    sha256 = job.shelf.write(noisy_name(level, branch, turn), tuple(columns), row_groups, texts=texts)
-    return Seal(level, branch, sha256, len(noisy), turn)
+    sha256 = job.shelf.write(shard_name("noisy", level, branch, turn), tuple(columns), row_groups, texts=texts)
+    return Shard("noisy", level, branch, sha256, len(noisy), turn=turn)
 
 
 def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) -> dict[str, Any]:

@@ -3,47 +3,32 @@
 Both read only sealed counts and the nodes that the first pass kept. They measure nothing and charge nothing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from storage.counts.shards import estimates_name, frontier_name, settled_name
-from storage.releases.seals import TRUNK, EstimateShard, FrontierShard
+from storage.releases.shards import TRUNK, Shard, shard_name
 from tasks.optimize.reconcile import BoolArray, Estimates, UpDown, first_kept
 from tasks.optimize.task import in_chunks
-from tasks.order import Order
-from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks
-from tasks.tree.job import Job, job_of
+from tasks.tree.job import Job
 
 
-@stage("estimate {order.branch}")
-def estimate_branch(order: Order, carry_out: Callable[[Order, Job], list[EstimateShard]]) -> list[EstimateShard]:
-    """Estimate the nodes of a branch from the noisy counts of all that lies below them."""
-    return carry_out(order, job_of(order.record))
-
-
-@stage("settle {order.branch}")
-def settle_branch(order: Order, carry_out: Callable[[Order, Job], list[FrontierShard]]) -> list[FrontierShard]:
-    """Go down a branch once more, from estimates to the counts that are released."""
-    return carry_out(order, job_of(order.record))
-
-
-def estimate(job: Job, branch: str, finish: UpDown) -> list[EstimateShard]:
+def estimate(job: Job, branch: str, finish: UpDown) -> list[Shard]:
     """Estimate the nodes of a branch from the noisy counts of all that lies below them, the finest level first.
 
     The branches into which it was cut must be estimated before. The last shard belongs to the level of the cut: the sum of
     the branch for each node at which it begins.
     """
     levels, parts = job.record.levels_of(branch), job.record.parts(branch)
-    found: list[EstimateShard] = []
+    found: list[Shard] = []
 
     def keep(level: int, estimates: Estimates) -> None:
         columns = {"value": estimates.values, "variance": estimates.variances}
-        sha256 = job.shelf.write(estimates_name(level, branch), tuple(columns), [columns], pa.float64())
-        found.append(EstimateShard(level, branch, sha256))
+        sha256 = job.shelf.write(shard_name("estimates", level, branch), tuple(columns), [columns], pa.float64())
+        found.append(Shard("estimates", level, branch, sha256))
 
     below = _joined([read_estimates(job, levels[-1], part) for part in parts]) if parts else None
     for level in reversed(levels):
@@ -61,7 +46,7 @@ def estimate(job: Job, branch: str, finish: UpDown) -> list[EstimateShard]:
     return found
 
 
-def settle(job: Job, branch: str, finish: UpDown) -> list[FrontierShard]:
+def settle(job: Job, branch: str, finish: UpDown) -> list[Shard]:
     """Go down a branch once more, from estimates to the counts that are released, over the nodes of the first pass.
 
     The branch that was cut into it is settled already.
@@ -79,7 +64,7 @@ def settle(job: Job, branch: str, finish: UpDown) -> list[FrontierShard]:
     return found
 
 
-def write_settled(job: Job, level: int, branch: str, kept: Frontier, counts: IntArray) -> FrontierShard:
+def write_settled(job: Job, level: int, branch: str, kept: Frontier, counts: IntArray) -> Shard:
     """Write the settled counts of the nodes that were kept of a level of a branch, without zeros below level 0."""
     axes = range(len(job.record.release.terms.axes))
     columns = (*(f"area_{axis}" for axis in axes), "count", "row")
@@ -89,13 +74,13 @@ def write_settled(job: Job, level: int, branch: str, kept: Frontier, counts: Int
         {f"area_{axis}": kept.areas[axis][group] for axis in axes} | {"count": counts[group], "row": group}
         for group in groups
     )
-    sha256 = job.shelf.write(settled_name(level, branch), columns, rows)
-    return FrontierShard(level, branch, sha256, len(left), 0, "settled")
+    sha256 = job.shelf.write(shard_name("settled", level, branch), columns, rows)
+    return Shard("settled", level, branch, sha256, len(left))
 
 
 def nodes_kept(job: Job, level: int, branch: str) -> Frontier:
     """Return the nodes that the first pass has kept."""
-    return job.nodes(job.record.frontiers[level, branch])
+    return job.nodes(job.record.shards["counts"][level, branch])
 
 
 def _variance(job: Job, level: int) -> float:
@@ -129,12 +114,12 @@ def totals_above(job: Job, level: int, branch: str) -> IntArray:
     """Return the settled counts of the nodes whose children are a level (> 0) of a branch, shape (nodes,); 0 for dropped nodes."""
     cut = job.record.branches.get(branch)
     if cut is None or cut.cut_level != level - 1:
-        shard, first = job.record.settled[level - 1, branch], 0
-        rows, nodes = slice(None), job.record.frontiers[level - 1, branch].nonzero
+        shard, first = job.record.shards["settled"][level - 1, branch], 0
+        rows, nodes = slice(None), job.record.shards["counts"][level - 1, branch].rows
     else:
-        shard, first = job.record.settled[level - 1, cut.parent], cut.first_node
+        shard, first = job.record.shards["settled"][level - 1, cut.parent], cut.first_node
         rows, nodes = job.rows_of(shard, cut), cut.end_node - cut.first_node
-    columns = job.shelf.columns(frontier_name(shard), shard.sha256)
+    columns = job.shelf.columns(shard.name, shard.sha256)
     totals = np.zeros(nodes, dtype=np.int64)
     totals[columns["row"][rows] - first] = columns["count"][rows]
     return totals
@@ -174,8 +159,8 @@ def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray
 
 def read_estimates(job: Job, level: int, branch: str) -> Estimates:
     """Return the estimates of the nodes that were kept of a level of a branch."""
-    shard = job.record.estimates[level, branch]
-    columns = job.shelf.columns(estimates_name(level, branch), shard.sha256)
+    shard = job.record.shards["estimates"][level, branch]
+    columns = job.shelf.columns(shard_name("estimates", level, branch), shard.sha256)
     return Estimates(columns["value"], columns["variance"])
 
 

@@ -2,11 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
-from storage.counts.shards import counts_name, noisy_name
-from storage.releases.seals import FrontierShard
+from storage.releases.shards import Shard, shard_name
 from tasks.optimize.siblings import as_they_are
-from tasks.order import Order
-from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import (
     CHUNK_CELLS,
@@ -20,7 +17,7 @@ from tasks.tree.frontier import (
     keep_positive,
     taking,
 )
-from tasks.tree.job import Job, job_of, stored_job
+from tasks.tree.job import Job
 from tasks.tree.leaves import nodes_above_leaves, root_of, sums_of_children, without_zeros
 from tasks.tree.order import Tree
 from tasks.tree.views import Measured
@@ -31,28 +28,9 @@ Keep = Callable[
 ]  # from all cells, their counts and noisy counts to the nodes that stay
 
 
-@stage("optimise level {order.level} {order.branch}")
-def optimise_branch(order: Order, carry_out: Callable[[Order, Job], FrontierShard]) -> FrontierShard:
-    """Turn the sealed noisy counts of one level of one branch into its frontier."""
-    return carry_out(order, job_of(order.record))
-
-
-@stage("repeat level {order.level} {order.branch}")
-def repeat_branch(order: Order, carry_out: Callable[[Order, Job], FrontierShard]) -> FrontierShard:
-    """Turn the frontier above into that of a level in which each node has one child."""
-    return carry_out(order, job_of(order.record))
-
-
-@stage("sum level {level}")
-def sum_level(release_id: str, level: int, branch: str) -> FrontierShard:
-    """Turn the frontier of the level below into that of a level which is not measured; one that is there already stays."""
-    job = stored_job(release_id)
-    return job.record.frontiers.get((level, branch)) or add_up(job, level, branch)
-
-
 def repair(
     job: Job, level: int, branch: str, cells: Measured, optimiser: Optimiser | None, *, keeps_leaves: bool = False
-) -> FrontierShard:
+) -> Shard:
     """Turn the sealed noisy counts of one level of one branch into its frontier. Repeated calls give the same result.
 
     Args:
@@ -75,7 +53,7 @@ def repair(
     return write_frontier(job, level, branch, parts)
 
 
-def repeat(job: Job, level: int, branch: str, *, keeps_leaves: bool = False) -> FrontierShard:
+def repeat(job: Job, level: int, branch: str, *, keeps_leaves: bool = False) -> Shard:
     """Give the cells of a level, each the only one in its parent, the counts of their parents; arguments are those of `repair`."""
     parents, keep = job.parents(level, branch), _keep(job, level, keeps_leaves=keeps_leaves)
 
@@ -88,9 +66,9 @@ def repeat(job: Job, level: int, branch: str, *, keeps_leaves: bool = False) -> 
     return write_frontier(job, level, branch, parts())
 
 
-def add_up(job: Job, level: int, branch: str) -> FrontierShard:
+def add_up(job: Job, level: int, branch: str) -> Shard:
     """Turn the frontier of the level below into that of a level which is not measured, a part at a time."""
-    children = job.level(level + 1, job.record.frontiers)
+    children = job.level(level + 1, job.record.shards["counts"])
     return write_frontier(job, level, branch, sums_of_children(job.tree, level, children))
 
 
@@ -101,13 +79,13 @@ def _leaves(job: Job, level: int, branch: str, cells: Measured) -> Iterator[Fron
     """
     release = job.record.release
     if release.terms.unlisted:
-        leaves, codebooks = job.coded_leaves(job.record.seals[level, branch])
+        leaves, codebooks = job.coded_leaves(job.record.shards["noisy"][level, branch])
         for axis, codebook in codebooks.items():
             job.shelf.keep_codebook(axis, codebook)
         return (leaves[first : first + CHUNK_CELLS] for first in range(0, max(len(leaves), 1), CHUNK_CELLS))
     if cells == "records":
-        axes, seal = range(len(release.terms.axes)), job.record.seals[level, branch]
-        groups = job.shelf.groups(noisy_name(level, branch, seal.turn), seal.sha256)
+        axes, seal = range(len(release.terms.axes)), job.record.shards["noisy"][level, branch]
+        groups = job.shelf.groups(shard_name("noisy", level, branch, seal.turn), seal.sha256)
         return (Frontier(level, tuple(of[f"area_{axis}"] for axis in axes), of["noisy"]) for of in groups)
     return all_leaves(job.tree, job.noisy(level, branch))
 
@@ -136,7 +114,7 @@ def _keep(job: Job, level: int, *, keeps_leaves: bool) -> Keep:
     return keep_all if keeps else keep_positive
 
 
-def write_frontier(job: Job, level: int, branch: str, parts: Iterator[Frontier]) -> FrontierShard:
+def write_frontier(job: Job, level: int, branch: str, parts: Iterator[Frontier]) -> Shard:
     """Write the released nodes of one level of one branch as a shard, a row group per part."""
     axes = range(len(job.record.release.terms.axes))
     nonzero = cells_below = 0
@@ -150,8 +128,8 @@ def write_frontier(job: Job, level: int, branch: str, parts: Iterator[Frontier])
             yield {f"area_{axis}": part.areas[axis] for axis in axes} | {"count": part.counts}
 
     columns = (*(f"area_{axis}" for axis in axes), "count")
-    sha256 = job.shelf.write(counts_name(level, branch), columns, counted())
-    return FrontierShard(level, branch, sha256, nonzero, cells_below)
+    sha256 = job.shelf.write(shard_name("counts", level, branch), columns, counted())
+    return Shard("counts", level, branch, sha256, nonzero, cells_below)
 
 
 def in_chunks(cells_per_parent: IntArray, noisy: Iterator[IntArray]) -> Iterator[tuple[slice, IntArray]]:

@@ -10,11 +10,10 @@ import numpy as np
 
 from storage.counts import tables
 from storage.counts.columns import interval_columns
-from storage.counts.shards import frontier_name
 from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.register import Release
-from storage.releases.seals import TRUNK, FrontierShard
+from storage.releases.shards import TRUNK, Shard
 from storage.releases.terms import IntervalTerms, LevelTerms
 from tasks.capacity import side_by_side
 from tasks.format.manifest import Promise, Signal
@@ -297,7 +296,7 @@ class ReleasedLevels:
         self._marked[level], self._shares[level] = self._marked[level - 1], self._shares[level - 1]
         above, self._above = self._above, {}
         self._give(level, [_NOTHING] * len(self._tree.axes), _NOTHING)
-        for (of, branch), shard in self.record.frontiers.items():
+        for (of, branch), shard in self.record.shards["counts"].items():
             if of == level:
                 kept, nodes = self.job.nodes(shard), self._of_parents(branch, level, above)
                 self._above[branch] = nodes[slice(len(kept))]  # a root of 0 has no cell
@@ -381,10 +380,10 @@ class ReleasedLevels:
         noise = noise_of(self._release.levels[level])
         seen = SeenCounts(noise) if noise else None
         moves = Moves(self._reach(level))
-        shards = [shard for (of, _), shard in self.record.frontiers.items() if of == level]
+        shards = [shard for (of, _), shard in self.record.shards["counts"].items() if of == level]
         threads = 1 if self.sink else self.threads  # the sink receives cells in their order
 
-        def read_one(shard: FrontierShard) -> tuple[_Read, T]:
+        def read_one(shard: Shard) -> tuple[_Read, T]:
             rows, noisy, read = self._read(shard, above)
             return read, make(rows, noisy)
 
@@ -399,7 +398,7 @@ class ReleasedLevels:
         self._moves.append(moves)
         self._shares[level] = seen.shares() if seen else EXACT if self.record.rows_of(level) else None
 
-    def _read(self, shard: FrontierShard, above: Mapping[str, _Nodes]) -> tuple[Rows, IntArray, _Read]:
+    def _read(self, shard: Shard, above: Mapping[str, _Nodes]) -> tuple[Rows, IntArray, _Read]:
         """Return the rows of a level of a branch, their noisy counts, and what else is needed, by the counts that its first pass has left."""
         level, branch = shard.level, shard.branch
         noise = noise_of(self._release.levels[level])
@@ -482,7 +481,7 @@ class ReleasedLevels:
         shard = self.record.released[level, branch]
         if shard.kind == "counts":
             return slice(None), kept.counts
-        columns = self.job.shelf.columns(frontier_name(shard), shard.sha256)
+        columns = self.job.shelf.columns(shard.name, shard.sha256)
         return columns["row"], columns["count"]
 
     def _leaves(self, level: int) -> Iterator[tuple[Rows, IntArray]]:
@@ -492,7 +491,7 @@ class ReleasedLevels:
         if is_finest and not finest.threshold:
             self.bias[level] = 0.0
             self._give_leaves(level)
-        for part in self.job.level(level, self.record.frontiers):
+        for part in self.job.level(level, self.record.shards["counts"]):
             areas, counts = part.areas, part.counts
             bounds: list[IntArray] = []
             for log_tail in self._log_tails(level):

@@ -7,8 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.counts.columns import COUNT, INTERVAL, column_name
-from storage.counts.shards import estimates_name
-from storage.releases.seals import TRUNK
+from storage.releases.shards import TRUNK, shard_name
 from storage.releases.terms import IntervalTerms, LevelTerms, ViewTerms
 from tasks.format.manifest import Rounding, Signal
 from tasks.format.noisy_counts import NoisyCounts
@@ -38,7 +37,7 @@ class SettledLevels:
 
     def rows(self, level: int) -> Rows:
         """Return all released nodes of a level in the order of their codes."""
-        shard = self.job.record.frontiers[level, TRUNK]
+        shard = self.job.record.shards["counts"][level, TRUNK]
         nodes, partition, sums = self.job.nodes(shard), self.job.partition(level), self._measured(level)
         cells = partition.places(ViewCells(partition.view.axis_levels, nodes.areas))
         bounds = self._rounded(level, *sums.row_intervals(cells, nodes.counts, self._terms.confidence, self._total))
@@ -60,7 +59,11 @@ class SettledLevels:
     def view_table(self, view: ViewTerms, flat: frozenset[str]) -> pa.Table:
         """Return a view as it is published; as `view_table`."""
         partition, counts = self.job.partition(view.number), self.job.counts(view.number)
-        if self.sink and view.number > self.job.record.finest and (view.number, TRUNK) in self.job.record.seals:
+        if (
+            self.sink
+            and view.number > self.job.record.finest
+            and (view.number, TRUNK) in self.job.record.shards["noisy"]
+        ):
             self.sink.add_view(view.name, partition, self.job.all_noisy(view.number), self._part(view.number))
         return view_table(partition, flat, counts, self.view_intervals(view))
 
@@ -83,10 +86,10 @@ class SettledLevels:
         record, finest = self.job.record, self.job.record.finest
         if record.release.levels[0].source is None:
             return None
-        shard = record.estimates[finest, TRUNK]
-        deviations = self.job.shelf.columns(estimates_name(finest, TRUNK), shard.sha256)["deviation"].tolist()
+        shard = record.shards["estimates"][finest, TRUNK]
+        deviations = self.job.shelf.columns(shard_name("estimates", finest, TRUNK), shard.sha256)["deviation"].tolist()
         names = {view.number: view.name for view in record.release.terms.views if view.number > finest}
-        measured = [*sorted({number for number, _ in record.seals} - {finest}), finest]
+        measured = [*sorted({number for number, _ in record.shards["noisy"]} - {finest}), finest]
         stated = {names.get(of, f"level_{of}"): moved for of, moved in zip(measured, deviations, strict=True)}
         return Rounding(exact=max(deviations) < 1, deviation=stated)
 
@@ -138,7 +141,7 @@ class SettledLevels:
 
     def _give(self, level: int, partition: Partition) -> None:
         """Give the noisy counts of a level to the sink, if it was measured."""
-        if self.sink and (level, TRUNK) in self.job.record.seals:
+        if self.sink and (level, TRUNK) in self.job.record.shards["noisy"]:
             self.sink.add(level, partition.cells().areas, self.job.all_noisy(level))
 
     def _rounded(self, number: int, low: IntArray, high: IntArray) -> tuple[IntArray, IntArray]:

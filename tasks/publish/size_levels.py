@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from storage.releases.seals import TRUNK
+from storage.releases.shards import TRUNK
 from storage.releases.terms import LevelTerms
 from tasks.format.manifest import Signal
 from tasks.format.noisy_counts import NoisyCounts
@@ -73,7 +73,7 @@ class SizeLevels:
 
     def _counts(self, level: int) -> IntArray:
         """Return the released numbers of groups of a level, shape (regions, sizes); of level 0 there is one of each."""
-        nodes, tree = joined(level, self.job.level(level, self.job.record.frontiers)), self.job.tree
+        nodes, tree = joined(level, self.job.level(level, self.job.record.shards["counts"])), self.job.tree
         counts = np.zeros(tree.sizes(level), dtype=np.int64)
         counts[nodes.areas] = nodes.counts
         return counts

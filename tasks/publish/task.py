@@ -25,7 +25,6 @@ from tasks.explore.page import EXPLORER, explorer
 from tasks.export.described import metadata_of
 from tasks.export.formats import write_formats
 from tasks.export.tables import PublishedTables
-from tasks.export.written_by import code_of_pages
 from tasks.format.csv import names_in, write_csv
 from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
@@ -37,7 +36,6 @@ from tasks.format.manifest import (
     LevelIntervals,
     Manifest,
     NoiseRows,
-    Pages,
     Privacy,
     Rounding,
     SealEntry,
@@ -94,7 +92,7 @@ def publish(release_id: str) -> bool:
         return False
     with _beside(folder) as beside:
         csv = csv_kind(release.terms.csv, levels[-1].nonzero)
-        cells = sum(seal.cells for seal in record.seals.values())
+        cells = sum(seal.rows for seal in record.shards["noisy"].values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         tree, names, shapes = tree_of(release), names_of(release), shapes_of(release)
         flat = flat_features(release.terms.published_spec)
@@ -123,15 +121,14 @@ def publish(release_id: str) -> bool:
                 for level, of_level in zip(levels, written.known, strict=True)
             ]
             in_csv = threads.submit(written.write_csv)
-            pages = Pages(code=code_of_pages(), how_counted=release.terms.how_counted, checks=passed_checks(checks))
-            manifest = _write_manifest(beside, record, entries, written, ledger, atlas, pages, csv=csv, noisy=noisy)
+            manifest = _write_manifest(beside, record, entries, written, ledger, atlas, csv=csv, noisy=noisy)
             exploring = threads.submit(explorer, PublishedFolder(beside, manifest))
             how_counted = release.terms.how_counted
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
             drawing.result()
             asked = Tables(PublishedFolder(beside, manifest))
             facts = collector.facts(ranges_of_areas(asked), ends_of_sizes(asked))
-            page = report(manifest, facts, pages.checks, how_counted, formulas)
+            page = report(manifest, facts, passed_checks(checks), how_counted, formulas)
             (beside / REPORT).write_text(page, encoding="utf-8")
             (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")
             in_csv.result()
@@ -313,7 +310,6 @@ def _write_manifest(
     written: _Written,
     ledger: Head,
     atlas: _Atlas,
-    pages: Pages,
     *,
     csv: CsvKind,
     noisy: bool,
@@ -327,7 +323,10 @@ def _write_manifest(
         levels=levels,
         mechanism=terms.mechanism,
         codebooks=dict(terms.codebooks),
-        seals=[SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256) for seal in record.seals.values()],
+        seals=[
+            SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256)
+            for seal in record.shards["noisy"].values()
+        ],
         ledger=LedgerHead(head=ledger.hash, length=ledger.length, first=ledger.first),
         versions={package: version(package) for package in _MADE_WITH},
         csv=csv,
@@ -345,7 +344,6 @@ def _write_manifest(
         rounding=written.rounding,
         names=atlas.names,
         boundaries=atlas.boundaries,
-        pages=pages,
     )
     if terms.rows == SIGNAL:
         of_signal = write_signal_tables(folder, manifest, csv=csv)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from storage.releases.seals import TRUNK
+from storage.releases.shards import TRUNK
 from storage.releases.terms import GRID, LevelTerms, ViewTerms
 from tasks.format.manifest import Signal
 from tasks.format.noisy_counts import NoisyCounts
@@ -43,7 +43,9 @@ class UnbiasedLevels:
             (self.job.view(of.level).axis_levels, noise_of(of) if of.is_measured else None)
             for of in record.release.parts
         ]
-        total = int(self.job.nodes(record.frontiers[0, TRUNK]).counts[0]) if self._levels[0].is_invariant else None
+        total = (
+            int(self.job.nodes(record.shards["counts"][0, TRUNK]).counts[0]) if self._levels[0].is_invariant else None
+        )
         self._counts = released_counts(
             self.job.tree, measured, terms.intervals.confidence, total, is_grid=terms.covariance == GRID
         )
@@ -51,7 +53,7 @@ class UnbiasedLevels:
     def rows(self, level: int) -> Rows:
         """Return all released nodes of a level in the order of their codes."""
         terms, tree = self.job.record.release.terms.intervals, self.job.tree
-        nodes, levels = joined(level, self.job.level(level, self.job.record.frontiers)), tree.axis_levels(level)
+        nodes, levels = joined(level, self.job.level(level, self.job.record.shards["counts"])), tree.axis_levels(level)
         ordered = in_order(Rows(nodes.areas, nodes.counts), tree.sizes(level))
         estimates = self._counts.estimates(levels, [of.astype(np.int64) for of in ordered.areas], ordered.counts)
         bounds = self._counts.intervals(levels, estimates, simultaneous=terms.simultaneous)
@@ -83,7 +85,7 @@ class UnbiasedLevels:
     def view_table(self, view: ViewTerms, flat: frozenset[str]) -> pa.Table:
         """Return a view of a grid as it is published; as `tasks.publish.settled_levels.view_table`."""
         partition, counts = self.job.partition(view.number), self.job.counts(view.number)
-        if self.sink and (view.number, TRUNK) in self.job.record.seals:
+        if self.sink and (view.number, TRUNK) in self.job.record.shards["noisy"]:
             noisy, terms = self.job.all_noisy(view.number), self.job.record.release.parts[view.number]
             self.sink.add_view(view.name, partition, noisy, terms)
         estimates = self._counts.estimates(view.levels, partition.cells().areas, counts)

@@ -112,7 +112,7 @@ def _entry(made: ReleasedLevel, settled: SettledLevels | UnbiasedLevels, view: V
     """Return what the manifest states about a view."""
     counts, terms = settled.job.counts(view.number), settled.job.record.release.terms
     deviations = settled.deviations(view)
-    differs = settled.job.record.calibrated and made.same_as is None
+    differs = settled.job.record.shards["calibrated"] and made.same_as is None
     return ViewEntry(
         name=view.name,
         level=view.number,

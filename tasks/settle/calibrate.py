@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storage.counts.shards import calibrated_name, frontier_name
-from storage.releases.seals import TRUNK, FrontierShard
+from storage.releases.shards import TRUNK, Shard, shard_name
 from storage.releases.terms import LevelTerms
 from tasks.laws.named import noise_of
 from tasks.optimize.euclidean import nearest_in_euclid
@@ -14,10 +13,9 @@ from tasks.optimize.reconcile import UpDown
 from tasks.settle.balance import balanced, share_out, swapped
 from tasks.settle.margins import settle_axis
 from tasks.shrink.task import Shrink
-from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier
-from tasks.tree.job import Job, stored_job
+from tasks.tree.job import Job
 from tasks.tree.keys import begins_run
 from tasks.tree.leaves import joined
 from tasks.tree.order import Tree
@@ -56,26 +54,20 @@ class Margin:
 Margins = Mapping[tuple[int, int], Margin]  # by the number of an axis, and one of its levels
 
 
-@stage("calibrate")
-def calibrate_release(release_id: str) -> list[FrontierShard]:
-    """Settle the totals of single axes, and calibrate all levels to them. Repeated calls give the same result."""
-    return calibrate(stored_job(release_id))
-
-
-def calibrate(job: Job) -> list[FrontierShard]:
+def calibrate(job: Job) -> list[Shard]:
     """Settle the totals of single axes, calibrate the levels to them, and return the counts of all levels and views.
 
     Level 0 and the levels of the first axis alone stay as they are. It reads only sealed and released counts. It measures nothing and charges nothing.
     """
     margins = _settled_margins(job)
     views = [_write_view(job, margin) for margin in sorted(margins.values(), key=lambda margin: margin.number)]
-    made = list[FrontierShard]()
+    made = list[Shard]()
     for level, counts in enumerate(_calibrated(job, margins)):
         start = 0
         for (of, _), shard in job.record.released.items():
             if of == level:
-                made.append(_write_level(job, shard, counts[start : start + shard.nonzero]))
-                start += shard.nonzero
+                made.append(_write_level(job, shard, counts[start : start + shard.rows]))
+                start += shard.rows
     return [*made, *views]
 
 
@@ -161,10 +153,10 @@ def _released(job: Job, level: int) -> Frontier:
     return joined(level, job.level(level, job.record.released))
 
 
-def _write_level(job: Job, shard: FrontierShard, counts: IntArray) -> FrontierShard:
+def _write_level(job: Job, shard: Shard, counts: IntArray) -> Shard:
     """Write the calibrated counts of one level of one branch, without zeros below level 0."""
     axes = [f"area_{axis}" for axis in range(len(job.tree.axes))]
-    before = job.shelf.columns(frontier_name(shard), shard.sha256)
+    before = job.shelf.columns(shard.name, shard.sha256)
     row = before["row"] if "row" in before else np.arange(len(counts))
     left = np.flatnonzero(counts) if shard.level else np.arange(len(counts))
 
@@ -173,13 +165,13 @@ def _write_level(job: Job, shard: FrontierShard, counts: IntArray) -> FrontierSh
             group = left[start : start + CHUNK_CELLS]
             yield {name: before[name][group] for name in axes} | {"count": counts[group], "row": row[group]}
 
-    sha256 = job.shelf.write(calibrated_name(shard.level, shard.branch), (*axes, "count", "row"), groups())
-    return FrontierShard(shard.level, shard.branch, sha256, len(left), 0, "calibrated")
+    sha256 = job.shelf.write(shard_name("calibrated", shard.level, shard.branch), (*axes, "count", "row"), groups())
+    return Shard("calibrated", *shard.place, sha256, len(left))
 
 
-def _write_view(job: Job, margin: Margin) -> FrontierShard:
+def _write_view(job: Job, margin: Margin) -> Shard:
     """Write the counts of all cells of a view, in the order of their areas."""
     parts = range(0, len(margin.counts), CHUNK_CELLS)
     groups = ({"count": margin.counts[start : start + CHUNK_CELLS]} for start in parts)
-    sha256 = job.shelf.write(calibrated_name(margin.number, TRUNK), ("count",), groups)
-    return FrontierShard(margin.number, TRUNK, sha256, int(np.count_nonzero(margin.counts)), 0, "calibrated")
+    sha256 = job.shelf.write(shard_name("calibrated", margin.number, TRUNK), ("count",), groups)
+    return Shard("calibrated", margin.number, TRUNK, sha256, int(np.count_nonzero(margin.counts)))

@@ -8,16 +8,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.counts.shards import counts_name, estimates_name
-from storage.releases.seals import TRUNK, EstimateShard, FrontierShard
+from storage.releases.shards import TRUNK, Shard, shard_name
 from tasks.laws.named import noise_of
 from tasks.settle.controlled import round_controlled
 from tasks.settle.newton_step import cells_factored
 from tasks.settle.overlapping import Grouping, settle_overlapping
-from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS
-from tasks.tree.job import Job, stored_job
+from tasks.tree.job import Job
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 
@@ -40,12 +38,6 @@ class Together:
     """
 
 
-@stage("settle together")
-def settle_release(release_id: str) -> list[FrontierShard | EstimateShard]:
-    """Settle all sealed noisy counts of a release together. Repeated calls give the same result."""
-    return settle_together(stored_job(release_id))
-
-
 def memory_to_settle(tree: Tree, views: Sequence[View]) -> int:
     """Return how many bytes the arrays of settling take at most, as `benchmarks/settling_size.py` measures them.
 
@@ -59,13 +51,13 @@ def memory_to_settle(tree: Tree, views: Sequence[View]) -> int:
     return leaves * (_OF_LEAF + _OF_LABEL * len(views)) + _OF_PAIR * factored**2 + _OF_PROGRAM
 
 
-def settle_together(job: Job) -> list[FrontierShard | EstimateShard]:
+def settle_together(job: Job) -> list[Shard]:
     """Settle all sealed noisy counts together, and return the counts of all levels and views, and how far rounding has moved them.
 
     It reads only sealed counts. It measures nothing and charges nothing.
     """
     finest = job.record.finest
-    measured = sorted({level for level, _ in job.record.seals} - {finest})
+    measured = sorted({level for level, _ in job.record.shards["noisy"]} - {finest})
     labels = {number: _labels(job, number) for number in measured}
     job.check_going_on()
     values = settle_overlapping(
@@ -75,7 +67,7 @@ def settle_together(job: Job) -> list[FrontierShard | EstimateShard]:
     )
     job.check_going_on()
     rounded = round_controlled(values, list(labels.values()))
-    made: list[FrontierShard | EstimateShard] = [_write_deviations(job, rounded.deviations)]
+    made: list[Shard] = [_write_deviations(job, rounded.deviations)]
     for number in (terms.level for terms in job.record.release.parts if terms.level != finest):
         cell, partition = labels.pop(number) if number in labels else _labels(job, number), job.partition(number)
         sums = np.zeros(len(partition), dtype=np.int64)
@@ -100,11 +92,11 @@ def _noisy(job: Job, number: int) -> NDArray[np.float64]:
 
 def _weight(job: Job, number: int) -> float:
     """Return w of a level or view; infinite where its counts are exact."""
-    noise, seal = noise_of(job.record.release.parts[number]), job.record.seals[number, TRUNK]
-    return 1 / (noise.variance * math.sqrt(seal.cells)) if noise else np.inf
+    noise, seal = noise_of(job.record.release.parts[number]), job.record.shards["noisy"][number, TRUNK]
+    return 1 / (noise.variance * math.sqrt(seal.rows)) if noise else np.inf
 
 
-def write_counts(job: Job, partition: Partition, number: int, counts: IntArray) -> FrontierShard:
+def write_counts(job: Job, partition: Partition, number: int, counts: IntArray) -> Shard:
     """Write the counts of a level, those other than 0 with their areas, or of all cells of a view, in the order of their areas."""
     is_level = number <= job.record.finest
     rows = np.flatnonzero(counts) if is_level and number else np.arange(len(counts))
@@ -116,13 +108,13 @@ def write_counts(job: Job, partition: Partition, number: int, counts: IntArray) 
             areas = partition.cells(part).areas if axes else ()
             yield dict(zip(axes, areas, strict=True)) | {"count": counts[part]}
 
-    sha256 = job.shelf.write(counts_name(number, TRUNK), (*axes, "count"), groups())
+    sha256 = job.shelf.write(shard_name("counts", number, TRUNK), (*axes, "count"), groups())
     nonzero = len(rows) if is_level else int(np.count_nonzero(counts))
-    return FrontierShard(number, TRUNK, sha256, nonzero, 0)
+    return Shard("counts", number, TRUNK, sha256, nonzero)
 
 
-def _write_deviations(job: Job, deviations: Sequence[float]) -> EstimateShard:
+def _write_deviations(job: Job, deviations: Sequence[float]) -> Shard:
     """Write how far rounding has moved a cell at most, for all that was measured: in the order of numbers, the leaves last."""
     finest, columns = job.record.finest, {"deviation": np.array(deviations)}
-    sha256 = job.shelf.write(estimates_name(finest, TRUNK), tuple(columns), [columns], pa.float64())
-    return EstimateShard(finest, TRUNK, sha256)
+    sha256 = job.shelf.write(shard_name("estimates", finest, TRUNK), tuple(columns), [columns], pa.float64())
+    return Shard("estimates", finest, TRUNK, sha256)

@@ -3,17 +3,15 @@
 They read only sealed counts and the nodes that the first pass kept. They measure nothing and charge nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from storage.counts.shards import estimates_name
-from storage.releases.seals import TRUNK, EstimateKind, EstimateShard, FrontierShard
+from storage.releases.shards import TRUNK, Kind, Shard, shard_name
 from tasks.optimize.reconcile import Estimates, FloatArray, UpDown, first_kept
 from tasks.optimize.second_pass import may_count, nodes_kept, read_estimates, root_settled, totals_above, write_settled
-from tasks.order import Order
 from tasks.shrink.areas import shrunk_totals
 from tasks.shrink.families import Families, families_with
 from tasks.shrink.posterior import shared_out
@@ -26,10 +24,9 @@ from tasks.shrink.statistics import (
     statistics_from,
     statistics_of,
 )
-from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cells_of, chunks
-from tasks.tree.job import Job, job_of, stored_job
+from tasks.tree.job import Job
 
 FEWEST = 300  # cells of a level to share out from which on a prior is fitted
 
@@ -45,25 +42,7 @@ class Shrink:
     passes: UpDown
 
 
-@stage("gather level {order.level} {order.branch}")
-def gather_branch(order: Order, carry_out: Callable[[Order, Job], EstimateShard]) -> EstimateShard:
-    """Gather what is to be learnt of a level from the families of a branch."""
-    return carry_out(order, job_of(order.record))
-
-
-@stage("fit level {level}")
-def fit_level(release_id: str, level: int, branch: str) -> EstimateShard:
-    """Fit the prior of a level to what was gathered in all branches."""
-    return fit(stored_job(release_id), level, branch)
-
-
-@stage("share level {order.level} {order.branch}")
-def share_branch(order: Order, carry_out: Callable[[Order, Job], FrontierShard]) -> FrontierShard:
-    """Share the totals above a level out among the nodes of a branch."""
-    return carry_out(order, job_of(order.record))
-
-
-def gather(job: Job, level: int, branch: str) -> EstimateShard:
+def gather(job: Job, level: int, branch: str) -> Shard:
     """Gather what is to be learnt of a level from the families of a branch, whose totals are settled."""
     areas, axis = _number_of_areas(job, level), job.tree.steps[level - 1]
     learnt = nothing_learnt(areas)
@@ -74,14 +53,14 @@ def gather(job: Job, level: int, branch: str) -> EstimateShard:
     return _write(job, "statistics", level, branch, learnt.columns())
 
 
-def fit(job: Job, level: int, branch: str) -> EstimateShard:
+def fit(job: Job, level: int, branch: str) -> Shard:
     """Fit the prior of a level to what was gathered in all branches; it is kept as the trunk's.
 
     The shard has the weights of all strata, none where there are too few cells, and then the totals of the areas.
     """
     learnt = nothing_learnt(_number_of_areas(job, level))
     for of in job.record.branches_of(level):
-        learnt = joined([learnt, statistics_from(_read(job, job.record.statistics[level, of]))])
+        learnt = joined([learnt, statistics_from(_read(job, job.record.shards["statistics"][level, of]))])
     tree, axis = job.tree, job.tree.steps[level - 1]
     above = tree.axes[axis].first_child[tree.axis_levels(level - 1)[axis]]
     of_areas = shrunk_totals(learnt.values, learnt.variances, above)
@@ -90,7 +69,7 @@ def fit(job: Job, level: int, branch: str) -> EstimateShard:
     return _write(job, "prior", level, branch, {"value": np.concatenate((weights, of_areas))})
 
 
-def share(job: Job, level: int, branch: str, finish: Shrink) -> FrontierShard:
+def share(job: Job, level: int, branch: str, finish: Shrink) -> Shard:
     """Share the totals above a level out among the nodes of a branch, and write those that keep a count."""
     kept, terms = nodes_kept(job, level, branch), job.record.release.levels[level]
     if level == 0:
@@ -169,16 +148,16 @@ def _number_of_areas(job: Job, level: int) -> int:
 
 def _prior(job: Job, level: int) -> tuple[Prior | None, FloatArray]:
     """Return the prior of a level, None where it has too few cells, and the totals of its areas."""
-    values = _read(job, job.record.priors[level, TRUNK])["value"]
+    values = _read(job, job.record.shards["prior"][level, TRUNK])["value"]
     of_areas = values[len(values) - _number_of_areas(job, level) :]
     weights = values[: len(values) - len(of_areas)]
     return Prior(weights.reshape(STRATA, 2 + len(RATIOS))) if len(weights) else None, of_areas
 
 
-def _read(job: Job, shard: EstimateShard) -> dict[str, FloatArray]:
-    return job.shelf.columns(estimates_name(shard.level, shard.branch, shard.kind), shard.sha256)
+def _read(job: Job, shard: Shard) -> dict[str, FloatArray]:
+    return job.shelf.columns(shard.name, shard.sha256)
 
 
-def _write(job: Job, kind: EstimateKind, level: int, branch: str, columns: dict[str, FloatArray]) -> EstimateShard:
-    sha256 = job.shelf.write(estimates_name(level, branch, kind), tuple(columns), [columns], pa.float64())
-    return EstimateShard(level, branch, sha256, kind)
+def _write(job: Job, kind: Kind, level: int, branch: str, columns: dict[str, FloatArray]) -> Shard:
+    sha256 = job.shelf.write(shard_name(kind, level, branch), tuple(columns), [columns], pa.float64())
+    return Shard(kind, level, branch, sha256)

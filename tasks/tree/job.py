@@ -8,22 +8,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from storage.counts.shards import (
-    derived_path,
-    frontier_name,
-    noisy_name,
-    read_codebook,
-    read_groups,
-    read_names,
-    read_shapes,
-)
+from storage.counts.shard_files import derived_path, read_codebook, read_groups, read_names, read_shapes
 from storage.counts.shelf import Shelf, folder_shelf
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
 from storage.machine.locks import check_going_on
 from storage.record import Record, load_record
 from storage.releases.register import Release
-from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
+from storage.releases.shards import TRUNK, Branch, Place, Shard, shard_name
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
 from tasks.tree.axis import IntArray, axis_from_codebook, numbered
@@ -77,20 +69,20 @@ class Job:
 
     def noisy(self, level: int, branch: str) -> Iterator[IntArray]:
         """Yield the sealed noisy counts of a level of a branch, in parts."""
-        seal = self.record.seals[level, branch]
-        sealed = self.shelf.groups(noisy_name(level, branch, seal.turn), seal.sha256)
+        seal = self.record.shards["noisy"][level, branch]
+        sealed = self.shelf.groups(shard_name("noisy", level, branch, seal.turn), seal.sha256)
         return (group["noisy"] for group in sealed)
 
-    def nodes(self, shard: FrontierShard) -> Frontier:
+    def nodes(self, shard: Shard) -> Frontier:
         """Return the nodes that are left of one level of one branch."""
-        columns = self.shelf.columns(frontier_name(shard), shard.sha256)
+        columns = self.shelf.columns(shard.name, shard.sha256)
         return Frontier(shard.level, self._areas(columns), columns["count"])
 
     def counts(self, number: int) -> IntArray:
         """Return the released counts of all cells of a level or view, zeros too, in the order of their areas."""
         if number > self.record.finest:
             shard = self.record.released[number, TRUNK]
-            of_view: IntArray = self.shelf.columns(frontier_name(shard), shard.sha256)["count"]
+            of_view: IntArray = self.shelf.columns(shard.name, shard.sha256)["count"]
             return of_view
         partition = self.partition(number)
         counts = np.zeros(len(partition), dtype=np.int64)
@@ -98,7 +90,7 @@ class Job:
             counts[partition.places(ViewCells(partition.view.axis_levels, nodes.areas))] = nodes.counts
         return counts
 
-    def parents(self, level: int, branch: str, shards: Mapping[Place, FrontierShard] | None = None) -> Frontier:
+    def parents(self, level: int, branch: str, shards: Mapping[Place, Shard] | None = None) -> Frontier:
         """Return the nodes whose children are the cells of one level (> 0) of one branch.
 
         Args:
@@ -106,28 +98,28 @@ class Job:
             branch: of the cells.
             shards: the counts from which the nodes are taken; those of the first pass if left out.
         """
-        shards = self.record.frontiers if shards is None else shards
+        shards = self.record.shards["counts"] if shards is None else shards
         if branch != TRUNK and self.record.branches[branch].cut_level == level - 1:
             cut = self.record.branches[branch]
             above = shards[level - 1, cut.parent]
             return self.nodes(above)[self.rows_of(above, cut)].copy()
         return self.nodes(shards[level - 1, branch])
 
-    def rows_of(self, shard: FrontierShard, branch: Branch) -> slice:
+    def rows_of(self, shard: Shard, branch: Branch) -> slice:
         """Return the rows of a parent's last frontier that a branch has; after a second pass there are fewer."""
         if shard.kind == "counts":
             return slice(branch.first_node, branch.end_node)
-        row = self.shelf.columns(frontier_name(shard), shard.sha256)["row"]
+        row = self.shelf.columns(shard.name, shard.sha256)["row"]
         return slice(*np.searchsorted(row, [branch.first_node, branch.end_node]).tolist())
 
-    def level(self, level: int, shards: Mapping[Place, FrontierShard]) -> Iterator[Frontier]:
+    def level(self, level: int, shards: Mapping[Place, Shard]) -> Iterator[Frontier]:
         """Yield all released nodes of a level in the order of the tree, a row group of a branch at a time."""
         for (of, _), shard in shards.items():
             if of == level:
-                for columns in self.shelf.groups(frontier_name(shard), shard.sha256):
+                for columns in self.shelf.groups(shard.name, shard.sha256):
                     yield Frontier(level, self._areas(columns), columns["count"])
 
-    def coded_leaves(self, seal: Seal) -> tuple[Frontier, dict[str, pl.DataFrame]]:
+    def coded_leaves(self, seal: Shard) -> tuple[Frontier, dict[str, pl.DataFrame]]:
         """Return the leaves that were kept where no codebook lists the codes, in the order of the tree, from what is sealed alone.
 
         Returns:
@@ -135,7 +127,7 @@ class Job:
         Raises:
             StoreError: the shard is missing or not what was sealed.
         """
-        table = self.shelf.table(noisy_name(seal.level, seal.branch, seal.turn), seal.sha256)
+        table = self.shelf.table(seal.name, seal.sha256)
         release = self.record.release
         areas, codebooks = [], {}
         for number, axis in enumerate(release.terms.axes):
@@ -218,7 +210,7 @@ def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tr
     return Tree(tuple(axis_from_codebook(axis, read_codebook(shards, axis)) for axis in axes), steps)
 
 
-def cut_branch(job: Job, shard: FrontierShard, most_cells: int, runs: int = RUNS, wanted: int = 0) -> list[Branch]:
+def cut_branch(job: Job, shard: Shard, most_cells: int, runs: int = RUNS, wanted: int = 0) -> list[Branch]:
     """Return the branches into which a branch is cut at a frontier, by public counts alone; none if it goes on whole.
 
     Args:
@@ -229,7 +221,7 @@ def cut_branch(job: Job, shard: FrontierShard, most_cells: int, runs: int = RUNS
         wanted: as in `pieces_of`.
     """
     tree, is_trunk = job.tree, shard.branch == TRUNK
-    sizes = tree.depth, shard.level, shard.nonzero, shard.cells_below
+    sizes = tree.depth, shard.level, shard.rows, shard.cells_below
     count = pieces_of(*sizes, most_cells, is_trunk=is_trunk, runs=runs, wanted=wanted)
     if not count:
         return []

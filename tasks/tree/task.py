@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 
-from storage.counts.shards import read_codebook
+from storage.counts.shard_files import read_codebook
 from storage.counts.vault import read_records, read_true_codebooks, true_levels, vault, vault_path, write_true_level
 from storage.machine.claims import shard_folder
 from tasks.capacity import side_by_side

@@ -2,15 +2,14 @@
 
 from dataclasses import dataclass
 
-from storage.releases.seals import TRUNK, FrontierShard
+from storage.releases.shards import TRUNK, Shard
 from storage.releases.terms import GRID
 from tasks.laws.named import noise_of
 from tasks.optimize.task import all_leaves, write_frontier
 from tasks.settle.task import write_counts
-from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
-from tasks.tree.job import Job, stored_job
+from tasks.tree.job import Job
 from tasks.unbiased.grid import grid_of, round_grid, sums_of_pairs
 from tasks.unbiased.least_squares import least_squares, precisions_of
 from tasks.unbiased.prefix_sums import round_prefix_sums
@@ -31,13 +30,7 @@ class Unbiased:
     is_grid: bool = False
 
 
-@stage("settle all levels")
-def settle_unbiased_release(release_id: str) -> FrontierShard | list[FrontierShard]:
-    """Settle the sealed noisy counts of all levels. Repeated calls give the same result."""
-    return settle_unbiased(stored_job(release_id))
-
-
-def settle_unbiased(job: Job) -> FrontierShard | list[FrontierShard]:
+def settle_unbiased(job: Job) -> Shard | list[Shard]:
     """Settle the sealed noisy counts of all levels, and write the counts of the leaves that are not 0, in the order of the tree.
 
     Of a grid, write the counts of all levels and views. It reads only sealed counts. It measures nothing and charges nothing.
@@ -50,7 +43,7 @@ def settle_unbiased(job: Job) -> FrontierShard | list[FrontierShard]:
     return write_frontier(job, tree.depth, TRUNK, all_leaves(tree, round_prefix_sums(values)))
 
 
-def _settle_grid(job: Job) -> list[FrontierShard]:
+def _settle_grid(job: Job) -> list[Shard]:
     """Settle the sealed noisy counts of all pairs of levels, and write the counts of all levels and views."""
     tree, parts = job.tree, job.record.release.parts
     views = [job.view(terms.level) for terms in parts]

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from storage.counts.shards import is_shard, noisy_path, read_codebook
+from storage.counts.shard_files import is_shard, noisy_path, read_codebook
 from storage.errors import ChecksFailed
 from storage.ledger.books import Charge, as_charged
 from storage.machine.claims import shard_folder
 from storage.releases.register import Release
-from storage.releases.seals import TRUNK, Seal
+from storage.releases.shards import TRUNK, Shard
 from storage.releases.terms import COUNTS_POSITIVE, LevelTerms
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
@@ -65,8 +65,8 @@ def _checked_view(job: Job, number: int) -> list[CheckRow]:
         **_adds_up(job, partition, counts),
     }
     if terms.is_measured:
-        seal = record.seals[number, TRUNK]
-        found["every_cell_measured"] = seal.cells == len(partition) == len(counts)
+        seal = record.shards["noisy"][number, TRUNK]
+        found["every_cell_measured"] = seal.rows == len(partition) == len(counts)
         found["seals_match"] = is_shard(noisy_path(record.release.id, number, TRUNK, seal.turn), seal.sha256)
     found["charged_as_planned"] = _charged_as_planned(terms, record.charges.get(number))
     return [(check, number, passed) for check, passed in found.items()]
@@ -75,7 +75,7 @@ def _checked_view(job: Job, number: int) -> list[CheckRow]:
 def _adds_up(job: Job, partition: Partition, counts: IntArray) -> dict[str, bool]:
     """Return whether the counts of a view are the sums that they must be, by the name of the check."""
     record = job.record
-    if not record.calibrated:
+    if not record.shards["calibrated"]:
         leaves = job.nodes(record.released[record.finest, TRUNK])
         return {"sums_of_leaves": np.array_equal(counts, sums_of_leaves(partition, leaves))}
     cells, fits = partition.cells(), True
@@ -91,7 +91,7 @@ def _adds_up(job: Job, partition: Partition, counts: IntArray) -> dict[str, bool
 def _checked(job: Job, level: int) -> list[CheckRow]:
     release_id = job.record.release.id
     record, tree, total = job.record, job.tree, 0
-    release, seals, released = record.release, record.seals, record.released
+    release, seals, released = record.release, record.shards["noisy"], record.released
     is_exact = release.levels[level].is_invariant
     intact = {
         branch: is_shard(noisy_path(release_id, level, branch, seal.turn), seal.sha256)
@@ -123,7 +123,7 @@ def _checked(job: Job, level: int) -> list[CheckRow]:
     return [(check, level, passed) for check, passed in found.items()]
 
 
-def _codes_as_sealed(job: Job, seal: Seal) -> bool:
+def _codes_as_sealed(job: Job, seal: Shard) -> bool:
     """Return whether the codebooks beside the shards, where no public one lists the codes, are of what was sealed."""
     _, codebooks = job.coded_leaves(seal)
     shards = shard_folder(job.record.release.id)
@@ -135,12 +135,12 @@ def _check_of_counts(release: Release) -> Callable[[Frontier], bool]:
     return counts_whole if COUNTS_POSITIVE in release.terms.waived else counts_whole_and_positive
 
 
-def _is_as_sealed(job: Job, parents: Frontier | None, seal: Seal, nodes: Frontier) -> bool:
+def _is_as_sealed(job: Job, parents: Frontier | None, seal: Shard, nodes: Frontier) -> bool:
     """Return whether the nodes of a branch are what was sealed of the children of some parents; the root has none."""
     exact = job.noisy(seal.level, seal.branch)
     if parents is None:
         return np.array_equal(nodes.counts, next(exact))
-    return seal.cells == int(cell_counts(job.tree, parents).sum()) and exact_as_sealed(job.tree, parents, exact, nodes)
+    return seal.rows == int(cell_counts(job.tree, parents).sum()) and exact_as_sealed(job.tree, parents, exact, nodes)
 
 
 def _charged_as_planned(terms: LevelTerms, charge: Charge | None) -> bool:

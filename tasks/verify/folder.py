@@ -15,6 +15,7 @@ from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
 from storage.releases.terms import COUNTS_POSITIVE, GRID
 from tasks.capacity import cores
+from tasks.explore.page import EXPLORER
 from tasks.export.formats import format_failures
 from tasks.export.listing import unknown_files
 from tasks.export.tables import PublishedTables
@@ -205,7 +206,7 @@ def _margins(manifest: Manifest) -> list[str]:
 
 def _missing(folder: Path, manifest: Manifest) -> list[str]:
     """Return the files that every folder has and this one lacks."""
-    files = ["README.md", REPORT]
+    files = ["README.md", REPORT, EXPLORER]
     files += [METADATA] if manifest.csv and described_files(folder) else []
     return [f"{name} is missing." for name in files if not (folder / name).is_file()]
 

@@ -16,13 +16,13 @@ import pytest
 
 from flows.answers.audit import audit_answer
 from flows.execution.ending import clean
-from storage.counts.shards import shard_path
+from storage.counts.shard_files import shard_path
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
 from storage.mailbox.cluster_file import CLUSTER
 from storage.releases.register import find_release
-from storage.releases.seals import list_branches, list_seals
+from storage.releases.shards import list_branches, list_shards
 from storage.releases.turns import Turn, list_turns
 from tasks.verify.folder import verify
 from tests.support.cluster import EVENTS, Machines, cluster, prepare, run_home, start_home, wait_for
@@ -53,7 +53,7 @@ def assert_whole(
 ) -> None:
     """Check that the release is published, each place sealed once, that so many turns were given up, and into how many branches it was cut; and whether the mailbox is empty."""
     with store() as con:
-        release, seals = find_release(con, "small"), list_seals(con, "small")
+        release, seals = find_release(con, "small"), list_shards(con, "small")["noisy"]
         turns: list[Turn] = list_turns(con, "small")
         branches = list_branches(con, "small")
     assert release.state == "published", machines.log()

@@ -120,7 +120,7 @@ def test_nothing_confidential_is_in_clear_outside_of_home(tmp_path: Path, monkey
         home.wait()
     assert any("/slices/" in path for path in seen)
     assert any(".noisy." in path for path in seen)
-    assert b"measure_branch" in seen[str(wire)]
+    assert b"measure" in seen[str(wire)]
     codes = second.split(",")[0].encode()
     assert any(codes in content for content in seen.values())  # codebooks are public: what is looked for can be found
     for number in range(PLANTED - 6, PLANTED + 7):  # the noise of this test is at most 6

@@ -20,7 +20,7 @@ from storage.database.connections import store
 from storage.errors import StageFailed, StoreError, public_errors
 from storage.ledger.events import charges_of, head
 from storage.releases.register import find_release, list_releases, state_of
-from storage.releases.seals import list_seals
+from storage.releases.shards import list_shards
 from tasks.verify.folder import verify
 from tests.support.disks import Disk, mounted
 from tests.support.draws import place_of
@@ -55,7 +55,7 @@ def disk(new_disk: Callable[[str], Disk], monkeypatch: pytest.MonkeyPatch) -> Di
 
 
 def at(moment: str, act: Callable[[], None]) -> Around:
-    """Do something before or after a stage, such as `before measure_branch 2`."""
+    """Do something before or after a stage, such as `before measure 2`."""
     when, name, *level = moment.split()
 
     def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
@@ -83,9 +83,9 @@ def run_commands(folder: Path, *commands: str) -> list[tuple[int, dict[str, Any]
 
 
 SEALED_BEFORE = {  # how many levels are sealed when the disk, or another one for what is published, is full from this moment on
-    "before measure_branch 2": {2},
-    "after measure_branch 2": {2, 3},  # the seal of what is drawn may have room in the last block of the store's log
-    "before optimise_branch 2": {3},
+    "before measure 2": {2},
+    "after measure 2": {2, 3},  # the seal of what is drawn may have room in the last block of the store's log
+    "before repair 2": {3},
     "before publish": {7},
     "before publish elsewhere": {7},
     "after publish": {7},
@@ -112,13 +112,13 @@ def test_a_release_on_a_full_disk_is_finished_once_there_is_room(
 
     where.free()
     with store() as con:
-        before, known = list_seals(con, release.id), find_release(con, release.id)
+        before, known = list_shards(con, release.id)["noisy"], find_release(con, release.id)
     assert len({level for level, _ in before}) in SEALED_BEFORE[moment]
     assert known.state in {"failed", "running"}  # the disk may have had no room for the word
     assert where == disk or (known.state, known.reason) == ("failed", str(stopped.value))
     finish(release.id)
     with store() as con:
-        assert before.items() <= list_seals(con, release.id).items()
+        assert before.items() <= list_shards(con, release.id)["noisy"].items()
         assert state_of(con, release.id) == "published"
         assert {charge.state for charge in charges_of(con, release.id).values()} == {"released"}
     assert verify(Path(release.folder)) == []
@@ -178,7 +178,7 @@ def test_a_store_that_can_only_be_read_is_read(
 
     make(plan, release)
     with pytest.raises(StageFailed):
-        make(plan, broken, at("before measure_branch 1", stop))
+        make(plan, broken, at("before measure 1", stop))
     disk.mount("ro")
     before = {path: path.read_bytes() for path in disk.folder.rglob("*") if path.is_file()}
     reading = ["releases", "show made", "ledger", "audit", "plan spec.yaml"]
@@ -214,7 +214,7 @@ def test_a_store_on_a_disk_that_goes_away_is_not_made_anew(disk: Disk, plan: Pla
         subprocess.run(["umount", "-l", disk.folder], check=True)
 
     with pytest.raises(StoreError, match="is gone") as stopped:
-        make(plan, release, at("before measure_branch 2", unmount))
+        make(plan, release, at("before measure 2", unmount))
     assert stopped.value.field == "TRELLIS_HOME"
     assert [path for path in disk.folder.rglob("*") if path.is_file()] == []
     assert not Path(release.folder).exists()

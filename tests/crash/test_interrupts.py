@@ -17,7 +17,7 @@ from storage.errors import StageFailed
 from storage.ledger.events import charges_of, read_books
 from storage.machine.home import home
 from storage.releases.register import find_release, list_releases, state_of
-from storage.releases.seals import list_seals
+from storage.releases.shards import list_shards
 from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.verify.folder import verify
@@ -25,7 +25,7 @@ from tests.support.draws import place_of
 from tests.support.runs import finish, make
 
 SetClock = Callable[[str], None]
-CLOCKS = "flows.execution.reservation", "storage.ledger.events", "storage.releases.register", "storage.releases.seals"
+CLOCKS = "flows.execution.reservation", "storage.ledger.events", "storage.releases.register", "storage.releases.shards"
 pytestmark = pytest.mark.usefixtures("_ctrl_c_interrupts")
 
 
@@ -55,11 +55,11 @@ def test_ctrl_c_is_heard_when_the_stage_has_ended(stage: Any, plan: Plan) -> Non
             assert list_releases(con) == []
             assert charges_of(con, release.id) == {}
             return
-        seals, failed = list_seals(con, release.id), find_release(con, release.id)
+        seals, failed = list_shards(con, release.id)["noisy"], find_release(con, release.id)
         assert (failed.state, failed.reason) == ("failed", "It was interrupted.")
     finish(release.id)
     with store() as con:
-        assert list_seals(con, release.id) == seals
+        assert list_shards(con, release.id)["noisy"] == seals
         assert state_of(con, release.id) == "published"
     assert verify(Path(release.folder)) == []
 
@@ -101,7 +101,7 @@ def test_a_release_is_finished_before_the_time_at_which_it_failed(plan: Plan, se
     drawn, broken = list[int](), [2]
 
     def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
-        if stage.name == "measure_branch":
+        if stage.name == "measure":
             level, _ = place_of(arguments)
             if level in broken:
                 raise ValueError("stop")
@@ -117,10 +117,10 @@ def test_a_release_is_finished_before_the_time_at_which_it_failed(plan: Plan, se
     set_clock("2025-03-01T00:00:00Z")
     other = new_release(plan)
     with store() as con:
-        sealed = list_seals(con, release.id)
+        sealed = list_shards(con, release.id)["noisy"]
         make(plan, other)
         finish(release.id, around)
-        assert sealed.items() <= list_seals(con, release.id).items()
+        assert sealed.items() <= list_shards(con, release.id)["noisy"].items()
         assert {state_of(con, made.id) for made in (release, other)} == {"published"}
     assert sorted(drawn) == list(range(len(plan.levels)))
     assert verify(Path(release.folder)) == []

@@ -19,13 +19,13 @@ import yaml
 
 from flows.answers.audit import audit_answer
 from flows.execution.ending import sweep_orphans
-from storage.counts.shards import noisy_path
+from storage.counts.shard_files import noisy_path
 from storage.database.connections import store
 from storage.ledger.events import head
 from storage.machine.deltas import DELTAS
 from storage.machine.fingerprints import KEY
 from storage.releases.register import list_releases
-from storage.releases.seals import list_seals
+from storage.releases.shards import list_shards
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.verify.folder import verify
 from tests.support.ages import SPEC, draw_people
@@ -191,7 +191,7 @@ class Killed:
         with store() as con:
             assert_finished(ID, before, Draws(cells=drawn), None, self.family.measured, set(self.family.charged))
             assert audit_answer().findings == []
-            sealed = {noisy_path(ID, *place, seal.turn).name for place, seal in list_seals(con, ID).items()}
+            sealed = {noisy_path(ID, *place, seal.turn).name for place, seal in list_shards(con, ID)["noisy"].items()}
         shards = {path.name for path in (self.home / "shards" / ID).iterdir()}
         assert {name for name in shards if ".noisy." in name} == sealed
         assert self.family.mechanism != "inftda" or shards == sealed | COUNTS | CODEBOOKS

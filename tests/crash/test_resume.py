@@ -14,11 +14,10 @@ from flows.execution.driver import finish_release, make_release
 from flows.execution.ending import sweep_orphans
 from flows.execution.reservation import new_release
 from flows.execution.resumption import refresh_run_keys
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing
-from storage.counts.shards import noisy_path
+from storage.counts.shard_files import noisy_path
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import StageFailed, StoreError
@@ -27,6 +26,7 @@ from storage.releases.register import claim_id, find_release
 from storage.releases.terms import RunTerms
 from tasks.capacity import cores, default_memory
 from tasks.laws.law import Sampling
+from tasks.mechanisms import MECHANISMS
 from tests.support.draws import (
     BRANCH_CELLS,
     BRANCHES,
@@ -72,7 +72,7 @@ def test_a_failed_release_goes_on_where_its_seals_end(tmp_path: Path, draws: Dra
     """A sampler that raises fails its own branch only, and finishing draws what was never sealed and nothing else."""
     draws.fail_at.update({(3, "b00"): 1, (4, "b02"): 2})
     fault, before = make_failing(tmp_path, "failed", draws)
-    assert str(fault).startswith("b00: measure_branch stopped: ValueError at ")
+    assert str(fault).startswith("b00: measure stopped: ValueError at ")
     assert str(fault).endswith(" Also failed: b02.")
     assert (before.state, before.reason) == ("failed", str(fault))
     assert before.published == {}

@@ -17,7 +17,6 @@ import tasks.noise.truth
 import tasks.tree.branches
 from flows.execution.crashes import note_crashes
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import Plan, make_plan
 from flows.server.runs import seen_alive, tell_prefect_of_crashes
 from flows.spec.file import load_spec
@@ -29,9 +28,10 @@ from storage.machine.home import home
 from storage.machine.locks import ask_to_stop, held, holder_of
 from storage.releases.register import add_release, find_release, set_state, state_of
 from storage.releases.runs import open_run, open_runs
-from storage.releases.seals import list_seals
+from storage.releases.shards import list_shards
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
 from tests.support.draws import BRANCH_CELLS, BRANCHES, CHUNK_CELLS, Place, write_small
 from tests.support.draws import read_books as read_release
@@ -250,7 +250,7 @@ def test_a_release_that_is_asked_to_stop_ends_at_its_next_chunk(plan: Plan, monk
         drawn[:] = [0] * 5  # so that no call is the fifth
         finish("small-1", threads=1)
         assert state_of(con, "small-1") == "published"
-        after = list_seals(con, "small-1")
+        after = list_shards(con, "small-1")["noisy"]
     assert before.items() <= measured("small-1").items()
-    assert sum(drawn) == sum(seal.cells for place, seal in after.items() if place not in before)
+    assert sum(drawn) == sum(seal.rows for place, seal in after.items() if place not in before)
     assert list((home() / "running").iterdir()) == []

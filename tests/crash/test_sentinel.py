@@ -12,7 +12,6 @@ import pytest
 
 import tasks.ingest.task
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from storage.counts.vault import vault, vault_path
@@ -26,6 +25,7 @@ from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Sampler, Sampling
 from tasks.laws.samplers import discrete_gaussian
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
 from tests.support import runs
 from tests.support.exposure import Made, Watch, hidden, return_the_truth
@@ -208,7 +208,7 @@ def test_an_error_that_quotes_true_counts_stays_with_them(
 
     made = make(quote, named=named)
     assert isinstance(made.fault, StageFailed)
-    told = rf"trunk: measure_branch stopped: {kind.__name__} at tasks/noise/measure\.py:\d+\."
+    told = rf"trunk: measure stopped: {kind.__name__} at tasks/noise/measure\.py:\d+\."
     assert re.fullmatch(told, str(made.fault))
     assert made.fault.__cause__ is None
     assert made.fault.__context__ is None

@@ -23,7 +23,7 @@ from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import SpecError, StoreError, UsageError
 from storage.ledger.events import read_books
-from storage.releases.seals import list_seals
+from storage.releases.shards import list_shards
 from tasks.synthesize.country import draw_country
 from tests.support import runs
 from tests.support.draws import read_books as read_release
@@ -169,7 +169,7 @@ def test_a_release_that_was_killed_while_it_was_ingested_is_ingested_anew(countr
         assert read_release(IDS[0]).state == "running"
         note_crashes()
         assert [read_release(release_id).state for release_id in IDS] == ["failed", "reserved", "reserved"]
-        assert list_seals(con, IDS[0]) == {}
+        assert list_shards(con, IDS[0])["noisy"] == {}
         people = country.write_trips(7)
         make(IDS[0])
         assert_published(IDS[0], people)

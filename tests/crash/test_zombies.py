@@ -23,20 +23,20 @@ import tasks.tree.branches
 from flows.answers.audit import audit_answer
 from flows.execution.ending import clean
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
-from flows.walks.orders import carry_out, stage_of
 from flows.walks.processes import Processes, in_processes
-from storage.counts.shards import noisy_path
+from storage.counts.shard_files import noisy_path
 from storage.database.connections import store
 from storage.errors import InputError, WorkerLost
 from storage.machine.files import sha256_of
 from storage.releases.register import find_release, state_of
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
+from tasks.mechanisms import MECHANISMS
 from tasks.order import Order
 from tasks.stage import Outcome, running_elsewhere
+from tasks.steps import STAGES
 from tasks.tree.axis import IntArray
 from tasks.verify.folder import verify
 from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, place_of, read_books, write_small
@@ -80,7 +80,7 @@ class Zombie:
 
     def takes(self, order: Order) -> bool:
         """Return whether it is the first turn of the place."""
-        return (order.stage, order.level, order.branch, self.worker) == ("measure_branch", *PLACE, None)
+        return (order.kind, order.level, order.branch, self.worker) == ("measure", *PLACE, None)
 
     def run(self, order: Order) -> Outcome:
         """Begin a worker, and lose it once it has stopped."""
@@ -112,7 +112,7 @@ def work(said: str) -> None:
     MECHANISMS["inftda"] = drawn_by("inftda", {"opendp": Sampling(sample)})
     tasks.noise.truth.CHUNK_CELLS = CHUNK_CELLS
     order = Order.from_json(said)
-    stage_of(order).fn(order, carry_out)
+    STAGES[order.kind].fn(order)
 
 
 def made_with(zombie: Zombie, plan: Plan, release_id: str, *, wakes: bool = True) -> list[int]:
@@ -120,7 +120,7 @@ def made_with(zombie: Zombie, plan: Plan, release_id: str, *, wakes: bool = True
     codes = list[int]()
 
     def around(stage: Any, arguments: tuple[Any, ...]) -> Any:
-        if wakes and stage.name == "optimise_branch" and place_of(arguments) == PLACE:
+        if wakes and stage.name == "repair" and place_of(arguments) == PLACE:
             codes.append(zombie.wake())
         return stage.fn(*arguments)
 
@@ -170,7 +170,7 @@ class Killing(Processes):
 
     def run(self, order: Order) -> Outcome:
         """Carry out an order, once a process has been killed."""
-        if order.stage == "measure_branch" and (order.level, order.branch) == PLACE and not self.has_killed:
+        if order.kind == "measure" and (order.level, order.branch) == PLACE and not self.has_killed:
             self.has_killed, workers = True, self.workers
             os.kill(workers.submit(os.getpid).result(), signal.SIGKILL)
             with suppress(BrokenProcessPool):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.mechanisms import MECHANISMS
 from storage.mailbox.cluster_file import CLUSTER, ClusterFile, read_cluster_file
+from tasks.mechanisms import MECHANISMS
 from tests.support.cluster import SCHEDULER
 from tests.support.user import REPOSITORY
 

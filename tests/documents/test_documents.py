@@ -9,8 +9,8 @@ import yaml
 from typer.main import get_command
 
 from flows.cli.main import app
-from flows.mechanisms import MECHANISMS
 from flows.spec.keys import DEFAULT_MECHANISM, Spec
+from tasks.mechanisms import MECHANISMS
 from tasks.settle.controlled import round_controlled
 from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.unbiased.task import Unbiased

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows.mechanisms import MECHANISMS
 from flows.spec.keys import DEFAULT_FOR_SIZES, DEFAULT_MECHANISM
 from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.laws.named import LAWS
+from tasks.mechanisms import MECHANISMS
 from tests.support.user import REPOSITORY
 
 PROGRAMS = Path(sys.executable).parent
@@ -17,7 +17,7 @@ MODULES = sorted(path for floor in ("flows", "tasks", "storage") for path in (RE
 NAMES = {*MECHANISMS, *LAWS, *(name for recipe in MECHANISMS.values() for name in recipe.laws)}
 
 # of mechanisms, of those of group sizes, and of what mechanisms are compared with
-TABLES = {"flows/mechanisms.py", "tasks/sizes/estimators.py", "flows/trials/baselines.py"}
+TABLES = {"tasks/mechanisms.py", "tasks/sizes/estimators.py", "flows/trials/baselines.py"}
 
 # where a name stands for itself: the defaults of a spec and of a ledger's charge, and the laws that a spec may name
 NAMED = {

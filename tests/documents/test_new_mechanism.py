@@ -12,14 +12,14 @@ import pytest
 import yaml
 from hypothesis import given
 
-import flows.mechanisms
+import tasks.mechanisms
 import tasks.validate.utility
-from flows.mechanisms import MECHANISMS
 from flows.spec.file import load_spec
 from flows.trials.comparison import make_comparison
 from flows.trials.in_memory import seen_table, try_scales
 from storage.errors import InputError
 from tasks.laws.samplers import discrete_gaussian
+from tasks.mechanisms import MECHANISMS
 from tasks.validate.utility import UTILITIES
 from tasks.verify.folder import verify
 from tests.support.cases import case_csv
@@ -34,7 +34,7 @@ PAGE, UTILITY = ((REPOSITORY / f"docs/how-to/{of}.md").read_text("utf-8") for of
 FUNCTION, LINE = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 MODULE: Any = ModuleType("prorated")
 exec(FUNCTION, MODULE.__dict__)  # noqa: S102 (the page's own code, as is the line, and the finish that it would add)
-THERE = vars(flows.mechanisms) | {"prorated": MODULE.prorated}
+THERE = vars(tasks.mechanisms) | {"prorated": MODULE.prorated}
 RECIPE = eval(LINE, THERE)  # noqa: S307
 FINISH = eval(re.findall(r"`finish=(least_squares.*?)`", PAGE)[0], THERE)  # noqa: S307
 

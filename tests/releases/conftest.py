@@ -18,7 +18,5 @@ def _short_pages(request: pytest.FixtureRequest) -> Iterator[None]:
             patch.setattr(tasks.publish.task, "report", lambda *_: "report")
             patch.setattr(tasks.publish.task, "explorer", lambda _: "explorer")
             patch.setattr(tasks.publish.task, "import_matplotlib", lambda: None)
-            patch.setattr(
-                flows.answers.verify, "page_failures", lambda _: []
-            )  # they are not what follows from the tables
+            patch.setattr(flows.answers.verify, "explorer_failures", lambda _: [])
         yield

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import seen_table, try_scales
+from tasks.mechanisms import MECHANISMS
 from tasks.synthesize.paper_sets import draw_paper_set
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import Frontier

@@ -19,7 +19,6 @@ from scipy.stats import binom
 
 import tasks.noise.task
 from flows.execution.reservation import reserved_release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from flows.trials.in_memory import seen_table, try_release
@@ -27,6 +26,7 @@ from storage.ledger.books import reserved_charges
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
 from tasks.groups.task import Sizes
 from tasks.laws.law import Sampler
+from tasks.mechanisms import MECHANISMS
 from tasks.sizes.statistics import CHAIN, STATISTICS, TAILS
 from tasks.sizes.tables import tails_of
 from tasks.tree.axis import IntArray

@@ -25,12 +25,12 @@ from scipy import signal, stats
 
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS, Mechanism
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from tasks.laws.law import Sampling
+from tasks.mechanisms import MECHANISMS, Mechanism
 from tests.support.attacks import (
     FALSE_ALARM,
     Attack,

@@ -14,9 +14,8 @@ import pytest
 import yaml
 from scipy.stats import binom
 
-import flows.mechanisms
+import tasks.mechanisms
 from flows.execution.reservation import reserved_release
-from flows.mechanisms import MECHANISMS, MOST_SETTLED
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release, try_scales
@@ -26,6 +25,7 @@ from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
+from tasks.mechanisms import MECHANISMS, MOST_SETTLED
 from tasks.publish.settled_levels import SettledLevels
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -343,7 +343,7 @@ def test_rows_keep_their_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     The last two may fail with a stated risk; by chance alone they fail more often than is allowed here once in ten thousand times.
     """
-    monkeypatch.setattr(flows.mechanisms, "MOST_SETTLED", case.most_settled)
+    monkeypatch.setattr(tasks.mechanisms, "MOST_SETTLED", case.most_settled)
     plan, table = case.survey(tmp_path)
     tree, more, looked, beyond = table.tree, 0, 0, 0
     misses, fixed, false = (defaultdict[int, list[float | None]](list) for _ in range(3))

@@ -21,7 +21,6 @@ from scipy import stats
 
 import tasks.noise.task
 import tasks.noise.truth
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import SeenTable, seen_table, try_scales
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
@@ -30,6 +29,7 @@ from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Law, LevelCost, LevelNoise, Sampler
 from tasks.laws.table_sampler import LARGEST_TABLE_SCALE
 from tasks.laws.thresholded import Thresholded, thresholded_for, thresholded_laplace
+from tasks.mechanisms import MECHANISMS
 from tasks.noise.measure import measure
 from tasks.tree.axis import IntArray
 from tests.support.passes import try_threshold

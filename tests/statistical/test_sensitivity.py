@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.mechanisms import MECHANISMS, Mechanism
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
@@ -26,6 +25,7 @@ from tasks.accounting.sensitivity import (
     l2_sensitivity_squared,
     touched_cells,
 )
+from tasks.mechanisms import MECHANISMS, Mechanism
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree, alternate
 from tests.support.neighbours import RELATIONS, Counts, contributions, holds

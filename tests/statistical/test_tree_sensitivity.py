@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.mechanisms import MECHANISMS, mechanism_with
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import ADD_REMOVE
+from tasks.mechanisms import MECHANISMS, mechanism_with
 from tasks.tree.order import Tree, alternate
 from tasks.tree.views import View
 from tests.support.neighbours import RELATIONS, contributions, moves

@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.mechanisms import MECHANISMS, mechanism_with
 from flows.planning.guarantee import guarantee_of
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
+from tasks.mechanisms import MECHANISMS, mechanism_with
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, leaves_of, level_view, numbered_codes
 from tests.support.neighbours import Counts, contributions, holds, moves

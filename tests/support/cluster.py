@@ -283,9 +283,9 @@ def draw_noise_of_the_cell(mechanism: str) -> None:
     import tasks.noise.truth
     import tasks.optimize.second_pass
     import tasks.optimize.task
-    from flows.mechanisms import MECHANISMS
     from tasks.laws.gaussian import GAUSSIAN
     from tasks.laws.law import Sampling
+    from tasks.mechanisms import MECHANISMS
     from tests.support.laws import drawn_by
     from tests.support.making import NoiseOfTheCell, noted
 
@@ -335,7 +335,7 @@ def watch(at: str, once: Path, name: str) -> None:
     )  # type: ignore[method-assign]
     slicing._fetch = watched("slice", slicing._fetch)
     truth.true_counts_of = watched("draw", truth.true_counts_of)  # with the shard open
-    errand._made = watched("reply", errand._made, lambda of, _: of.order.stage == "measure_branch")
+    errand._made = watched("reply", errand._made, lambda of, _: of.order.kind == "measure")
 
 
 def release_small(folder: Path, workers: str = "dask", again: str = "") -> None:

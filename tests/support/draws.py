@@ -14,14 +14,14 @@ import numpy as np
 import polars as pl
 
 from flows.walks.runner import Future, Submit
-from storage.counts.shards import noisy_path, place_of_noisy, shards_of_levels
+from storage.counts.shard_files import noisy_path, place_of_noisy, shards_of_levels
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.ledger.events import read_books as read_ledger
 from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
 from storage.releases.register import find_release
-from storage.releases.seals import Seal, list_branches, list_frontiers, list_seals
+from storage.releases.shards import Shard, list_branches, list_shards
 from storage.releases.turns import list_turns
 from tasks.laws.law import Sampler
 from tasks.laws.samplers import discrete_gaussian
@@ -103,7 +103,7 @@ class Books:
 
     state: str
     reason: str
-    seals: dict[Place, Seal]
+    seals: dict[Place, Shard]
     optimised: set[Place]
     branches: list[str]
     shards: dict[Place, str]
@@ -128,7 +128,7 @@ def read_books(release_id: str) -> Books:
     """Return what is known of a release now."""
     with store() as con:
         release = find_release(con, release_id)
-        seals, frontiers, branches = (list_(con, release_id) for list_ in (list_seals, list_frontiers, list_branches))
+        seals, frontiers, branches = (list_(con, release_id) for list_ in (list_shards, list_shards, list_branches))
         texts = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
         turns: dict[Place, list[str]] = {}
         for turn in list_turns(con, release_id):
@@ -177,11 +177,11 @@ def assert_finished(
         assert after.turns[place] == ["given up"] * len(earlier) + ["closed"]
         assert seal.turn == len(earlier)
     assert {place: seal.sha256 for place, seal in after.seals.items()} == after.shards
-    new = {place: seal.cells for place, seal in after.seals.items() if place not in before.seals}
+    new = {place: seal.rows for place, seal in after.seals.items() if place not in before.seals}
     assert draws.cells == {place: number for place, number in new.items() if place[0] in charged}
     sealed = Counter[int]()
     for (level, _), seal in after.seals.items():
-        sealed[level] += seal.cells
+        sealed[level] += seal.rows
     known = {0: 1, **CELLS} if cells is None else cells
     assert sealed == {level: sealed[level] if number is None else number for level, number in known.items()}
 

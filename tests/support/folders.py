@@ -18,13 +18,6 @@ from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
-from tasks.query.folder import open_folder
-from tasks.verify.pages import _again
-
-
-def page_of(folder: Path, name: str = "report.html") -> str:
-    """Return what a page of a published folder says by its tables and its manifest, whether it was written or not."""
-    return _again(name, open_folder(folder)) or ""
 
 
 def assert_described(folder: Path) -> dict[str, list[dict[str, Any]]]:

@@ -37,12 +37,12 @@ import tasks.optimize.task
 import tasks.tree.branches
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
 from tasks.laws.law import Sampling
+from tasks.mechanisms import MECHANISMS
 from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, Draws
 from tests.support.laws import drawn_by
 from tests.support.user import REPOSITORY

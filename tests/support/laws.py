@@ -6,9 +6,9 @@ from itertools import count
 
 import numpy as np
 
-from flows.mechanisms import MECHANISMS, Mechanism
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import NO_NOISE, LevelNoise, Sampler, Sampling
+from tasks.mechanisms import MECHANISMS, Mechanism
 from tasks.tree.axis import IntArray
 
 

@@ -22,7 +22,7 @@ import polars as pl
 import pytest
 import yaml
 
-import flows.mechanisms
+import tasks.mechanisms
 import tasks.publish.task
 from flows.answers.release_status import show_answer
 from flows.api import PublishedRelease, open_release, plan_page, release
@@ -198,7 +198,7 @@ def _at_home(home: Path, name: str) -> Iterator[None]:
             patch.setattr(tasks.publish.task, page, write)  # whole, whoever asks first
         patch.setattr(table_sampler, "system_words", SeededBits(list(ROWS).index(name)))
         if ROWS[name][VIEWS] == "margins":
-            patch.setattr(flows.mechanisms, "MOST_SETTLED", 5)  # so that they are calibrated to, not settled with
+            patch.setattr(tasks.mechanisms, "MOST_SETTLED", 5)  # so that they are calibrated to, not settled with
         yield
 
 

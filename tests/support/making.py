@@ -26,7 +26,6 @@ import tasks.tree.branches
 from flows.cluster.cluster import on_cluster
 from flows.execution.driver import make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.processes import _begin_worker, in_processes
@@ -35,6 +34,7 @@ from storage.database.connections import store
 from storage.releases.register import Release, find_release
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Sampler, Sampling
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand
 from tasks.tree.job import stored_job

@@ -11,18 +11,17 @@ import numpy as np
 from hypothesis import strategies as st
 
 from flows.execution.reservation import reserved_release
-from flows.mechanisms import MECHANISMS, Mechanism
 from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
 from flows.spec.file import load_spec
 from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release, try_scales
-from storage.counts.shards import estimates_name
 from storage.ledger.books import Charge, reserved_charges
-from storage.releases.seals import TRUNK
+from storage.releases.shards import TRUNK
 from storage.releases.terms import LevelTerms
 from tasks.ingest.task import read_in_memory
 from tasks.laws.law import Sampler
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded
+from tasks.mechanisms import MECHANISMS, Mechanism
 from tasks.optimize.reconcile import Estimates
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -88,14 +87,14 @@ def try_spec(spec: Path, sampler: Any = None) -> tuple[Plan, SeenTable, Trial]:
 def first_pass_of(trial: Trial) -> list[Frontier]:
     """Return the nodes of levels 0 to T that are left on the way down, before any finish."""
     job = trial.job
-    return [joined(level, job.level(level, job.record.frontiers)) for level in range(job.record.finest + 1)]
+    return [joined(level, job.level(level, job.record.shards["counts"])) for level in range(job.record.finest + 1)]
 
 
 def estimates_of(trial: Trial) -> list[Estimates]:
     """Return what the finish has estimated of the nodes of levels 0 to T."""
     job = trial.job
-    shards = [job.record.estimates[level, TRUNK] for level in range(job.record.finest + 1)]
-    columns = [job.shelf.columns(estimates_name(shard.level, TRUNK), shard.sha256) for shard in shards]
+    shards = [job.record.shards["estimates"][level, TRUNK] for level in range(job.record.finest + 1)]
+    columns = [job.shelf.columns(shard.name, shard.sha256) for shard in shards]
     return [Estimates(of["value"], of["variance"]) for of in columns]
 
 

@@ -7,31 +7,17 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from flows.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
-from flows.walks.steps import (
-    CalibrateAll,
-    Cut,
-    Cuts,
-    Down,
-    Fit,
-    Gather,
-    Measure,
-    Repair,
-    SettleTogether,
-    Share,
-    Step,
-    Sum,
-    Up,
-    next_steps,
-)
+from flows.walks.steps import Cuts, next_steps
 from storage.ledger.books import Charge
-from storage.record import Record, Shard
+from storage.record import Record
 from storage.releases.register import Release
-from storage.releases.seals import TRUNK, Branch, EstimateShard, FrontierShard, Seal
+from storage.releases.shards import TRUNK, Branch, Shard, by_kind
 from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
 from tasks.groups.task import Sizes
+from tasks.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
+from tasks.order import Step
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.shrink.task import Shrink
@@ -84,7 +70,7 @@ def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
     release = Release("one", "one", "people", "running", "", "", "", TERMS, "", tuple(levels), None, tuple(views))
     charged = [of for of in release.parts if of.is_charged]
     charges = {of.level: Charge("one", of.level, "reserved", of.rho, of.sigma, 1) for of in charged}
-    return Record(release, charges, {}, {}, {}, {}, {})
+    return Record(release, charges, {}, by_kind([]))
 
 
 @dataclass(repr=False)
@@ -115,7 +101,7 @@ class Followed:
         choice = self.random.choice([*steps, *self.running]) if steps or self.running else None
         if choice is None:
             return False
-        if isinstance(choice, Cut):
+        if choice.kind == "cut":
             self.cut(choice)
         elif choice in self.running:
             self.running.remove(choice)
@@ -129,7 +115,7 @@ class Followed:
         """Begin a step, with the charge of what it draws marked."""
         self._begun.add(step)
         self.running.append(step)
-        charge = self.record.charges.get(step.level) if isinstance(step, Measure) else None
+        charge = self.record.charges.get(step.level) if step.kind == "measure" else None
         if charge and charge.state == "reserved":
             self.record = self.record.with_drawing(charge.level)
 
@@ -139,9 +125,9 @@ class Followed:
         self._begun.clear()
         self.cuts = Cuts(self.random.choice([None, MANY, *FEW]))
 
-    def cut(self, step: Cut) -> None:
+    def cut(self, step: Step) -> None:
         """Cut a branch into up to three, or let it go on whole."""
-        parts = slices(self.record.frontiers[step.level, step.branch].nonzero, self.random)
+        parts = slices(self.record.shards["counts"][step.level, step.branch].rows, self.random)
         if len(parts) == 1:
             self.cuts = replace(self.cuts, whole=self.cuts.whole | {(step.level, step.branch)})
             return
@@ -156,41 +142,41 @@ class Followed:
 
     def made_by(self, step: Step) -> list[Shard]:
         """Return what a step makes."""
-        levels = self.record.levels_of(step.branch)
-        match step:
-            case Measure(level, branch):
-                return [Seal(level, branch, "", self.random.randrange(9))]
-            case Repair(level, branch) | Sum(level, branch):
-                nodes = self.random.choice([0, 1, 2, 3, 6, 6]) if level else 1
-                below = nodes * self.random.choice([1, 3, 20_000]) if level < self.record.finest else 0
-                return [FrontierShard(level, branch, "", nodes, below)]
-            case Up(branch):
+        levels, branch = self.record.levels_of(step.branch), step.branch
+        match step.kind:
+            case "measure":
+                return [Shard("noisy", step.level, branch, "", self.random.randrange(9))]
+            case "repair" | "sum":
+                nodes = self.random.choice([0, 1, 2, 3, 6, 6]) if step.level else 1
+                below = nodes * self.random.choice([1, 3, 20_000]) if step.level < self.record.finest else 0
+                return [Shard("counts", step.level, branch, "", nodes, below)]
+            case "estimate":
                 above = [] if branch == TRUNK else [levels[0] - 1]
-                return [EstimateShard(level, branch, "") for level in [*levels, *above]]
-            case Down(branch):
-                return [FrontierShard(level, branch, "", 1, 0, "settled") for level in levels]
-            case Gather(level, branch):
-                return [EstimateShard(level, branch, "", "statistics")]
-            case Fit(level, branch):
-                return [EstimateShard(level, branch, "", "prior")]
-            case Share(level, branch):
-                return [FrontierShard(level, branch, "", 1, 0, "settled")]
-            case CalibrateAll():
+                return [Shard("estimates", level, branch, "") for level in [*levels, *above]]
+            case "settle":
+                return [Shard("settled", level, branch, "", 1) for level in levels]
+            case "gather":
+                return [Shard("statistics", step.level, branch, "")]
+            case "fit":
+                return [Shard("prior", step.level, branch, "")]
+            case "share":
+                return [Shard("settled", step.level, branch, "", 1)]
+            case "calibrate":
                 numbers = [terms.level for terms in self.record.release.parts]
                 places = [(level, name) for level in numbers for name in self.record.branches_of(level)]
-                return [FrontierShard(level, name, "", 1, 0, "calibrated") for level, name in places]
-            case SettleTogether(branch) if isinstance(self.mechanism.finish, Unbiased | Sizes):
-                return [FrontierShard(self.record.finest, branch, "", 1, 0)]
-            case SettleTogether(branch):
-                return [FrontierShard(of.level, branch, "", 1, 0) for of in self.record.release.parts]
+                return [Shard("calibrated", level, name, "", 1) for level, name in places]
+            case "together" if isinstance(self.mechanism.finish, Unbiased | Sizes):
+                return [Shard("counts", self.record.finest, branch, "", 1)]
+            case "together":
+                return [Shard("counts", of.level, branch, "", 1) for of in self.record.release.parts]
             case _:
                 raise TypeError(step)
 
     def is_released(self) -> bool:
         """Return whether every level is, in all of its branches, by the finish where the mechanism has one."""
         record, finish = self.record, self.mechanism.finish
-        last = record.calibrated if isinstance(finish, Calibrate) else record.frontiers
-        last = record.settled if isinstance(finish, UpDown | Shrink) else last
+        last = record.shards["calibrated"] if isinstance(finish, Calibrate) else record.shards["counts"]
+        last = record.shards["settled"] if isinstance(finish, UpDown | Shrink) else last
         numbers = [terms.level for terms in self.record.release.parts]
         places = {(level, name) for level in numbers for name in self.record.branches_of(level)}
         return set(last) == set(self.record.released) == places

@@ -17,7 +17,7 @@ from flows.execution.reservation import new_release
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
-from storage.counts.shards import read_codebook
+from storage.counts.shard_files import read_codebook
 from storage.counts.vault import vault
 from storage.database.connections import store
 from storage.errors import InputError

@@ -5,8 +5,8 @@ from itertools import product
 
 import pytest
 
-from flows.mechanisms import EVERY_CELL, MECHANISMS, NOTHING_TO_REPAIR, Mechanism
 from tasks.groups.task import Sizes
+from tasks.mechanisms import EVERY_CELL, MECHANISMS, NOTHING_TO_REPAIR, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.tree.views import AddUp, below_everything, every_level, finest_level
 from tasks.unbiased.task import Unbiased

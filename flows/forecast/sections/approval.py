@@ -63,8 +63,7 @@ def planned_section(facts: PageFacts) -> str:
         " a plan, whenever they are made. <code>keys</code> is the spec, with file names in place of paths, and <code>spec</code> the sha256 of"
         " it as it is written. <code>places</code> has the sha256 of each path, <code>codebooks</code> and <code>tables</code> of each public"
         " table, and <code>budget.charged</code> of all charges.</p>"
-        f"<p>The other numbers of this page are computed from these{_guess(facts)}. The file of this page also holds a hash over all of the page, so"
-        f" that {_OPTION} refuses a page whose words or numbers were edited.</p>"
+        f"<p>The other numbers of this page are computed from these{_guess(facts)}.</p>"
     )
     return about + table(["what", "value"], rows, caption="What the fingerprint covers, in full", kind="hashes")
 

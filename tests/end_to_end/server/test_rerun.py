@@ -13,7 +13,7 @@ import pytest
 
 from storage.database.connections import store
 from storage.releases.register import state_of
-from storage.releases.seals import list_seals
+from storage.releases.shards import list_shards
 from tests.support.server import Prefect, ask
 from tests.support.up import states, until, write_large
 from tests.support.user import User
@@ -45,7 +45,7 @@ def user(tmp_path_factory: pytest.TempPathFactory, prefect: Prefect) -> Iterator
 def seals(release_id: str) -> Seals:
     """Return what is sealed."""
     with store() as con:
-        return {(seal.level, seal.branch, seal.sha256) for seal in list_seals(con, release_id).values()}
+        return {(seal.level, seal.branch, seal.sha256) for seal in list_shards(con, release_id)["noisy"].values()}
 
 
 def state(release_id: str) -> str | None:

@@ -1,12 +1,10 @@
 """A store of an older version: copied, brought to this version in one transaction, and left as it was where that fails."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from stat import S_IMODE
 
@@ -17,12 +15,8 @@ from storage.database import connections
 from storage.database.connections import store
 from storage.errors import SealedAlready, StoreError
 from storage.ledger.events import head, note
-from storage.ledger.recognition import Content, confirmed_others, known_contents
 from storage.machine.home import home
-from storage.releases.register import find_release
-from storage.releases.seals import Seal, add_seal, list_seals
-from storage.releases.turns import list_turns
-from tests.support.steps import TERMS
+from storage.releases.shards import Shard, add_shard, list_shards
 
 # Brings the store to a further version, and is killed on the way: with a copy that is not finished, with one that is,
 # or with a step that is not committed.
@@ -82,7 +76,7 @@ def test_a_store_of_a_newer_version_is_refused() -> None:
 def test_a_step_that_fails_leaves_the_version_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """A step and its record are one transaction: a step that fails midway is undone, and runs once it can."""
     with store() as con:
-        add_seal(con, "one", Seal(1, "trunk", "aa", 4))
+        add_shard(con, "one", Shard("noisy", 1, "trunk", "aa", 4))
     first = connections.STEPS
     monkeypatch.setattr(connections, "STEPS", (*first, "CREATE TABLE later (a INTEGER); SELECT nonsense"))
     with pytest.raises(StoreError) as refusal, store():
@@ -94,7 +88,7 @@ def test_a_step_that_fails_leaves_the_version_before(monkeypatch: pytest.MonkeyP
     for _ in range(2):
         with store() as con:
             assert con.execute("SELECT count(*) FROM later").fetchall() == [(0,)]
-            assert set(list_seals(con, "one")) == {(1, "trunk")}
+            assert set(list_shards(con, "one")["noisy"]) == {(1, "trunk")}
     assert versions(home() / "store.duckdb") == [*range(1, NOW + 2)]
 
 
@@ -121,7 +115,7 @@ def contents(path: Path) -> dict[str, list[tuple[object, ...]]]:
 def _second_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write a store of the first version, with a seal, an event and a published table, and let Trellis have a made-up second one."""
     with store() as con:
-        add_seal(con, "old", Seal(1, "trunk", "aa", 4))
+        add_shard(con, "old", Shard("noisy", 1, "trunk", "aa", 4))
         note(con, "vault deleted", "old")
         con.execute('CREATE SCHEMA "old"')
         con.execute('CREATE TABLE "old".level_0 AS SELECT 7 AS count')
@@ -132,7 +126,7 @@ def assert_second_version() -> None:
     """Check that the store has the second version, with all that it held in the first."""
     with store() as con:
         assert con.execute("SELECT release_id, remark FROM sealed_releases").fetchall() == [("old", "none")]
-        assert list_seals(con, "old") == {(1, "trunk"): Seal(1, "trunk", "aa", 4)}
+        assert list_shards(con, "old")["noisy"] == {(1, "trunk"): Shard("noisy", 1, "trunk", "aa", 4)}
         assert head(con).length == 1
         assert con.execute('FROM "old".level_0').fetchall() == [(7,)]
     assert versions(home() / "store.duckdb") == [*range(1, NOW + 2)]
@@ -155,7 +149,7 @@ def test_an_old_store_is_copied_before_it_is_changed(trellis_home: Path) -> None
     backup_path(NOW).replace(trellis_home / "store.duckdb")  # it can be put back, and is brought here again
     assert_second_version()
     with store() as con, pytest.raises(SealedAlready):
-        add_seal(con, "old", Seal(1, "trunk", "bb", 4))
+        add_shard(con, "old", Shard("noisy", 1, "trunk", "bb", 4))
 
 
 @pytest.mark.usefixtures("_second_version")
@@ -187,60 +181,3 @@ def test_a_store_whose_steps_were_killed_is_as_it_was(moment: str, trellis_home:
     assert_second_version()
     assert contents(backup_path(NOW)) == before
     assert list(trellis_home.glob("*.partial*")) == []
-
-
-@contextmanager
-def store_of(version: int) -> Iterator[connections.Connection]:
-    """Open the store of an older Trellis, which took so many steps."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connections, "STEPS", connections.STEPS[:version])
-        with store() as con:
-            yield con
-
-
-LEVEL_OF_OLD = "INSERT INTO levels SELECT 'old', 0, '{}', '1', true, '0', 0, 0, 0, '', '0', false, 'x', 0, 0, 0, 0"
-RELEASE_OF_OLD = "INSERT INTO releases VALUES (?, 'old', 'people', ?, '', '', '', ?, '', NULL)"
-
-
-@pytest.mark.parametrize("version", [1, 2])
-def test_a_store_from_before_views_is_brought_here(version: int) -> None:
-    """The levels of its releases repeat no other, have no view and no source, and terms that do not know of views are read without any."""
-    old = json.loads(TERMS.to_json())
-    del old["views"], old["derived"]
-    with store_of(version) as con:
-        con.execute(LEVEL_OF_OLD + ", NULL" * (version - 1))
-        if version > 1:
-            con.execute(RELEASE_OF_OLD, ["old", "published", json.dumps(old)])
-    with store() as con:
-        levels = con.execute("SELECT release_id, same_as, view, source FROM levels").fetchall()
-        assert levels == [("old", None, "", None)]
-        assert con.execute("SELECT count(*) FROM published").fetchall() == [(0,)]
-        if version > 1:
-            release = find_release(con, "old")
-            assert (release.terms, release.views) == (TERMS, ())
-
-
-def test_seals_from_before_turns_were_drawn_in_the_first() -> None:
-    """What an older Trellis sealed keeps the name of its shard, which has no turn; its turns are not known."""
-    with store_of(6) as con:
-        con.execute("INSERT INTO seals VALUES ('old', 1, 'trunk', 'aa', 4, '2026-01-01T00:00:00Z')")
-    with store() as con:
-        assert list_seals(con, "old") == {(1, "trunk"): Seal(1, "trunk", "aa", 4, 0)}
-        assert list_turns(con, "old") == []
-
-
-def test_tables_that_an_older_trellis_knew_by_their_files_stay_known() -> None:
-    """Their fingerprints leave the terms, and the other people that were confirmed leave the ledger's answers, which keeps its hashes."""
-    old = json.loads(TERMS.to_json())
-    old["files"]["fingerprint"] = "ab" * 16
-    with store_of(7) as con:
-        for name, state in (("old", "published"), ("new", "refused")):
-            con.execute(RELEASE_OF_OLD, [name, state, json.dumps(old)])
-        note(con, "reserved", "old", different_people_from=[])
-        note(con, "table", "old", table="copy.csv", different_people_from=["jobs"])
-        before = head(con)
-    with store() as con:
-        assert find_release(con, "old").terms == find_release(con, "new").terms == TERMS
-        assert known_contents(con) == {"old": Content(None, "", "ab" * 16)}
-        assert confirmed_others(con) == {"old": ("jobs",)}
-        assert head(con) == before

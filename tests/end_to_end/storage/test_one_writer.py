@@ -20,8 +20,7 @@ from storage.database import connections
 from storage.database.connections import store, transaction
 from storage.errors import StoreError
 from storage.ledger.events import read_books
-from storage.releases.plan_file import bound_json
-from storage.releases.seals import Seal, add_seal, list_seals
+from storage.releases.shards import Shard, add_shard, list_shards
 from tests.support.ledger import cap_at, read_chain
 from tests.support.office import ROWS, Office
 from tests.support.processes import at_once
@@ -59,12 +58,14 @@ def test_threads_share_the_store() -> None:
         together.wait()
         for level in range(3):
             with store() as con, transaction(con):
-                add_seal(con, "one", Seal(level, f"b{number:02d}", "aa", number))
+                add_shard(con, "one", Shard("noisy", level, f"b{number:02d}", "aa", number))
 
     with ThreadPoolExecutor(6) as executor:
         list(executor.map(seal, range(6)))
     with store() as con:
-        assert set(list_seals(con, "one")) == {(level, f"b{number:02d}") for level in range(3) for number in range(6)}
+        assert set(list_shards(con, "one")["noisy"]) == {
+            (level, f"b{number:02d}") for level in range(3) for number in range(6)
+        }
     child, _ = hold("store.duckdb")
     child.communicate("go\n", timeout=240)
     assert child.returncode == 0
@@ -74,7 +75,7 @@ def test_threads_share_the_store() -> None:
 def test_a_file_that_another_process_holds_is_waited_for(file: str) -> None:
     """While another process holds the store or a vault it is not opened, and it is once that process lets go."""
     with store() as con, vault("one", read_only=False):
-        add_seal(con, "one", Seal(1, "trunk", "aa", 4))
+        add_shard(con, "one", Shard("noisy", 1, "trunk", "aa", 4))
     opened: list[str] = []
 
     def wait_for_it() -> None:
@@ -193,7 +194,7 @@ def test_two_processes_do_not_both_pass_on_one_approval(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"people{number}.csv").write_text("home,work\n" + ROWS + f"a0,b{number % 3}\n" * number)
         spec = office.spec(f"people{number}", f"people{number}.csv", budget={"epsilon": 5.0, "delta": 1e-6})
-        spec.with_suffix(".json").write_text(json.dumps(bound_json(json_object(plan(spec)))))
+        spec.with_suffix(".json").write_text(json.dumps(json_object(plan(spec))))
         specs.append(str(spec))
     said = at_once(APPROVED, specs, specs)
     assert [sorted(answers) for answers in zip(*said, strict=True)] == [["refused", "reserved"]] * len(specs)

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
 from flows.forecast.answer import plan_answer
-from flows.mechanisms import MECHANISMS
 from flows.planning.composition import cap_of, composed_epsilon, standing_of
 from flows.planning.guarantee import epsilon_of_series, guarantee_of, holds_together
 from flows.planning.plan import make_plan
@@ -33,6 +32,7 @@ from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of, uniform
 from tasks.laws.gaussian import GAUSSIAN, gaussian_variance
 from tasks.laws.table_sampler import LARGEST_TAU
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.order import Tree
 from tests.support.folders import published, rewrite
 from tests.support.library import Kept, Library

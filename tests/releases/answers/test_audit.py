@@ -30,9 +30,8 @@ from flows.planning.composition import standing_of
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import Future, report_nothing, submit_to
-from flows.walks.steps import Measure
 from flows.walks.stored import StoredRecord
-from storage.counts.shards import noisy_path
+from storage.counts.shard_files import noisy_path
 from storage.counts.vault import vault_path
 from storage.database import connections
 from storage.database.connections import store, transaction
@@ -40,7 +39,8 @@ from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger.events import charges_of, read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import state_of
-from storage.releases.seals import list_seals
+from storage.releases.shards import list_shards
+from tasks.order import Step
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.draws import place_of
@@ -150,7 +150,7 @@ def release_of(place: Path, name: str, *, stops: bool = False, **keys: Any) -> s
         submit = submit_to(threads)
 
         def submit_or_stop(stage: Any, *arguments: Any) -> Future:
-            if stops and stage.name == "measure_branch" and place_of(arguments)[0] == 2:
+            if stops and stage.name == "measure" and place_of(arguments)[0] == 2:
                 stage = type("Stopped", (), {"fn": staticmethod(stop)})
             return submit(stage, *arguments)
 
@@ -521,7 +521,9 @@ def test_an_empty_store_is_found_by_an_archive(world: World, monkeypatch: pytest
 def test_destroyed_counts_must_be_gone(world: World) -> None:
     """Noisy counts that were to be destroyed are gone, and where they are not they can be forgotten."""
     with store() as con:
-        shards = [noisy_path(world.ids["two"], level, branch) for level, branch in list_seals(con, world.ids["two"])]
+        shards = [
+            noisy_path(world.ids["two"], level, branch) for level, branch in list_shards(con, world.ids["two"])["noisy"]
+        ]
     assert [shard.exists() for shard in shards] == [False] * (DEPTH + 1)
     restore_counts(world, 0)
     assert not audit_answer().ok
@@ -554,7 +556,7 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, change: str) 
     world.restore("failed")
     world.execute(f"UPDATE levels SET {change} WHERE release_id = ? AND level = 3", world.ids["failed"])
     with pytest.raises(StoreError, match="differs from its charge in the ledger"):
-        StoredRecord(world.ids["failed"]).prepare(Measure(3, TRUNK))
+        StoredRecord(world.ids["failed"]).prepare(Step("measure", 3, TRUNK))
     assert "tau for level 3" in world.blames(world.at("reserved", "failed"), "reserved", "failed")
 
 
@@ -596,7 +598,7 @@ def test_an_abandoned_release_gives_back_what_it_has_not_drawn(world: World) -> 
         *(("abandoned", None), ("noisy counts kept", None), ("vault deleted", None)),
     ]
     with store() as con:
-        sealed = list_seals(con, world.ids["failed"])  # of which level 0 is exact, and was not published
+        sealed = list_shards(con, world.ids["failed"])["noisy"]  # of which level 0 is exact, and was not published
         account = read_books(con).account_of(world.ids["failed"])
         assert state_of(con, world.ids["failed"]) == "abandoned"
     left = {path for path in shard_folder(world.ids["failed"]).iterdir() if not path.name.startswith("codebook_")}

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from flows.answers.query import AreaCounted, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import MeasuredLevel, SeenTable, Trial, seen_table, try_scales
 from storage.errors import StageFailed, StoreError, UsageError
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
+from tasks.mechanisms import MECHANISMS
 from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
 from tasks.tree.axis import IntArray

@@ -20,7 +20,6 @@ from flows.execution.reservation import new_release
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, BudgetNotAsApproved, InputError, SpecError, UsageError
 from storage.ledger.events import head
-from storage.releases.plan_file import bound_json
 from storage.releases.register import how_to_go_on
 from tasks.words.numbers import rounded_down
 from tests.support.office import Office
@@ -36,7 +35,7 @@ def spec_of(office: Office, **more: Any) -> Path:
 
 def approved(office: Office, spec: Path, name: str = "plan.json") -> Path:
     """Write the plan of a spec as JSON, or as a page."""
-    text = plan_page(spec) if name.endswith(".html") else json.dumps(bound_json(json_object(plan(spec))))
+    text = plan_page(spec) if name.endswith(".html") else json.dumps(json_object(plan(spec)))
     (office.folder / name).write_text(text)
     return office.folder / name
 

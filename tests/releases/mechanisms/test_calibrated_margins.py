@@ -17,15 +17,17 @@ from flows.answers.ledger import ledger_answer
 from flows.answers.query import query_answer
 from flows.answers.verify import verify_answer
 from flows.forecast.answer import plan_answer
-from flows.mechanisms import MECHANISMS, MOST_SETTLED
 from storage.database.connections import store
 from storage.errors import SpecError
 from tasks.laws.law import Sampling
+from tasks.mechanisms import MECHANISMS, MOST_SETTLED
 from tasks.tree.axis import IntArray
-from tests.support.folders import changed, page_of, rewrite
+from tests.support.folders import changed, rewrite
 from tests.support.laws import drawn_by
 from tests.support.town import level, view
 from tests.support.wide import COUNTS, DISTRICTS, ZONES, Wide, code_of, trips
+
+WITH_PAGES = True
 
 OWN = ["origin_district", "origin_zone", "destination_zone"]  # destination_district is level 1
 
@@ -222,7 +224,7 @@ def test_readers_are_told_how_far_margins_and_leaves_differ(shared: Shared) -> N
     _, folder = shared
     largest = {view["name"]: view["differs"]["largest"] for view in manifest_of(folder)["views"] if view["differs"]}
     readme = " ".join((folder / "README.md").read_text().split())
-    report = page_of(folder)
+    report = (folder / "report.html").read_text()
     for name in OWN:
         assert f"`{name}` by {largest[name]} at most" in readme
         assert f"{name} by {largest[name]} at most" in report

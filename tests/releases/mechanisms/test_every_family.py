@@ -14,11 +14,11 @@ import yaml
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
 from flows.api import release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import Plan
 from flows.trials.in_memory import Trial
 from storage.counts.columns import column_name, flat_features
 from storage.database.connections import store
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
 from tests.support import ages, households, town
 from tests.support.cases import case_csv
@@ -297,7 +297,7 @@ def test_counts_add_up_and_are_sealed_as_they_are_charged(
     check(plan, trial)
     charges, is_exact = trial.job.record.charges, plan.levels[0].is_invariant
     assert charges.keys() == {part.level for part in (*plan.levels, *plan.views) if part.rho or part.epsilon}
-    assert {level for level, _ in trial.job.record.seals} == charges.keys() | ({0} if is_exact else set())
+    assert {level for level, _ in trial.job.record.shards["noisy"]} == charges.keys() | ({0} if is_exact else set())
     assert {charge.state for charge in charges.values()} == {"sealed"}
     names = {view.number: view.name for view in plan.named_views}
     assert [charge.view for charge in charges.values()] == [names.get(level, "") for level in charges]

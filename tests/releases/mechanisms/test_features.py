@@ -32,9 +32,11 @@ from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
 from storage.releases.register import find_release, list_releases
 from tasks.verify.folder import verify
-from tests.support.folders import page_of, published, with_sums
+from tests.support.folders import published, with_sums
 from tests.support.spec import SPEC
 from tests.support.user import User
+
+WITH_PAGES = True
 
 REPOSITORY = Path(__file__).parents[3]
 ORDER = ["from.district", "to.district", "from.zone", "to.zone", "area", "hour"]
@@ -142,7 +144,7 @@ def test_each_entry_is_a_level_of_the_release(exact: tuple[City, PublishedReleas
         {"from": "district", "to": "district", "area": None, "hour": None},
         {"from": "zone", "to": "district", "area": None, "hour": None},
     ]
-    readme, report = (folder / "README.md").read_text(), page_of(folder)
+    readme, report = (folder / "README.md").read_text(), (folder / "report.html").read_text()
     for level, refined in enumerate(REFINED, 1):
         assert f"| {level} | {refined} | " in readme
         assert refined in report

@@ -12,10 +12,10 @@ import yaml
 from flows.answers.query import query_answer
 from flows.answers.verify import _guarantee_failures, verify_answer
 from flows.api import PublishedRelease, release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import faults_of, load_spec
 from storage.errors import InputError, SpecError, UsageError
+from tasks.mechanisms import MECHANISMS
 from tests.support.folders import with_sums
 from tests.support.households import (
     EXACT,

@@ -19,7 +19,6 @@ import flows.planning.compatibility
 import tasks.shrink.task
 import tasks.tree.branches
 from flows.answers.verify import verify_answer
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import make_comparison
@@ -31,6 +30,7 @@ from tasks.format.manifest import Manifest
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.thresholded import thresholded_laplace
+from tasks.mechanisms import MECHANISMS
 from tasks.optimize.reconcile import least_squares
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -283,7 +283,7 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(
     assert cut.tables() == whole.tables()
 
 
-SECOND_PASS, PRIORS = ["estimate_branch", "settle_branch"], ["gather_branch", "fit_level", "share_branch"]
+SECOND_PASS, PRIORS = ["estimate", "settle"], ["gather", "fit", "share"]
 
 
 def test_cells_that_are_missing_are_found(library: Library, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ import yaml
 
 from flows.answers.verify import verify_answer
 from flows.execution.driver import finish_release
-from flows.mechanisms import MECHANISMS
 from flows.walks.runner import report_nothing, submit_to
 from storage.errors import StoreError, TrellisError
 from tasks.format.noisy_counts import CODEBOOK_SCHEMA
@@ -25,6 +24,7 @@ from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import LAPLACE, laplace_quantile, laplace_variance
 from tasks.laws.law import LevelNoise
 from tasks.laws.samplers import discrete_gaussian
+from tasks.mechanisms import MECHANISMS
 from tasks.query.sums import MetCells, box_interval, leaf_sum_interval
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import NO_CAP, Margins, margins_of, row_margins, simultaneous_margins

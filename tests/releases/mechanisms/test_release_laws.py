@@ -21,22 +21,22 @@ from flows.answers.verify import verify_answer
 from flows.console.release_view import show_release
 from flows.execution.driver import finish_release, make_release
 from flows.execution.reservation import new_release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
 from flows.trials.in_memory import Trial
 from flows.walks.runner import Future, Submit, report_nothing, submit_to
-from storage.counts.shards import counts_name, noisy_path, read_shard, shard_path, write_shard
+from storage.counts.shard_files import noisy_path, read_shard, shard_path, write_shard
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release, list_checks
-from storage.releases.seals import add_frontier, branches_of_level, list_branches, list_frontiers, list_seals
+from storage.releases.shards import add_shard, branches_of_level, list_branches, list_shards, shard_name
 from tasks.capacity import cores, default_memory
 from tasks.format.manifest import Manifest
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.true_tree import TrueLevel
@@ -78,7 +78,7 @@ def test_a_release_is_published_verified_charged_and_sealed_once(made: Made, mon
     assert [made.level(level).columns[: -len(NUMBERS)] for level in levels] == [made.case.columns(k) for k in levels]
     monkeypatch.setenv("TRELLIS_HOME", str(made.home))
     with store() as con:
-        charges, seals = charges_of(con, made.release.id), list_seals(con, made.release.id)
+        charges, seals = charges_of(con, made.release.id), list_shards(con, made.release.id)["noisy"]
         branches, checks = list_branches(con, made.release.id), list_checks(con, made.release.id)
     expected = {(check, level) for check in CHECKS for level in levels} | {("exact_as_sealed", 0)}
     assert sorted((row.check, row.level) for row in checks) == sorted(expected)
@@ -140,7 +140,7 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(
             monkeypatch.setenv("TRELLIS_HOME", str(made.home))
             with store() as con:
                 assert {branch.parent for branch in list_branches(con, made.release.id).values()} >= parents
-                assert max(seal.cells for seal in list_seals(con, made.release.id).values()) <= most
+                assert max(seal.rows for seal in list_shards(con, made.release.id)["noisy"].values()) <= most
 
 
 @pytest.mark.parametrize("neighbours", ["substitution", "add_remove", "substitution of at most"])
@@ -218,12 +218,12 @@ def finish(release: Release) -> None:
 def rewrite(release: Release, level: int, change: Callable[[dict[str, IntArray]], dict[str, IntArray]]) -> None:
     """Change the released counts of a level, and the store's record of them, as a fault in the code would."""
     with store() as con:
-        shard = list_frontiers(con, release.id)[level, "trunk"]
-        path = shard_path(release.id, counts_name(level, "trunk"))
+        shard = list_shards(con, release.id)["counts"][level, "trunk"]
+        path = shard_path(release.id, shard_name("counts", level, "trunk"))
         columns = change({name: column.copy() for name, column in read_shard(path, shard.sha256).items()})
         path.unlink()
         sha256 = write_shard(path, tuple(columns), [columns])
-        add_frontier(con, release.id, replace(shard, sha256=sha256))
+        add_shard(con, release.id, replace(shard, sha256=sha256))
 
 
 def moved(first: int, last: int) -> Callable[[Release], None]:
@@ -294,7 +294,7 @@ def test_a_spoilt_release_is_not_published(
 
 def test_released_counts_that_were_altered_are_not_published(again: Release) -> None:
     """A shard of released counts that is not the recorded one stops the release by its name; mended, it is published, undrawn."""
-    path = shard_path(again.id, counts_name(6, "trunk"))
+    path = shard_path(again.id, shard_name("counts", 6, "trunk"))
     before = path.read_bytes()
     path.write_bytes(before[:-1] + b"?")
     with pytest.raises(StoreError, match=r"level_6_trunk\.counts\.parquet is not what was sealed"):

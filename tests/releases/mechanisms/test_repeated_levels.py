@@ -23,9 +23,11 @@ from flows.spec.file import load_spec
 from storage.database.connections import store
 from storage.record import load_record
 from tasks.format.manifest import Manifest
-from tests.support.folders import page_of, rewrite
+from tests.support.folders import rewrite
 from tests.support.passes import check_rows, try_spec
 from tests.support.spec import SPEC
+
+WITH_PAGES = True
 
 LEVELS = ["nation", "state", "county", "town", "street"]
 # one nation; a county in each state; a street in each town
@@ -156,7 +158,7 @@ def test_plan_and_pages_say_what_is_repeated(made: Made, maker: Maker) -> None:
     assert forecast.levels[5].derivation.startswith("same as level 4: each of its cells holds one cell of this level")
     assert [text.split(":")[0] for text in forecast.unprotected] == ["level 0"]
     assert [text.split(":")[0] for text in made.manifest.unprotected] == ["level 0"]
-    readme, report = (made.folder / "README.md").read_text(), page_of(made.folder)
+    readme, report = (made.folder / "README.md").read_text(), (made.folder / "report.html").read_text()
     assert "same as level 4" in readme
     assert "same as level 4" in report
     assert "does not protect at all" not in readme

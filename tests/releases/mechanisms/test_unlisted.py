@@ -29,21 +29,21 @@ from flows.execution.driver import finish_release, make_release, rehearse
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release
 from flows.forecast.answer import plan_answer
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.sections.privacy import Target
 from flows.walks.runner import report_nothing, submit_to
-from storage.counts.shards import codebook_path, counts_name, noisy_path, read_codebook, shard_path
+from storage.counts.shard_files import codebook_path, noisy_path, read_codebook, shard_path
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, StageFailed, StoreError, UsageError
 from storage.ledger.events import charges_of, read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
-from storage.releases.seals import list_seals
+from storage.releases.shards import list_shards, shard_name
 from tasks.laws.law import Sampling
 from tasks.laws.thresholded import thresholded_laplace
+from tasks.mechanisms import MECHANISMS
 from tests.support.folders import rewrite
 from tests.support.laws import drawn_by
 from tests.support.library import Library
@@ -183,6 +183,16 @@ def crash(*_: object, **__: object) -> None:
     raise MemoryError
 
 
+def crash_at(patch: pytest.MonkeyPatch, kind: str) -> None:
+    """Crash in the midst of the transaction that records a shard of a kind."""
+    record = flows.walks.stored.add_shard
+    patch.setattr(
+        flows.walks.stored,
+        "add_shard",
+        lambda con, of, shard: (crash if shard.kind == kind else record)(con, of, shard),
+    )
+
+
 def without_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the histogram keep what reaches the threshold as it is."""
 
@@ -205,10 +215,10 @@ def test_only_codes_above_the_threshold_are_published(world: World) -> None:
     shards = shard_folder("one")
     for axis, codes in (("origin", {leaf[:2] for leaf in SEEN}), ("destination", {leaf[2:] for leaf in SEEN})):
         assert read_codebook(shards, axis).rows() == sorted(codes)
-    numbers = pq.read_table(shard_path("one", counts_name(DEPTH, "trunk")))
+    numbers = pq.read_table(shard_path("one", shard_name("counts", DEPTH, "trunk")))
     assert [sorted(set(numbers[f"area_{axis}"].to_pylist())) for axis in (0, 1)] == [[0, 1, 2], [0, 1, 2, 3]]
     with store() as con:
-        assert list_seals(con, "one")[DEPTH, "trunk"].cells == len(SEEN)
+        assert list_shards(con, "one")["noisy"][DEPTH, "trunk"].cells == len(SEEN)
         assert [level.possible_cells for level in find_release(con, "one").levels] == [1, *[None] * DEPTH]
         assert con.execute('SELECT count(*) FROM "one".level_4').fetchall() == [(len(SEEN),)]
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -244,13 +254,13 @@ def test_nothing_but_the_vault_holds_the_code_of_one_unit(world: World, monkeypa
     recipe = drawn_by("stability_histogram", {"opendp": Sampling(sampler)})
     monkeypatch.setitem(MECHANISMS, "stability_histogram", recipe)
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.stored, "add_seal", crash)
+        crash_at(patch, "noisy")
         with pytest.raises(MemoryError):
             world.release(keep_vault=True)
     assert world.exposed() == []
     assert sorted(drawn) == sorted((UNSEEN | SEEN).values())
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.stored, "add_frontier", crash)
+        crash_at(patch, "counts")
         with pytest.raises(MemoryError):
             go_on()
     assert world.exposed() == []
@@ -295,16 +305,16 @@ def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
 ) -> None:
     """Before the seal there is no codebook beside the shards; afterwards one of what was sealed, however often it is made."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.stored, "add_seal", crash)
+        crash_at(patch, "noisy")
         with pytest.raises(MemoryError):
             world.release()
     with store() as con:
-        assert (list_seals(con, "one"), charges_of(con, "one")[DEPTH].state) == ({}, "drawing")
+        assert (list_shards(con, "one")["noisy"], charges_of(con, "one")[DEPTH].state) == ({}, "drawing")
         spent = read_books(con).accounts["synthetic-country"].spendings
     unsealed = noisy_path("one", DEPTH, "trunk").read_bytes()
     assert [path.name for path in shard_folder("one").iterdir()] == [noisy_path("one", DEPTH, "trunk").name]
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.stored, "add_frontier", crash)
+        crash_at(patch, "counts")
         with pytest.raises(MemoryError):
             go_on()
     sealed = noisy_path("one", DEPTH, "trunk", 1).read_bytes()
@@ -315,7 +325,7 @@ def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
     assert codebook_path("one", "origin").read_bytes() == codes
     assert counts(world.folder / "out" / "one").keys() == SEEN.keys()
     with store() as con:
-        assert list_seals(con, "one")[DEPTH, "trunk"].sha256 == sha256(sealed).hexdigest()
+        assert list_shards(con, "one")["noisy"][DEPTH, "trunk"].sha256 == sha256(sealed).hexdigest()
         assert read_books(con).accounts["synthetic-country"].spendings == spent
     expected = ["reserved", "drawing", "unsealed shard removed unread", "sealed", "released"]
     assert [event for event in world.events() if event in expected] == expected
@@ -341,9 +351,9 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, monkeypatch: 
 @pytest.mark.parametrize(
     ("stopped_at", "keys", "left"),
     [
-        ("add_seal", {}, set()),
-        ("add_frontier", {"keep_noisy_counts": False}, set()),
-        ("add_frontier", {}, {"codebook_origin", "codebook_destination", "level_4_trunk.noisy"}),
+        ("noisy", {}, set()),
+        ("counts", {"keep_noisy_counts": False}, set()),
+        ("counts", {}, {"codebook_origin", "codebook_destination", "level_4_trunk.noisy"}),
     ],
     ids=["not sealed", "not kept", "kept"],
 )
@@ -352,7 +362,7 @@ def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(
 ) -> None:
     """What was drawn and never sealed goes with the vault, codes and all, and so does what is not to be kept."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.stored, stopped_at, crash)
+        crash_at(patch, stopped_at)
         with pytest.raises(MemoryError):
             world.release(**keys)
     abandon_release("one")

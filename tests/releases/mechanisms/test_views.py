@@ -19,9 +19,11 @@ from flows.answers.verify import verify_answer
 from storage.database.connections import store
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
-from tests.support.folders import change_estimate, changed, page_of, rewrite, with_sums
+from tests.support.folders import change_estimate, changed, rewrite, with_sums
 from tests.support.passes import counts_of, try_spec
 from tests.support.town import VIEWS, Town, added_up, level, view
+
+WITH_PAGES = True
 
 LEVELS = {"total": 0, "living": 5, "working": 6, "by_mode": 7, "mode_from": 8, "pairs": 2}
 
@@ -278,5 +280,9 @@ def test_totals_that_nothing_measures_are_named_everywhere(tmp_path: Path) -> No
     )
     readme, metadata = (folder / "README.md").read_text(), json.loads((folder / "metadata.json").read_text())
     (records,) = [table for table in metadata["tables"] if table["url"] == "records.csv"]
-    for text in (readme.replace("`", ""), re.sub("</?code>", "", page_of(folder)), records["dc:description"]):
+    for text in (
+        readme.replace("`", ""),
+        re.sub("</?code>", "", (folder / "report.html").read_text()),
+        records["dc:description"],
+    ):
         assert all(f"{name} (± {error:,.3g})" in text for name, error in errors.items()), text

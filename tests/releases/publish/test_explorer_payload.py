@@ -15,11 +15,11 @@ import pytest
 
 from flows.answers.verify import verify_answer
 from flows.api import release
-from flows.mechanisms import MECHANISMS
 from tasks.explore.areas import paths_of
 from tasks.explore.check import explorer_failures
 from tasks.explore.payload import VERSION, embedded, payload, payload_text
 from tasks.laws import table_sampler
+from tasks.mechanisms import MECHANISMS
 from tasks.query.answers import answer
 from tasks.query.areas import Area
 from tasks.query.folder import open_folder
@@ -27,7 +27,6 @@ from tasks.tabulate import totals
 from tasks.tabulate.answers import absent_high, answers
 from tasks.tabulate.tables import Boxes, Tables
 from tasks.verify.folder import verify
-from tasks.verify.pages import page_failures
 from tests.support.ages import PRIVACY, people_released
 from tests.support.explored import DRAWN, asked, land_released
 from tests.support.explored import SPEC as LAND
@@ -459,11 +458,10 @@ def test_a_map_takes_the_intervals_of_a_view(made: Made, mechanism: str) -> None
 
 @pytest.mark.thorough
 def test_a_map_of_many_cells_goes_by_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a map would add up more cells than the page is worth, it does without intervals; so does `verify`."""
+    """Where a map would add up more cells than the page is worth, it does without intervals."""
     monkeypatch.setattr(totals, "MOST_CELLS", 5)
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     folder = land_released(tmp_path / "land", DRAWN, **LOUD)
     found = maps(folder)
     assert "judged by itself" in found["destination"][0]  # by county, which are three cells
     assert "twice the noise of such a sum" in found["origin"][0]  # by county, which takes nine
-    assert page_failures(folder) == []

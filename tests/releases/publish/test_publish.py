@@ -17,11 +17,9 @@ from pydantic import ValidationError
 
 from flows.answers.verify import verify_answer
 from storage.errors import StoreError
-from tasks.export import written_by
 from tasks.format.csv import csv_failures
 from tasks.format.manifest import Manifest
 from tasks.publish.task import publish
-from tasks.verify import pages
 from tasks.verify.folder import verify
 from tests.support.ages import people_released
 from tests.support.folders import assert_described, with_sums
@@ -394,60 +392,14 @@ def test_no_byte_can_be_changed(folder: Path, many: int) -> None:
     assert (done.returncode, done.stderr[-300:]) == (0, "")
 
 
-# pages: what follows from the tables is written again, and compared ---------------------------------------------------------
+# pages --------------------------------------------------------------------------------------------------------------------
 
 
-def changed(file: Path, pattern: str, other: str) -> None:
-    """Replace what a pattern finds first in a file."""
-    text, many = re.subn(pattern, other, file.read_text(encoding="utf-8"), count=1)
-    assert many == 1
-    file.write_text(text, encoding="utf-8")
-
-
-SPOIL_PAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
-    "a number of the report": ("report.html", lambda path: changed(path, r"<b>(\d)", r"<b>9\1")),
-    "a sentence of the README": ("README.md", lambda path: changed(path, "Not protected", "Protected")),
-    "the program of the explorer": ("explorer.html", lambda path: changed(path, r"toLocaleString\(", "toString(")),
-    "data before the data": (
-        "explorer.html",
-        lambda path: changed(path, "<main>", '<script type="application/json" id="data">{}</script><main>'),
-    ),
-    "no explorer": ("explorer.html", Path.unlink),
-    "epsilon in the metadata": ("metadata.json", lambda path: changed(path, '"epsilon": [0-9.]+', '"epsilon": 0.1')),
-}
-
-
-@pytest.mark.parametrize("spoilt", SPOIL_PAGE)
-def test_pages_that_say_something_else_are_found(folder: Path, spoilt: str) -> None:
-    """Whatever a page is made to say, and whichever is removed, also where the checksums are written anew."""
-    name, spoil = SPOIL_PAGE[spoilt]
-    spoil(folder / name)
-    with_sums(folder)
-    told = [f"{name} does not say what follows from the tables and the manifest."]
-    assert pages.page_failures(folder) == told == verify_answer(folder).failures
-
-
-def test_the_report_of_a_large_release_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above a number of rows the report is left to its checksum, and `verify` says so."""
-    monkeypatch.setattr(pages, "MOST_ROWS", 10)
-    found = verify_answer(folder)
-    assert found.ok
-    assert found.unread == ["report.html: only the checksum was compared, because it has many rows."]
-
-
-def test_what_other_code_wrote_is_compared_by_checksum_alone_as_the_page_says(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_words_are_compared_by_checksum_and_the_explorer_and_metadata_by_what_they_hold_as_the_page_says(
+    folder: Path,
 ) -> None:
-    """Where other code made a folder, new checksums hide changed texts and pictures, but neither other data in the explorer nor other columns."""
+    """New checksums hide changed texts and pictures, but neither other data in the explorer, nor none, nor other columns."""
     page = (REPOSITORY / "docs" / "how-to" / "publish.md").read_text()
-    assert "compared only the data in the explorer and the files and columns in `metadata.json`" in page
-    written_by.code_of_pages.cache_clear()
-    with monkeypatch.context() as patch:
-        patch.setattr(written_by, "version", lambda _: "0")  # of a library that draws
-        assert manifest_of(folder)["pages"]["code"] != written_by.code_of_pages()
-    written_by.code_of_pages.cache_clear()
-    manifest = manifest_of(folder)
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"pages": manifest["pages"] | {"code": "0" * 64}}))
     for name in ("README.md", "report.html"):
         assert f"`{name}`" in page
         (folder / name).write_text("All is exact.")
@@ -456,12 +408,15 @@ def test_what_other_code_wrote_is_compared_by_checksum_alone_as_the_page_says(
     described = json.loads((folder / "metadata.json").read_text())
     (folder / "metadata.json").write_text(json.dumps(described | {"dc:description": "All is exact."}))
     assert failures(folder) == []
-    found = verify_answer(folder)
-    assert found.ok
-    assert "other code of Trellis wrote them" in str(found.unread)
-    (folder / "explorer.html").write_text(explorer.replace('"signal_rate":0.1', '"signal_rate":0.2'))
-    assert failures(folder) == []
-    assert verify_answer(folder).failures == ["explorer.html does not show what the tables hold."]
+    assert verify_answer(folder).ok
+    first = '<main><script type="application/json" id="data">{}</script>'
+    for other in (explorer.replace('"signal_rate":0.1', '"signal_rate":0.2'), explorer.replace("<main>", first)):
+        (folder / "explorer.html").write_text(other)
+        assert failures(folder) == []
+        assert verify_answer(folder).failures == ["explorer.html does not show what the tables hold."]
+    (folder / "explorer.html").unlink()
+    assert failures(folder) == ["explorer.html is missing."]
+    (folder / "explorer.html").write_text(explorer)
     first = described["tables"][0]
     for tables in (
         [],

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from storage.counts.published import _rows_of, forget_levels, published_total, store_levels, store_table
-from storage.counts.shards import check_shard, read_row_groups, read_shard, write_shard
+from storage.counts.shard_files import check_shard, read_row_groups, read_shard, write_shard
 from storage.database.connections import Connection, store, transaction
 from storage.errors import StoreError
 from storage.releases.register import find_release, set_terms

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from storage.counts.parcels import Parcels
-from storage.counts.shards import write_shard
+from storage.counts.shard_files import write_shard
 from storage.errors import StoreError, TakenAlready, WorkerLost
 from storage.mailbox.ciphertext import BLOCK
 from storage.mailbox.places import Drawer, open_place

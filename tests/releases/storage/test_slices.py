@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import flows.walks.take
 import storage.counts.slices
 import tasks.noise.slicing
 import tasks.noise.task
+import tasks.steps
 from flows.execution.ending import abandon_release
 from storage.counts.slices import open_slice
 from storage.counts.vault import read_true_rows
@@ -27,7 +27,7 @@ from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
 from storage.mailbox.keys import list_keys, release_key
 from storage.mailbox.places import Drawer, Place, open_place
 from storage.releases.register import set_state
-from storage.releases.seals import TRUNK
+from storage.releases.shards import TRUNK
 from tasks.capacity import cores, default_memory
 from tasks.noise.slicing import slice_vault, sliced_truth
 from tasks.noise.truth import Truth, true_counts_below
@@ -97,7 +97,7 @@ def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Office:
         monkeypatch.setattr(module, "read_true_rows", partial(rows_at_most, most))
     monkeypatch.setenv(CLUSTER, str(write_cluster_file(tmp_path, mailbox=f"file://{tmp_path / 'mailbox'}", s3=None)))
     office = Office(open_place(f"file://{tmp_path / 'mailbox'}", patience=1), tmp_path / "cache")
-    monkeypatch.setattr(flows.walks.take, "draw", office.draw)
+    monkeypatch.setattr(tasks.steps, "draw", office.draw)
     return office
 
 
@@ -126,7 +126,7 @@ def test_slices_answer_as_the_vault_does(
         assert {level for level, _ in office.drawn} >= {len(sliced.case.order)}
         assert len({branch for _, branch in office.drawn}) > 1
         assert any("-" in branch for _, branch in office.drawn) == (sizes is SMALL)
-        monkeypatch.setattr(flows.walks.take, "draw", office._draw)
+        monkeypatch.setattr(tasks.steps, "draw", office._draw)
         whole = make(tmp_path / "whole", quick(CASES[case]), sampler, sizes=sizes, mechanism=mechanism)
     assert sliced.tables() == whole.tables()
     assert office.key

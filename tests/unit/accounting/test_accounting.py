@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
-from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
@@ -45,6 +44,7 @@ from tasks.accounting.conversions import (
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.pld import LARGEST_PLD_SCALE, LEAST_PLD_DELTA, check_pld
 from tasks.accounting.sensitivity import square_root_up
+from tasks.mechanisms import MECHANISMS
 
 epsilons = st.floats(1e-9, 1e3)
 deltas = st.floats(1e-15, 0.5)

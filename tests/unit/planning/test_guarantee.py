@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of, holds_together
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
@@ -22,6 +21,7 @@ from storage.machine.deltas import DELTAS
 from tasks.accounting import pld
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Measurement
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
 
 DELTA = 1e-3

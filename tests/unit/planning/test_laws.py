@@ -12,7 +12,6 @@ import pytest
 from flows.console.plan_view import show_plan
 from flows.forecast.answer import plan_answer
 from flows.forecast.worth import further_releases, worth_at_three
-from flows.mechanisms import MECHANISMS
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, releases_within, standing_of
 from flows.planning.guarantee import epsilon_of_series, holds_together
 from flows.planning.plan import Plan
@@ -21,6 +20,7 @@ from storage.errors import UsageError
 from storage.ledger.spending import Spending
 from tasks.laws.laplace import LAPLACE, standard_deviation
 from tasks.laws.table_sampler import LARGEST_TAU
+from tasks.mechanisms import MECHANISMS
 from tasks.unbiased.task import Unbiased
 from tests.support.keys import ABSENT, features_of, planned_of
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from flows.forecast.answer import plan_answer
-from flows.mechanisms import MECHANISMS, measuring
 from flows.planning.plan import Plan
 from storage.errors import SpecError
+from tasks.mechanisms import MECHANISMS, measuring
 from tasks.tree.order import Tree
 from tasks.validate.size import expected_cells
 from tests.support.keys import ABSENT, PRIVACY, Keys, features_of, planned_of

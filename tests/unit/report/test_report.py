@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.report.facts
-from flows.mechanisms import MECHANISMS
 from flows.trials.comparison import MEASURES
 from storage.releases.register import CheckResult
 from storage.releases.terms import LevelTerms
@@ -23,6 +22,7 @@ from tasks.atlas.names import Names
 from tasks.format.formulas import formulas_in
 from tasks.format.manifest import Intervals, NoiseRows, Rounding
 from tasks.format.rows import Rows
+from tasks.mechanisms import MECHANISMS
 from tasks.report.charts import sizes_picture
 from tasks.report.comparison_page import comparison_page
 from tasks.report.facts import CLASSES, MOST_SHOWN, Collector, Facts

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from flows.cli import main as cli
-from flows.mechanisms import MECHANISMS
 from flows.spec import schema
 from flows.spec.explanations import Model, explanation, section_of
 from flows.spec.file import parse_spec
@@ -24,6 +23,7 @@ from flows.spec.sections.input import MOST_FEATURES
 from flows.spec.starter import FILL_IN, left_to_fill_in, starter
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.files import FileTable
+from tasks.mechanisms import MECHANISMS
 from tests.support.spec import SPEC
 from tests.support.user import REPOSITORY
 

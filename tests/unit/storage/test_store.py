@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from storage.counts.shards import read_shard, write_shard
+from storage.counts.shard_files import read_shard, write_shard
 from storage.counts.vault import remove_vault, vault, vault_path
 from storage.database import connections
 from storage.database.connections import lingering, store, transaction
@@ -23,7 +23,7 @@ from storage.errors import SealedAlready, StoreError
 from storage.machine import home as machine
 from storage.machine.files import put_new, sha256_of
 from storage.machine.home import home, network_file_system
-from storage.releases.seals import Seal, add_seal, list_seals
+from storage.releases.shards import Shard, add_shard, list_shards
 
 WHOLE_RANGE = st.integers(-(2**63), 2**63 - 1)
 
@@ -42,21 +42,25 @@ def row_groups_of(groups: list[list[int]]) -> list[dict[str, NDArray[np.int64]]]
 
 def test_a_level_of_a_branch_is_sealed_once() -> None:
     """A second seal is SealedAlready, with all of its transaction, and the first stays; other levels, branches and releases are free."""
-    seals = [Seal(1, "trunk", "aa", 4), Seal(2, "trunk", "bb", 8), Seal(2, "b00", "cc", 16)]
+    seals = [
+        Shard("noisy", 1, "trunk", "aa", 4),
+        Shard("noisy", 2, "trunk", "bb", 8),
+        Shard("noisy", 2, "b00", "cc", 16),
+    ]
 
     def add_both() -> None:
         with transaction(con):
-            add_seal(con, "one", Seal(2, "b01", "dd", 4))
-            add_seal(con, "one", Seal(2, "trunk", "dd", 8))
+            add_shard(con, "one", Shard("noisy", 2, "b01", "dd", 4))
+            add_shard(con, "one", Shard("noisy", 2, "trunk", "dd", 8))
 
     with store() as con:
         for seal in seals:
-            add_seal(con, "one", seal)
-        add_seal(con, "other", seals[0])
+            add_shard(con, "one", seal)
+        add_shard(con, "other", seals[0])
         with pytest.raises(SealedAlready):
             add_both()
     with store() as con:
-        assert list_seals(con, "one") == {(seal.level, seal.branch): seal for seal in seals}
+        assert list_shards(con, "one")["noisy"] == {(seal.level, seal.branch): seal for seal in seals}
 
 
 @settings(max_examples=40)
@@ -205,15 +209,15 @@ def test_a_store_that_was_put_back_is_read_anew() -> None:
     """A store that is replaced while it lingers is not the one that is read next."""
     path, copy = home() / "store.duckdb", home() / "copy"
     with store() as con:
-        add_seal(con, "one", Seal(1, "trunk", "aa", 4))
+        add_shard(con, "one", Shard("noisy", 1, "trunk", "aa", 4))
     copy.write_bytes(path.read_bytes())
     with lingering():
         with store() as con:
-            add_seal(con, "one", Seal(2, "trunk", "bb", 8))
+            add_shard(con, "one", Shard("noisy", 2, "trunk", "bb", 8))
         assert is_open(path)
         copy.replace(path)
         with store() as con:
-            assert set(list_seals(con, "one")) == {(1, "trunk")}
+            assert set(list_shards(con, "one")["noisy"]) == {(1, "trunk")}
 
 
 MOUNTS = """\

@@ -11,7 +11,7 @@ import pytest
 from storage.database.connections import Connection, store, transaction
 from storage.database.schema import STEPS
 from storage.errors import SealedAlready, StoreError
-from storage.releases.seals import Seal, add_seal, list_seals
+from storage.releases.shards import Shard, add_shard, list_shards
 from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, close_turn, give_up_turn, list_turns, open_turn
 
 PLACE = (7, "b00")
@@ -47,10 +47,10 @@ def test_turns_follow_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert [states(con, *other) for other in OTHERS] == [[OPEN]] * 3
 
 
-def seal_and_close(con: Connection, release_id: str, seal: Seal) -> None:
-    """Seal what a turn drew, in one transaction."""
+def seal_and_close(con: Connection, release_id: str, seal: Shard) -> None:
+    """Shard what a turn drew, in one transaction."""
     with transaction(con):
-        add_seal(con, release_id, seal)
+        add_shard(con, release_id, seal)
         close_turn(con, release_id, (seal.level, seal.branch), seal.turn)
 
 
@@ -110,8 +110,8 @@ class World:
                     give_up_turn(con, release_id, PLACE, turn_of_run)
         elif what == "return" and claims[turn] == execution and (shard := shards[turn]):
             with suppress(StoreError, SealedAlready):
-                seal_and_close(con, release_id, Seal(*PLACE, shard, 1, turn))
-        seal = list_seals(con, release_id).get(PLACE)
+                seal_and_close(con, release_id, Shard("noisy", *PLACE, shard, 1, turn=turn))
+        seal = list_shards(con, release_id)["noisy"].get(PLACE)
         sealed = (seal.turn, seal.sha256) if seal else None
         return World(tuple(states(con, release_id)), sealed, tuple(claims), tuple(shards))
 
@@ -119,7 +119,7 @@ class World:
         for turn, state in enumerate(self.states):
             con.execute("INSERT INTO turns VALUES (?, ?, ?, ?, ?)", [release_id, *PLACE, turn, state])
         if self.sealed:
-            add_seal(con, release_id, Seal(*PLACE, self.sealed[1], 1, self.sealed[0]))
+            add_shard(con, release_id, Shard("noisy", *PLACE, self.sealed[1], 1, turn=self.sealed[0]))
 
 
 def test_whatever_happens_in_whatever_order_one_draw_is_sealed_at_most() -> None:

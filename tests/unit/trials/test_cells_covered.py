@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.mechanisms import MECHANISMS
 from flows.trials.in_memory import seen_table, try_scales
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import margins_of, sum_margins

@@ -13,7 +13,6 @@ from flows.cli.json_object import json_object
 from flows.cli.run_comparison import new_folder
 from flows.console.comparison_view import show_comparison
 from flows.execution.reservation import new_release, reserve_release
-from flows.mechanisms import MECHANISMS
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.trials.comparison import MEASURES, comparison_answer, make_comparison
@@ -21,6 +20,7 @@ from flows.trials.utility import utility_rows
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, UsageError
 from storage.ledger.events import advance
+from tasks.mechanisms import MECHANISMS
 from tasks.report.comparison_page import comparison_page
 from tasks.validate.utility import UTILITIES, Terms
 from tests.support.comparisons import answer_of, rows_of

@@ -14,7 +14,6 @@ import tasks.noise.task
 import tasks.noise.truth
 import tasks.optimize.task
 import tasks.tree.branches
-from flows.mechanisms import MECHANISMS
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import level_terms
 from flows.planning.shares import scheme_of
@@ -24,6 +23,7 @@ from storage.errors import StoreError
 from storage.ledger.books import Charge, reserved_charges
 from storage.releases.terms import LevelTerms
 from tasks.laws.thresholded import Thresholded
+from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
 from tests.support.passes import (
     check_consistent,
@@ -75,7 +75,7 @@ def test_every_cell_is_measured_once(universes, data, seed, most):
     cells = [len(level.cells) for level in trial.measured]
     assert asked == [of_level for of_level in cells if of_level]
     record = trial.job.record
-    assert [record.seals[level, "trunk"].cells for level in range(len(cells))] == cells
+    assert [record.shards["noisy"][level, "trunk"].cells for level in range(len(cells))] == cells
     assert {charge.state for charge in record.charges.values()} == {"sealed"}
     in_parts: list[int] = []
     with parts_of(most):
@@ -159,7 +159,11 @@ def test_leaves_without_noise_are_the_truth(universes, data):
         universes = try_scales(table, LEAVES, [1.0] * (table.tree.depth + 1), sampler)
         histograms = try_threshold(table, Thresholded(8.0, 2, 1e9, 1.0), "add_remove", 1, all_that_is_there)
     assert sum(seen) == len(universe.leaves())  # every leaf of the universe, zeros too
-    assert set(universes.job.record.seals) == set(histograms.job.record.seals) == {(table.tree.depth, "trunk")}
+    assert (
+        set(universes.job.record.shards["noisy"])
+        == set(histograms.job.record.shards["noisy"])
+        == {(table.tree.depth, "trunk")}
+    )
     for true, one, other in zip(table.levels, universes.released, histograms.released, strict=True):
         truth = list(zip(*(column.tolist() for column in (*true.areas, true.true_counts)), strict=True))
         assert [(*node, count) for node, count in counts_of(one).items()] == truth

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.mechanisms import MECHANISMS, Mechanism
 from flows.trials.in_memory import SeenTable, seen_table, try_scales
 from storage.releases.terms import ABOVE, ALL, SURVIVORS, Measure
+from tasks.mechanisms import MECHANISMS, Mechanism
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
 from tests.support.making import no_noise, noise_of_the_cell

@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flows.trials.in_memory
+import tasks.steps
 import tasks.tree.branches
-from flows.mechanisms import MECHANISMS, mechanism_of
 from flows.trials.in_memory import SeenTable, seen_table, try_scales
-from flows.walks.orders import order_of, stage_of
-from flows.walks.steps import Cut, Cuts, Step, Up
-from flows.walks.take import take
+from flows.walks.steps import Cuts
 from flows.walks.walk import walk
-from storage.releases.seals import TRUNK
-from tasks.order import Order
+from storage.releases.shards import TRUNK
+from tasks.mechanisms import MECHANISMS, mechanism_of
+from tasks.order import Order, Step
 from tasks.stage import Outcome, running_elsewhere, width
+from tasks.steps import STAGES, may_travel, order_of, take
 from tasks.tree.job import Job
 from tests.support.passes import counts_of, noise_of
 from tests.support.steps import beginnings
@@ -48,9 +48,9 @@ def test_an_order_is_enough_to_take_its_step(name: str, table: SeenTable, monkey
     mechanism, texts = MECHANISMS[name], list[str]()
 
     def take_from_text(step: Step, job: Job, *others: Any) -> Any:
-        order = order_of(step, job.record)
-        if order is None:
+        if not may_travel(step.kind):
             return take(step, job, *others)
+        order = order_of(step, job.record)
         texts.append(order.to_json())
         again = Order.from_json(texts[-1])
         assert again == order
@@ -76,11 +76,11 @@ def test_orders_hold_public_plain_values(release):
     release.record = replace(release.record, release=replace(release.record.release, terms=terms, **secrets))
     while True:
         for step in release.next():
-            order = None if isinstance(step, Cut) else order_of(step, release.record)
-            if order:
+            if step.kind != "cut" and may_travel(step.kind):
+                order = order_of(step, release.record)
                 text = order.to_json()
                 assert Order.from_json(text) == order
-                assert json.loads(text)["stage"] == stage_of(order).name
+                assert json.loads(text)["step"]["kind"] == STAGES[step.kind].name
                 hidden = [*secrets.values(), "/a/spec", "as published", '"charges"']
                 assert [word for word in hidden if word in text] == []
         if not release.turn():
@@ -114,8 +114,9 @@ def test_orders_of_branches_go_elsewhere(table: SeenTable, tmp_path, monkeypatch
     here, elsewhere = width(), Elsewhere([])
     with running_elsewhere(elsewhere):
         assert width() == 7
-        orders = [order_of(Up(branch), record) for branch in (TRUNK, "b00")]
-        assert [stage_of(order).fn(order, lambda *_: "here").value for order in orders] == ["here", "b00"]
+        monkeypatch.setattr(tasks.steps, "carry_out", lambda *_: "here")
+        orders = [order_of(Step("estimate", 0, branch), record) for branch in (TRUNK, "b00")]
+        assert [STAGES["estimate"].fn(order).value for order in orders] == ["here", "b00"]
     assert elsewhere.taken == ["b00"]
     assert width() == here
 

@@ -8,23 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.walks.steps import (
-    CalibrateAll,
-    Cut,
-    Down,
-    Fit,
-    Gather,
-    Measure,
-    Repair,
-    SettleTogether,
-    Share,
-    Sum,
-    Up,
-    next_steps,
-)
+from flows.walks.steps import next_steps
 from storage.errors import StoreError
 from storage.record import Record
-from storage.releases.seals import TRUNK
+from storage.releases.shards import TRUNK, Shard
 from tasks.groups.task import Sizes
 from tasks.settle.calibrate import Calibrate
 from tasks.unbiased.task import Unbiased
@@ -32,6 +19,8 @@ from tests.support.steps import Followed, beginnings, line_of
 
 MOST_TURNS = 5000  # of a release of at most six levels, whose branches are slices of six nodes at most
 CRASHES = 3
+
+FINISHING = {"estimate", "settle", "gather", "fit", "share", "sum", "calibrate"}
 
 
 def followed(of: Followed) -> Iterator[Followed]:
@@ -55,13 +44,13 @@ def ready(record: Record, level: int, branch: str) -> bool:
         return True
     begins = branch != TRUNK and record.branches[branch].cut_level == level - 1
     above = (level - 1, record.branches[branch].parent if begins else branch)
-    return above in record.frontiers or record.release.levels[level - 1].is_summed
+    return above in record.shards["counts"] or record.release.levels[level - 1].is_summed
 
 
 def only_what_is_charged_is_measured(of: Followed) -> None:
     """Whatever is measured is exact by the spec, or has a charge that is reserved or being drawn; others raise an error."""
     for step in of.next():
-        if not isinstance(step, Measure):
+        if step.kind != "measure":
             continue
         if of.record.release.parts[step.level].is_invariant:
             assert step.level not in of.record.charges
@@ -77,9 +66,9 @@ def only_what_is_charged_is_measured(of: Followed) -> None:
 
 def nothing_is_measured_twice(of: Followed) -> None:
     """No level of a branch is measured that is sealed, there or as a part of another branch, nor one that is summed up."""
-    sealed = list(of.record.seals)
+    sealed = list(of.record.shards["noisy"])
     for step in of.next():
-        if isinstance(step, Measure):
+        if step.kind == "measure":
             is_view = step.level > of.record.finest
             assert step.branch == TRUNK if is_view else step.level in of.record.levels_of(step.branch)
             assert not of.record.release.parts[step.level].is_summed
@@ -88,31 +77,37 @@ def nothing_is_measured_twice(of: Followed) -> None:
             assert not [
                 name for level, name in sealed if level == step.level and step.branch in line_of(of.record, name)
             ]
-        if isinstance(step, Cut):  # what its parts will measure is not measured yet
+        if step.kind == "cut":  # what its parts will measure is not measured yet
             assert not [level for level, name in sealed if name == step.branch and level > step.level]
 
 
 def nothing_is_measured_after_the_finish_has_begun(of: Followed) -> None:
     """Once anything is estimated, settled or summed, nothing is measured, repaired or cut: all of it is there."""
-    summed = [level for level, _ in of.record.frontiers if of.record.release.parts[level].is_summed]
-    finishing = [step for step in of.next() if isinstance(step, Up | Down | Gather | Fit | Share | Sum | CalibrateAll)]
-    if finishing or of.record.estimates or of.record.settled or of.record.calibrated or summed:
+    summed = [level for level, _ in of.record.shards["counts"] if of.record.release.parts[level].is_summed]
+    finishing = [step for step in of.next() if step.kind in FINISHING]
+    if (
+        finishing
+        or of.record.shards["estimates"]
+        or of.record.shards["settled"]
+        or of.record.shards["calibrated"]
+        or summed
+    ):
         assert finishing == of.next()
         measured = [level.level for level in of.record.release.parts if not level.is_summed]
         places = {(level, name) for level in measured for name in of.record.branches_of(level)}
-        assert places == set(of.record.seals)
+        assert places == set(of.record.shards["noisy"])
         if isinstance(of.mechanism.finish, Unbiased | Sizes):  # leaves are settled first, and all levels are their sums
             places = {(of.record.finest, TRUNK)}
         levels = {place for place in places if place[0] <= of.record.finest}
-        assert (places if not isinstance(of.mechanism.finish, Calibrate) else levels) <= set(of.record.frontiers)
+        assert (places if not isinstance(of.mechanism.finish, Calibrate) else levels) <= set(of.record.shards["counts"])
 
 
 def nothing_is_measured_again_once_a_finish_has_begun(of: Followed) -> None:
     """Where anything is estimated or settled, nothing is drawn, even if the store has lost its seals."""
     for made in ("estimates", "settled", "calibrated"):
-        begun = {(0, TRUNK): getattr(of.record, made).get((0, TRUNK))}
-        steps = next_steps(of.mechanism, replace(of.record, **{made: begun}), None, of.cuts)
-        assert not [step for step in steps if isinstance(step, Measure)]
+        begun = {made: {(0, TRUNK): Shard(made, 0, TRUNK, "")}}
+        steps = next_steps(of.mechanism, replace(of.record, shards={**of.record.shards, **begun}), None, of.cuts)
+        assert not [step for step in steps if step.kind == "measure"]
 
 
 def no_step_comes_before_what_it_reads(of: Followed) -> None:
@@ -123,57 +118,63 @@ def no_step_comes_before_what_it_reads(of: Followed) -> None:
     assert [step for step in of.running if step not in steps] == []
     assert [step.branch for step in steps] == [name for name in record.all_branches if name in line_up(steps)]
     for step in steps:
-        match step:
-            case Measure(level, branch):
+        level, branch = step.level, step.branch
+        match step.kind:
+            case "measure":
                 assert level > record.finest or of.mechanism.cells != "survivors" or ready(record, level, branch)
-                assert (level, branch) not in record.seals
-            case Repair(level, branch):
-                assert (level, branch) in record.seals
-                assert (level, branch) not in record.frontiers
+                assert (level, branch) not in record.shards["noisy"]
+            case "repair":
+                assert (level, branch) in record.shards["noisy"]
+                assert (level, branch) not in record.shards["counts"]
                 assert ready(record, level, branch)
-            case Cut(level, branch, most_cells):
-                assert (level, branch) in record.frontiers
+            case "cut":
+                assert (level, branch) in record.shards["counts"]
                 assert level + 1 in record.levels_of(branch)
                 assert (level, branch) not in of.cuts.whole
-                assert record.frontiers[level, branch].nonzero > 1
-                assert most_cells == of.cuts.most_cells
-            case Sum(level, branch):
+                assert record.shards["counts"][level, branch].rows > 1
+            case "sum":
                 assert record.release.levels[level].is_summed or isinstance(of.mechanism.finish, Unbiased | Sizes)
-                assert all((level + 1, name) in record.frontiers for name in record.branches_of(level + 1))
-                assert (level, branch) not in record.frontiers
-            case SettleTogether(branch):
+                assert all((level + 1, name) in record.shards["counts"] for name in record.branches_of(level + 1))
+                assert (level, branch) not in record.shards["counts"]
+            case "together":
                 measured = [terms.level for terms in record.release.parts if terms.is_measured]
-                assert {(level, branch) for level in measured} == set(record.seals)
-                assert not record.frontiers
-            case CalibrateAll(branch):
+                assert {(number, branch) for number in measured} == set(record.shards["noisy"])
+                assert not record.shards["counts"]
+            case "calibrate":
                 measured = [terms.level for terms in record.release.parts if terms.is_measured]
-                assert {(level, name) for level in measured for name in record.branches_of(level)} == set(record.seals)
-                assert bool(record.settled) == bool(of.mechanism.second_pass)
-                assert not record.calibrated
-            case Up(branch):
+                assert {(level, name) for level in measured for name in record.branches_of(level)} == set(
+                    record.shards["noisy"]
+                )
+                assert bool(record.shards["settled"]) == bool(of.mechanism.second_pass)
+                assert not record.shards["calibrated"]
+            case "estimate":
                 places = {(level, name) for name in record.all_branches for level in record.levels_of(name)}
-                assert places <= set(record.frontiers)
-                assert all((record.levels_of(branch)[-1], part) in record.estimates for part in record.parts(branch))
-                assert not record.settled
-                assert branch not in line_up(record.estimates)
-            case Down(branch):
-                assert {(level, branch) for level in record.levels_of(branch)} <= set(record.estimates)
+                assert places <= set(record.shards["counts"])
+                assert all(
+                    (record.levels_of(branch)[-1], part) in record.shards["estimates"] for part in record.parts(branch)
+                )
+                assert not record.shards["settled"]
+                assert branch not in line_up(record.shards["estimates"])
+            case "settle":
+                assert {(level, branch) for level in record.levels_of(branch)} <= set(record.shards["estimates"])
                 above = record.branches.get(branch)
-                assert above is None or (above.cut_level, above.parent) in record.settled
-                assert branch not in line_up(record.settled)
-            case Gather(level, branch):
-                assert {(level - 1, name) for name in record.branches_of(level - 1)} <= set(record.settled)
-                assert (level, branch) in record.estimates
-                assert (level, branch) not in record.statistics
-            case Fit(level, branch):
+                assert above is None or (above.cut_level, above.parent) in record.shards["settled"]
+                assert branch not in line_up(record.shards["settled"])
+            case "gather":
+                assert {(level - 1, name) for name in record.branches_of(level - 1)} <= set(record.shards["settled"])
+                assert (level, branch) in record.shards["estimates"]
+                assert (level, branch) not in record.shards["statistics"]
+            case "fit":
                 assert branch == TRUNK
-                assert {(level, name) for name in record.branches_of(level)} <= set(record.statistics)
-                assert (level, TRUNK) not in record.priors
-            case Share(level, branch):
+                assert {(level, name) for name in record.branches_of(level)} <= set(record.shards["statistics"])
+                assert (level, TRUNK) not in record.shards["prior"]
+            case "share":
                 is_drawn = level > 0 and record.release.levels[level].is_charged
-                assert not is_drawn or (level, TRUNK) in record.priors
-                assert all((level - 1, name) in record.settled for name in record.branches_of(level - 1) if level)
-                assert (level, branch) not in record.settled
+                assert not is_drawn or (level, TRUNK) in record.shards["prior"]
+                assert all(
+                    (level - 1, name) in record.shards["settled"] for name in record.branches_of(level - 1) if level
+                )
+                assert (level, branch) not in record.shards["settled"]
 
 
 def line_up(places) -> set[str]:
@@ -209,7 +210,9 @@ def test_every_turn_keeps_the_laws_to_the_end(release):
     assert of.is_released()
     assert {charge.state for charge in of.record.charges.values()} == {"sealed"}
     measured = [level.level for level in of.record.release.parts if not level.is_summed]
-    assert set(of.record.seals) == {(level, name) for level in measured for name in of.record.branches_of(level)}
+    assert set(of.record.shards["noisy"]) == {
+        (level, name) for level in measured for name in of.record.branches_of(level)
+    }
 
 
 @settings(max_examples=200)
@@ -224,9 +227,7 @@ def test_only_leaves_other_branches_as_they_are(release, data):
     before = of.record
     uncut = [f"{name}-00" for name in before.branches]  # may come to be, or not
     only = data.draw(st.sampled_from([*before.all_branches, *uncut, "b77"]))
-    is_finishing = not any(
-        isinstance(step, Measure | Repair | Cut | SettleTogether | CalibrateAll) for step in of.next()
-    )
+    is_finishing = not any(step.kind in {"measure", "repair", "cut", "together", "calibrate"} for step in of.next())
 
     def is_of_it(branch: str) -> bool:
         if TRUNK in {branch, only}:

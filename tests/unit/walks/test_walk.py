@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 
 import flows.walks.walk
-from flows.mechanisms import MECHANISMS
-from flows.walks.steps import Cut, Measure, Step, next_steps
+from flows.walks.steps import next_steps
 from flows.walks.walk import walk
 from storage.errors import Interrupted, StageFailed, StoreError, WorkerLost
-from storage.releases.seals import TRUNK, Branch, FrontierShard, Place, Seal
+from storage.releases.shards import TRUNK, Branch, Place, Shard
+from tasks.mechanisms import MECHANISMS
+from tasks.order import Step
 from tasks.stage import Outcome
 from tests.support.steps import Followed, beginnings, new_record
 
@@ -45,7 +46,7 @@ class Kept:
         """The work on the release."""
         return SimpleNamespace(record=self.of.record)
 
-    def prepare(self, step: Measure) -> None:
+    def prepare(self, step: Step) -> None:
         """Mark the charge of a level."""
         assert self._prepared is None
         self._prepared = step
@@ -59,12 +60,12 @@ class Kept:
     def check(self, step: Step, made) -> None:
         """Nothing: it is what was promised."""
 
-    def give_up(self, step: Measure) -> None:
+    def give_up(self, step: Step) -> None:
         """Give a turn up, which is open."""
         place = step.level, step.branch
         self.given_up[place] += 1
         assert self.given_up[place] == self.turns[place]
-        assert place not in self.of.record.seals
+        assert place not in self.of.record.shards["noisy"]
 
     def cut(self, branches) -> None:
         """Nothing: `cut_branch` has recorded them."""
@@ -72,8 +73,7 @@ class Kept:
     def commit(self, shards) -> None:
         """Record what was made, which was not there."""
         record = self.of.record
-        kinds = (record.seals, record.frontiers, record.estimates, record.settled)
-        assert not any(shard in kind.values() for shard in shards for kind in kinds)
+        assert not {*record.all_shards} & {*shards}
         self.of.record = record.with_shards(shards)
 
     def start(self, step: Step) -> Future:
@@ -81,7 +81,7 @@ class Kept:
         assert step in next_steps(self.of.mechanism, self.of.record, None, self.of.cuts)
         assert self.begun.count(step) == self.lost[step]
         self.begun.append(step)
-        if isinstance(step, Measure):
+        if step.kind == "measure":
             assert self._prepared == step
             self._prepared = None
             charge = self.of.record.charges.get(step.level)
@@ -92,15 +92,14 @@ class Kept:
         if fault:
             done.set_exception(fault)
         else:
-            made = self.of.made_by(step)
-            done.set_result(Outcome(step.branch, made if len(made) > 1 else made[0], 0.0))
+            done.set_result(Outcome(step.branch, self.of.made_by(step), 0.0))
         return done
 
-    def cut_branch(self, _: object, shard, most_cells: int, runs: int, _wanted: int) -> list:
+    def cut_branch(self, _: object, shard, *_sizes: int) -> list:
         """Cut a branch at random, once at each of its levels."""
         assert (shard.level, shard.branch) not in self._tried
         self._tried.add((shard.level, shard.branch))
-        self.of.cut(Cut(shard.level, shard.branch, most_cells, runs))
+        self.of.cut(Step("cut", *shard.place))
         return [self.of.record.branches[name] for name in self.of.record.parts(shard.branch)]
 
     def walk(self, only: str | None = None) -> list[str]:
@@ -119,8 +118,8 @@ def make_followed() -> Callable[[], Followed]:
     def make() -> Followed:
         mechanism = MECHANISMS["inftda"]
         record = new_record(mechanism, 2).with_drawing(0).with_drawing(1)
-        record = record.with_shards([Seal(level, TRUNK, "", 1 + level) for level in (0, 1)])
-        record = record.with_shards([FrontierShard(0, TRUNK, "", 1, 2), FrontierShard(1, TRUNK, "", 2, 9)])
+        record = record.with_shards([Shard("noisy", level, TRUNK, "", 1 + level) for level in (0, 1)])
+        record = record.with_shards([Shard("counts", 0, TRUNK, "", 1, 2), Shard("counts", 1, TRUNK, "", 2, 9)])
         branches = {"b00": Branch("b00", TRUNK, 1, 0, 1, {}), "b01": Branch("b01", TRUNK, 1, 1, 2, {})}
         return Followed(mechanism, replace(record, branches=branches), Random(1))  # noqa: S311 (of a test)
 
@@ -166,7 +165,7 @@ def test_a_branch_that_fails_does_not_stop_the_others(release):
         also = f" Also failed: {', '.join(others)}." if others else ""
         assert (str(raised), raised.hint) == (f"{first_of}: The disk is full.{also}", "Free some space.")
     left = next_steps(release.mechanism, release.record, None, release.cuts)
-    assert {step for step in left if not isinstance(step, Cut)} == set(failing)
+    assert {step for step in left if step.kind != "cut"} == set(failing)
     again = Kept(release)
     assert again.walk() == []
     assert release.is_released()
@@ -188,7 +187,10 @@ def test_a_request_to_stop_comes_first_and_no_text_of_a_stranger_is_told(make_fo
         kept = Kept(make_followed(), of_branch)
         with pytest.raises(raised, match=says):
             kept.walk()
-        assert [step for step in kept.begun if step.branch != TRUNK] == [Measure(2, "b00"), Measure(2, "b01")]
+        assert [step for step in kept.begun if step.branch != TRUNK] == [
+            Step("measure", 2, "b00"),
+            Step("measure", 2, "b01"),
+        ]
 
 
 @settings(max_examples=100)
@@ -202,16 +204,16 @@ def test_a_step_whose_worker_is_lost_begins_again(release):
     kept = Kept(release, fault)
     assert kept.walk() == []
     assert release.is_released()
-    drawn = {step: lost for step, lost in kept.lost.items() if isinstance(step, Measure)}
+    drawn = {step: lost for step, lost in kept.lost.items() if step.kind == "measure"}
     assert kept.given_up == {(step.level, step.branch): lost for step, lost in drawn.items() if lost}
-    assert kept.turns == kept.given_up + Counter(dict.fromkeys(release.record.seals, 1))
+    assert kept.turns == kept.given_up + Counter(dict.fromkeys(release.record.shards["noisy"], 1))
 
 
 def test_a_step_that_loses_worker_after_worker_fails(make_followed):
     """After its third loss a step fails, with its turns given up, and the other branches are finished."""
-    step = Measure(2, "b00")
+    step = Step("measure", 2, "b00")
     kept = Kept(make_followed(), lambda of: WorkerLost("Gone.") if of == step else None)
     with pytest.raises(StoreError, match=r"^b00: 3 workers were lost, one after the other\.$"):
         kept.walk()
     assert (kept.given_up[2, "b00"], kept.turns[2, "b00"]) == (3, 3)
-    assert (2, "b01") in kept.of.record.frontiers
+    assert (2, "b01") in kept.of.record.shards["counts"]

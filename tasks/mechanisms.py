@@ -10,7 +10,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
-from flows.spec.keys import DEFAULT_FOR_SIZES
 from storage.errors import StoreError
 from storage.releases.register import Release
 from storage.releases.terms import ABOVE, ADJUSTED, ALL, COUNTS_POSITIVE, FIXED_TOTAL, GRID, SURVIVORS, Measure
@@ -42,6 +41,8 @@ EVERY_CELL: Mapping[str, Law] = MappingProxyType(
 
 MOST_SETTLED = 10**7  # leaves that are settled together
 MOST_MEASURED = 10**7  # cells of one level that are all measured, whatever survives
+
+DEFAULT_FOR_SIZES = "group_sizes"  # of group sizes, where a spec names no mechanism
 
 AUTO: Literal["auto"] = "auto"
 

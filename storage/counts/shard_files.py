@@ -15,43 +15,13 @@ from numpy.typing import NDArray
 from storage.errors import StoreError
 from storage.machine.claims import shard_folder
 from storage.machine.files import beside, put_new, sha256_of
-from storage.releases.seals import EstimateKind, FrontierShard
+from storage.releases.shards import shard_name
 
 IntArray = NDArray[np.int64]
 
 _NOISY = re.compile(r"level_(\d+)_([^.]+)(?:\.\d+)?\.noisy\.parquet")
 
 WHOLE, _TEXT = pa.int64(), pa.large_string()
-
-
-def noisy_name(level: int, branch: str, turn: int = 0) -> str:
-    """Return the name of the noisy counts of a level of a branch that a turn draws; the first turn has none in its names."""
-    return f"level_{level}_{branch}{f'.{turn}' if turn else ''}.noisy"
-
-
-def counts_name(level: int, branch: str) -> str:
-    """Return the name of the optimised counts of a level of a branch."""
-    return f"level_{level}_{branch}.counts"
-
-
-def estimates_name(level: int, branch: str, kind: EstimateKind = "estimates") -> str:
-    """Return the name of a second pass's estimates of a level of a branch, or of what is learnt from them."""
-    return f"level_{level}_{branch}.{kind}"
-
-
-def settled_name(level: int, branch: str) -> str:
-    """Return the name of a second pass's counts of a level of a branch."""
-    return f"level_{level}_{branch}.settled"
-
-
-def calibrated_name(level: int, branch: str) -> str:
-    """Return the name of the counts of a level of a branch, or of a view, that are calibrated to totals of single axes."""
-    return f"level_{level}_{branch}.calibrated"
-
-
-def frontier_name(shard: FrontierShard) -> str:
-    """Return the name of a shard of counts of any kind."""
-    return f"level_{shard.level}_{shard.branch}.{shard.kind}"
 
 
 def shard_path(release_id: str, name: str) -> Path:
@@ -61,12 +31,7 @@ def shard_path(release_id: str, name: str) -> Path:
 
 def noisy_path(release_id: str, level: int, branch: str, turn: int = 0) -> Path:
     """Return the path of the noisy counts of a level of a branch that a turn draws."""
-    return shard_path(release_id, noisy_name(level, branch, turn))
-
-
-def frontier_path(release_id: str, shard: FrontierShard) -> Path:
-    """Return the path of the counts of a shard."""
-    return shard_path(release_id, frontier_name(shard))
+    return shard_path(release_id, shard_name("noisy", level, branch, turn))
 
 
 def shards_of_levels(release_id: str) -> list[Path]:
