@@ -96,7 +96,7 @@ FAMILIES = {
         for sampler in GAUSSIAN.samplers
     },
     "group sizes": Family(  # with size 0; the total is never charged
-        of_group_sizes, "group_sizes", {1: 7, 2: 14, 3: 35}, [1, 2, 3], "after commit seals 3 trunk"
+        of_group_sizes, "group_sizes", {1: 7, 2: 14, 3: 35}, [1, 2, 3], "after commit noisy 3 trunk"
     ),
     "fitted priors": Family(
         lambda folder: Town(folder).spec(mechanism="inftda_shrunk", measure="all", release__views=None, derived=None),
@@ -110,15 +110,15 @@ FAMILIES = {
         "hierarchical",
         OF_TOWN,
         OF_TOWN,
-        "after commit seals 4 trunk",
+        "after commit noisy 4 trunk",
     ),
-    "a grid": Family(of_grid, "hierarchical", dict.fromkeys(range(10)), range(10), "before commit frontiers 0 trunk"),
+    "a grid": Family(of_grid, "hierarchical", dict.fromkeys(range(10)), range(10), "before commit counts 0 trunk"),
     "views": Family(  # the total, pairs of districts, leaves, and views beside the tree
         lambda folder: Town(folder).spec(run={"prefect": False}, release__views=VIEWS),
         "cbdp",
         {0: 1, 2: 4, 4: 16, 5: 4, 6: 4, 7: 3, 8: 5},
         [0, 2, 4, 5, 6, 7, 8],
-        "after commit seals 8 trunk",
+        "after commit noisy 8 trunk",
     ),
     "margins": Family(  # the levels, and the margins beside them
         lambda folder: Wide(folder, trips(flows=40)).spec(
@@ -231,7 +231,7 @@ def test_every_durable_event_of_a_release_is_noticed(killed: Callable[[str], Kil
         named = "rename" if shard in CODEBOOKS else "link"
         assert {f"fsync {shard}.partial", f"{named} {shard}", f"fsync the folder of {shard}"} <= events
     for level, branch in PLACES:
-        assert {f"commit seals {level} {branch}", f"commit frontiers {level} {branch}"} <= events
+        assert {f"commit noisy {level} {branch}", f"commit counts {level} {branch}"} <= events
         assert {f"commit turn {state} {level} {branch}" for state in ("open", "closed")} <= events
     for level in LEVELS:
         assert {f"commit ledger drawing {level}", f"commit ledger sealed {level}"} <= events
@@ -246,7 +246,7 @@ def test_every_durable_event_of_a_release_is_noticed(killed: Callable[[str], Kil
     [
         (WALKED, "after commit CREATE true_level_2"),
         (WALKED, "after link level_3_b01.noisy.parquet"),
-        (WALKED, "before commit seals 4 b00"),
+        (WALKED, "before commit noisy 4 b00"),
         (WALKED, "before commit releases published"),
         ("fitted priors", "after link level_4_b01.statistics.parquet"),
         ("unbiased trees", "before link level_3_trunk.noisy.parquet"),

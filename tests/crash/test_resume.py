@@ -96,7 +96,7 @@ def test_a_sealed_shard_that_was_altered_is_not_drawn_again(
 ) -> None:
     """A sealed shard that is altered or missing stops its branch with its name; once restored, the release goes on."""
     options = {"spec": str(write_small(tmp_path / "small")), "output": str(tmp_path / "out"), "release_id": "killed"}
-    assert launch.run(home, "make", **options, kill_at="after commit seals 3 b01").code == -signal.SIGKILL
+    assert launch.run(home, "make", **options, kill_at="after commit noisy 3 b01").code == -signal.SIGKILL
     first = read_books("killed")
     assert (3, "b01") in set(first.seals) - first.optimised
     shard = noisy_path("killed", 3, "b01")

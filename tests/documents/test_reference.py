@@ -42,7 +42,7 @@ def test_every_key_table_and_column_is_explained() -> None:
             assert explained, f"{model.__name__}.{key} has no line under Attributes."
     assert len(models) > 12
     tables = {table.name: table for table in catalogue()}
-    assert {"releases", "levels", "branches", "seals", "ledger"} <= tables.keys()
+    assert {"releases", "levels", "branches", "shards", "seals", "ledger"} <= tables.keys()
     assert [of for table in tables.values() for of in table.columns if not (table.says and of.says)] == []
     cut = next(column for column in tables["branches"].columns if column.name == "cut_level")
     says = "the level of the frontier that was cut into branches"

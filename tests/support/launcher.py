@@ -153,8 +153,8 @@ def _written_by(query: str, parameters: Any = ()) -> str:
     """Return what a statement writes, in a few words: a seal with its place, an event of the ledger, or a table."""
     found = re.search(r"(?:INTO|UPDATE|FROM|TABLE|SCHEMA IF NOT EXISTS)\s+([\w.\"-]+)", query)
     table = found[1] if found else "?"
-    if table in {"seals", "frontiers"}:
-        return f"{table} {parameters[1]} {parameters[2]}"
+    if table == "shards":
+        return "{} {} {}".format(*parameters[1:4])
     if table == "ledger":
         event = json.loads(parameters[1])
         return f"ledger {event['event']} {event.get('level', '')}".strip()
@@ -167,8 +167,8 @@ def _written_by(query: str, parameters: Any = ()) -> str:
 
 
 def _telling(written: list[str]) -> list[str]:
-    """Return the names of a commit: every seal, frontier, turn or sealed level in it, however many share it, or its last."""
-    telling = ("seals", "frontiers", "turn", "ledger drawing", "ledger sealed", "ledger reserved")
+    """Return the names of a commit: every seal, shard of counts, turn or sealed level in it, however many share it, or its last."""
+    telling = ("noisy", "counts", "turn", "ledger drawing", "ledger sealed", "ledger reserved")
     return [name for name in written if name.startswith(telling)] or written[-1:] or ["nothing"]
 
 

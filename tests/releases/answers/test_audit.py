@@ -212,7 +212,7 @@ def test_turns_that_were_given_up_are_counted(world: World) -> None:
     assert audit_answer().given_up == 0
     world.execute("UPDATE turns SET turn = 1 WHERE release_id = ? AND level = 2", release)
     world.execute("INSERT INTO turns VALUES (?, 2, 'trunk', 0, 'given up')", release)
-    world.execute("UPDATE seals SET turn = 1 WHERE release_id = ? AND level = 2", release)
+    world.execute("UPDATE shards SET turn = 1 WHERE kind = 'noisy' AND release_id = ? AND level = 2", release)
     shard = noisy_path(release, 2, TRUNK)
     shard.rename(noisy_path(release, 2, TRUNK, 1))
     answer = audit_answer()
@@ -301,7 +301,7 @@ def alter(level: int, *, reseal: bool = False) -> Callable[[World, int], None]:
         path = noisy_path(world.ids["one"], level, TRUNK)
         path.write_bytes(path.read_bytes() + b"0")
         if reseal:
-            query = "UPDATE seals SET sha256 = ? WHERE release_id = ? AND level = ?"
+            query = "UPDATE shards SET sha256 = ? WHERE kind = 'noisy' AND release_id = ? AND level = ?"
             world.execute(query, hashlib.sha256(path.read_bytes()).hexdigest(), world.ids["one"], level)
 
     return add
@@ -330,9 +330,10 @@ UNREADABLE = "UPDATE ledger SET event = 'spent nothing' WHERE position = {at}"
 REHASH = "UPDATE ledger SET hash = repeat('0', 64) WHERE position = {at}"
 DELETE, CUT = "DELETE FROM ledger WHERE position = {at}", "DELETE FROM ledger WHERE position >= {at}"
 MOVE_UP = "UPDATE ledger SET position = position - 1 WHERE position > {at}"
-RESEAL = "UPDATE seals SET sha256 = repeat('a', 64) WHERE level = 3 AND release_id = "
-SEAL = f"INSERT INTO seals VALUES ('{{failed}}', 3, '{TRUNK}', repeat('a', 64), 4, '{LATER}', 0)"
-UNSEAL, NO_LEVEL = "DELETE FROM seals WHERE level = 2", "UPDATE seals SET level = 9 WHERE level = 0"
+RESEAL = "UPDATE shards SET sha256 = repeat('a', 64) WHERE kind = 'noisy' AND level = 3 AND release_id = "
+SEAL = f"INSERT INTO shards VALUES ('{{failed}}', 'noisy', 3, '{TRUNK}', repeat('a', 64), 4, 0, 0, '{LATER}')"
+UNSEAL = "DELETE FROM shards WHERE kind = 'noisy' AND level = 2"
+NO_LEVEL = "UPDATE shards SET level = 9 WHERE kind = 'noisy' AND level = 0"
 PUBLISH, FAIL = ("UPDATE releases SET state = 'published'", "UPDATE releases SET state = 'failed'")
 HALVE = "UPDATE levels SET sigma = sigma / 2 WHERE level = 2"
 VOID = {"event": "void", "level": 3}
@@ -469,7 +470,7 @@ def test_an_inserted_event_that_breaks_a_law_is_found(world: World, midst: bool)
 
 
 @pytest.mark.parametrize(
-    "change", ["turns SET turn = 1", "turns SET state = 'given up'", "turns SET state = 'open'", "seals SET turn = 1"]
+    "change", ["turns SET turn = 1", "turns SET state = 'given up'", "turns SET state = 'open'", "shards SET turn = 1"]
 )
 def test_a_seal_of_a_turn_that_is_not_closed_is_found(world: World, change: str) -> None:
     """What is sealed was drawn in the one turn that is closed."""

@@ -75,9 +75,7 @@ def test_a_folder_is_whole_wherever_it_is(kept: Kept, tmp_path: Path, monkeypatc
     monkeypatch.setenv("TRELLIS_HOME", "/proc/nowhere")
     found = verify_answer(kept.copied(tmp_path).rename(tmp_path / "handed [on] by * the office"))
     assert found.failures == []
-    # of a histogram the areas of a lost leaf are unknown, and these two draw them
-    unread = ["README.md", "report.html"] if "threshold" in kept.name else []
-    assert [said.partition(":")[0] for said in found.unread or []] == unread
+    assert found.unread is None
     files = sorted(str(path.relative_to(kept.folder)) for path in kept.folder.rglob("*") if path.is_file())
     assert {(kept.folder / name).stat().st_mode & 0o777 for name in files} == {0o644}
     assert {path.stat().st_mode & 0o777 for path in [kept.folder, *kept.folder.glob("*/")]} == {0o755}

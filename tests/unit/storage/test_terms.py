@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from storage.errors import StoreError
-from storage.releases.terms import DerivedTerms, FileTerms, IntervalTerms, PrivacyTerms, RunTerms, TableTerms, Terms
+from storage.releases.terms import FileTerms, IntervalTerms, PrivacyTerms, RunTerms, TableTerms, Terms
 from tasks.format.manifest import Privacy
 from tests.support.steps import TERMS
 
@@ -19,8 +19,6 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
     max_leaves=5,
 )
-ADDED = {"views", "derived", "covariance", "statistic", "rows", "measure", "formats"}  # since the first stores
-
 
 ALL_TERMS = st.builds(  # what is not named is of the field's type
     Terms,
@@ -48,24 +46,11 @@ def test_terms_come_back_from_the_store_as_they_went_in(terms: Terms) -> None:
     assert json.loads(terms.to_json())["privacy"].keys() == Privacy.model_fields.keys()
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_terms_of_older_stores_name_their_public_tables_by_axis_and_column(is_shared: bool) -> None:
-    """They are read as if the keys of the spec had named them, so that a release that was reserved before goes on."""
-    hierarchy = {"table": "a.csv"} if is_shared else {"home": {"table": "a.csv"}, "work": {"values": 3}}
-    old = {"published_spec": {"hierarchy": hierarchy}, "codebooks": {"home": "a", "work": "w"}}
-    old |= {"derived": [{"name": "near", "of": [[0, 1]], "sha256": "b", "path": "/near.csv"}]}
-    old |= {"files": {"spec": "s", "codebooks": {"home": "/a.csv"}}}
-    read = Terms.from_json(json.dumps(json.loads(TERMS.to_json()) | old))
-    home = "hierarchy.table" if is_shared else "hierarchy.home.table"
-    tables = {home: TableTerms("/a.csv", "a"), "derived.near.table": TableTerms("/near.csv", "b")}
-    assert (read.files, read.derived) == (FileTerms("s", tables), (DerivedTerms("near", ((0, 1),), "b"),))
-
-
 @pytest.mark.parametrize("part", [None, "intervals", "privacy", "run", "files"])
 def test_a_missing_key_or_an_unknown_one_is_an_error(part: str | None) -> None:
-    """The store names a key that terms lack, but for keys that older stores lack, or one that it does not know."""
+    """The store names a key that terms lack, or one that it does not know."""
     whole = json.loads(TERMS.to_json())
-    for name in [*((whole[part] if part else whole).keys() - ADDED), "of_tomorrow"]:
+    for name in [*(whole[part] if part else whole), "of_tomorrow"]:
         content = json.loads(TERMS.to_json())
         section = content[part] if part else content
         if name in section:
