@@ -19,7 +19,7 @@ import polars as pl
 from compute import DELTA, axis_of, table_of, trips_tree
 from results import save
 
-from flows.trials.in_memory import SeenTable, Trial, seen_table, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table, try_scales
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
 from tasks.laws.table_sampler import table_noise
@@ -59,7 +59,7 @@ class Candidate:
         allocation = Allocation(shares, (2,) * levels)
         return allocation.measurements(ACCOUNTANTS[self.accountant].largest_rho(allocation, EPSILON, DELTA))
 
-    def try_on(self, table: SeenTable, sigmas: Sequence[float]) -> tuple[list[Frontier], int]:
+    def try_on(self, table: PublicTable, sigmas: Sequence[float]) -> tuple[list[Frontier], int]:
         """Return what it releases of levels 0 to T with noise of some scales, and how many cells it measures."""
         trial = try_scales(table, self.mechanism, sigmas, table_noise)
         return trial.released, cells_of(trial)
@@ -80,13 +80,13 @@ CANDIDATES = (
 )
 
 
-def sets(seed: int) -> Iterator[tuple[str, SeenTable]]:
+def sets(seed: int) -> Iterator[tuple[str, PublicTable]]:
     """Yield the sets, those of the paper first; those of TRELLIS_DATA only where it is set."""
     for kind in ("binary", "random"):
         for density in SHARES:
             drawn = draw_paper_set(kind, density, generator=np.random.default_rng(seed))
-            yield f"{kind} {density}", seen_table(*table_of(drawn))
-    yield "made-up country", seen_table(*table_of(draw_country(generator=np.random.default_rng(seed))))
+            yield f"{kind} {density}", public_table(*table_of(drawn))
+    yield "made-up country", public_table(*table_of(draw_country(generator=np.random.default_rng(seed))))
     if "TRELLIS_DATA" not in os.environ:
         print("TRELLIS_DATA is not set: Rhode Island and Adult are left out.")
         return
@@ -96,7 +96,7 @@ def sets(seed: int) -> Iterator[tuple[str, SeenTable]]:
         yield f"Adult, {len(features)} features", adult(folder / "adult", features)
 
 
-def rhode_island(folder: Path) -> SeenTable:
+def rhode_island(folder: Path) -> PublicTable:
     """Return jobs by block group of home and of work."""
     text = {"infer_schema": False}
     blocks = pl.read_csv(folder / "ri_xwalk.csv.gz", **text)
@@ -108,19 +108,21 @@ def rhode_island(folder: Path) -> SeenTable:
     ends = [[number[group[block]] for block in jobs[end]] for end in ("h_geocode", "w_geocode")]
     pairs = pl.DataFrame({"home": ends[0], "work": ends[1], "jobs": jobs["S000"].cast(pl.Int64)})
     pairs = pairs.group_by("home", "work").agg(pl.col("jobs").sum())
-    return seen_table(trips_tree(axis), (pairs["home"].to_numpy(), pairs["work"].to_numpy()), pairs["jobs"].to_numpy())
+    return public_table(
+        trips_tree(axis), (pairs["home"].to_numpy(), pairs["work"].to_numpy()), pairs["jobs"].to_numpy()
+    )
 
 
-def adult(folder: Path, features: Sequence[str]) -> SeenTable:
+def adult(folder: Path, features: Sequence[str]) -> PublicTable:
     """Return people by some features, each of which is a level."""
     sizes = json.loads((folder / "adult-domain.json").read_text())
     people = pl.read_csv(folder / "adult.csv").group_by(features).len()
     axes = tuple(axis_of(feature, [np.zeros(sizes[feature], dtype=np.int64)]) for feature in features)
     areas = tuple(people[feature].to_numpy().astype(np.int64) for feature in features)
-    return seen_table(Tree(axes, tuple(range(len(axes)))), areas, people["len"].to_numpy().astype(np.int64))
+    return public_table(Tree(axes, tuple(range(len(axes)))), areas, people["len"].to_numpy().astype(np.int64))
 
 
-def try_out(table: SeenTable, candidate: Candidate, runs: int) -> tuple[np.ndarray, int]:
+def try_out(table: PublicTable, candidate: Candidate, runs: int) -> tuple[np.ndarray, int]:
     """Return per run and measured level the maximum error, the ℓ₁ error and false discovery; and the cells of one run."""
     sigmas = [0.0, *(of_level.sigma for of_level in candidate.terms(table.tree.depth))]
     true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]

@@ -18,7 +18,7 @@ from accuracy import SEED, sets
 from compute import measurements
 from results import load, markdown, save
 
-from flows.trials.in_memory import MeasuredLevel, SeenTable, try_scales
+from flows.trials.in_memory import MeasuredLevel, PublicTable, try_scales
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
@@ -90,7 +90,7 @@ def of_zeroed(
     }
 
 
-def trials(table: SeenTable, name: str, epsilon: float, runs: int) -> Iterator[dict[str, np.ndarray]]:
+def trials(table: PublicTable, name: str, epsilon: float, runs: int) -> Iterator[dict[str, np.ndarray]]:
     """Yield, run by run, by group the cells, those covered, and the sum of widths of every noisy level, shape (levels, 3)."""
     tree = table.tree
     sigmas = [0.0, *(of_level.sigma for of_level in measurements(tree.depth, epsilon, "pld"))]
@@ -113,7 +113,7 @@ def trials(table: SeenTable, name: str, epsilon: float, runs: int) -> Iterator[d
         yield of_run | {name: np.array([of_level[name] for of_level in held]) for name in (*OURS, *NAIVE)}
 
 
-def row_of(table: SeenTable, name: str, epsilon: float, runs: int) -> dict[str, Any]:
+def row_of(table: PublicTable, name: str, epsilon: float, runs: int) -> dict[str, Any]:
     """Return of a mechanism at an ε what all levels together and the worst one come to, by group, and what is too low."""
     tried = list(trials(table, name, epsilon, runs))
     row: dict[str, Any] = {"mechanism": name, "epsilon": epsilon, "runs": runs, "looked": 0, "far": []}

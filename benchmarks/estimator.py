@@ -21,7 +21,7 @@ from accuracy import BASELINE, Candidate, cells_of, sets
 from compute import table_of
 from results import load, markdown, save
 
-from flows.trials.in_memory import SeenTable, seen_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table, try_scales
 from storage.releases.terms import ALL, SURVIVORS
 from tasks.laws.table_sampler import table_noise
 from tasks.mechanisms import MECHANISMS
@@ -67,10 +67,10 @@ Measured on {machine}.
 """
 
 
-def reported(seed: int) -> Iterator[tuple[str, SeenTable]]:
+def reported(seed: int) -> Iterator[tuple[str, PublicTable]]:
     """Yield the sets of a seed, the survey too."""
     yield from sets(seed)
-    yield "survey", seen_table(*table_of(draw_survey(generator=np.random.default_rng(seed))))
+    yield "survey", public_table(*table_of(draw_survey(generator=np.random.default_rng(seed))))
 
 
 class Run(NamedTuple):
@@ -91,7 +91,7 @@ class Run(NamedTuple):
     cells: int
 
 
-def one_run(table: SeenTable, candidate: Candidate) -> Run:
+def one_run(table: PublicTable, candidate: Candidate) -> Run:
     """Return what a candidate comes to on a set, once."""
     sigmas = [0.0, *(of_level.sigma for of_level in candidate.terms(table.tree.depth))]
     trial = try_scales(table, candidate.mechanism, sigmas, table_noise)
@@ -114,7 +114,7 @@ def one_run(table: SeenTable, candidate: Candidate) -> Run:
     )
 
 
-def tried(table: SeenTable, candidate: Candidate, runs: int) -> dict[str, np.ndarray]:
+def tried(table: PublicTable, candidate: Candidate, runs: int) -> dict[str, np.ndarray]:
     """Return what one candidate comes to on one set, per run."""
     found = [one_run(table, candidate) for _ in range(runs)]
     return {name: np.array([getattr(run, name) for run in found], dtype=np.float64) for name in Run._fields}
@@ -233,7 +233,7 @@ def page(rows: list[dict], runs: int, seed: int, processor: str) -> str:
     )
 
 
-def rows_of_set(name: str, table: SeenTable, runs: int) -> list[dict]:
+def rows_of_set(name: str, table: PublicTable, runs: int) -> list[dict]:
     """Return the rows of a set, and print them."""
     base, default, rows = tried(table, BASELINE, runs), dict[str, np.ndarray](), []
     for candidate in CANDIDATES:

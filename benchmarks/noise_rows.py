@@ -19,7 +19,7 @@ from coverage import percent
 from results import load, markdown, save
 from rows import EPSILONS, LAWS, MOST_LEAVES, SEED, is_wanted, scales_of, survey
 
-from flows.trials.in_memory import SeenTable, try_scales
+from flows.trials.in_memory import PublicTable, try_scales
 from tasks.mechanisms import MECHANISMS
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.tree.frontier import Frontier
@@ -56,7 +56,7 @@ Measured on {machine}.
 """
 
 
-def rows_of(name: str, table: SeenTable, runs: int) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, table: PublicTable, runs: int) -> Iterator[dict[str, Any]]:
     """Yield a row per law, ε, mechanism and level below the total, with the shares of each run."""
     for law, of_law in LAWS.items():
         for epsilon in EPSILONS:
@@ -74,7 +74,7 @@ def rows_of(name: str, table: SeenTable, runs: int) -> Iterator[dict[str, Any]]:
                     yield tried | {"level": level, "depth": table.tree.depth, "runs": shares}
 
 
-def known(table: SeenTable, published: ReleasedLevels) -> Iterator[tuple[float, float | None, float] | None]:
+def known(table: PublicTable, published: ReleasedLevels) -> Iterator[tuple[float, float | None, float] | None]:
     """Yield of each level below the total the true share of noise rows, the estimate and the bound; None where it has no row."""
     for level, nodes in enumerate(table.levels):
         rows = published.rows(level)
@@ -142,7 +142,7 @@ def finest(rows: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
             yield [row["set"], f"{row['epsilon']:g}", row["law"], f"`{row['mechanism']}`", *line_of(row)]
 
 
-def rows_of_set(name: str, table: SeenTable, runs: int) -> list[dict[str, Any]]:
+def rows_of_set(name: str, table: PublicTable, runs: int) -> list[dict[str, Any]]:
     """Return the rows of a set, and print each."""
     found = []
     for row in rows_of(name, table, runs):

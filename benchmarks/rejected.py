@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
 
-from flows.trials.in_memory import SeenTable, try_scales
+from flows.trials.in_memory import PublicTable, try_scales
 from tasks.laws.table_sampler import table_noise
 from tasks.mechanisms import MECHANISMS
 from tasks.noise.truth import TruthInMemory, true_counts_below
@@ -45,11 +45,11 @@ class Idea(Candidate):
         release: from a table and the scales of the noise to what is released.
     """
 
-    def __init__(self, name: str, release: Callable[[SeenTable, Sequence[float]], list[Frontier]]) -> None:
+    def __init__(self, name: str, release: Callable[[PublicTable, Sequence[float]], list[Frontier]]) -> None:
         super().__init__(name, RECONCILED)
         self.release = release
 
-    def try_on(self, table: SeenTable, sigmas: Sequence[float]) -> tuple[list[Frontier], int]:
+    def try_on(self, table: PublicTable, sigmas: Sequence[float]) -> tuple[list[Frontier], int]:
         """Return what it releases of levels 0 to T; its cells are not counted."""
         return self.release(table, sigmas), 0
 
@@ -62,7 +62,7 @@ class Halves(Idea):
         return (super().terms(-(-levels // 2))[0],) * levels
 
 
-def pruned_more(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
+def pruned_more(table: PublicTable, sigmas: Sequence[float]) -> list[Frontier]:
     """Let only cells stay that the first pass gives half a standard deviation of the noise."""
     [sigma] = set(sigmas[1:])
 
@@ -73,7 +73,7 @@ def pruned_more(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
     return try_scales(table, replace(RECONCILED, repair={"pruned": repair}), sigmas, table_noise).released
 
 
-def posterior_means(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
+def posterior_means(table: PublicTable, sigmas: Sequence[float]) -> list[Frontier]:
     """On the way up, let each child bring its posterior mean and variance under a prior learned from its level.
 
     The prior is the nonparametric maximum likelihood estimate from the estimates of all measured cells whose parents have
@@ -103,7 +103,7 @@ def posterior_means(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]
     return released
 
 
-def shared_leaves(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
+def shared_leaves(table: PublicTable, sigmas: Sequence[float]) -> list[Frontier]:
     """At the finest level, draw all measured cells towards equal shares, by the variance among siblings less that of noise."""
     trial = try_scales(table, RECONCILED, sigmas, table_noise)
     *_, above, leaves = trial.measured
@@ -124,7 +124,7 @@ def shared_leaves(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
     return [*released, settled, keep_positive(leaves.cells, counts)]
 
 
-def every_other_level(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
+def every_other_level(table: PublicTable, sigmas: Sequence[float]) -> list[Frontier]:
     """Measure every other level with twice the ρ, and release the sums of the finer one at those between."""
     tree, root, truth = table.tree, table.levels[0], TruthInMemory(table.levels)
     sigma = sigmas[-1]  # as `Halves` has bought it
@@ -158,7 +158,7 @@ def every_other_level(table: SeenTable, sigmas: Sequence[float]) -> list[Frontie
     return released
 
 
-def contrasts(optimiser: Optimiser) -> Callable[[SeenTable, Sequence[float]], list[Frontier]]:
+def contrasts(optimiser: Optimiser) -> Callable[[PublicTable, Sequence[float]], list[Frontier]]:
     """Measure contrasts of siblings in place of their counts: how far each is from the mean of its family.
 
     A unit moves a contrast of b siblings by 1 - 1/b, squared, on either path, and by 2 where its two paths part. So at the same cost
@@ -166,7 +166,7 @@ def contrasts(optimiser: Optimiser) -> Callable[[SeenTable, Sequence[float]], li
     nothing to learn on a way up.
     """
 
-    def release(table: SeenTable, sigmas: Sequence[float]) -> list[Frontier]:
+    def release(table: PublicTable, sigmas: Sequence[float]) -> list[Frontier]:
         tree, root, truth = table.tree, table.levels[0], TruthInMemory(table.levels)
         generator, nodes = np.random.default_rng(), Frontier(0, root.areas, root.true_counts)
         released = [nodes]

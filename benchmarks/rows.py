@@ -24,7 +24,7 @@ from coverage import percent
 from results import load, markdown, save
 from scipy.special import ndtri
 
-from flows.trials.in_memory import SeenTable, Trial, seen_table, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table, try_scales
 from storage.releases.terms import SIGNAL_RATE
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
@@ -83,7 +83,7 @@ def scales_of(law: str, depth: int, epsilon: float) -> list[float]:
     return [0.0, *(of_level.sigma for of_level in measurements(depth, epsilon, "zcdp"))]
 
 
-def shares(table: SeenTable, trial: Trial, confidence: float) -> Iterator[tuple[float, float, float]]:
+def shares(table: PublicTable, trial: Trial, confidence: float) -> Iterator[tuple[float, float, float]]:
     """Yield, for each level with enough rows, the share covered, the same by intervals of fixed cells, and the ratio of widths."""
     release = trial.job.record.release
     terms = replace(release.terms, intervals=replace(release.terms.intervals, confidence=confidence))
@@ -112,7 +112,7 @@ def shares(table: SeenTable, trial: Trial, confidence: float) -> Iterator[tuple[
 LAWS_BY_NAME = {law.name: law for law in LAWS.values()}
 
 
-def known(table: SeenTable, trial: Trial) -> Iterator[dict[str, float]]:
+def known(table: PublicTable, trial: Trial) -> Iterator[dict[str, float]]:
     """Yield, for each level but the root, what is true of its rows and what a release says of them."""
     published, noises = ReleasedLevels(trial.job), [noise_of(level) for level in trial.job.record.release.levels]
     rows = [published.rows(level) for level in range(len(noises))]
@@ -131,7 +131,7 @@ def known(table: SeenTable, trial: Trial) -> Iterator[dict[str, float]]:
             }
 
 
-def bounds_before(table: SeenTable, trial: Trial, noises: Sequence[LevelNoise]) -> list[float]:
+def bounds_before(table: PublicTable, trial: Trial, noises: Sequence[LevelNoise]) -> list[float]:
     """Return the bounds of levels 0 to T before the draw, where the repair is one that they hold for."""
     possible = [table.tree.possible_cells(level) for level in range(table.tree.depth + 1)]
     is_bounded = trial.job.record.release.terms.mechanism == "inftda"
@@ -160,7 +160,7 @@ def mean(values: Sequence[float]) -> float | None:
     return sum(there) / len(there) if there else None
 
 
-def rows_of(name: str, table: SeenTable, runs: int) -> Iterator[dict[str, Any]]:
+def rows_of(name: str, table: PublicTable, runs: int) -> Iterator[dict[str, Any]]:
     """Yield a row per law, ε, mechanism and confidence."""
     for law, of_law in LAWS.items():
         for epsilon in EPSILONS:
@@ -267,7 +267,7 @@ def is_wanted(name: str, only: str) -> bool:
     return not name.startswith("made-up") and name.startswith(only)
 
 
-def rows_of_set(name: str, table: SeenTable, runs: int) -> list[dict[str, Any]]:
+def rows_of_set(name: str, table: PublicTable, runs: int) -> list[dict[str, Any]]:
     """Return the rows of a set, and print each when it is known."""
     rows = []
     for row in rows_of(name, table, runs):
@@ -276,9 +276,9 @@ def rows_of_set(name: str, table: SeenTable, runs: int) -> list[dict[str, Any]]:
     return rows
 
 
-def survey() -> SeenTable:
+def survey() -> PublicTable:
     """Return the made-up survey."""
-    return seen_table(*table_of(draw_survey(generator=np.random.default_rng(SEED))))
+    return public_table(*table_of(draw_survey(generator=np.random.default_rng(SEED))))
 
 
 def main() -> None:

@@ -69,7 +69,7 @@ Work = Callable[[Submit, Report], dict[str, float]]
 
 
 @dataclass(slots=True)
-class Order:
+class RunRequest:
     """What the process that calls a flow wants, and what it learns of the run. Prefect stores none of this.
 
     Attributes:
@@ -95,22 +95,22 @@ class Order:
         self.task_runs += not future.wrapped_future.cancelled()
 
 
-_ORDER: ContextVar[Order | None] = ContextVar("order", default=None)
+_REQUEST: ContextVar[RunRequest | None] = ContextVar("order", default=None)
 
 
 @contextmanager
-def ordering(order: Order) -> Iterator[Order]:
+def ordering(order: RunRequest) -> Iterator[RunRequest]:
     """Give an order to the flows that are called inside."""
-    token = _ORDER.set(order)
+    token = _REQUEST.set(order)
     try:
         with order.alive:
             yield order
     finally:
-        _ORDER.reset(token)
+        _REQUEST.reset(token)
 
 
 def _name_of_release() -> str:
-    order = _ORDER.get()
+    order = _REQUEST.get()
     if order and order.made:
         return order.made.id
     with suppress(StoreError), store() as con:  # a retried run keeps its name
@@ -141,7 +141,7 @@ def release(spec: str) -> State[Any] | str:
     Args:
         spec: the path of the spec. In a deployment it is relative to the folder of specs named at `trellis up`.
     """
-    order, run = _ORDER.get(), _begin()
+    order, run = _REQUEST.get(), _begin()
     if order and order.plan and order.made:
         return _run(order.made, partial(make_release, order.plan, order.made, run=run))
     try:
@@ -175,7 +175,7 @@ def rerun(release_id: str, branch: str | None = None) -> State[Any] | str:
 
 def _begin() -> str:
     """Show that this run is alive until Prefect knows how it ended, and return its id."""
-    order, run = _ORDER.get(), str(flow_run.id)
+    order, run = _REQUEST.get(), str(flow_run.id)
     if order:
         order.alive.enter_context(seen_alive(run))
     else:
@@ -253,7 +253,7 @@ def _run(release: Release, work: Work) -> State[Any] | str:
     describe_run(str(flow_run.id), release.id, release.dataset)
     if release.state == "published":
         return Completed(message=f"{release.id} is already published.")
-    order, deployed = _ORDER.get() or Order(), _ORDER.get() is None
+    order, deployed = _REQUEST.get() or RunRequest(), _REQUEST.get() is None
     order.flow_run_id = str(flow_run.id)
 
     def submit(stage: Any, *arguments: Any) -> Future:
@@ -271,7 +271,7 @@ def _run(release: Release, work: Work) -> State[Any] | str:
     except HeldElsewhere as fault:
         if not deployed:
             raise
-        return Completed(name="Elsewhere", message=str(fault))
+        return Completed(name="Remote", message=str(fault))
     except BudgetExceeded as refusal:
         if not deployed:
             raise

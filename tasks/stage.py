@@ -37,7 +37,7 @@ class Outcome:
     seconds: float
 
 
-class Elsewhere(Protocol):
+class Remote(Protocol):
     """Where orders are carried out instead of in the thread that submits them."""
 
     @property
@@ -64,24 +64,24 @@ class Elsewhere(Protocol):
         """
 
 
-_elsewhere: Elsewhere | None = None
+_remote: Remote | None = None
 _here: AbstractContextManager[object] = nullcontext()  # entered by what is carried out in this process
 
 
 @contextmanager
-def running_elsewhere(elsewhere: Elsewhere) -> Iterator[None]:
+def running_remotely(elsewhere: Remote) -> Iterator[None]:
     """Carry out the orders that are submitted inside elsewhere, as far as that takes them; the rest here, on each core one."""
-    global _elsewhere, _here
-    _elsewhere, _here = elsewhere, BoundedSemaphore(cores())
+    global _remote, _here
+    _remote, _here = elsewhere, BoundedSemaphore(cores())
     try:
         yield
     finally:
-        _elsewhere, _here = None, nullcontext()
+        _remote, _here = None, nullcontext()
 
 
 def width() -> int:
     """Return how many stages are submitted at once: one for each core, or as many as are in hand elsewhere."""
-    return _elsewhere.width if _elsewhere else cores()
+    return _remote.width if _remote else cores()
 
 
 def memory_of_branch(memory: int) -> int:
@@ -91,13 +91,13 @@ def memory_of_branch(memory: int) -> int:
         memory: of this machine, for all that is walked at once. What runs elsewhere leaves it to the trunk alone, which is cut
             by the same rule: so a branch takes no more than it either.
     """
-    there = _elsewhere.memory if _elsewhere else None
+    there = _remote.memory if _remote else None
     return memory // width() if there is None else min(there, memory)
 
 
 def most_branches() -> int:
     """Return into how many branches the trunk is cut, at most; 0 where it is cut as for threads of this machine."""
-    return (_elsewhere and _elsewhere.branches) or 0
+    return (_remote and _remote.branches) or 0
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,8 @@ def stage(run_name: str, name: str = "", package: str = "") -> Callable[[Callabl
             order = args[0] if isinstance(args[0], Order) else None
             release_id = order.release_id if order else str(args[0])
             check_going_on(release_id)
-            if _elsewhere and order and _elsewhere.takes(order):
-                return _elsewhere.run(order)
+            if _remote and order and _remote.takes(order):
+                return _remote.run(order)
             with _here:
                 check_going_on(release_id)  # it may have waited
                 began = time.thread_time()

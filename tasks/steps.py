@@ -130,10 +130,10 @@ def carry_out(order: Order, job: Job, truth: Truth | None = None) -> list[Shard]
 
     Args:
         order: the order.
-        job: its release: its record is that of the order, and its shelf has the shards that this names.
+        job: its release: its record is that of the order, and its shard store has the shards that this names.
         truth: the true counts of the release, for an order to measure; None for others.
     Returns:
-        What was made; its shards are on the shelf.
+        What was made; its shards are in the shard store.
     Raises:
         StoreError: the release is charged for other noise than its mechanism draws, or a shard is not what was recorded.
     """

@@ -137,9 +137,9 @@ def up(
 ) -> None:
     """Start the Prefect server with its UI, and serve releases, reruns and schedules until Ctrl-C."""
     terminal.doing(f"starting Prefect's server, and reading the specs in {specs}")
-    from flows.up import be_up
+    from flows.up import keep_up
 
-    be_up(specs, port, auth, terminal.say)
+    keep_up(specs, port, auth, terminal.say)
 
 
 def worker(

@@ -43,12 +43,12 @@ def run_directly(
         from httpx import HTTPError
 
         import flows.release
-        from flows.release import Order, ordering
+        from flows.release import RunRequest, ordering
         from flows.server.runs import end_cancelled, look_for_crashes
 
         look_for_crashes()
         plan, made = planned or (None, None)
-        with heard_by_caller(), ordering(Order(report, plan, made)) as order, _cancel_heard(order):
+        with heard_by_caller(), ordering(RunRequest(report, plan, made)) as order, _cancel_heard(order):
             try:
                 state = getattr(flows.release, flow_name)(**parameters, return_state=True)
                 if not state.is_final():  # cancelled in the UI, too late to be heard

@@ -14,9 +14,9 @@ from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any
 
 from flows.cluster.connection import Connection, connected, within
-from flows.cluster.errand import Errand, codebook_name, do, forget_run, mark_of, outcome_of
+from flows.cluster.dispatch import Dispatch, codebook_name, do, forget_run, mark_of, outcome_of
 from flows.cluster.pool import Pool
-from storage.counts.parcels import Parcels
+from storage.counts.encrypted_files import EncryptedFiles
 from storage.counts.shard_files import codebook_path, shard_path
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, Interrupted, StoreError, TrellisError, WorkerLost
@@ -25,13 +25,13 @@ from storage.machine.home import subfolder
 from storage.machine.locks import check_going_on, held
 from storage.mailbox.cluster_file import ClusterFile, read_cluster_file
 from storage.mailbox.keys import unwrapped_key, wrapped_key
-from storage.mailbox.places import drawer_of_home
+from storage.mailbox.places import namespace_of_home
 from storage.record import Record
 from storage.releases.register import state_of
 from storage.releases.shards import TRUNK, Shard
 from tasks.noise.slicing import slice_vault
 from tasks.order import Order
-from tasks.stage import Outcome, running_elsewhere
+from tasks.stage import Outcome, running_remotely
 from tasks.steps import STAGES
 
 BRANCHES_PER_WORKER = 4
@@ -53,7 +53,7 @@ def on_cluster() -> Iterator["Cluster"]:
     with connected(_file_of_home()) as (connection, listed):
         cluster = Cluster(connection, listed)
         try:
-            with running_elsewhere(cluster):
+            with running_remotely(cluster):
                 yield cluster
         finally:
             cluster.end()
@@ -73,7 +73,7 @@ def sweep_mailbox() -> None:
     Raises:
         TrellisError: the mailbox cannot be used.
     """
-    place = drawer_of_home(read_cluster_file().place())
+    place = namespace_of_home(read_cluster_file().place())
     for release_id in sorted({name.partition("/")[0] for name in place.list()}):
         with store() as con:
             is_known = state_of(con, release_id) is not None
@@ -91,13 +91,13 @@ def _file_of_home() -> ClusterFile:
 
 
 @dataclass(slots=True)
-class _Errands:
+class _Sent:
     """What home knows of the mailbox for one release.
 
     Attributes:
         run: the run, as its mark in the mailbox says.
         key: of the release, wrapped.
-        parcels: what lies in the mailbox.
+        encrypted: what lies in the mailbox.
         codebooks: by axis, the hash of its codebook there.
         there: the names of shards there.
         folder: for files on their way.
@@ -105,7 +105,7 @@ class _Errands:
 
     run: str
     key: str
-    parcels: Parcels
+    encrypted: EncryptedFiles
     codebooks: dict[str, str]
     folder: TemporaryDirectory[str]
     there: set[str] = field(default_factory=set)
@@ -125,10 +125,10 @@ class Cluster:
     def __init__(self, connection: Connection, listed: Mapping[str, float]) -> None:
         self.width = self.branches = BRANCHES_PER_WORKER * len(listed)
         self.memory = int(connection.file.memory_per_worker)
-        self._connection, self._place = connection, drawer_of_home(connection.place)
+        self._connection, self._place = connection, namespace_of_home(connection.place)
         self._pool = Pool(connection.file.lost_after, connection.file.wait_for_worker)
         self._pool.update(listed, list(listed))
-        self._errands: dict[str, _Errands | TrellisError] = {}
+        self._sent: dict[str, _Sent | TrellisError] = {}
         self._bringing = BoundedSemaphore(len(listed))  # how many orders' shards home copies at once
         self._lock, self._ended = Lock(), Event()
         self._checks, self._admitted = dict[str, Thread](), SimpleQueue[str]()  # of newcomers, by address
@@ -142,7 +142,7 @@ class Cluster:
         return order.branch != TRUNK
 
     def run(self, order: Order) -> Outcome:
-        """Carry out an order at a worker; arguments and errors are those of `Elsewhere.run`."""
+        """Carry out an order at a worker; arguments and errors are those of `Remote.run`."""
         release_id = order.release_id
 
         def going_on() -> None:
@@ -158,15 +158,15 @@ class Cluster:
 
     def _carried_out(self, order: Order, going_on: Callable[[], None]) -> Outcome:
         with self._pool.worker_for(order.branch, going_on) as (address, gone):
-            errands = self._ready(order)
-            self._put_parents(errands, order.record)
-            text = Errand(order, self._place.name, errands.run, errands.key, errands.codebooks).to_json()
+            sent = self._ready(order)
+            self._put_parents(sent, order.record)
+            text = Dispatch(order, self._place.name, sent.run, sent.key, sent.codebooks).to_json()
             reply = self._ask(address, gone, text, going_on)
         outcome = self._read(order, reply, going_on)
         _check_ordered(order, outcome.value)
         with self._bringing:
             for shard in outcome.value:
-                self._bring(errands, shard)
+                self._bring(sent, shard)
         return outcome
 
     def end(self) -> None:
@@ -178,15 +178,15 @@ class Cluster:
             check.join(max(0.0, until - time.monotonic()))
         with suppress(TrellisError):
             self._connection.remove_probes()
-        for release_id, errands in self._errands.items():
-            if not isinstance(errands, _Errands):
+        for release_id, sent in self._sent.items():
+            if not isinstance(sent, _Sent):
                 continue
             with suppress(TrellisError):
-                self._place.delete(mark_of(release_id, errands.run))
+                self._place.delete(mark_of(release_id, sent.run))
             with suppress(HeldElsewhere, TrellisError), held(release_id):
                 self._place.clear(release_id)
-            errands.folder.cleanup()
-            tell = partial(self._connection.client.run, forget_run, errands.run, on_error="ignore")
+            sent.folder.cleanup()
+            tell = partial(self._connection.client.run, forget_run, sent.run, on_error="ignore")
             within(_TELL_WITHIN, tell, quietly=True)
 
     def _look(self) -> None:
@@ -219,46 +219,46 @@ class Cluster:
         else:
             self._admitted.put(address)
 
-    def _ready(self, order: Order) -> _Errands:
+    def _ready(self, order: Order) -> _Sent:
         """Make the mailbox ready for a release, once its trunk is cut: what lay there is deleted, and slices are put there."""
         with self._lock:
-            if order.release_id not in self._errands:
+            if order.release_id not in self._sent:
                 try:
-                    self._errands[order.release_id] = self._begun(order)
+                    self._sent[order.release_id] = self._begun(order)
                 except TrellisError as fault:
-                    self._errands[order.release_id] = fault
-            found = self._errands[order.release_id]
+                    self._sent[order.release_id] = fault
+            found = self._sent[order.release_id]
         if isinstance(found, TrellisError):
             raise found
         return found
 
-    def _begun(self, order: Order) -> _Errands:
+    def _begun(self, order: Order) -> _Sent:
         release_id, place = order.release_id, self._place
         place.clear(release_id)
-        run, folder = secrets.token_hex(8), TemporaryDirectory(prefix="errands-", dir=subfolder("tmp"))
+        run, folder = secrets.token_hex(8), TemporaryDirectory(prefix="sent-", dir=subfolder("tmp"))
         mark = Path(folder.name) / "mark"
         mark.touch()
         place.put_new(mark_of(release_id, run), mark)
         wrapped = wrapped_key(release_id, self._connection.key)
-        parcels = Parcels(
+        encrypted = EncryptedFiles(
             place, unwrapped_key(wrapped, release_id, self._connection.key), release_id, Path(folder.name)
         )
         codebooks = {}
         for axis in order.record.release.terms.axes:
             path = codebook_path(release_id, axis)
             codebooks[axis] = sha256_of(path)
-            parcels.put(codebook_name(axis), codebooks[axis], path)
+            encrypted.put(codebook_name(axis), codebooks[axis], path)
         slice_vault.fn(release_id)
-        return _Errands(run, wrapped, parcels, codebooks, folder)
+        return _Sent(run, wrapped, encrypted, codebooks, folder)
 
-    def _put_parents(self, errands: _Errands, record: Record) -> None:
+    def _put_parents(self, sent: _Sent, record: Record) -> None:
         """Put the shards that a record names into the mailbox, unless workers or home have put them there."""
-        with errands.lock:
+        with sent.lock:
             for shard in record.all_shards:
                 name = shard.name
-                if errands.parcels.name_of(name, shard.sha256) not in errands.there:
-                    errands.parcels.put(name, shard.sha256, shard_path(record.release.id, name))
-                    errands.there.add(errands.parcels.name_of(name, shard.sha256))
+                if sent.encrypted.name_of(name, shard.sha256) not in sent.there:
+                    sent.encrypted.put(name, shard.sha256, shard_path(record.release.id, name))
+                    sent.there.add(sent.encrypted.name_of(name, shard.sha256))
 
     def _ask(self, address: str, gone: Event, text: str, going_on: Callable[[], None]) -> str:
         """Return what a worker replies.
@@ -293,13 +293,13 @@ class Cluster:
                 hint="Has somebody emptied it? Run `trellis rerun`.",
             ) from None
 
-    def _bring(self, errands: _Errands, shard: Shard) -> None:
+    def _bring(self, sent: _Sent, shard: Shard) -> None:
         """Copy a shard from the mailbox to the disk of home."""
         name = shard.name
-        with put_new(shard_path(errands.parcels.release_id, name)) as file:
-            errands.parcels.bring(name, shard.sha256, file)
-        with errands.lock:
-            errands.there.add(errands.parcels.name_of(name, shard.sha256))
+        with put_new(shard_path(sent.encrypted.release_id, name)) as file:
+            sent.encrypted.bring(name, shard.sha256, file)
+        with sent.lock:
+            sent.there.add(sent.encrypted.name_of(name, shard.sha256))
 
 
 def _check_there(address: str, gone: Event) -> None:

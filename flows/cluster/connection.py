@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from flows.cluster.errand import introduce, probe
+from flows.cluster.dispatch import introduce, probe
 from flows.cluster.facts import difference, facts
 from flows.cluster.security import check_installed, security_of
 from storage.errors import SpecError, StoreError, TrellisError
 from storage.mailbox.cluster_file import ClusterFile
 from storage.mailbox.keys import proves_key
-from storage.mailbox.places import Place
+from storage.mailbox.places import Mailbox
 from storage.mailbox.probe import enter_probe, judge_probe, new_nonce, remove_probe
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Connection:
 
     file: ClusterFile
     client: "Client"
-    place: Place
+    place: Mailbox
     key: bytes
     probes: set[str] = field(default_factory=set)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from flows.cluster.desk import Desk, sit_down
 from flows.cluster.security import check_installed, security_of
+from flows.cluster.worker_setup import WorkerSetup, set_up_worker
 from storage.errors import StoreError
 from storage.machine.home import have_no_home
 from storage.mailbox.cluster_file import ClusterFile, read_cluster_file
@@ -42,7 +42,7 @@ def be_worker(path: Path | None = None) -> None:
         kept.mkdir()
         place, key = file.place(), file.mailbox_key()
         have_no_home()
-        sit_down(Desk(place, key, kept))
+        set_up_worker(WorkerSetup(place, key, kept))
         asyncio.run(_work(file, Path(folder)))
 
 

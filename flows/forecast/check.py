@@ -15,7 +15,7 @@ from flows.cluster.choice import check_workers
 from flows.forecast.answer import plan_answer
 from flows.forecast.values import BudgetForecast, Forecast, PlannedLevel
 from flows.planning.admission import check_budget, check_writable, different_people_from
-from flows.planning.compatibility import incompatible_keys, mechanism_named, mechanism_of
+from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, expand_variables, faults_of, located, output_below, parse_spec, text_of
 from flows.spec.starter import FILL_IN, left_to_fill_in
@@ -153,7 +153,7 @@ def _undecided(text: str) -> Iterator[SpecError]:
 
 def _about_mechanism(file: SpecFile) -> list[TrellisError]:
     found: list[TrellisError] = []
-    mechanism = _kept(lambda: mechanism_of(file.spec), found)
+    mechanism = _kept(lambda: mechanism_asked_for(file.spec), found)
     return found if mechanism is None else list(incompatible_keys(file.spec, mechanism))
 
 

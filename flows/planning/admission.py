@@ -16,7 +16,7 @@ from flows.planning.plan import Plan
 from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, BudgetNotAsApproved, InputError, SpecError, UsageError
 from storage.ledger.books import Account, Books, DatasetTerms, Series
-from storage.ledger.recognition import SeenTable
+from storage.ledger.recognition import RecognisedTable
 from storage.ledger.spending import growth, weakest_promise
 from storage.machine.locks import holder_of
 from storage.releases.register import Release, find_release, has_folder, state_of, superseding
@@ -34,7 +34,9 @@ def check_budget(plan: Plan, books: Books) -> None:
         check_fits(account, terms, plan.spending)
 
 
-def different_people_from(plan: Plan, books: Books, table: SeenTable, *, different_people: bool) -> tuple[str, ...]:
+def different_people_from(
+    plan: Plan, books: Books, table: RecognisedTable, *, different_people: bool
+) -> tuple[str, ...]:
     """Return the datasets that used the same table and hold other people, as the caller confirms.
 
     Args:

@@ -38,7 +38,7 @@ def mechanism_named(name: str) -> Mechanism:
     return MECHANISMS[name]
 
 
-def mechanism_of(spec: Spec, tree: Tree | None = None) -> Mechanism:
+def mechanism_asked_for(spec: Spec, tree: Tree | None = None) -> Mechanism:
     """Return the mechanism of a spec, as it is with its views or without; few leaves are assumed where there is no tree yet.
 
     Raises:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_named, mechanism_of
+from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_asked_for, mechanism_named
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
 from flows.planning.scheme import Scheme, check_fan_out, check_leaves, check_memory_of_sizes, promised_levels, tree_over
@@ -17,7 +17,7 @@ from storage.database.connections import store
 from storage.errors import SpecError, TrellisError
 from storage.ledger.books import Asked, Claim
 from storage.ledger.events import Reservation
-from storage.ledger.recognition import SeenTable, known_contents
+from storage.ledger.recognition import RecognisedTable, known_contents
 from storage.ledger.spending import Contributions, Spending
 from storage.releases.approvals import ApprovedPlan, sha256_of_value
 from storage.releases.terms import (
@@ -108,11 +108,11 @@ class Plan:
         return Units(spec.input.unit, keys.max_records_per_unit, keys.distinct is not None, keys.total_is_public)
 
     @property
-    def place_of_table(self) -> SeenTable:
+    def place_of_table(self) -> RecognisedTable:
         """The confidential table, as the ledger recognises it by its place. Does not open it."""
         return self.source.table.at_place()
 
-    def read_table(self) -> SeenTable:
+    def read_table(self) -> RecognisedTable:
         """Return the confidential table as the ledger recognises it, also by its content. Reads all of it.
 
         Raises:
@@ -355,7 +355,7 @@ def make_plan(file: SpecFile) -> Plan:
 
 def _plan(file: SpecFile) -> Plan:
     spec = file.spec
-    mechanism = mechanism_of(spec)
+    mechanism = mechanism_asked_for(spec)
     for fault in incompatible_keys(spec, mechanism):
         raise fault
     source = file.source()
@@ -366,7 +366,7 @@ def _plan(file: SpecFile) -> Plan:
     if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run, memory_of_worker(spec.run))
     check_formats(spec.release.formats, tree)
-    mechanism = mechanism_of(spec, tree)
+    mechanism = mechanism_asked_for(spec, tree)
     check_leaves(spec, tree, mechanism)
     check_groups(source, ends)
     shaped = check_areas(source, ends)

@@ -20,7 +20,7 @@ from flows.spec.file import SpecFile, declares_public_data
 from flows.trials.contestants import Contestant, Tried
 from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
 from flows.trials.entries import check_name, entries_of
-from flows.trials.in_memory import SeenTable, seen_table
+from flows.trials.in_memory import PublicTable, public_table
 from flows.trials.utility import AskedUtility, asked_utilities, utility_answer
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
@@ -75,7 +75,7 @@ class Comparison:
     """
 
     plan: Plan
-    table: SeenTable
+    table: PublicTable
     entries: tuple[Contestant, ...]
     runs: int
     refused: dict[str, str]
@@ -135,7 +135,7 @@ def make_comparison(
     _refuse_charged(plan)
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, file.spec) if plan.unlisted else plan.tree
-    table = seen_table(tree, areas, true_counts, plan.derived)
+    table = public_table(tree, areas, true_counts, plan.derived)
     asked = {name: entries_of(plan, name, epsilons) for name in dict.fromkeys(mechanisms)}
     entries = tuple(entry for of in asked.values() for entry in of.entries)
     refused = {name: " ".join(of.reasons) for name, of in asked.items() if of.reasons}

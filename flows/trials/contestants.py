@@ -11,7 +11,7 @@ from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
-from flows.trials.in_memory import SeenTable
+from flows.trials.in_memory import PublicTable
 from storage.releases.terms import IntervalTerms
 from tasks.laws.law import LevelNoise
 from tasks.mechanisms import Mechanism
@@ -61,7 +61,7 @@ class Contestant(Protocol):
     @property
     def variances(self) -> Mapping[str, float]: ...  # noqa: D102
 
-    def try_on(self, table: SeenTable) -> Tried:
+    def try_on(self, table: PublicTable) -> Tried:
         """Try it once."""
 
     def bounds(self, tree: Tree, trial: Any, terms: IntervalTerms) -> list[Bounds | None]:

@@ -13,7 +13,7 @@ from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import Minimise, PrivacyKeys
 from flows.trials.baselines import BASELINES, baseline_entry
 from flows.trials.contestants import Contestant
-from flows.trials.in_memory import SeenTable, Trial, try_release
+from flows.trials.in_memory import PublicTable, Trial, try_release
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import ALL, SURVIVORS, IntervalTerms
@@ -69,7 +69,7 @@ class Entry:
         precisions = [0.0] * scheme.tree.depth + [1 / measured[-1].variance]
         return mean_variances(tree_variances(scheme.tree, precisions), scheme.tree.ordered)
 
-    def try_on(self, table: SeenTable) -> Trial:
+    def try_on(self, table: PublicTable) -> Trial:
         """Make a release in memory, by the steps of a release."""
         plan = self.plan
         release = reserved_release(plan, self.name, Path())

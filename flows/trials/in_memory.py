@@ -1,4 +1,4 @@
-"""A release in memory, on data that may be seen: the steps of a release, on a shelf in memory, with the truth at hand.
+"""A release in memory, on data that may be seen: the steps of a release, on a shard_store in memory, with the truth at hand.
 
 Nothing is stored and nothing is charged. The charges are there because no step draws what is not charged.
 """
@@ -13,7 +13,7 @@ import numpy as np
 
 from flows.walks.runner import report_nothing
 from flows.walks.walk import walk
-from storage.counts.shelf import memory_shelf
+from storage.counts.shard_store import shards_in_memory
 from storage.ledger.books import Charge, reserved_charges
 from storage.record import Record
 from storage.releases.register import Release
@@ -41,7 +41,7 @@ from tasks.tree.views import AddUp, Derived
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SeenTable:
+class PublicTable:
     """A table that may be seen.
 
     Attributes:
@@ -117,9 +117,9 @@ class Trial:
         return MeasuredLevel(cells, noisy, kept)
 
 
-def seen_table(
+def public_table(
     tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray, derived: Mapping[str, Derived] | None = None
-) -> SeenTable:
+) -> PublicTable:
     """Return a table that may be seen.
 
     Args:
@@ -128,11 +128,11 @@ def seen_table(
         true_counts: int64, shape (records,), > 0; it may be empty.
         derived: the derived columns of views, by name; none if left out.
     """
-    return SeenTable(tree, tuple(grow(tree, leaf_areas, true_counts)), derived or {})
+    return PublicTable(tree, tuple(grow(tree, leaf_areas, true_counts)), derived or {})
 
 
 def try_release(
-    table: SeenTable, release: Release, charges: Sequence[Charge], mechanism: Mechanism, sampler: Any
+    table: PublicTable, release: Release, charges: Sequence[Charge], mechanism: Mechanism, sampler: Any
 ) -> Trial:
     """Make a release in memory.
 
@@ -145,19 +145,19 @@ def try_release(
     Raises:
         StoreError: a level is not charged as it would be drawn.
     """
-    keeper, truth = _RecordInMemory(release, charges, table), TruthInMemory(table.levels)
+    recorder, truth = _RecordInMemory(release, charges, table), TruthInMemory(table.levels)
 
     def start(step: Step) -> Future[Outcome]:
         done: Future[Outcome] = Future()
-        done.set_result(Outcome("", take(step, keeper.job, mechanism, truth, sampler), 0.0))
+        done.set_result(Outcome("", take(step, recorder.job, mechanism, truth, sampler), 0.0))
         return done
 
-    walk(keeper, mechanism, start, report_nothing)
-    return Trial(keeper.job)
+    walk(recorder, mechanism, start, report_nothing)
+    return Trial(recorder.job)
 
 
 def try_scales(
-    table: SeenTable,
+    table: PublicTable,
     mechanism: Mechanism,
     scales: Sequence[float | None],
     sampler: Any,
@@ -248,9 +248,9 @@ def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed
 class _RecordInMemory:
     """Keeps the record of a release that nobody charges."""
 
-    def __init__(self, release: Release, charges: Sequence[Charge], table: SeenTable) -> None:
+    def __init__(self, release: Release, charges: Sequence[Charge], table: PublicTable) -> None:
         record = Record(release, {charge.level: charge for charge in charges}, {}, by_kind([]))
-        self.job = Job(record, memory_shelf(), lambda: table.tree, lambda: None, lambda: table.derived)
+        self.job = Job(record, shards_in_memory(), lambda: table.tree, lambda: None, lambda: table.derived)
 
     def prepare(self, step: Step) -> None:
         self.job.record.check_charged(step.level)

@@ -15,7 +15,7 @@ from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
 from flows.trials.contestants import BaselineEntry, TriedLevels, baseline_scheme, sums_of
-from flows.trials.in_memory import SeenTable
+from flows.trials.in_memory import PublicTable
 from storage.errors import SpecError
 from tasks.accounting.allocation import geometric
 from tasks.laws.law import NO_NOISE, LevelNoise
@@ -47,7 +47,7 @@ class NestedEntry(BaselineEntry):
         """None: no count is below 0, so the variances depend on the counts."""
         return {}
 
-    def try_on(self, table: SeenTable) -> TriedLevels:
+    def try_on(self, table: PublicTable) -> TriedLevels:
         """Draw the noise of everything that is measured, and make whole counts of the leaves."""
         tree, finest = table.tree, Partition(table.tree, level_view(table.tree, table.tree.depth))
         true = sums_of_leaves(finest, Frontier(tree.depth, table.levels[-1].areas, table.levels[-1].true_counts))

@@ -8,7 +8,7 @@ import numpy as np
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan
 from flows.trials.contestants import BaselineEntry, TriedLevels, baseline_scheme, sums_of
-from flows.trials.in_memory import SeenTable
+from flows.trials.in_memory import PublicTable
 from storage.errors import SpecError
 from storage.releases.terms import IntervalTerms
 from tasks.accounting.sensitivity import SUBSTITUTION
@@ -48,7 +48,7 @@ class NoisyNodesEntry(BaselineEntry):
         axes = self.scheme.tree.axes
         return variances_in_pieces(axes[0], [noise.variance for noise in self.noises]) if len(axes) == 1 else {}
 
-    def try_on(self, table: SeenTable) -> TriedLevels:
+    def try_on(self, table: PublicTable) -> TriedLevels:
         """Draw the noise of all nodes."""
         tree, finest = table.tree, table.levels[-1]
         leaves = Frontier(tree.depth, finest.areas, finest.true_counts)
@@ -104,7 +104,7 @@ class SineEntry:
         """By workload, the mean variance of its queries."""
         return variances_by(self.variance * covariance(self.precisions), self.tree.axes[0])
 
-    def try_on(self, table: SeenTable) -> TriedLevels:
+    def try_on(self, table: PublicTable) -> TriedLevels:
         """Draw the noise of all coefficients, and make whole counts of the leaves."""
         finest = Partition(table.tree, level_view(table.tree, table.tree.depth))
         leaves = Frontier(table.tree.depth, table.levels[-1].areas, table.levels[-1].true_counts)

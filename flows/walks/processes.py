@@ -12,10 +12,10 @@ from multiprocessing import get_context
 from threading import Lock
 
 from storage.errors import WorkerLost
-from storage.machine.caller import hear_as, is_heard
+from storage.machine.caller import may_print, print_as
 from tasks.capacity import cores
 from tasks.order import Order
-from tasks.stage import Outcome, running_elsewhere
+from tasks.stage import Outcome, running_remotely
 from tasks.steps import STAGES, may_travel
 
 
@@ -24,7 +24,7 @@ def in_processes() -> Iterator["Processes"]:
     """Carry out the orders that are submitted inside in processes, one per core; the shards are the same."""
     processes = Processes(cores())
     try:
-        with running_elsewhere(processes):
+        with running_remotely(processes):
             yield processes
     finally:
         processes.workers.shutdown()
@@ -53,7 +53,7 @@ class Processes:
         return may_travel(order.kind)
 
     def run(self, order: Order) -> Outcome:
-        """Carry out an order in a process; arguments and errors are those of `Elsewhere.run`."""
+        """Carry out an order in a process; arguments and errors are those of `Remote.run`."""
         return self.run_in(self.workers, order)
 
     def run_in(self, workers: ProcessPoolExecutor, order: Order) -> Outcome:
@@ -68,7 +68,7 @@ class Processes:
             raise WorkerLost("A worker process ended before its time.") from None
 
     def _begun(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self.width, get_context("spawn"), _begin_worker, (is_heard(),))
+        return ProcessPoolExecutor(self.width, get_context("spawn"), _begin_worker, (may_print(),))
 
 
 def _carry_out_here(text: str) -> Outcome:
@@ -79,7 +79,7 @@ def _carry_out_here(text: str) -> Outcome:
 
 def _begin_worker(heard: bool) -> None:
     """Set up a worker: print where its parent prints, ignore Ctrl-C, create private files, and end with the parent."""
-    hear_as(heard)
+    print_as(heard)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.umask(0o077)
 

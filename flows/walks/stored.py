@@ -1,4 +1,4 @@
-"""The keeper of a release in the store, and the stages that take its steps."""
+"""The recorder of a release in the store, and the stages that take its steps."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -39,12 +39,12 @@ def walk_release(
         wanted=most_branches(),
         runs=RUNS_OF_PRIORS if mechanism.shrinks else RUNS,
     )
-    keeper = StoredRecord(release.id)
+    recorder = StoredRecord(release.id)
 
     def start(step: Step) -> Future:
-        return submit(STAGES[step.kind], order_of(step, keeper.job.record, keeper.turn_of(step)))
+        return submit(STAGES[step.kind], order_of(step, recorder.job.record, recorder.turn_of(step)))
 
-    return walk(keeper, mechanism, start, report, only, cuts)
+    return walk(recorder, mechanism, start, report, only, cuts)
 
 
 class StoredRecord:

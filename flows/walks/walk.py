@@ -25,7 +25,7 @@ MOST_LOSSES = 3  # workers that one step may lose in a walk
 Start = Callable[[Step], Future]  # begins a step; the future gives an `Outcome` with a shard, or a list of them
 
 
-class Keeper(Protocol):
+class Recorder(Protocol):
     """Who keeps the record of a release, and its shards."""
 
     @property
@@ -53,7 +53,7 @@ class Keeper(Protocol):
 
 
 def walk(
-    keeper: Keeper,
+    recorder: Recorder,
     mechanism: Mechanism,
     start: Start,
     report: Report,
@@ -66,7 +66,7 @@ def walk(
     always recorded, and no step is left running.
 
     Args:
-        keeper: keeps the record of the release.
+        recorder: keeps the record of the release.
         mechanism: the mechanism of the release.
         start: begins a step.
         report: receives the progress.
@@ -79,47 +79,47 @@ def walk(
         StoreError: a step has lost too many workers.
         TrellisError: what the first failed branch raised, once all others are done.
     """
-    in_flight, begun, losses = InFlight(start, keeper.check), set[Step](), Counter[Step]()
+    in_flight, begun, losses = InFlight(start, recorder.check), set[Step](), Counter[Step]()
     while True:
-        for step in next_steps(mechanism, keeper.job.record, only, cuts):
+        for step in next_steps(mechanism, recorder.job.record, only, cuts):
             if step in begun:
                 continue
             if step.kind == "cut":
-                cuts = _cut(keeper, step, cuts)
+                cuts = _cut(recorder, step, cuts)
                 break  # what comes next is another question now
             begun.add(step)
             if step.kind == "measure":
-                keeper.prepare(step)
+                recorder.prepare(step)
             in_flight.start(step)
         else:
             if not in_flight:
                 break
             made = in_flight.take()
             if made:
-                keeper.commit(made)
-                _tell(keeper.job.record, made, report)
+                recorder.commit(made)
+                _tell(recorder.job.record, made, report)
             while in_flight.lost:
                 step = in_flight.lost.pop()
                 if step.kind == "measure":
-                    keeper.give_up(step)
+                    recorder.give_up(step)
                 losses[step] += 1
                 if losses[step] < MOST_LOSSES:
                     begun.remove(step)  # it begins again
                 else:
                     in_flight.fail(step, StoreError(f"{losses[step]} workers were lost, one after the other."))
     in_flight.raise_first()
-    return in_flight.outcomes, missing_branches(keeper.job.record)
+    return in_flight.outcomes, missing_branches(recorder.job.record)
 
 
-def _cut(keeper: Keeper, step: Step, cuts: Cuts) -> Cuts:
+def _cut(recorder: Recorder, step: Step, cuts: Cuts) -> Cuts:
     """Cut a branch, or remember that it goes on whole."""
     if cuts.most_cells is None:
         raise ValueError("nothing is to be cut.")
-    shard = keeper.job.record.shards["counts"][step.level, step.branch]
-    parts = cut_branch(keeper.job, shard, cuts.most_cells, cuts.runs, cuts.wanted)
+    shard = recorder.job.record.shards["counts"][step.level, step.branch]
+    parts = cut_branch(recorder.job, shard, cuts.most_cells, cuts.runs, cuts.wanted)
     if not parts:
         return replace(cuts, whole=cuts.whole | {(step.level, step.branch)})
-    keeper.cut(parts)
+    recorder.cut(parts)
     return cuts
 
 

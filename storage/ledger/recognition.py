@@ -47,7 +47,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class SeenTable:
+class RecognisedTable:
     """A confidential table as the ledger recognises it.
 
     Attributes:
@@ -66,15 +66,15 @@ class SeenTable:
         """Return whether a release was of this table, as far as can be seen."""
         return claim.release in self.copies or same_place(self.place, claim.table)
 
-    def with_copies(self, con: Connection) -> "SeenTable":
+    def with_copies(self, con: Connection) -> "RecognisedTable":
         """Return it with the releases of its content that the store knows."""
         known = known_contents(con).items()
         return replace(self, copies=frozenset(id_ for id_, of in known if of.fingerprints & self.fingerprints))
 
 
-def table_at_place(path: Path, inner: str | None) -> SeenTable:
+def table_at_place(path: Path, inner: str | None) -> RecognisedTable:
     """Return a table as the ledger recognises it by its place alone."""
-    return SeenTable(f"{path.resolve()}::{inner}" if inner else str(path.resolve()))
+    return RecognisedTable(f"{path.resolve()}::{inner}" if inner else str(path.resolve()))
 
 
 def same_place(one: str, other: str) -> bool:
@@ -88,7 +88,7 @@ def same_place(one: str, other: str) -> bool:
         return False
 
 
-def keep_recognised(con: Connection, release_id: str, table: SeenTable, others: tuple[str, ...]) -> None:
+def keep_recognised(con: Connection, release_id: str, table: RecognisedTable, others: tuple[str, ...]) -> None:
     """Keep what the table of a release is recognised by, in place of what was kept before.
 
     Args:

@@ -8,32 +8,32 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_is_heard = False
+_may_print = False
 
 
 @contextmanager
 def heard_by_caller() -> Iterator[None]:
     """Print what `tell_caller` is given inside, in any thread and in the processes of `flows.walks.processes`."""
-    global _is_heard
-    before, _is_heard = _is_heard, True
+    global _may_print
+    before, _may_print = _may_print, True
     try:
         yield
     finally:
-        _is_heard = before
+        _may_print = before
 
 
-def is_heard() -> bool:
+def may_print() -> bool:
     """Return whether `tell_caller` prints."""
-    return _is_heard
+    return _may_print
 
 
-def hear_as(heard: bool) -> None:
+def print_as(heard: bool) -> None:
     """Make `tell_caller` print in this process just as in the one that started it."""
-    global _is_heard
-    _is_heard = heard
+    global _may_print
+    _may_print = heard
 
 
 def tell_caller(text: str) -> None:
     """Print something about the confidential table where only the caller reads it."""
-    if _is_heard:
+    if _may_print:
         print(text, file=sys.stderr, flush=True)  # noqa: T201 (the one place for it)

@@ -15,7 +15,7 @@ from cryptography import x509
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field, ValidationError, field_validator
 
 from storage.errors import SpecError
-from storage.mailbox.places import Place, S3Keys, open_place
+from storage.mailbox.places import Mailbox, S3Keys, open_place
 
 CLUSTER = "TRELLIS_CLUSTER"  # names the file
 KEY_BYTES = 32
@@ -72,7 +72,7 @@ class ClusterFile(BaseModel):
             raise ValueError("must be tls://<machine>:<port>, since others could read along otherwise")
         return scheduler
 
-    def place(self) -> Place:
+    def place(self) -> Mailbox:
         """Return the mailbox.
 
         Raises:

@@ -28,7 +28,7 @@ class S3Keys(BaseModel):
     region: str | None = None
 
 
-class Place(Protocol):
+class Mailbox(Protocol):
     """A folder or a bucket of files. Names are relative, with `/` between their parts; no part begins with a dot."""
 
     def put_new(self, name: str, file: Path) -> None:
@@ -60,7 +60,7 @@ class Place(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawer:
+class Namespace:
     """A part of a place, whose names are the ends of those that the place has.
 
     Attributes:
@@ -68,40 +68,40 @@ class Drawer:
         name: with which the names of the part begin there.
     """
 
-    place: Place
+    place: Mailbox
     name: str
 
     def put_new(self, name: str, file: Path) -> None:
-        """As `Place.put_new`."""
+        """As `Mailbox.put_new`."""
         self.place.put_new(f"{self.name}/{name}", file)
 
     def get(self, name: str, file: Path) -> None:
-        """As `Place.get`."""
+        """As `Mailbox.get`."""
         self.place.get(f"{self.name}/{name}", file)
 
     def exists(self, name: str) -> bool:
-        """As `Place.exists`."""
+        """As `Mailbox.exists`."""
         return self.place.exists(f"{self.name}/{name}")
 
     def list(self, prefix: str = "") -> Sequence[str]:
-        """As `Place.list`."""
+        """As `Mailbox.list`."""
         return [name.removeprefix(f"{self.name}/") for name in self.place.list(f"{self.name}/{prefix}")]
 
     def delete(self, name: str) -> None:
-        """As `Place.delete`."""
+        """As `Mailbox.delete`."""
         self.place.delete(f"{self.name}/{name}")
 
     def clear(self, prefix: str) -> None:
-        """As `Place.clear`."""
+        """As `Mailbox.clear`."""
         self.place.clear(f"{self.name}/{prefix}")
 
 
-def drawer_of_home(place: Place) -> Drawer:
+def namespace_of_home(place: Mailbox) -> Namespace:
     """Return the part of a mailbox that belongs to this TRELLIS_HOME: homes that share a mailbox may have releases of one id."""
-    return Drawer(place, name_of_home())
+    return Namespace(place, name_of_home())
 
 
-def open_place(url: str, s3: S3Keys | None = None, *, patience: float = PATIENCE) -> Place:
+def open_place(url: str, s3: S3Keys | None = None, *, patience: float = PATIENCE) -> Mailbox:
     """Return the place at a URL, which must be there.
 
     Args:

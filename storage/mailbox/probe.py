@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from storage.errors import StoreError, TakenAlready
-from storage.mailbox.places import Place
+from storage.mailbox.places import Mailbox
 
 _PROBES = "probes"
 _NONCE = re.compile(r"[0-9a-f]{32}")
@@ -22,7 +22,7 @@ def new_nonce() -> str:
     return secrets.token_hex(16)
 
 
-def enter_probe(place: Place, nonce: str) -> bool:
+def enter_probe(place: Mailbox, nonce: str) -> bool:
     """Put a file of this process's own under the name of a nonce; return whether that succeeded.
 
     Raises:
@@ -41,7 +41,7 @@ def enter_probe(place: Place, nonce: str) -> bool:
         return True
 
 
-def judge_probe(place: Place, nonce: str, succeeded: Sequence[bool]) -> None:
+def judge_probe(place: Mailbox, nonce: str, succeeded: Sequence[bool]) -> None:
     """Check that exactly one of several processes has succeeded. What it put there stays until `remove_probe`.
 
     Args:
@@ -69,7 +69,7 @@ def judge_probe(place: Place, nonce: str, succeeded: Sequence[bool]) -> None:
         )
 
 
-def remove_probe(place: Place, nonce: str) -> None:
+def remove_probe(place: Mailbox, nonce: str) -> None:
     """Remove what somebody has put under the name of a nonce, if anybody has."""
     place.delete(_name(nonce))
 

@@ -11,7 +11,7 @@ import duckdb
 
 from storage.database.connections import Connection
 from storage.errors import InputError, StoreError, disk_fault, public_errors
-from storage.ledger.recognition import Columns, Content, SeenTable
+from storage.ledger.recognition import Columns, Content, RecognisedTable
 from storage.machine.fingerprints import fingerprint_of_records, key_of_records
 from tasks.ingest.tables import Table, check_columns, identifier, opened
 
@@ -21,7 +21,7 @@ _MOST = 2**62  # records that a row stands for, so that its product with a half 
 
 
 @public_errors  # it runs outside of stages, and what DuckDB says of a fault may quote rows
-def read_content(table: Table, columns: Columns, known: Collection[Content]) -> SeenTable:
+def read_content(table: Table, columns: Columns, known: Collection[Content]) -> RecognisedTable:
     """Return the confidential table as the ledger recognises it, by its place and its content. Reads it once.
 
     Args:
@@ -41,7 +41,7 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
         unread = StoreError(f"{table.field}: {table.name} cannot be read ({fault.strerror}).", field=table.field)
         raise disk_fault(fault) or unread from None
     seen = frozenset({*found.values(), file, content.file} - {""})
-    return SeenTable(table.at_place().place, content, seen)
+    return RecognisedTable(table.at_place().place, content, seen)
 
 
 def same_content(public: Table, confidential: Table, columns: Columns) -> bool:

@@ -12,7 +12,7 @@ import duckdb
 
 from storage.database.connections import Connection
 from storage.errors import InputError, StoreError, TrellisError, disk_fault
-from storage.ledger.recognition import SeenTable
+from storage.ledger.recognition import RecognisedTable
 from tasks.words.nearest import did_you_mean
 
 _numbers = count()
@@ -57,7 +57,7 @@ class Table(ABC):
         """As what it is read, in words that follow "cannot be read as"."""
 
     @abstractmethod
-    def at_place(self) -> SeenTable:
+    def at_place(self) -> RecognisedTable:
         """Return it as the ledger recognises it by its place alone. Does not open it."""
 
     @abstractmethod

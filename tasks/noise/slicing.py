@@ -18,7 +18,7 @@ from storage.errors import StoreError, TakenAlready
 from storage.machine.home import subfolder
 from storage.mailbox.cluster_file import read_cluster_file
 from storage.mailbox.keys import release_key
-from storage.mailbox.places import drawer_of_home
+from storage.mailbox.places import namespace_of_home
 from storage.record import Record
 from storage.releases.shards import TRUNK, Branch
 from tasks.capacity import memory_of
@@ -40,7 +40,7 @@ def slice_vault(release_id: str) -> None:
     It runs at home: it reads the vault.
     """
     cluster = read_cluster_file()
-    place, key = drawer_of_home(cluster.place()), release_key(release_id, cluster.mailbox_key())
+    place, key = namespace_of_home(cluster.place()), release_key(release_id, cluster.mailbox_key())
     job = stored_job(release_id)
     there = set(place.list(f"{release_id}/slices/"))
 

@@ -78,7 +78,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
             job.check_going_on()
             yield {"noisy": _released(true_counts, terms, charged, moved, sampler)}
 
-    return Shard("noisy", level, branch, job.shelf.write(name, ("noisy",), row_groups()), number, turn=turn)
+    return Shard("noisy", level, branch, job.shard_store.write(name, ("noisy",), row_groups()), number, turn=turn)
 
 
 def _survivors(job: Job, truth: Truth, level: int, branch: str) -> tuple[int, Iterator[IntArray]]:
@@ -135,7 +135,7 @@ def _draw_leaves_with_records(
         for first in range(0, len(noisy), CHUNK_CELLS)
     )
     texts = [name for name in columns if name.startswith("code_")]
-    sha256 = job.shelf.write(shard_name("noisy", level, branch, turn), tuple(columns), row_groups, texts=texts)
+    sha256 = job.shard_store.write(shard_name("noisy", level, branch, turn), tuple(columns), row_groups, texts=texts)
     return Shard("noisy", level, branch, sha256, len(noisy), turn=turn)
 
 

@@ -27,7 +27,7 @@ def estimate(job: Job, branch: str, finish: UpDown) -> list[Shard]:
 
     def keep(level: int, estimates: Estimates) -> None:
         columns = {"value": estimates.values, "variance": estimates.variances}
-        sha256 = job.shelf.write(shard_name("estimates", level, branch), tuple(columns), [columns], pa.float64())
+        sha256 = job.shard_store.write(shard_name("estimates", level, branch), tuple(columns), [columns], pa.float64())
         found.append(Shard("estimates", level, branch, sha256))
 
     below = _joined([read_estimates(job, levels[-1], part) for part in parts]) if parts else None
@@ -74,7 +74,7 @@ def write_settled(job: Job, level: int, branch: str, kept: Frontier, counts: Int
         {f"area_{axis}": kept.areas[axis][group] for axis in axes} | {"count": counts[group], "row": group}
         for group in groups
     )
-    sha256 = job.shelf.write(shard_name("settled", level, branch), columns, rows)
+    sha256 = job.shard_store.write(shard_name("settled", level, branch), columns, rows)
     return Shard("settled", level, branch, sha256, len(left))
 
 
@@ -119,7 +119,7 @@ def totals_above(job: Job, level: int, branch: str) -> IntArray:
     else:
         shard, first = job.record.shards["settled"][level - 1, cut.parent], cut.first_node
         rows, nodes = job.rows_of(shard, cut), cut.end_node - cut.first_node
-    columns = job.shelf.columns(shard.name, shard.sha256)
+    columns = job.shard_store.columns(shard.name, shard.sha256)
     totals = np.zeros(nodes, dtype=np.int64)
     totals[columns["row"][rows] - first] = columns["count"][rows]
     return totals
@@ -160,7 +160,7 @@ def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray
 def read_estimates(job: Job, level: int, branch: str) -> Estimates:
     """Return the estimates of the nodes that were kept of a level of a branch."""
     shard = job.record.shards["estimates"][level, branch]
-    columns = job.shelf.columns(shard_name("estimates", level, branch), shard.sha256)
+    columns = job.shard_store.columns(shard_name("estimates", level, branch), shard.sha256)
     return Estimates(columns["value"], columns["variance"])
 
 

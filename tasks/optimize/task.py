@@ -81,11 +81,11 @@ def _leaves(job: Job, level: int, branch: str, cells: Measured) -> Iterator[Fron
     if release.terms.unlisted:
         leaves, codebooks = job.coded_leaves(job.record.shards["noisy"][level, branch])
         for axis, codebook in codebooks.items():
-            job.shelf.keep_codebook(axis, codebook)
+            job.shard_store.keep_codebook(axis, codebook)
         return (leaves[first : first + CHUNK_CELLS] for first in range(0, max(len(leaves), 1), CHUNK_CELLS))
     if cells == "records":
         axes, seal = range(len(release.terms.axes)), job.record.shards["noisy"][level, branch]
-        groups = job.shelf.groups(shard_name("noisy", level, branch, seal.turn), seal.sha256)
+        groups = job.shard_store.groups(shard_name("noisy", level, branch, seal.turn), seal.sha256)
         return (Frontier(level, tuple(of[f"area_{axis}"] for axis in axes), of["noisy"]) for of in groups)
     return all_leaves(job.tree, job.noisy(level, branch))
 
@@ -128,7 +128,7 @@ def write_frontier(job: Job, level: int, branch: str, parts: Iterator[Frontier])
             yield {f"area_{axis}": part.areas[axis] for axis in axes} | {"count": part.counts}
 
     columns = (*(f"area_{axis}" for axis in axes), "count")
-    sha256 = job.shelf.write(shard_name("counts", level, branch), columns, counted())
+    sha256 = job.shard_store.write(shard_name("counts", level, branch), columns, counted())
     return Shard("counts", level, branch, sha256, nonzero, cells_below)
 
 

@@ -481,7 +481,7 @@ class ReleasedLevels:
         shard = self.record.released[level, branch]
         if shard.kind == "counts":
             return slice(None), kept.counts
-        columns = self.job.shelf.columns(shard.name, shard.sha256)
+        columns = self.job.shard_store.columns(shard.name, shard.sha256)
         return columns["row"], columns["count"]
 
     def _leaves(self, level: int) -> Iterator[tuple[Rows, IntArray]]:

@@ -87,7 +87,9 @@ class SettledLevels:
         if record.release.levels[0].source is None:
             return None
         shard = record.shards["estimates"][finest, TRUNK]
-        deviations = self.job.shelf.columns(shard_name("estimates", finest, TRUNK), shard.sha256)["deviation"].tolist()
+        deviations = self.job.shard_store.columns(shard_name("estimates", finest, TRUNK), shard.sha256)[
+            "deviation"
+        ].tolist()
         names = {view.number: view.name for view in record.release.terms.views if view.number > finest}
         measured = [*sorted({number for number, _ in record.shards["noisy"]} - {finest}), finest]
         stated = {names.get(of, f"level_{of}"): moved for of, moved in zip(measured, deviations, strict=True)}

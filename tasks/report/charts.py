@@ -10,7 +10,7 @@ import numpy as np
 from storage.counts.columns import REGION
 from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
-from tasks.report.facts import CLASS_NAMES, CLASSES, Facts, LevelFacts, Matrix, Series
+from tasks.report.facts import CLASS_NAMES, CLASSES, Facts, LevelFacts, Matrix, OrderedCounts
 from tasks.report.levels import noise_series
 from tasks.report.sections.histograms import Histograms
 from tasks.report.sections.largest import Path
@@ -109,7 +109,7 @@ def areas_picture(facts: Facts) -> str:
         return as_svg(drawn, "The share of the areas of the codebook that have a released count, at every level")
 
 
-def series_picture(series: Series, confidence: float, names: Names) -> str:
+def series_picture(series: OrderedCounts, confidence: float, names: Names) -> str:
     """Draw the counts along an ordered axis as a line, with a band from the lower to the upper ends of their intervals."""
     with figure(_WHOLE_PAGE, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
         places = np.arange(len(series.codes))

@@ -107,7 +107,7 @@ class Matrix:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class OrderedCounts:
     """The released counts of all areas of a level of an ordered axis, in their order.
 
     Attributes:
@@ -161,7 +161,7 @@ class Facts:
     largest_level: int
     largest_axes: tuple[str, ...]
     largest: tuple[LargeCount, ...]
-    series: tuple[Series, ...] = ()
+    series: tuple[OrderedCounts, ...] = ()
     histograms: tuple[Histograms, ...] = ()
     within: tuple[LargeCount, ...] = ()
     within_records: int = 0
@@ -228,7 +228,7 @@ class Collector:
         self._matrix: Matrix | None = None
         self._largest: tuple[LargeCount, ...] = ()
         self._ordered, self._series_level = frozenset(ordered), _finest_series(tree, ordered)
-        self._series: dict[int, tuple[int, Series]] = {}  # by axis, with its axis level
+        self._series: dict[int, tuple[int, OrderedCounts]] = {}  # by axis, with its axis level
 
     @property
     def _largest_level(self) -> int:
@@ -458,7 +458,7 @@ def _finest_series(tree: Tree, ordered: Collection[str]) -> int:
     return found
 
 
-def _series(axis: Axis, level: int, source: str, number: int, rows: Rows) -> Series:
+def _series(axis: Axis, level: int, source: str, number: int, rows: Rows) -> OrderedCounts:
     """Return the counts along the axis of a number, at an axis level."""
     areas = rows.areas[number]
     counts = np.zeros(axis.areas(level), dtype=np.int64)
@@ -467,4 +467,4 @@ def _series(axis: Axis, level: int, source: str, number: int, rows: Rows) -> Ser
     for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
         end[areas] = of_rows
     paths = paths_of(axis, level, np.arange(len(counts)))
-    return Series(axis.name, source, tuple(axis.codes[level - 1]), paths, counts, *ends)
+    return OrderedCounts(axis.name, source, tuple(axis.codes[level - 1]), paths, counts, *ends)

@@ -156,7 +156,7 @@ def _released(job: Job, level: int) -> Frontier:
 def _write_level(job: Job, shard: Shard, counts: IntArray) -> Shard:
     """Write the calibrated counts of one level of one branch, without zeros below level 0."""
     axes = [f"area_{axis}" for axis in range(len(job.tree.axes))]
-    before = job.shelf.columns(shard.name, shard.sha256)
+    before = job.shard_store.columns(shard.name, shard.sha256)
     row = before["row"] if "row" in before else np.arange(len(counts))
     left = np.flatnonzero(counts) if shard.level else np.arange(len(counts))
 
@@ -165,7 +165,9 @@ def _write_level(job: Job, shard: Shard, counts: IntArray) -> Shard:
             group = left[start : start + CHUNK_CELLS]
             yield {name: before[name][group] for name in axes} | {"count": counts[group], "row": row[group]}
 
-    sha256 = job.shelf.write(shard_name("calibrated", shard.level, shard.branch), (*axes, "count", "row"), groups())
+    sha256 = job.shard_store.write(
+        shard_name("calibrated", shard.level, shard.branch), (*axes, "count", "row"), groups()
+    )
     return Shard("calibrated", *shard.place, sha256, len(left))
 
 
@@ -173,5 +175,5 @@ def _write_view(job: Job, margin: Margin) -> Shard:
     """Write the counts of all cells of a view, in the order of their areas."""
     parts = range(0, len(margin.counts), CHUNK_CELLS)
     groups = ({"count": margin.counts[start : start + CHUNK_CELLS]} for start in parts)
-    sha256 = job.shelf.write(shard_name("calibrated", margin.number, TRUNK), ("count",), groups)
+    sha256 = job.shard_store.write(shard_name("calibrated", margin.number, TRUNK), ("count",), groups)
     return Shard("calibrated", margin.number, TRUNK, sha256, int(np.count_nonzero(margin.counts)))

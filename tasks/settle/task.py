@@ -108,7 +108,7 @@ def write_counts(job: Job, partition: Partition, number: int, counts: IntArray) 
             areas = partition.cells(part).areas if axes else ()
             yield dict(zip(axes, areas, strict=True)) | {"count": counts[part]}
 
-    sha256 = job.shelf.write(shard_name("counts", number, TRUNK), (*axes, "count"), groups())
+    sha256 = job.shard_store.write(shard_name("counts", number, TRUNK), (*axes, "count"), groups())
     nonzero = len(rows) if is_level else int(np.count_nonzero(counts))
     return Shard("counts", number, TRUNK, sha256, nonzero)
 
@@ -116,5 +116,5 @@ def write_counts(job: Job, partition: Partition, number: int, counts: IntArray) 
 def _write_deviations(job: Job, deviations: Sequence[float]) -> Shard:
     """Write how far rounding has moved a cell at most, for all that was measured: in the order of numbers, the leaves last."""
     finest, columns = job.record.finest, {"deviation": np.array(deviations)}
-    sha256 = job.shelf.write(shard_name("estimates", finest, TRUNK), tuple(columns), [columns], pa.float64())
+    sha256 = job.shard_store.write(shard_name("estimates", finest, TRUNK), tuple(columns), [columns], pa.float64())
     return Shard("estimates", finest, TRUNK, sha256)

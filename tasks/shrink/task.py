@@ -155,9 +155,9 @@ def _prior(job: Job, level: int) -> tuple[Prior | None, FloatArray]:
 
 
 def _read(job: Job, shard: Shard) -> dict[str, FloatArray]:
-    return job.shelf.columns(shard.name, shard.sha256)
+    return job.shard_store.columns(shard.name, shard.sha256)
 
 
 def _write(job: Job, kind: Kind, level: int, branch: str, columns: dict[str, FloatArray]) -> Shard:
-    sha256 = job.shelf.write(shard_name(kind, level, branch), tuple(columns), [columns], pa.float64())
+    sha256 = job.shard_store.write(shard_name(kind, level, branch), tuple(columns), [columns], pa.float64())
     return Shard(kind, level, branch, sha256)

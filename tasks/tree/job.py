@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from storage.counts.shard_files import derived_path, read_codebook, read_groups, read_names, read_shapes
-from storage.counts.shelf import Shelf, folder_shelf
+from storage.counts.shard_store import ShardStore, shards_in_folder
 from storage.database.connections import store
 from storage.machine.claims import shard_folder
 from storage.machine.locks import check_going_on
@@ -31,7 +31,7 @@ class Job:
 
     Attributes:
         record: what is known of the release.
-        shelf: where its shards are.
+        shard_store: where its shards are.
         load_tree: returns its tree.
         check_going_on: raises where the release is asked to stop.
         load_derived: returns its derived columns, by name.
@@ -39,7 +39,7 @@ class Job:
     """
 
     record: Record
-    shelf: Shelf
+    shard_store: ShardStore
     load_tree: Callable[[], Tree]
     check_going_on: Callable[[], None]
     load_derived: Callable[[], Mapping[str, Derived]] = dict
@@ -70,19 +70,19 @@ class Job:
     def noisy(self, level: int, branch: str) -> Iterator[IntArray]:
         """Yield the sealed noisy counts of a level of a branch, in parts."""
         seal = self.record.shards["noisy"][level, branch]
-        sealed = self.shelf.groups(shard_name("noisy", level, branch, seal.turn), seal.sha256)
+        sealed = self.shard_store.groups(shard_name("noisy", level, branch, seal.turn), seal.sha256)
         return (group["noisy"] for group in sealed)
 
     def nodes(self, shard: Shard) -> Frontier:
         """Return the nodes that are left of one level of one branch."""
-        columns = self.shelf.columns(shard.name, shard.sha256)
+        columns = self.shard_store.columns(shard.name, shard.sha256)
         return Frontier(shard.level, self._areas(columns), columns["count"])
 
     def counts(self, number: int) -> IntArray:
         """Return the released counts of all cells of a level or view, zeros too, in the order of their areas."""
         if number > self.record.finest:
             shard = self.record.released[number, TRUNK]
-            of_view: IntArray = self.shelf.columns(shard.name, shard.sha256)["count"]
+            of_view: IntArray = self.shard_store.columns(shard.name, shard.sha256)["count"]
             return of_view
         partition = self.partition(number)
         counts = np.zeros(len(partition), dtype=np.int64)
@@ -109,14 +109,14 @@ class Job:
         """Return the rows of a parent's last frontier that a branch has; after a second pass there are fewer."""
         if shard.kind == "counts":
             return slice(branch.first_node, branch.end_node)
-        row = self.shelf.columns(shard.name, shard.sha256)["row"]
+        row = self.shard_store.columns(shard.name, shard.sha256)["row"]
         return slice(*np.searchsorted(row, [branch.first_node, branch.end_node]).tolist())
 
     def level(self, level: int, shards: Mapping[Place, Shard]) -> Iterator[Frontier]:
         """Yield all released nodes of a level in the order of the tree, a row group of a branch at a time."""
         for (of, _), shard in shards.items():
             if of == level:
-                for columns in self.shelf.groups(shard.name, shard.sha256):
+                for columns in self.shard_store.groups(shard.name, shard.sha256):
                     yield Frontier(level, self._areas(columns), columns["count"])
 
     def coded_leaves(self, seal: Shard) -> tuple[Frontier, dict[str, pl.DataFrame]]:
@@ -127,7 +127,7 @@ class Job:
         Raises:
             StoreError: the shard is missing or not what was sealed.
         """
-        table = self.shelf.table(seal.name, seal.sha256)
+        table = self.shard_store.table(seal.name, seal.sha256)
         release = self.record.release
         areas, codebooks = [], {}
         for number, axis in enumerate(release.terms.axes):
@@ -160,7 +160,7 @@ def job_of(record: Record) -> Job:
     release = record.release
     return Job(
         record,
-        folder_shelf(release.id),
+        shards_in_folder(release.id),
         partial(tree_of, release),
         partial(check_going_on, release.id),
         partial(derived_of, release),

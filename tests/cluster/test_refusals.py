@@ -112,7 +112,7 @@ SCHEDULERS = {
 @pytest.mark.cluster
 @pytest.mark.parametrize("match", [*SCHEDULERS, "was not started by `trellis worker`"])
 def test_a_scheduler_is_refused(tmp_path: Path, match: str) -> None:
-    """A scheduler that takes plain connections, repeats or moves orders, shows a page, has no worker, or one of `dask worker` without a desk."""
+    """A scheduler that takes plain connections, repeats or moves orders, shows a page, has no worker, or one of `dask worker` without a setup."""
     options, settings = SCHEDULERS.get(match, ((), {}))
     machines = prepare(tmp_path / "cluster")
     files = [f"--tls-ca-file={machines.folder / 'ca.pem'}", f"--tls-cert={machines.folder / 'home.pem'}"]

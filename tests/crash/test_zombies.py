@@ -35,7 +35,7 @@ from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
 from tasks.order import Order
-from tasks.stage import Outcome, running_elsewhere
+from tasks.stage import Outcome, running_remotely
 from tasks.steps import STAGES
 from tasks.tree.axis import IntArray
 from tasks.verify.folder import verify
@@ -124,7 +124,7 @@ def made_with(zombie: Zombie, plan: Plan, release_id: str, *, wakes: bool = True
             codes.append(zombie.wake())
         return stage.fn(*arguments)
 
-    with running_elsewhere(zombie):
+    with running_remotely(zombie):
         make(plan, new_release(plan, release_id=release_id), around)
     return codes
 

@@ -18,7 +18,7 @@ import tasks.mechanisms
 from flows.execution.reservation import reserved_release
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
-from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table, try_release, try_scales
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import SIGNAL_RATE
 from tasks.laws.gaussian import GAUSSIAN
@@ -65,7 +65,7 @@ def thorough(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.thorough)
 
 
-def true_levels(table: SeenTable) -> list[Frontier]:
+def true_levels(table: PublicTable) -> list[Frontier]:
     """Return the true counts of levels 0 to T."""
     return [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)]
 
@@ -77,7 +77,7 @@ SCALES = [0.0, 0.0, *[5.0] * 6]
 NARROWER = {"gaussian": 0.7, "laplace": 0.5}  # margins that do not cover; the tails of Laplace noise are longer
 
 
-def made_up() -> SeenTable:
+def made_up() -> PublicTable:
     """Return copies of trips between 27 areas in three levels of three, with few and many people at many levels."""
     areas = [(a, a + b, a + b + c) for a in "123" for b in "123" for c in "123"]
     tree = universe_of([[(f"{copy:04}",) for copy in range(COPIES)], areas, areas], [0, 2, 1, 2, 1, 2, 1]).tree
@@ -85,10 +85,10 @@ def made_up() -> SeenTable:
     pairs = random.choice(27**2, 200, replace=False)
     people = np.ceil(random.pareto(1.0, 200)).astype(np.int64)
     ends = [np.tile(end, COPIES) for end in np.divmod(pairs, 27)]
-    return seen_table(tree, [np.repeat(np.arange(COPIES), 200), *ends], np.tile(people, COPIES))
+    return public_table(tree, [np.repeat(np.arange(COPIES), 200), *ends], np.tile(people, COPIES))
 
 
-def coverages(table: SeenTable, mechanism: str, law: str, fudge: float) -> dict[tuple[int, str], float]:
+def coverages(table: PublicTable, mechanism: str, law: str, fudge: float) -> dict[tuple[int, str], float]:
     """Return, by noisy level and true count, the share that is covered, with margins that are fudged."""
     noises = [LevelNoise(LAWS[law], scale) if scale else NO_NOISE for scale in SCALES]
     margins = [
@@ -132,7 +132,7 @@ def test_every_cell_of_a_level_keeps_within_its_bound_as_often_as_is_said() -> N
     """Over many releases the cells of each level, also those without a row, are within the bound in 95 of 100 or more."""
     paths = [(str(number // 3), str(number)) for number in range(6)]
     tree, sigma, runs = universe_of([paths, paths], [0, 1, 0, 1]).tree, 3.0, 400
-    table = seen_table(tree, [np.arange(6), np.arange(6)], np.arange(6) * 10 + 1)
+    table = public_table(tree, [np.arange(6), np.arange(6)], np.arange(6) * 10 + 1)
     bounds = bounds_of_sums([LevelNoise(GAUSSIAN, sigma, w) for w in [36, 18, 9, 3, 1]], [1, 2, 4, 12, 36])
     kept, furthest = np.zeros(5, dtype=int), np.zeros(5)
     for _ in range(runs):
@@ -169,7 +169,7 @@ def planned(folder: Path, mechanism: str, law: str, epsilon: float, split: Any, 
     return make_plan(load_spec(folder / "spec.yaml"))
 
 
-def tried(plan: Plan, table: SeenTable, law: str, seed: int) -> Trial:
+def tried(plan: Plan, table: PublicTable, law: str, seed: int) -> Trial:
     """Return a release in memory."""
     release = reserved_release(plan, "copies", Path())
     charges = reserved_charges(release.id, release.parts)
@@ -191,7 +191,7 @@ VIEWS = {
 SPLIT = {"starts": 3, "ends": 3, "modes": 3, "mixed": 1, "districts": 0.2}
 
 
-def towns(folder: Path, law: str, mechanism: str) -> tuple[Plan, SeenTable]:
+def towns(folder: Path, law: str, mechanism: str) -> tuple[Plan, PublicTable]:
     """Return the plan of many copies of the town with views that cross in each copy, and their table."""
     pl.DataFrame(ZONES, ["district", "zone"], orient="row").write_csv(folder / "zones.csv")
     names = [zone for _, zone in ZONES]
@@ -207,10 +207,10 @@ def towns(folder: Path, law: str, mechanism: str) -> tuple[Plan, SeenTable]:
     plan = planned(folder, mechanism, law, 2.0, SPLIT, **keys)
     of_pair = np.flatnonzero(TRIPS)
     areas = [np.repeat(np.arange(TOWNS), len(of_pair)), *(np.tile(of, TOWNS) for of in np.divmod(of_pair, 4))]
-    return plan, seen_table(plan.tree, areas, np.tile(np.array(TRIPS)[of_pair], TOWNS), plan.derived)
+    return plan, public_table(plan.tree, areas, np.tile(np.array(TRIPS)[of_pair], TOWNS), plan.derived)
 
 
-def covered_cells(plan: Plan, table: SeenTable, trial: Trial, less: float) -> dict[str, float]:
+def covered_cells(plan: Plan, table: PublicTable, trial: Trial, less: float) -> dict[str, float]:
     """Return, by view and size of the true count, the share of cells that are covered, with half-widths times `less`."""
     published, leaves, shares = SettledLevels(trial.job), true_levels(table)[-1], dict[str, float]()
     for terms in plan.named_views:
@@ -275,7 +275,7 @@ class Case:
         """Whether rows are, and by nothing else, so that intervals of fixed cells leave out too many of them."""
         return self.zones == 256 and self.mechanism not in {"gaussian", "inftda_shrunk"}
 
-    def survey(self, folder: Path) -> tuple[Plan, SeenTable]:
+    def survey(self, folder: Path) -> tuple[Plan, PublicTable]:
         """Return its plan, and its table."""
         codes = [f"{zone:03}" for zone in range(self.zones)]
         pl.DataFrame({"district": [code[:2] for code in codes], "zone": codes}).write_csv(folder / "zones.csv")
@@ -289,7 +289,7 @@ class Case:
         records = 3000 if self.zones == 256 else 1500
         ends = [random.choice(self.zones, records, p=size / size.sum()) for _ in range(2)]
         pairs, trips = np.unique(ends[0] * self.zones + ends[1], return_counts=True)
-        return plan, seen_table(plan.tree, np.divmod(pairs, self.zones), trips)
+        return plan, public_table(plan.tree, np.divmod(pairs, self.zones), trips)
 
 
 def missed(tree: Tree, true: Frontier, areas: Sequence[AreaArray], low: IntArray, high: IntArray) -> float | None:
@@ -298,7 +298,7 @@ def missed(tree: Tree, true: Frontier, areas: Sequence[AreaArray], low: IntArray
     return 1 - (found.coverage or 0.0) if found and found.cells >= MANY_ROWS else None
 
 
-def missed_by_fixed(plan: Plan, table: SeenTable, trial: Trial) -> dict[int, float | None]:
+def missed_by_fixed(plan: Plan, table: PublicTable, trial: Trial) -> dict[int, float | None]:
     """Return the same, by level, by the intervals of cells that are fixed beforehand."""
     margins = margins_of(plan.guarantee.noises, CONFIDENCE)
     bounds = measured_bounds(table.tree, trial.measured, trial.released, margins, [1] * len(margins))

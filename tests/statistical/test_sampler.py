@@ -21,7 +21,7 @@ from scipy import stats
 
 import tasks.noise.task
 import tasks.noise.truth
-from flows.trials.in_memory import SeenTable, seen_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table, try_scales
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
@@ -216,10 +216,10 @@ def flat(areas: int) -> Universe:
     return universe_of([paths, paths], [0, 1])
 
 
-def table_of(universe: Universe, occupied: int) -> SeenTable:
+def table_of(universe: Universe, occupied: int) -> PublicTable:
     """Return a table over a universe in which the first area of the first axis has records, so many different ones."""
     zeros = np.zeros(occupied, dtype=np.int64)
-    return seen_table(universe.tree, [zeros, np.arange(occupied)], np.arange(1, occupied + 1))
+    return public_table(universe.tree, [zeros, np.arange(occupied)], np.arange(1, occupied + 1))
 
 
 @of_gaussian

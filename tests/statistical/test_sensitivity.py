@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
-from flows.trials.in_memory import SeenTable, seen_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table, try_scales
 from storage.releases.terms import ABOVE, ALL, SURVIVORS, Measure
 from tasks.accounting.sensitivity import (
     ADD_REMOVE,
@@ -299,11 +299,11 @@ RECORDS = 2  # of all other units
 RHO = Fraction(3, 7)
 
 
-def table_of(records: Counter) -> SeenTable:
+def table_of(records: Counter) -> PublicTable:
     """Return a table with records in some leaves."""
     there = sorted(leaf for leaf, count in records.items() if count)
     areas = [np.array([LEAVES[leaf][axis] for leaf in there], dtype=np.int64) for axis in range(2)]
-    return seen_table(UNIVERSE.tree, areas, np.array([records[leaf] for leaf in there], dtype=np.int64))
+    return public_table(UNIVERSE.tree, areas, np.array([records[leaf] for leaf in there], dtype=np.int64))
 
 
 def mechanism_of(name: str, measure: Measure) -> Mechanism:

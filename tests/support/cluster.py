@@ -232,15 +232,15 @@ def be_as_wanted() -> None:
     TEST_BYTES: a file to which the size of every file is written that goes through the mailbox.
     TEST_AT, TEST_ONCE, TEST_SIGNAL: at which event it sends itself a signal, once of all processes that name one file.
     """
-    from flows.cluster.desk import Desk
     from flows.cluster.worker import be_worker
+    from flows.cluster.worker_setup import WorkerSetup
 
     if "TEST_BYTES" in os.environ:
         count_bytes(Path(os.environ["TEST_BYTES"]))
     else:
         draw_noise_of_the_cell(os.environ.get("TEST_NOISE", ""))
     if os.environ.get("TEST_AT") == "before send":
-        Desk.forget = lambda *_: None  # type: ignore[method-assign]  # or what it has made may be gone when it wakes and sends it
+        WorkerSetup.forget = lambda *_: None  # type: ignore[method-assign]  # or what it has made may be gone when it wakes and sends it
     if "TEST_AT" in os.environ:
         watch(os.environ["TEST_AT"], Path(os.environ["TEST_ONCE"]), os.environ["TEST_SIGNAL"])
     be_worker()
@@ -302,10 +302,10 @@ EVENTS = ("claim", "slice", "draw", "put", "reply")  # of an order that measures
 
 def watch(at: str, once: Path, name: str) -> None:
     """Let this worker send itself a signal at a moment such as `before draw`, unless the file `once` is there, which it makes."""
-    import flows.cluster.errand as errand
+    import flows.cluster.dispatch as dispatch
     import tasks.noise.slicing as slicing
     import tasks.noise.truth as truth
-    from storage.counts.parcels import Parcels
+    from storage.counts.encrypted_files import EncryptedFiles
     from storage.mailbox.folder import FolderPlace
 
     def now(moment: str) -> None:
@@ -328,14 +328,14 @@ def watch(at: str, once: Path, name: str) -> None:
 
         return call
 
-    Parcels.claim = watched("claim", Parcels.claim)  # type: ignore[method-assign]
-    Parcels._write = watched("put", Parcels._write, lambda _, name, *__: ".noisy" in name)  # type: ignore[method-assign]
+    EncryptedFiles.claim = watched("claim", EncryptedFiles.claim)  # type: ignore[method-assign]
+    EncryptedFiles._write = watched("put", EncryptedFiles._write, lambda _, name, *__: ".noisy" in name)  # type: ignore[method-assign]
     FolderPlace.put_new = watched(
         "send", FolderPlace.put_new, lambda _, name, *__: ".noisy" in name and "/shards/" in name
     )  # type: ignore[method-assign]
     slicing._fetch = watched("slice", slicing._fetch)
     truth.true_counts_of = watched("draw", truth.true_counts_of)  # with the shard open
-    errand._made = watched("reply", errand._made, lambda of, _: of.order.kind == "measure")
+    dispatch._made = watched("reply", dispatch._made, lambda of, _: of.order.kind == "measure")
 
 
 def release_small(folder: Path, workers: str = "dask", again: str = "") -> None:
@@ -368,7 +368,7 @@ def release_small(folder: Path, workers: str = "dask", again: str = "") -> None:
 
 
 def note_errands(to: Path) -> None:
-    """Write every errand of home to a file as it travels."""
+    """Write every dispatch of home to a file as it travels."""
     import flows.cluster.cluster as home
 
     ask = home.Cluster._ask

@@ -14,7 +14,7 @@ from flows.execution.reservation import reserved_release
 from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
 from flows.spec.file import load_spec
-from flows.trials.in_memory import SeenTable, Trial, seen_table, try_release, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table, try_release, try_scales
 from storage.ledger.books import Charge, reserved_charges
 from storage.releases.shards import TRUNK
 from storage.releases.terms import LevelTerms
@@ -54,12 +54,12 @@ def replayed(levels: Sequence[IntArray]) -> Sampler:
     return sample
 
 
-def unseen_table(tree: Tree, total: int) -> SeenTable:
+def unseen_table(tree: Tree, total: int) -> PublicTable:
     """Return a table of which nothing is known but its total: every other true count is 0."""
     nothing, zero = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
     root = TrueLevel(tuple(zero for _ in tree.axes), zero + total, zero, zero)
     below = TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
-    return SeenTable(tree, (root, *(below,) * tree.depth))
+    return PublicTable(tree, (root, *(below,) * tree.depth))
 
 
 def replay(
@@ -72,12 +72,12 @@ def replay(
     return try_scales(table, mechanism, [terms.sigma for terms in levels], replayed(drawn), **choice)
 
 
-def try_spec(spec: Path, sampler: Any = None) -> tuple[Plan, SeenTable, Trial]:
+def try_spec(spec: Path, sampler: Any = None) -> tuple[Plan, PublicTable, Trial]:
     """Make the release of a spec in memory, by its own noise or a sampler's, and return its plan, the table as it is read, and it."""
     plan = make_plan(load_spec(spec))
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, plan.file.spec) if plan.unlisted else plan.tree
-    table = seen_table(tree, areas, true_counts, plan.derived)
+    table = public_table(tree, areas, true_counts, plan.derived)
     release = reserved_release(plan, "one", Path())
     release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table
     draw = sampler or plan.scheme.law.samplers[release.terms.sampler].draw
@@ -94,11 +94,11 @@ def estimates_of(trial: Trial) -> list[Estimates]:
     """Return what the finish has estimated of the nodes of levels 0 to T."""
     job = trial.job
     shards = [job.record.shards["estimates"][level, TRUNK] for level in range(job.record.finest + 1)]
-    columns = [job.shelf.columns(shard.name, shard.sha256) for shard in shards]
+    columns = [job.shard_store.columns(shard.name, shard.sha256) for shard in shards]
     return [Estimates(of["value"], of["variance"]) for of in columns]
 
 
-def try_threshold(table: SeenTable, noise: Thresholded, neighbours: str, most_records: int, sampler: Any) -> Trial:
+def try_threshold(table: PublicTable, noise: Thresholded, neighbours: str, most_records: int, sampler: Any) -> Trial:
     """Make a release of the histogram in memory with a scale and a threshold for which no budget has to be found."""
     depth, mechanism = table.tree.depth, MECHANISMS["stability_histogram"]
     like = try_scales(table, MECHANISMS["gaussian"], [1.0] * (depth + 1), noise_of(1)).job.record.release
@@ -119,7 +119,7 @@ def tables(draw: Callable, universes: st.SearchStrategy) -> tuple:
     leaves = st.sampled_from(universe.leaves())
     records = draw(st.dictionaries(leaves, st.integers(1, 30), min_size=1, max_size=15))
     finest = np.array([universe.areas(leaf) for leaf in records]).T
-    return universe, records, seen_table(universe.tree, list(finest), np.array(list(records.values())))
+    return universe, records, public_table(universe.tree, list(finest), np.array(list(records.values())))
 
 
 def counts_of(frontier: Any) -> dict[tuple[int, ...], int]:

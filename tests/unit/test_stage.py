@@ -18,7 +18,7 @@ from flows.walks.processes import Processes
 from storage.errors import Interrupted
 from storage.machine.locks import ask_to_stop, held
 from tasks.capacity import side_by_side
-from tasks.stage import Stage, running_elsewhere, stage
+from tasks.stage import Stage, running_remotely, stage
 
 ROOMS = {"groups", "ingest", "tree", "noise", "optimize", "settle", "shrink", "unbiased", "validate", "publish"}
 
@@ -60,7 +60,7 @@ def test_what_runs_here_while_others_run_elsewhere_takes_each_core_once(
 
     counted = stage("count")(count)
     elsewhere = Processes.__new__(Processes)  # which takes orders alone
-    with running_elsewhere(elsewhere), ThreadPoolExecutor(6) as threads:
+    with running_remotely(elsewhere), ThreadPoolExecutor(6) as threads:
         for future in [threads.submit(counted.fn, "somebody") for _ in range(6)]:
             future.result()
     assert most == 2
@@ -78,7 +78,7 @@ def test_a_stop_is_heard_by_what_waits_for_a_core(tmp_path: Path, monkeypatch: p
         done.append(release_id)
 
     worked = stage("work")(work)
-    with held("made"), running_elsewhere(Processes.__new__(Processes)), ThreadPoolExecutor(2) as threads:
+    with held("made"), running_remotely(Processes.__new__(Processes)), ThreadPoolExecutor(2) as threads:
         first = threads.submit(worked.fn, "made")
         assert begun.wait(20)
         second = threads.submit(worked.fn, "made")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from storage.database.connections import Connection
 from storage.errors import InputError
-from storage.ledger.recognition import SeenTable
+from storage.ledger.recognition import RecognisedTable
 from tasks.ingest.tables import Rows, Table, identifier, json_line, registered
 
 URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
@@ -129,10 +129,10 @@ class Relation(Table):
         """PostgreSQL."""
         return "a table of PostgreSQL" if self.table else "a query of PostgreSQL"
 
-    def at_place(self) -> SeenTable:
+    def at_place(self) -> RecognisedTable:
         """Return it by server, port, database, schema and name, or by the text of its query. Does not connect."""
         of_query = f"query {hashlib.sha256(self.query.encode()).hexdigest()}"
-        return SeenTable(f"{self.place}::{of_query if self.query else self.name}")
+        return RecognisedTable(f"{self.place}::{of_query if self.query else self.name}")
 
     def is_same(self, other: Table) -> bool:
         """Return whether both are the same by their places. Does not connect."""

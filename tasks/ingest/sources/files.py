@@ -14,7 +14,7 @@ import duckdb
 
 from storage.database.connections import Connection, file_literal
 from storage.errors import InputError
-from storage.ledger.recognition import SeenTable, table_at_place
+from storage.ledger.recognition import RecognisedTable, table_at_place
 from storage.machine.files import sha256_of
 from storage.machine.fingerprints import fingerprint_of_file
 from tasks.ingest.tables import Rows, Table, column_names, identifier, opened, sha256_of_rows, text_columns
@@ -61,7 +61,7 @@ class FileTable(Table):
         """The table inside the file, where the ledger tells those of one file apart."""
         return self.inner
 
-    def at_place(self) -> SeenTable:
+    def at_place(self) -> RecognisedTable:
         """Return it as the ledger recognises it by its place alone."""
         return table_at_place(self.path, self.recognised_inner)
 

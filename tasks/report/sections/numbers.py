@@ -9,7 +9,7 @@ import numpy as np
 from storage.counts.columns import REGION
 from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
-from tasks.report.facts import CLASS_NAMES, Facts, Matrix, Series
+from tasks.report.facts import CLASS_NAMES, Facts, Matrix, OrderedCounts
 from tasks.report.frame import table
 from tasks.report.levels import noise_series
 from tasks.report.sections.histograms import Histograms
@@ -72,7 +72,7 @@ def of_areas(facts: Facts) -> str:
     return _by_level(columns)
 
 
-def of_series(series: Series, names: Names) -> str:
+def of_series(series: OrderedCounts, names: Names) -> str:
     """Return the counts along an ordered axis, with their intervals."""
     rows = [
         [escape(names.called(series.axis, path)), f"{count:,}", _end(low), _end(high)]

@@ -15,7 +15,7 @@ import storage.mailbox.bucket
 from storage.errors import StoreError, TakenAlready
 from storage.mailbox.bucket import S3Place
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
-from storage.mailbox.places import Place, S3Keys, open_place
+from storage.mailbox.places import Mailbox, S3Keys, open_place
 from storage.mailbox.probe import enter_probe, judge_probe, new_nonce, remove_probe
 from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, overwriting, seaweedfs
 
@@ -56,7 +56,7 @@ def url(
 
 
 @pytest.fixture
-def place(url: tuple[str, S3Keys]) -> Place:
+def place(url: tuple[str, S3Keys]) -> Mailbox:
     """Open it."""
     return open_place(*url, patience=1)
 
@@ -105,7 +105,7 @@ def test_of_many_writers_one_succeeds(url: tuple[str, S3Keys], kind: str, tmp_pa
             assert (tmp_path / "got").read_text() == str(who)
 
 
-def test_a_name_is_put_listed_read_and_deleted(place: Place, file: Callable[[bytes], Path], tmp_path: Path) -> None:
+def test_a_name_is_put_listed_read_and_deleted(place: Mailbox, file: Callable[[bytes], Path], tmp_path: Path) -> None:
     """What is put comes back; a taken name stays as it is; a name that is deleted is free again; others stay."""
     for name, content in (("one/a", b"first"), ("one/ab/c", b""), ("two", b"2")):
         place.put_new(name, file(content))
@@ -134,7 +134,7 @@ def test_a_name_is_put_listed_read_and_deleted(place: Place, file: Callable[[byt
 
 
 def test_large_files_go_in_parts(
-    place: Place, file: Callable[[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Mailbox, file: Callable[[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file of several parts comes back whole, is not overwritten by another, and leaves nothing when it is deleted."""
     monkeypatch.setattr(storage.mailbox.bucket, "_PART", 2**20)
@@ -157,7 +157,7 @@ def test_large_files_go_in_parts(
 @pytest.mark.parametrize("size", [10, 2**21])
 @pytest.mark.parametrize("url", SERVERS, indirect=True)
 def test_a_put_whose_answer_is_lost_is_still_ones_own(
-    place: Place, file: Callable[[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+    place: Mailbox, file: Callable[[bytes], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """A client that asks again, and is told that the name is taken by what it has put itself, has put it; others have not."""
     monkeypatch.setattr(storage.mailbox.bucket, "_PART", 2**20)
@@ -185,7 +185,7 @@ def left(place: Any) -> list[str]:
     return list(place._all(""))
 
 
-def test_a_probe_has_one_winner(url: tuple[str, S3Keys], place: Place) -> None:
+def test_a_probe_has_one_winner(url: tuple[str, S3Keys], place: Mailbox) -> None:
     """Of processes that enter a probe one succeeds, and the judge is content; what it put there can be removed, twice too."""
     nonce = new_nonce()
     with ThreadPoolExecutor(4) as pool:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from flows.answers.query import AreaCounted, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
-from flows.trials.in_memory import MeasuredLevel, SeenTable, Trial, seen_table, try_scales
+from flows.trials.in_memory import MeasuredLevel, PublicTable, Trial, public_table, try_scales
 from storage.errors import StageFailed, StoreError, UsageError
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
@@ -77,7 +77,7 @@ def released_in(tree: Tree, frontier: Frontier, box: Box) -> int:
     return count_in(tree, frontier.level, frontier.areas, frontier.counts, box)
 
 
-def true_in(table: SeenTable, level: int, box: Box) -> int:
+def true_in(table: PublicTable, level: int, box: Box) -> int:
     """Return the true count of a box, by a level that is fine enough."""
     return count_in(table.tree, level, table.levels[level].areas, table.levels[level].true_counts, box)
 
@@ -124,7 +124,7 @@ def test_a_box_meets_the_cells_that_share_a_leaf_with_it(universes, data):
 
 
 @st.composite
-def measured(draw: st.DrawFn, universes: st.SearchStrategy) -> tuple[Any, SeenTable, Trial, list[float]]:
+def measured(draw: st.DrawFn, universes: st.SearchStrategy) -> tuple[Any, PublicTable, Trial, list[float]]:
     """Draw a universe, a table, and a release of it in one pass in which much is dropped."""
     universe, _, table = draw(tables(universes))
     sigma = draw(st.sampled_from([0.0, 1.0, 6.0]))
@@ -215,7 +215,7 @@ def flat(universe_of: Callable, areas: Sequence[int], steps: Sequence[int]) -> T
 
 
 def covered(
-    table: SeenTable, sigmas: Sequence[float], box: Box, *, seed: int, twice: bool = False, ignoring: bool = False
+    table: PublicTable, sigmas: Sequence[float], box: Box, *, seed: int, twice: bool = False, ignoring: bool = False
 ) -> float:
     """Return how often the interval of a box covers its truth, over all noise.
 
@@ -246,7 +246,7 @@ def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(universe_of: Cal
     The same draws with the caps of dropped cells left out are not covered: the check can fail.
     """
     first, second = np.divmod(np.arange(16), 2)
-    sparse = seen_table(flat(universe_of, (8, 2), (0, 1)), [first, second], np.full(16, 3))
+    sparse = public_table(flat(universe_of, (8, 2), (0, 1)), [first, second], np.full(16, 3))
     box = Box((0, 1), (0, 1))
     assert covered(sparse, MUCH_ABOVE, box, seed=1) >= LEAST
     assert covered(sparse, MUCH_ABOVE, box, seed=1, ignoring=True) < LEAST - 0.05
@@ -258,7 +258,7 @@ def test_what_was_dropped_together_is_covered(universe_of: Callable, monkeypatch
     Without the noise of these sums it is not: the check can fail.
     """
     areas = np.arange(40)
-    table = seen_table(flat(universe_of, (40, 2), (0, 1)), [areas, np.ones_like(areas)], np.full(40, 5))
+    table = public_table(flat(universe_of, (40, 2), (0, 1)), [areas, np.ones_like(areas)], np.full(40, 5))
     box = Box((0, 1), (0, 1))
     assert covered(table, [0.0, 8.0, 1.0], box, seed=3) >= LEAST
 
@@ -282,7 +282,7 @@ def test_boxes_across_levels_are_covered(universe_of, sigmas, levels, areas, twi
     binary = list(product("12", repeat=2))
     tree = universe_of([binary, binary], (1, 0, 1, 0)).tree
     origin, destination = np.divmod(np.arange(16), 4)
-    table = seen_table(tree, [origin, destination], np.array([1, 2, 3, 9, 1, 1, 4, 2] * 2))
+    table = public_table(tree, [origin, destination], np.array([1, 2, 3, 9, 1, 1, 4, 2] * 2))
     assert covered(table, sigmas, Box(levels, areas), seed=2, twice=twice) >= LEAST
 
 

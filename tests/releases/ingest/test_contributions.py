@@ -21,7 +21,7 @@ from storage.counts.published import published_total
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import InputError
-from storage.machine.caller import hear_as
+from storage.machine.caller import print_as
 from tasks.ingest import contributions
 from tasks.ingest.contributions import keep_within
 from tests.support.tables import N1, N2, S1, S2, SENTINEL, Place, csv
@@ -171,7 +171,7 @@ def test_how_many_were_cut_is_told_to_a_caller_alone(place, capfd):
     rows = [("u1", N1, S1), ("u1", N1, S2), ("u1", S1, N1), ("u2", N1, N2)]
     keys = keys_of(place, UNIT, rows, **EXACTLY_TWO)
     for heard, said in ((True, "1 unit was cut to at most 2 records.\n1 unit is at fault.\n"), (False, "")):
-        hear_as(heard)
+        print_as(heard)
         with pytest.raises(InputError):
             place.release(**keys)
         assert capfd.readouterr() == ("", said)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from flows.forecast.check import check_answer
 from storage.errors import InputError, SpecError, StageFailed
-from storage.machine.caller import hear_as
+from storage.machine.caller import print_as
 from tasks.ingest.codebook import read_codebook
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.task import ingest
@@ -227,7 +227,7 @@ def test_a_table_without_rows_is_told_to_the_caller_alone(place, capfd):
         place.write("trips.csv", content)
         plan = place.plan()
         for heard in (True, False):
-            hear_as(heard=heard)
+            print_as(heard=heard)
             ingest.fn("a-release", plan.source, Units(None, 1, distinct=False, exact=False), (0, 0), 2**30)
             assert capfd.readouterr() == ("", told if heard and content != trips() else "")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from storage.counts.parcels import Parcels
+from storage.counts.encrypted_files import EncryptedFiles
 from storage.counts.shard_files import write_shard
 from storage.errors import StoreError, TakenAlready, WorkerLost
 from storage.mailbox.ciphertext import BLOCK
-from storage.mailbox.places import Drawer, open_place
+from storage.mailbox.places import Namespace, open_place
 
 GROUPS = [{"noisy": np.arange(1000, dtype=np.int64) * 7_777_777 + group} for group in range(3)]
 NAME = "level_7_b00.3.noisy"
@@ -25,37 +25,37 @@ def mailbox(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def machines(tmp_path: Path, mailbox: Path) -> list[Parcels]:
+def machines(tmp_path: Path, mailbox: Path) -> list[EncryptedFiles]:
     """Return home and two workers, with one key and a folder each."""
     key, place = secrets.token_bytes(32), open_place(f"file://{mailbox}", patience=0.5)
     for name in "abc":
         (tmp_path / name).mkdir()
-    return [Parcels(place, key, "release", tmp_path / name) for name in "abc"]
+    return [EncryptedFiles(place, key, "release", tmp_path / name) for name in "abc"]
 
 
-def test_a_shard_of_a_worker_is_that_of_home(tmp_path: Path, mailbox: Path, machines: list[Parcels]) -> None:
+def test_a_shard_of_a_worker_is_that_of_home(tmp_path: Path, mailbox: Path, machines: list[EncryptedFiles]) -> None:
     """Its hash and its bytes at home are those of a shard that home writes; another worker reads the same groups; all else is ciphertext."""
     home, worker, other = machines
-    sha256 = worker.shelf().write(NAME, ("noisy",), iter(GROUPS))
+    sha256 = worker.shard_store().write(NAME, ("noisy",), iter(GROUPS))
     assert sha256 == write_shard(tmp_path / "here.parquet", ("noisy",), iter(GROUPS))
     with (tmp_path / "brought").open("wb") as file:
         home.bring(NAME, sha256, file)
     assert (tmp_path / "brought").read_bytes() == (tmp_path / "here.parquet").read_bytes()
     for of in (worker, other):
-        read = list(of.shelf().groups(NAME, sha256))
+        read = list(of.shard_store().groups(NAME, sha256))
         assert [np.array_equal(one["noisy"], two["noisy"]) for one, two in zip(read, GROUPS, strict=True)] == [True] * 3
-        assert of.shelf().columns(NAME, sha256)["noisy"].sum() == sum(group["noisy"].sum() for group in GROUPS)
+        assert of.shard_store().columns(NAME, sha256)["noisy"].sum() == sum(group["noisy"].sum() for group in GROUPS)
     kept = [path for folder in (mailbox, worker.folder, other.folder) for path in folder.rglob("*") if path.is_file()]
     assert len(kept) == 3
     assert all(b"PAR1" not in path.read_bytes() and path.stat().st_size % BLOCK == 0 for path in kept)
     assert not [path for path in kept if sha256 in path.name]
 
 
-def test_names_are_those_of_a_key(tmp_path: Path, mailbox: Path, machines: list[Parcels]) -> None:
+def test_names_are_those_of_a_key(tmp_path: Path, mailbox: Path, machines: list[EncryptedFiles]) -> None:
     """One shard has one name with one key. Nobody without the key can test a guess of what was drawn, nor learn it from an error."""
     home, worker, _ = machines
-    sha256 = worker.shelf().write(NAME, ("noisy",), iter(GROUPS))
-    foreign = Parcels(home.place, secrets.token_bytes(32), "release", home.folder)
+    sha256 = worker.shard_store().write(NAME, ("noisy",), iter(GROUPS))
+    foreign = EncryptedFiles(home.place, secrets.token_bytes(32), "release", home.folder)
     assert home.name_of(NAME, sha256) == worker.name_of(NAME, sha256) != foreign.name_of(NAME, sha256)
     (path,) = [path for path in mailbox.rglob("*") if path.is_file()]
     path.unlink()
@@ -68,7 +68,7 @@ def test_homes_that_share_a_mailbox_keep_apart(mailbox: Path, tmp_path: Path) ->
     """Releases of one id of two homes do not see each other, and clearing one leaves the other."""
     (file := tmp_path / "file").write_text("x")
     whole = open_place(f"file://{mailbox}", patience=0.5)
-    one, other = Drawer(whole, "1"), Drawer(whole, "2")
+    one, other = Namespace(whole, "1"), Namespace(whole, "2")
     for drawer in (one, other):
         drawer.put_new("release/claims/a", file)
         with pytest.raises(TakenAlready):
@@ -82,34 +82,36 @@ def test_homes_that_share_a_mailbox_keep_apart(mailbox: Path, tmp_path: Path) ->
     assert list(whole.list()) == []
 
 
-def test_what_home_puts_workers_read(tmp_path: Path, machines: list[Parcels]) -> None:
+def test_what_home_puts_workers_read(tmp_path: Path, machines: list[EncryptedFiles]) -> None:
     """A shard of home can be put twice, and is read by a worker; one that is not there is an error."""
     home, worker, _ = machines
     sha256 = write_shard(tmp_path / "here.parquet", ("noisy",), iter(GROUPS))
     for _ in range(2):
         home.put(NAME, sha256, tmp_path / "here.parquet")
-    assert len(list(worker.shelf().groups(NAME, sha256))) == 3
+    assert len(list(worker.shard_store().groups(NAME, sha256))) == 3
     with pytest.raises(StoreError, match="not in the mailbox"):
-        worker.shelf().table("level_8_b00.noisy", sha256)
+        worker.shard_store().table("level_8_b00.noisy", sha256)
 
 
 @pytest.mark.parametrize("change", ["a bit", "another shard of that name"])
-def test_an_altered_shard_is_refused(tmp_path: Path, mailbox: Path, machines: list[Parcels], change: str) -> None:
+def test_an_altered_shard_is_refused(
+    tmp_path: Path, mailbox: Path, machines: list[EncryptedFiles], change: str
+) -> None:
     """A worker refuses it as a parent, also if it was sealed as another; for home the worker is lost, and the file is deleted there."""
     home, worker, other = machines
-    first, second = (worker.shelf().write(NAME, ("noisy",), iter(groups)) for groups in (GROUPS, GROUPS[:1]))
+    first, second = (worker.shard_store().write(NAME, ("noisy",), iter(groups)) for groups in (GROUPS, GROUPS[:1]))
     path = mailbox / home.name_of(NAME, first)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content if change == "a bit" else (mailbox / home.name_of(NAME, second)).read_bytes())
     with pytest.raises(StoreError, match=None if change == "a bit" else "not what was recorded"):
-        other.shelf().table(NAME, first)
+        other.shard_store().table(NAME, first)
     with (tmp_path / "brought").open("wb") as file, pytest.raises(WorkerLost):
         home.bring(NAME, first, file)
     assert not path.exists()
 
 
-def test_one_of_all_claims_succeeds(machines: list[Parcels]) -> None:
+def test_one_of_all_claims_succeeds(machines: list[EncryptedFiles]) -> None:
     """The first worker has the claim of a turn; the next turn has one of its own."""
     _, worker, other = machines
     worker.claim(NAME)

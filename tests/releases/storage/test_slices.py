@@ -25,7 +25,7 @@ from storage.errors import StoreError
 from storage.mailbox.ciphertext import BLOCK, EncryptedReader
 from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
 from storage.mailbox.keys import list_keys, release_key
-from storage.mailbox.places import Drawer, Place, open_place
+from storage.mailbox.places import Mailbox, Namespace, open_place
 from storage.releases.register import set_state
 from storage.releases.shards import TRUNK
 from tasks.capacity import cores, default_memory
@@ -48,7 +48,7 @@ class Office:
         drawn: the levels and branches that were drawn from slices.
     """
 
-    mailbox: Place
+    mailbox: Mailbox
     cache: Path
     key: bytes = b""
     drawn: list[tuple[int, str]] = field(default_factory=list)
@@ -56,10 +56,10 @@ class Office:
     _draw: Callable[..., Any] = tasks.noise.task.draw
 
     @property
-    def place(self) -> Drawer:
+    def place(self) -> Namespace:
         """The part of the mailbox that belongs to home, where slices are."""
         (home,) = {name.partition("/")[0] for name in self.mailbox.list()}
-        return Drawer(self.mailbox, home)
+        return Namespace(self.mailbox, home)
 
     def draw(self, job: Job, truth: Truth, level: int, branch: str, *how: Any) -> Any:
         """Draw what is of the trunk from the vault, and everything else from slices."""
@@ -186,15 +186,15 @@ def test_a_mailbox_tells_no_count_and_no_size_and_a_slice_is_whole(office: Offic
 
 def test_an_altered_slice_stops_a_draw(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A release whose slices were altered fails with an error that names the mailbox; once it is abandoned its key is gone."""
-    put = Drawer.put_new
+    put = Namespace.put_new
 
-    def altered(drawer: Drawer, name: str, file: Path) -> None:
+    def altered(drawer: Namespace, name: str, file: Path) -> None:
         content = bytearray(file.read_bytes())
         content[BLOCK // 2] ^= 1
         file.write_bytes(content)
         put(drawer, name, file)
 
-    monkeypatch.setattr(Drawer, "put_new", altered)
+    monkeypatch.setattr(Namespace, "put_new", altered)
     with noise_of_the_cell() as sampler, pytest.raises(StoreError, match="is not what home has put"):
         make(tmp_path / "made", quick(case_csv), sampler, sizes=CUT)
     assert not list((tmp_path / "made").rglob("manifest.json"))

@@ -120,5 +120,5 @@ def test_the_parts_of_a_mailbox_are_those_of_homes(door: Door, monkeypatch: pyte
     names = list[str]()
     for home in ("one", "two", "one"):
         monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / home))
-        names.append(flows.cluster.cluster.drawer_of_home(door.place).name)
+        names.append(flows.cluster.cluster.namespace_of_home(door.place).name)
     assert names[0] == names[2] != names[1]

@@ -15,7 +15,7 @@ from storage.mailbox.cluster_file import CLUSTER
 from storage.releases.terms import RunTerms
 from tasks.capacity import cores, default_memory, memory_of
 from tasks.order import Order
-from tasks.stage import Outcome, memory_of_branch, running_elsewhere
+from tasks.stage import Outcome, memory_of_branch, running_remotely
 from tasks.tree.branches import most_cells
 from tests.support.certificates import write_cluster_file
 from tests.support.keys import features_of, planned_of
@@ -73,7 +73,7 @@ def test_a_plan_for_a_cluster_refuses_what_its_release_could_not_hold(
     """With dask, home holds one branch at a time however many cores it has, and a worker holds what its file says."""
     monkeypatch.setattr(flows.planning.scheme, "cores", lambda: 64)
     monkeypatch.setenv(CLUSTER, str(write_cluster_file(flat, memory_per_worker=at_worker)))
-    with running_elsewhere(Workers(int(at_worker.removesuffix("MB")) * 10**6)):
+    with running_remotely(Workers(int(at_worker.removesuffix("MB")) * 10**6)):
         fits = most_cells(memory_of_branch(int(at_home.removesuffix("MB")) * 10**6), 1) >= AREAS
     assert fits == (at_home == at_worker == "300MB")
     if fits:

@@ -32,7 +32,7 @@ from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Asked, Books, Cap
 from storage.ledger.events import advance, charges_of, head, note, read_books
-from storage.ledger.recognition import SeenTable, keep_recognised
+from storage.ledger.recognition import RecognisedTable, keep_recognised
 from storage.ledger.spending import Spending
 from tasks.accounting.conversions import zcdp_epsilon
 from tests.support.ledger import (
@@ -495,15 +495,15 @@ def test_other_terms_than_the_first_are_refused(asked: Asked, field: str) -> Non
 def test_a_table_that_another_dataset_has_used_must_be_answered_for(con: Connection) -> None:
     """It is asked about until the datasets share a ledger or are said to differ, which is then told either of them."""
     share, shops = cap_at(1.0).rho / 4, asked_of("shops", cap_at(1.0))
-    trips = SeenTable("trips").is_of
-    copied = SeenTable("copy", copies=frozenset({"one", "two"})).is_of
+    trips = RecognisedTable("trips").is_of
+    copied = RecognisedTable("copy", copies=frozenset({"one", "two"})).is_of
     reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share], table="trips")
     books = read_books(con)
     assert users_of_table(books, shops, trips) == users_of_table(books, shops, copied) == ["jobs"]
-    assert users_of_table(books, shops, SeenTable("x").is_of) == users_of_table(books, asked_of(), trips) == []
+    assert users_of_table(books, shops, RecognisedTable("x").is_of) == users_of_table(books, asked_of(), trips) == []
     assert users_of_table(books, asked_of("wages", same_people_as="jobs"), copied) == []
     reserve_at_once(con, "two", shops, [share], table="copy", different_people=True)
-    keep_recognised(con, "two", SeenTable("copy"), ("jobs",))
+    keep_recognised(con, "two", RecognisedTable("copy"), ("jobs",))
     books = read_books(con)
     assert users_of_table(books, shops, copied) == users_of_table(books, asked_of(), copied) == []
     assert users_of_table(books, asked_of("third", cap_at(1.0)), copied) == ["jobs", "shops"]

@@ -18,7 +18,7 @@ from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import level_terms
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
-from flows.trials.in_memory import SeenTable, seen_table, try_release, try_scales
+from flows.trials.in_memory import PublicTable, public_table, try_release, try_scales
 from storage.errors import StoreError
 from storage.ledger.books import Charge, reserved_charges
 from storage.releases.terms import LevelTerms
@@ -175,10 +175,10 @@ RUNS = 2000
 SAID = 25 * 8 / 15  # v_leaves 2, 2/3, then 4/3, 4/7, then 8/7, 8/15
 
 
-def binary_table(universe_of: Callable, count: int) -> SeenTable:
+def binary_table(universe_of: Callable, count: int) -> PublicTable:
     """Return eight leaves in three binary levels that all have the same count."""
     universe = universe_of([BINARY], [0, 0, 0])
-    return seen_table(universe.tree, [np.arange(8)], np.full(8, count))
+    return public_table(universe.tree, [np.arange(8)], np.full(8, count))
 
 
 def test_roots_have_no_bias_and_the_variance_that_is_said(universe_of):
@@ -189,7 +189,7 @@ def test_roots_have_no_bias_and_the_variance_that_is_said(universe_of):
     copies = [(f"{copy:04}",) for copy in range(RUNS)]
     tree = universe_of([copies, BINARY], [0, 1, 1, 1]).tree
     areas = [np.repeat(np.arange(RUNS), 8), np.tile(np.arange(8), RUNS)]
-    trial = try_scales(seen_table(tree, areas, np.full(8 * RUNS, 1000)), TWICE, [0.0, *SIGMAS], noise_of(11))
+    trial = try_scales(public_table(tree, areas, np.full(8 * RUNS, 1000)), TWICE, [0.0, *SIGMAS], noise_of(11))
     assert [len(frontier) for frontier in first_pass_of(trial)] == [1, *(RUNS << level for level in range(4))]
     totals = estimates_of(trial)[1].values
     assert abs(totals.mean() - 8000) < 5 * totals.std() / np.sqrt(RUNS)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.trials.in_memory import SeenTable, seen_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table, try_scales
 from storage.releases.terms import ABOVE, ALL, SURVIVORS, Measure
 from tasks.mechanisms import MECHANISMS, Mechanism
 from tasks.tree.axis import IntArray
@@ -32,10 +32,10 @@ def scales_of(tree: Tree, exact: int = 0) -> list[float | None]:
     return [None if repeats[level] else 0.0 if level < exact else 3.0 for level in range(tree.depth + 1)]
 
 
-def binary_table(count: int) -> SeenTable:
+def binary_table(count: int) -> PublicTable:
     """Return a table with so many records in one of eight leaves."""
     universe = universe_of([BINARY], [0, 0, 0])
-    return seen_table(universe.tree, [np.array([5])], np.array([count]))
+    return public_table(universe.tree, [np.array([5])], np.array([count]))
 
 
 def moved_by(noise: dict[int, IntArray]) -> Any:

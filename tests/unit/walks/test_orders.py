@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 import flows.trials.in_memory
 import tasks.steps
 import tasks.tree.branches
-from flows.trials.in_memory import SeenTable, seen_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table, try_scales
 from flows.walks.steps import Cuts
 from flows.walks.walk import walk
 from storage.releases.shards import TRUNK
 from tasks.mechanisms import MECHANISMS, mechanism_of
 from tasks.order import Order, Step
-from tasks.stage import Outcome, running_elsewhere, width
+from tasks.stage import Outcome, running_remotely, width
 from tasks.steps import STAGES, may_travel, order_of, take
 from tasks.tree.job import Job
 from tests.support.passes import counts_of, noise_of
@@ -33,15 +33,15 @@ WITH_LEVELS = [of.name for of in MECHANISMS.values() if of.cells in {"survivors"
 
 
 @pytest.fixture
-def table(universe_of) -> SeenTable:
+def table(universe_of) -> PublicTable:
     """Return a table of sixteen leaves of two axes."""
     universe = universe_of([BINARY, BINARY], [0, 1, 0, 1])
     areas = [np.repeat(np.arange(4), 4), np.tile(np.arange(4), 4)]
-    return seen_table(universe.tree, areas, np.arange(1, 17))
+    return public_table(universe.tree, areas, np.arange(1, 17))
 
 
 @pytest.mark.parametrize("name", WITH_LEVELS)
-def test_an_order_is_enough_to_take_its_step(name: str, table: SeenTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_is_enough_to_take_its_step(name: str, table: PublicTable, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taken from the text of their orders alone, in branches that are cut again, all steps come to the same release."""
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 1)
     monkeypatch.setattr(flows.trials.in_memory, "walk", partial(walk, cuts=Cuts(2)))
@@ -105,14 +105,14 @@ class Elsewhere(NamedTuple):
         return Outcome("", order.branch, 0.0)
 
 
-def test_orders_of_branches_go_elsewhere(table: SeenTable, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_orders_of_branches_go_elsewhere(table: PublicTable, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is taken elsewhere is run there alone, and all else here; so many orders at once as there is room for."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", 1)
     monkeypatch.setattr(flows.trials.in_memory, "walk", partial(walk, cuts=Cuts(2)))
     record = try_scales(table, MECHANISMS["inftda_reconciled"], SIGMAS, noise_of(1)).job.record
     here, elsewhere = width(), Elsewhere([])
-    with running_elsewhere(elsewhere):
+    with running_remotely(elsewhere):
         assert width() == 7
         monkeypatch.setattr(tasks.steps, "carry_out", lambda *_: "here")
         orders = [order_of(Step("estimate", 0, branch), record) for branch in (TRUNK, "b00")]
@@ -141,12 +141,12 @@ def pairs(draw: st.DrawFn, universes: st.SearchStrategy[Universe]) -> tuple[Univ
     return plain, deep, [level for level in range(deep.tree.depth + 1) if deep.tree.same_as(level) is not None]
 
 
-def table_of(universe: Universe, counts: list[int]) -> SeenTable:
+def table_of(universe: Universe, counts: list[int]) -> PublicTable:
     """Return a table over the leaves of a universe, in the order of their paths."""
     there = [(leaf, count) for leaf, count in zip(universe.leaves(), counts, strict=True) if count]
     areas = [universe.areas(leaf) for leaf, _ in there]
     columns = [np.array([of[axis] for of in areas], dtype=np.int64) for axis in range(len(universe.paths))]
-    return seen_table(universe.tree, columns, np.array([count for _, count in there], dtype=np.int64))
+    return public_table(universe.tree, columns, np.array([count for _, count in there], dtype=np.int64))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from storage.counts.shard_files import WHOLE, read_row_groups, read_shard_table,
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shelf:
+class ShardStore:
     """Where the shards of one release are kept. A shard is complete or absent, and identified by its hash.
 
     Attributes:
@@ -34,10 +34,10 @@ class Shelf:
         return {column: table.column(column).to_numpy() for column in table.column_names}
 
 
-def folder_shelf(release_id: str) -> Shelf:
-    """Return the shelf of a release that the store knows: a folder of Parquet files."""
+def shards_in_folder(release_id: str) -> ShardStore:
+    """Return the shard store of a release that the store knows: a folder of Parquet files."""
     path = partial(shard_path, release_id)
-    return Shelf(
+    return ShardStore(
         lambda name, *content, **kinds: write_shard(path(name), *content, **kinds),
         lambda name, sha256: read_row_groups(path(name), sha256),
         lambda name, sha256: read_shard_table(path(name), sha256),
@@ -45,8 +45,8 @@ def folder_shelf(release_id: str) -> Shelf:
     )
 
 
-def memory_shelf() -> Shelf:
-    """Return a shelf for counts that may be seen: arrays in memory. The hash of a shard is its name."""
+def shards_in_memory() -> ShardStore:
+    """Return a shard store for counts that may be seen: arrays in memory. The hash of a shard is its name."""
     kept: dict[str, list[dict[str, Any]]] = {}
 
     def write(name: str, columns: tuple[str, ...], groups: Any, kind: pa.DataType = WHOLE, **_: Any) -> str:
@@ -54,7 +54,7 @@ def memory_shelf() -> Shelf:
         kept[name] = [{column: group[column] for column in columns} for group in groups] or [nothing]
         return name
 
-    return Shelf(
+    return ShardStore(
         write,
         lambda name, _: iter(kept[name]),
         lambda name, _: pa.concat_tables([pa.table(group) for group in kept[name]]),

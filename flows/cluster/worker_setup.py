@@ -1,15 +1,15 @@
-"""The desk of a worker: what its process has, to do an errand with. Home's processes have none."""
+"""What the process of a worker has, to carry out a dispatch with. Home's processes have none."""
 
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import StoreError
-from storage.mailbox.places import Place
+from storage.mailbox.places import Mailbox
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Desk:
+class WorkerSetup:
     """What a worker has.
 
     Attributes:
@@ -18,7 +18,7 @@ class Desk:
         folder: a folder of its own, for files of ciphertext and for public codebooks.
     """
 
-    place: Place
+    place: Mailbox
     key: bytes
     folder: Path
 
@@ -36,21 +36,21 @@ class Desk:
         shutil.rmtree(self.folder / run, ignore_errors=True)
 
 
-_desk: Desk | None = None
+_setup: WorkerSetup | None = None
 
 
-def sit_down(desk: Desk) -> None:
+def set_up_worker(setup: WorkerSetup) -> None:
     """Let this process be a worker."""
-    global _desk
-    _desk = desk
+    global _setup
+    _setup = setup
 
 
-def own_desk() -> Desk:
-    """Return the desk of this process.
+def worker_setup() -> WorkerSetup:
+    """Return the setup of this process.
 
     Raises:
         StoreError: it is no worker of Trellis.
     """
-    if _desk is None:
+    if _setup is None:
         raise StoreError("It was not started by `trellis worker`.", field="worker", hint="Start it so.")
-    return _desk
+    return _setup

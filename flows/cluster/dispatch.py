@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flows.cluster.desk import Desk, own_desk
 from flows.cluster.facts import facts
-from storage.counts.parcels import Parcels
+from flows.cluster.worker_setup import WorkerSetup, worker_setup
+from storage.counts.encrypted_files import EncryptedFiles
 from storage.errors import Interrupted, StageFailed, StoreError, TakenAlready, TrellisError, WorkerLost, public_errors
 from storage.mailbox.keys import proof_of_key, unwrapped_key
-from storage.mailbox.places import Drawer, Place
+from storage.mailbox.places import Mailbox, Namespace
 from storage.mailbox.probe import enter_probe
 from storage.releases.shards import Shard, shard_name
 from tasks.noise.slicing import sliced_truth
@@ -37,7 +37,7 @@ _ERRORS: dict[str, type[TrellisError]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class Dispatch:
     """An order on its way to a worker.
 
     Attributes:
@@ -55,13 +55,13 @@ class Errand:
     codebooks: dict[str, str]
 
     def to_json(self) -> str:
-        """Return the errand as it travels."""
+        """Return the dispatch as it travels."""
         content = {name: getattr(self, name) for name in ("home", "run", "key", "codebooks")}
         return json.dumps({"order": self.order.to_json(), **content})
 
     @classmethod
-    def from_json(cls, text: str) -> "Errand":
-        """Return the errand that travelled."""
+    def from_json(cls, text: str) -> "Dispatch":
+        """Return the dispatch that travelled."""
         content = json.loads(text)
         return cls(Order.from_json(content.pop("order")), **content)
 
@@ -81,7 +81,7 @@ def introduce(nonce: str, dask_worker: Any = None) -> dict[str, Any]:
     import dask
 
     try:
-        proof = proof_of_key(own_desk().key, bytes.fromhex(nonce))
+        proof = proof_of_key(worker_setup().key, bytes.fromhex(nonce))
     except StoreError as fault:
         return {"error": str(fault)}
     routes = dask.config.get("distributed.worker.http.routes", default=[])
@@ -97,21 +97,21 @@ def introduce(nonce: str, dask_worker: Any = None) -> dict[str, Any]:
 def probe(nonce: str) -> bool | str:
     """Put a file under the name of a nonce; return whether that succeeded, or why it cannot be tried."""
     try:
-        return public_errors(enter_probe)(own_desk().place, nonce)
+        return public_errors(enter_probe)(worker_setup().place, nonce)
     except TrellisError as fault:
         return str(fault)
 
 
 def forget_run(run: str) -> None:
     """Delete what was kept for a run."""
-    own_desk().forget(run)
+    worker_setup().forget(run)
 
 
 def do(text: str) -> str:
     """Carry out an order; return what `outcome_of` reads."""
     began = time.thread_time()
     try:
-        made = public_errors(_made)(Errand.from_json(text), own_desk())
+        made = public_errors(_made)(Dispatch.from_json(text), worker_setup())
     except TrellisError as fault:
         return json.dumps(
             {"error": type(fault).__name__, "message": str(fault), "field": fault.field, "hint": fault.hint}
@@ -137,40 +137,40 @@ def outcome_of(text: str, stage: str) -> Outcome:
     return Outcome(stage, shards, reply["seconds"])
 
 
-def _made(errand: Errand, desk: Desk) -> list[Shard]:
+def _made(dispatch: Dispatch, setup: WorkerSetup) -> list[Shard]:
     """Carry out an order, from the mailbox to the mailbox."""
-    order, place = errand.order, Drawer(desk.place, errand.home)
-    key, folder = unwrapped_key(errand.key, order.release_id, desk.key), desk.folder_of(errand.run)
-    parcels = Parcels(place, key, order.release_id, folder)
+    order, place = dispatch.order, Namespace(setup.place, dispatch.home)
+    key, folder = unwrapped_key(dispatch.key, order.release_id, setup.key), setup.folder_of(dispatch.run)
+    encrypted = EncryptedFiles(place, key, order.release_id, folder)
     measures = order.kind == "measure"
     if measures:
         try:
-            parcels.claim(shard_name("noisy", order.level, order.branch, order.turn))
+            encrypted.claim(shard_name("noisy", order.level, order.branch, order.turn))
         except TakenAlready:
             raise WorkerLost("Somebody else has claimed what this worker was to draw.") from None
-    going_on = _going_on(place, mark_of(order.release_id, errand.run), folder)
-    job = Job(order.record, parcels.shelf(), partial(_tree, errand, parcels), going_on)
+    going_on = _going_on(place, mark_of(order.release_id, dispatch.run), folder)
+    job = Job(order.record, encrypted.shard_store(), partial(_tree, dispatch, encrypted), going_on)
     truth = sliced_truth(order.record, order.level, order.branch, key, place.get, folder) if measures else nullcontext()
     with truth as true_counts:
         return carry_out(order, job, true_counts)
 
 
-def _tree(errand: Errand, parcels: Parcels) -> Tree:
+def _tree(dispatch: Dispatch, encrypted: EncryptedFiles) -> Tree:
     """Return the tree, from the codebooks in the mailbox, which are public."""
-    folder = parcels.folder / "codebooks"
+    folder = encrypted.folder / "codebooks"
     folder.mkdir(mode=0o700, exist_ok=True)
-    for axis, sha256 in errand.codebooks.items():
+    for axis, sha256 in dispatch.codebooks.items():
         path = folder / f"{codebook_name(axis)}.parquet"
         if not path.exists():
             partial_path = path.with_suffix(".partial")
             with partial_path.open("wb") as file:
-                parcels.copy(codebook_name(axis), sha256, file)
+                encrypted.copy(codebook_name(axis), sha256, file)
             partial_path.replace(path)
-    terms = errand.order.record.release.terms
+    terms = dispatch.order.record.release.terms
     return load_tree(folder, terms.axes, terms.steps)
 
 
-def _going_on(place: Place, mark: str, folder: Path) -> Callable[[], None]:
+def _going_on(place: Mailbox, mark: str, folder: Path) -> Callable[[], None]:
     """Return what raises once the run of an order is over, or home no longer waits for the order."""
     task_is_cancelled = _cancelled()
     looked = 0.0

@@ -20,17 +20,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.counts.shard_files import WHOLE, row_groups_in, write_row_groups
-from storage.counts.shelf import Shelf
+from storage.counts.shard_store import ShardStore
 from storage.errors import StoreError, TakenAlready, WorkerLost
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
 from storage.mailbox.keys import keyed_name
-from storage.mailbox.places import Place
+from storage.mailbox.places import Mailbox
 
 _BLOCK = 2**20  # bytes that are copied at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parcels:
+class EncryptedFiles:
     """What lies in a mailbox for one release, besides its slices.
 
     Attributes:
@@ -40,7 +40,7 @@ class Parcels:
         folder: where a worker keeps what it has fetched and made, as it is in the mailbox.
     """
 
-    place: Place
+    place: Mailbox
     key: bytes
     release_id: str
     folder: Path
@@ -62,8 +62,8 @@ class Parcels:
 
     def put(self, shard: str, sha256: str, path: Path) -> None:
         """Put a shard of home into the mailbox, unless it is there."""
-        with TemporaryDirectory(dir=self.folder, prefix="parcel-") as folder:
-            file = Path(folder) / "parcel"
+        with TemporaryDirectory(dir=self.folder, prefix="shard-") as folder:
+            file = Path(folder) / "shard"
             with file.open("wb") as target, path.open("rb") as source:
                 encrypted = EncryptedWriter(target, self.key, self._bound(shard))
                 while block := source.read(_BLOCK):
@@ -80,8 +80,8 @@ class Parcels:
             WorkerLost: it is not what the worker said that it is; it is deleted there.
         """
         name = self.name_of(shard, sha256)
-        with TemporaryDirectory(dir=self.folder, prefix="parcel-") as folder:
-            file = Path(folder) / "parcel"
+        with TemporaryDirectory(dir=self.folder, prefix="shard-") as folder:
+            file = Path(folder) / "shard"
             self.place.get(name, file)
             try:
                 self._decrypt(file, shard, sha256, target)
@@ -97,9 +97,9 @@ class Parcels:
         """
         self._decrypt(self._fetched(shard, sha256), shard, sha256, target)
 
-    def shelf(self) -> Shelf:
-        """Return the shelf of a worker: what is written to it is put into the mailbox, and what is read from it is fetched from there."""
-        return Shelf(self._write, self._groups, self._table, _keep_no_codebook)
+    def shard_store(self) -> ShardStore:
+        """Return the shard store of a worker: what is written to it is put into the mailbox, and what is read from it is fetched from there."""
+        return ShardStore(self._write, self._groups, self._table, _keep_no_codebook)
 
     def _write(
         self,
