@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flows.trials.in_memory import seen_table
+from flows.trials.in_memory import public_table
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.accounting.sensitivity import sensitivity_of
@@ -114,7 +114,7 @@ def release(
     done, began = Compute(), time.perf_counter()
     _forget_peak()
     with _room(done.rooms, "tree"):
-        truth = TruthInMemory(seen_table(tree, leaf_areas, true_counts).levels)
+        truth = TruthInMemory(public_table(tree, leaf_areas, true_counts).levels)
     root = truth.levels[0]
     done.frontiers.append(Frontier(0, root.areas, root.true_counts))
     with ThreadPoolExecutor(threads) as pool:

@@ -29,7 +29,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from views import Asked
 
-from flows.trials.in_memory import seen_table, try_scales
+from flows.trials.in_memory import public_table, try_scales
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, shares_of
 from tasks.laws.table_sampler import table_noise
@@ -326,7 +326,7 @@ def data(asked: argparse.Namespace) -> list[Asked]:
 def of_ranges(tree: Tree, counts: NDArray[np.float64], split: FloatArray, runs: int) -> str:
     """Return the root mean square error of all ranges and of all leaves of the default mechanism, with a standard error."""
     there = np.flatnonzero(counts)
-    table = seen_table(tree, (there,), counts[there].astype(np.int64))
+    table = public_table(tree, (there,), counts[there].astype(np.int64))
     rho = rho_for(split, [1] * len(split), 1.0, 1e-8)
     scales = np.sqrt(split.sum() / (2 * rho * split)).tolist()
     squares = []

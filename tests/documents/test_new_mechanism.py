@@ -16,7 +16,7 @@ import tasks.mechanisms
 import tasks.validate.utility
 from flows.spec.file import load_spec
 from flows.trials.comparison import make_comparison
-from flows.trials.in_memory import seen_table, try_scales
+from flows.trials.in_memory import public_table, try_scales
 from storage.errors import InputError
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
@@ -61,7 +61,7 @@ def test_the_line_is_released_and_verified_and_is_another_one_with_a_finish(
     assert verify(made.folder) == []
     assert made.level(0)["count"].to_list() == made.case.true_level(0)["count"].to_list()
     tree = universe_of([[(a, b) for a in "123" for b in "123"]], [0, 0]).tree
-    table = seen_table(tree, [np.arange(9)], np.arange(9) * 20 + 1)
+    table = public_table(tree, [np.arange(9)], np.arange(9) * 20 + 1)
     recipes = (RECIPE, replace(RECIPE, finish=FINISH))
     one, other = (try_scales(table, of, [0.0, 9.0, 9.0], noise_of(3)).released for of in recipes)
     check_consistent(tree, one)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flows.trials.in_memory import seen_table, try_scales
+from flows.trials.in_memory import public_table, try_scales
 from tasks.mechanisms import MECHANISMS
 from tasks.synthesize.paper_sets import draw_paper_set
 from tasks.tree.axis import axis_from_codebook
@@ -23,7 +23,7 @@ def test_a_second_pass_is_worth_what_is_said(kind: str, most: float) -> None:
     axis = axis_from_codebook("area", drawn.codebook)
     ends = [axis.codes[-1].search_sorted(drawn.trips[end]).to_numpy().astype(np.int64) for end in ("home", "work")]
     tree = Tree((axis, axis), alternate((axis.depth, axis.depth), 1))
-    table = seen_table(tree, ends, drawn.trips["people"].to_numpy())
+    table = public_table(tree, ends, drawn.trips["people"].to_numpy())
 
     true = [Frontier(level, nodes.areas, nodes.true_counts) for level, nodes in enumerate(table.levels)][1:]
 

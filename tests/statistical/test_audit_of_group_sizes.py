@@ -21,7 +21,7 @@ import tasks.noise.task
 from flows.execution.reservation import reserved_release
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
-from flows.trials.in_memory import seen_table, try_release
+from flows.trials.in_memory import public_table, try_release
 from storage.ledger.books import reserved_charges
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
 from tasks.groups.task import Sizes
@@ -105,7 +105,7 @@ def drawn(plan: Plan, sizes: IntArray) -> list[Drawn]:
 
     county, size = np.divmod(np.arange(sizes.size), LARGEST)
     by_axis = {"region": county, "size": size}
-    table = seen_table(plan.tree, [by_axis[axis.name] for axis in plan.tree.axes], tails_of(sizes).ravel())
+    table = public_table(plan.tree, [by_axis[axis.name] for axis in plan.tree.axes], tails_of(sizes).ravel())
     release = reserved_release(plan, "audited", Path())
     try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, sampler)
     return given

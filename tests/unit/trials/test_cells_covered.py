@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.trials.in_memory import seen_table, try_scales
+from flows.trials.in_memory import public_table, try_scales
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
@@ -56,7 +56,7 @@ def drawn(draw: Callable, universes: st.SearchStrategy) -> tuple:
     leaves = made.leaves()
     records = draw(st.dictionaries(st.sampled_from(leaves), st.integers(1, 30), max_size=15))
     finest = np.array([made.areas(leaf) for leaf in records], dtype=np.int64).reshape(-1, len(made.tree.axes)).T
-    table = seen_table(made.tree, list(finest), np.array(list(records.values()), dtype=np.int64))
+    table = public_table(made.tree, list(finest), np.array(list(records.values()), dtype=np.int64))
     levels = range(made.tree.depth + 1)
     chains: list[dict] = [{} for _ in levels]
     for leaf in leaves:
@@ -173,7 +173,7 @@ def test_universes_beyond_64_bits_are_counted(universe_of):
     """Of a hundred thousand areas on each of five axes, 10²⁵ cells are told by the node above them that was pruned."""
     paths = [(f"{area:05}",) for area in range(100_000)]
     made = universe_of([paths] * 5, range(5))
-    table = seen_table(made.tree, [np.array([7])] * 5, np.array([5]))
+    table = public_table(made.tree, [np.array([7])] * 5, np.array([5]))
     tried = try_scales(table, TWICE, [0.0] * 6, noise_of(1))
     bounds = measured_bounds(made.tree, tried.measured, tried.released, margins_of(gaussians([0.0] * 6), 0.9), [1] * 6)
     *_, finest = level_coverages(
