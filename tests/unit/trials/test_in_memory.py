@@ -200,7 +200,7 @@ def test_roots_have_no_bias_and_the_variance_that_is_said(universe_of):
 def test_an_exact_level_is_the_truth_whatever_lies_below_it(universe_of):
     """Of 400 codes that are published exactly, 100 of which count 1, each keeps its own above noise, where a count may be dropped."""
     universe = universe_of([[(f"{code:03}", leaf) for code in range(400) for leaf in "12"]], [0, 0])
-    table = seen_table(universe.tree, [np.arange(0, 800, 8)], np.ones(100, dtype=np.int64))
+    table = public_table(universe.tree, [np.arange(0, 800, 8)], np.ones(100, dtype=np.int64))
     released = try_scales(table, MECHANISMS["inftda_lenient"], [0.0, 0.0, 20.0], noise_of(3)).released
     assert counts_of(released[1]) == {(code,): 1 for code in range(0, 400, 4)}
     check_consistent(table.tree, released)
