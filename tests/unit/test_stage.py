@@ -19,8 +19,9 @@ from storage.errors import Interrupted
 from storage.machine.locks import ask_to_stop, held
 from tasks.capacity import side_by_side
 from tasks.stage import Stage, running_remotely, stage
+from tasks.steps import STAGES
 
-ROOMS = {"groups", "ingest", "tree", "noise", "optimize", "settle", "shrink", "unbiased", "validate", "publish"}
+ROOMS = {"ingest", "tree", "noise", "steps", "validate", "publish"}
 
 
 def stages() -> Iterator[tuple[str, Task]]:
@@ -29,6 +30,8 @@ def stages() -> Iterator[tuple[str, Task]]:
         for value in vars(import_module(found.name)).values():
             if isinstance(value, Stage):
                 yield found.name, value.task
+    for of_kind in STAGES.values():
+        yield "tasks.steps", of_kind.task
 
 
 def test_no_stage_has_its_result_kept() -> None:

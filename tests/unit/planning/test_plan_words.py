@@ -34,7 +34,7 @@ def page_of(folder: Path, keys: Keys, changes: Mapping[str, object] | None = Non
     (folder / "spec.yaml").write_text(yaml.safe_dump(changed(keys, changes or {})))
     page = plan_page(folder / "spec.yaml")
     body = page.split("<body>")[1].split("<script")[0]
-    stated = json.loads(re.findall(r'id="approval" data-sha256="\w+">(.*?)</script>', page, re.DOTALL)[0])
+    stated = json.loads(re.findall(r'id="approval">(.*?)</script>', page, re.DOTALL)[0])
     return page, " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split()), stated
 
 
