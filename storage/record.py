@@ -1,13 +1,14 @@
 """The record of a release: everything that the store knows of it at one moment."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from storage.database.connections import Connection
 from storage.errors import StoreError
 from storage.ledger.books import Books, Charge, as_charged
 from storage.ledger.events import read_books
+from storage.releases.parts import Part, StatedPart
 from storage.releases.register import Release, find_release
 from storage.releases.shards import (
     TRUNK,
@@ -22,50 +23,36 @@ from storage.releases.shards import (
     list_shards,
     released_of,
 )
-from storage.releases.terms import ABOVE, SURVIVORS, LevelTerms, complete_level
+from storage.releases.terms import ABOVE, SURVIVORS, complete_level
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasedLevel:
-    """One level of a release: its terms, and how much of it is measured.
+class ReleasedPart(StatedPart):
+    """What JSON states of a level or a view of a release; what its published folder alone says is None where there is no folder.
 
     Attributes:
-        level: 0 for everything, T for the finest.
-        axes: per axis, the name of the axis level reached, None where it is not refined yet.
         cells: how many are measured so far.
         nonzero: how many cells have a released count that is not 0.
-        rho: what the level costs; 0 where it is not measured, or is only (ε, δ).
-        sigma: the standard deviation of the noise, records.
-        l2_sensitivity: Δ₂, records.
-        derivation: how Δ₂ comes about, in words.
-        bound: with 95% probability, every count at this level is within this many records of the true count; None where
-            none is stated.
-        summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
-        same_as: the level that this one repeats, since every cell above it holds one cell of this level.
-        mechanism: what is drawn, where it is only (ε, δ).
-        epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
-        view: the name of the view that it is, or whose cells it has; left out for other levels.
         source: where everything is settled together, the level or view from whose measurement intervals follow.
+        bound_after: as `bound`, known from the released and the noisy counts: it holds for every level at once.
+        intervals: what `low` and `high` promise.
+        signal: the rows that stand out from the noise.
+        noise_rows: the share of rows whose true count is 0: `estimate`, where there is one, and `at_most`.
+        above_noise: what stands above twice the noise, of `rows` and of `records`.
     """
 
-    level: int
-    axes: Mapping[str, str | None]
     cells: int
     nonzero: int
-    rho: float
-    sigma: float
-    l2_sensitivity: float
-    derivation: str
-    bound: float | None
-    summed: bool | None = None
-    same_as: int | None = None
-    mechanism: str | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    scale: float | None = None
-    threshold: int | None = None
-    view: str | None = None
     source: int | None = None
+    bound_after: int | None = None
+    intervals: Mapping[str, float | str] | None = None
+    signal: Mapping[str, int | None] | None = None
+    noise_rows: Mapping[str, float | None] | None = None
+    above_noise: Mapping[str, float] | None = None
+
+
+# the fields that the published folder alone says
+KNOWN_AFTER = ("bound_after", "intervals", "signal", "noise_rows", "above_noise", "deviations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +200,13 @@ class Record:
         """Return the sha256 of each sealed shard of a level, by branch: the ledger keeps them, for the audit."""
         return {branch: seal.sha256 for (of, branch), seal in self.shards["noisy"].items() if of == level}
 
-    def released_levels(self) -> list[ReleasedLevel]:
+    def released_levels(self) -> list[ReleasedPart]:
         """Return the levels as they are so far."""
         return [self._released(terms) for terms in self.release.levels]
 
-    def released_views(self) -> list[ReleasedLevel]:
+    def released_views(self) -> list[ReleasedPart]:
         """Return the views that the spec names, as they are so far. One that is a level says so, and costs nothing itself."""
-        found = list[ReleasedLevel]()
+        found = list[ReleasedPart]()
         for view in self.release.terms.views:
             of = self._released(self.release.parts[view.number])
             if view.number <= self.finest:
@@ -233,20 +220,12 @@ class Record:
         """Return whether what there is of a level holds zeros: those of a first pass before the second one, whose counts are released."""
         return self.released is self.shards["counts"] and 0 < level <= self.finest and self.keeps_zeros(level)
 
-    def _released(self, terms: LevelTerms) -> ReleasedLevel:
-        return ReleasedLevel(
-            level=terms.level,
-            axes=dict(terms.axes),
-            cells=self.cells_of(terms.level)[0],
-            nonzero=0 if self._has_zeros(terms.level) else self.rows_of(terms.level),
-            rho=float(terms.rho),
-            sigma=terms.sigma,
-            l2_sensitivity=terms.l2_sensitivity,
-            derivation=terms.derivation,
-            bound=terms.bound,
-            view=terms.view or None,
-            source=terms.source,
-            **asdict(terms.charge_details),
+    def _released(self, part: Part) -> ReleasedPart:
+        return ReleasedPart(
+            **part.stated,
+            cells=self.cells_of(part.level)[0],
+            nonzero=0 if self._has_zeros(part.level) else self.rows_of(part.level),
+            source=part.source,
         )
 
 

@@ -11,9 +11,10 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from storage.record import Record
+from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind
-from storage.releases.terms import FileTerms, LevelTerms, Terms
+from storage.releases.terms import FileTerms, Terms
 
 # measure: draw the noisy counts of a level of a branch. repair: turn them into consistent ones. repeat: give the cells of a level, each the
 # only one in its parent, the counts of their parents. sum: add up the level below. estimate: estimate the nodes of a branch from all
@@ -151,11 +152,9 @@ def _release_of(content: Mapping[str, Any]) -> Release:
     )
 
 
-def _plain_levels(levels: Iterable[LevelTerms]) -> list[dict[str, Any]]:
+def _plain_levels(levels: Iterable[Part]) -> list[dict[str, Any]]:
     return [asdict(terms) | {"rho": str(terms.rho), "tau": str(terms.tau)} for terms in levels]
 
 
-def _levels_of(levels: Iterable[Mapping[str, Any]]) -> tuple[LevelTerms, ...]:
-    return tuple(
-        LevelTerms(**{**terms, "rho": Fraction(terms["rho"]), "tau": Fraction(terms["tau"])}) for terms in levels
-    )
+def _levels_of(levels: Iterable[Mapping[str, Any]]) -> tuple[Part, ...]:
+    return tuple(Part(**{**terms, "rho": Fraction(terms["rho"]), "tau": Fraction(terms["tau"])}) for terms in levels)

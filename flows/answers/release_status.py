@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flows.answers.ledger import BudgetBalance, LevelCharge, balance_answer, charge_answer
@@ -11,7 +11,7 @@ from flows.planning.costs import Cost
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, TrellisError, UsageError
 from storage.machine.home import home
-from storage.record import ReleasedLevel, load_record
+from storage.record import KNOWN_AFTER, ReleasedPart, load_record
 from storage.releases.approvals import KeptApproval, kept_approval, kept_plan
 from storage.releases.register import (
     REPORT,
@@ -23,27 +23,6 @@ from storage.releases.register import (
     superseding,
 )
 from storage.releases.runs import has_run
-
-
-@dataclass(frozen=True, slots=True)
-class ShownLevel(ReleasedLevel):
-    """One level of a release, with what its published folder says of the counts; nothing of that where there is no folder.
-
-    Attributes:
-        bound_after: as `bound`, known from the released and the noisy counts: it holds for every level at once.
-        intervals: what `low` and `high` promise.
-        signal: the rows that stand out from the noise.
-        noise_rows: the share of rows whose true count is 0: `estimate`, where there is one, and `at_most`.
-        above_noise: what stands above twice the noise, of `rows` and of `records`.
-        deviations: where every node is measured, the `least` and the `most` standard deviation of a released count, records.
-    """
-
-    bound_after: int | None = None
-    intervals: Mapping[str, float | str] | None = None
-    signal: Mapping[str, int | None] | None = None
-    noise_rows: Mapping[str, float | None] | None = None
-    above_noise: Mapping[str, float] | None = None
-    deviations: Mapping[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +45,13 @@ class MadeRelease:
     reason: str
     folder: str | None
     report: str | None
-    levels: Sequence[ShownLevel]
+    levels: Sequence[ReleasedPart]
     unprotected: Sequence[str]
     statement: str
     budget: BudgetBalance
     seconds: Mapping[str, float]
     home: str
-    views: Sequence[ReleasedLevel]
+    views: Sequence[ReleasedPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +127,7 @@ class ShownRelease:
     created: str
     supersedes: str | None
     superseded_by: str | None
-    levels: Sequence[ShownLevel]
+    levels: Sequence[ReleasedPart]
     branches: Sequence[BranchState]
     seals: Sequence[SealedShard]
     checks: Sequence[CheckResult]
@@ -159,7 +138,7 @@ class ShownRelease:
     folder: str | None
     report: str | None
     in_ui: bool
-    views: Sequence[ReleasedLevel]
+    views: Sequence[ReleasedPart]
     approved_plan: KeptApproval | None = None
 
 
@@ -224,7 +203,7 @@ def show_answer(release_id: str) -> ShownRelease:
         created=release.created,
         supersedes=release.supersedes,
         superseded_by=later[-1] if later else None,
-        levels=_shown_levels(record.released_levels(), Path(release.folder)),
+        levels=_with_known(record.released_levels(), Path(release.folder)),
         branches=[
             BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds))
             for branch in record.branches.values()
@@ -243,18 +222,16 @@ def show_answer(release_id: str) -> ShownRelease:
     )
 
 
-def _shown_levels(levels: Sequence[ReleasedLevel], folder: Path) -> list[ShownLevel]:
+def _with_known(levels: Sequence[ReleasedPart], folder: Path) -> Sequence[ReleasedPart]:
     """Return levels with what a published folder says of them, where it is there."""
-    shown = [ShownLevel(**asdict(level)) for level in levels]
-    known = [field.name for field in fields(ShownLevel)[len(fields(ReleasedLevel)) :]]
     try:
         stated = json.loads((folder / "manifest.json").read_bytes())["levels"]
         return [
-            replace(level, **{name: of_level.get(name) for name in known})
-            for level, of_level in zip(shown, stated, strict=True)
+            replace(level, **{name: of_level.get(name) for name in KNOWN_AFTER})
+            for level, of_level in zip(levels, stated, strict=True)
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no folder, or no manifest of this release
-        return shown
+        return levels
 
 
 def reserved_spec(release_id: str) -> str:

@@ -19,18 +19,15 @@ from tasks.words.numbers import (
 )
 
 if TYPE_CHECKING:
-    from flows.answers.release_status import ShownLevel
-    from flows.forecast.values import PlannedLevel
-    from storage.record import ReleasedLevel
-
-    Level = ShownLevel | PlannedLevel
+    from storage.record import ReleasedPart
+    from storage.releases.parts import StatedPart
 
 DEVIATIONS = "sd of a count"  # with rounding, where every node is measured
 
 _MANY = 10  # numbers to be listed
 
 
-def show_levels(levels: "Sequence[ShownLevel]") -> None:
+def show_levels(levels: "Sequence[ReleasedPart]") -> None:
     """Draw the levels of a release."""
     counted = {
         "cells measured": [level.cells for level in levels],
@@ -51,7 +48,7 @@ def show_levels(levels: "Sequence[ShownLevel]") -> None:
     show_threshold_note(levels)
 
 
-def deviations_of(levels: "Sequence[Level]") -> dict[str, list[str]]:
+def deviations_of(levels: "Sequence[StatedPart]") -> dict[str, list[str]]:
     """Return the standard deviations of the counts of all levels, by the heading of their column; nothing where none are stated."""
     if not any(level.deviations for level in levels):
         return {}
@@ -60,7 +57,7 @@ def deviations_of(levels: "Sequence[Level]") -> dict[str, list[str]]:
     }
 
 
-def show_views(views: "Sequence[ReleasedLevel]") -> None:
+def show_views(views: "Sequence[ReleasedPart]") -> None:
     """Draw the views of a release by their names; nothing where there are none."""
     if not views:
         return
@@ -74,7 +71,7 @@ def show_views(views: "Sequence[ReleasedLevel]") -> None:
 
 
 def level_table(
-    levels: "Sequence[Level]",
+    levels: "Sequence[StatedPart]",
     counted: Mapping[str, Sequence[int | None]],
     known: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Table:
@@ -101,7 +98,7 @@ def level_table(
     return table
 
 
-def _noise_cells(level: "Level", *, of_epsilon: bool) -> list[str]:
+def _noise_cells(level: "StatedPart", *, of_epsilon: bool) -> list[str]:
     summed = bool(level.summed)
     cost = (
         "summed"
@@ -135,7 +132,7 @@ def show_unprotected(statements: Sequence[str]) -> None:
         out.print(f"[bold red]unprotected:[/] {statement}")
 
 
-def show_bound_note(levels: "Sequence[Level]") -> None:
+def show_bound_note(levels: "Sequence[StatedPart]") -> None:
     """Explain the bound, where one is stated."""
     if any(level.bound is not None for level in levels):
         out.print(
@@ -143,7 +140,7 @@ def show_bound_note(levels: "Sequence[Level]") -> None:
         )
 
 
-def show_noise_note(levels: "Sequence[ShownLevel]") -> None:
+def show_noise_note(levels: "Sequence[ReleasedPart]") -> None:
     """Explain what is known of the counts after the release, where something is."""
     if any(level.bound_after is not None for level in levels):
         out.print(
@@ -155,7 +152,7 @@ def show_noise_note(levels: "Sequence[ShownLevel]") -> None:
         )
 
 
-def show_threshold_note(levels: "Sequence[Level]") -> None:
+def show_threshold_note(levels: "Sequence[StatedPart]") -> None:
     """Explain which leaves are kept, where some are not."""
     if threshold := levels[-1].threshold:
         out.print(

@@ -1,7 +1,7 @@
 """The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
@@ -15,7 +15,7 @@ from flows.forecast.values import (
     Forecast,
     LawForecast,
     PlannedDays,
-    PlannedLevel,
+    PlannedPart,
     TargetCost,
     TypicalCells,
 )
@@ -37,8 +37,9 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap
 from storage.ledger.events import read_books
 from storage.ledger.spending import Spending, for_one_unit
+from storage.releases.parts import Part
 from storage.releases.register import published_specs
-from storage.releases.terms import LevelTerms, complete_level
+from storage.releases.terms import complete_level
 from tasks.accounting.floats import float_above
 from tasks.export.formats import too_many_zones, zones_of_matrices
 from tasks.export.matrices import MOST_ZONES
@@ -104,7 +105,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
     )
 
 
-def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
+def _levels(plan: Plan, total: int | None) -> list[PlannedPart]:
     confidence = plan.file.spec.release.intervals.confidence
     if plan.scheme.is_summed or plan.scheme.is_together or plan.scheme.sizes:
         return [_planned(plan, level, total, None) for level in plan.levels]
@@ -123,21 +124,14 @@ def _levels(plan: Plan, total: int | None) -> list[PlannedLevel]:
     return [_planned(plan, level, total, margins[level.level].own) for level in plan.levels]
 
 
-def _planned(plan: Plan, level: LevelTerms, total: int | None, half_width: int | None) -> PlannedLevel:
-    return PlannedLevel(
-        level=level.level,
-        axes=dict(level.axes),
-        possible_cells=level.possible_cells,
-        rho=float(level.rho),
-        sigma=level.sigma,
-        l2_sensitivity=level.l2_sensitivity,
-        derivation=level.derivation,
-        bound=level.bound,
+def _planned(plan: Plan, part: Part, total: int | None, half_width: int | None) -> PlannedPart:
+    possible = part.possible_cells
+    return PlannedPart(
+        **part.stated,
+        possible_cells=possible,
         half_width=half_width,
-        typical_count=total / level.possible_cells if total is not None and level.possible_cells is not None else None,
-        view=level.view or None,
-        law=plan.law if level.is_charged else None,
-        **asdict(level.charge_details),
+        typical_count=total / possible if total is not None and possible is not None else None,
+        law=plan.law if part.is_charged else None,
     )
 
 

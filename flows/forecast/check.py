@@ -13,7 +13,7 @@ import duckdb
 
 from flows.cluster.choice import check_workers
 from flows.forecast.answer import plan_answer
-from flows.forecast.values import BudgetForecast, Forecast, PlannedLevel
+from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
 from flows.planning.admission import check_budget, check_writable, different_people_from
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
@@ -68,7 +68,7 @@ class PassedCheck:
     epsilon: float
     delta: float
     rho: float
-    levels: Sequence[PlannedLevel]
+    levels: Sequence[PlannedPart]
     statement: str
     unprotected: Sequence[str]
     budget: BudgetForecast

@@ -1,60 +1,31 @@
 """The forecast of a planned release as a value: what `trellis plan --json` prints."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flows.planning.costs import CapTerms, Cost
 from flows.planning.guarantee import CurvePoint
 from storage.releases.approvals import Approval
+from storage.releases.parts import StatedPart
 from storage.releases.terms import PublishedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedLevel:
-    """One level of a planned release.
+class PlannedPart(StatedPart):
+    """What JSON states of a level or a view of a planned release.
 
     Attributes:
-        level: 0 for everything, T for the finest.
-        axes: per axis, the name of the axis level reached, None where it is not refined yet.
         possible_cells: those that some leaf can be in; None where no codebook lists them.
-        rho: what the level would cost; 0 where it is not measured, or is only (ε, δ).
-        sigma: the standard deviation of the noise, records.
-        l2_sensitivity: Δ₂, records.
-        derivation: how Δ₂ comes about, in words.
-        bound: with 95% probability, every count at this level is within this many records of the true count; None where
-            none is stated.
         half_width: of the interval around the noisy count of a cell that is fixed beforehand, records; None where intervals
             differ from cell to cell. How wide the intervals of rows are depends on how many rows there will be.
         typical_count: of a cell, if a public total were spread evenly; None without such a total.
-        deviations: where every node is measured, the `least` and the `most` standard deviation of a released count, records.
-        summed: True where nothing is measured at this level and its counts are sums; otherwise left out, as is all below.
-        same_as: the level that this one repeats, since every cell above it holds one cell of this level.
-        view: the name of the view that it is, or whose cells it has; left out for other levels.
         law: of the noise, by its name in specs, where the level is measured.
-        mechanism: what is drawn, where it is only (ε, δ).
-        epsilon: of that; likewise `delta`, `scale` (records; where there is no ε, σ is the scale) and `threshold`, the least noisy count that is kept.
     """
 
-    level: int
-    axes: Mapping[str, str | None]
     possible_cells: int | None
-    rho: float
-    sigma: float
-    l2_sensitivity: float
-    derivation: str
-    bound: float | None
     half_width: int | None
     typical_count: float | None
-    deviations: Mapping[str, float] | None = None
-    summed: bool | None = None
-    same_as: int | None = None
-    view: str | None = None
     law: str | None = None
-    mechanism: str | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    scale: float | None = None
-    threshold: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +219,8 @@ class Forecast:
     sampler: str
     tau: float
     statement: str
-    levels: Sequence[PlannedLevel]
-    views: Sequence[PlannedLevel]
+    levels: Sequence[PlannedPart]
+    views: Sequence[PlannedPart]
     margins: Sequence[PlannedMargin]
     measure: MeasureForecast | None
     confidence: float

@@ -10,7 +10,7 @@ from flows.planning.plan import Plan, level_terms, view_terms
 from storage.errors import SpecError
 from storage.ledger.books import Cap
 from storage.ledger.spending import Spending, for_one_unit, growth, weakest_promise
-from storage.releases.terms import LevelTerms
+from storage.releases.parts import Part
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.laws.law import LevelNoise
 from tasks.uncertainty.bounds import finest_above_noise
@@ -136,7 +136,7 @@ def _levels(plan: Plan) -> list[LevelWorth]:
     return [_measured(plan, terms, noise) for terms, noise in zip(parts, noises, strict=True)]
 
 
-def _measured(plan: Plan, terms: LevelTerms, noise: LevelNoise) -> LevelWorth:
+def _measured(plan: Plan, terms: Part, noise: LevelNoise) -> LevelWorth:
     """Return the worth of counts that are measured, or sums; sums that miss what a threshold left out have none that is known."""
     if terms.level == 0 and plan.file.spec.input.groups:
         return _EXACT
@@ -163,6 +163,6 @@ def _unbiased(plan: Plan) -> list[LevelWorth]:
     return found
 
 
-def _log_tail(terms: LevelTerms) -> float:
+def _log_tail(terms: Part) -> float:
     """Return the logarithm of the probability that a cell has more noise, so that fewer than one of all cells is expected to."""
     return -math.log(max(terms.possible_cells or 1, 20))

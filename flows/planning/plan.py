@@ -20,6 +20,7 @@ from storage.ledger.events import Reservation
 from storage.ledger.recognition import RecognisedTable, known_contents
 from storage.ledger.spending import Contributions, Spending
 from storage.releases.approvals import ApprovedPlan, sha256_of_value
+from storage.releases.parts import Part
 from storage.releases.terms import (
     GRID,
     SURVIVORS,
@@ -27,7 +28,6 @@ from storage.releases.terms import (
     DerivedTerms,
     FileTerms,
     IntervalTerms,
-    LevelTerms,
     Measure,
     PrivacyTerms,
     RunTerms,
@@ -83,8 +83,8 @@ class Plan:
     scheme: Scheme
     guarantee: Guarantee
     promised: tuple[int, ...]
-    levels: tuple[LevelTerms, ...]
-    views: tuple[LevelTerms, ...] = ()
+    levels: tuple[Part, ...]
+    views: tuple[Part, ...] = ()
     named_views: tuple[ViewTerms, ...] = ()
     derived: Mapping[str, Derived] = field(default_factory=dict)
     shaped: Mapping[tuple[str, int], int] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class Plan:
         return read_content(self.source.table, self.source.columns, known.values())
 
     @property
-    def exact_levels(self) -> list[LevelTerms]:
+    def exact_levels(self) -> list[Part]:
         """The levels whose counts are published exactly although one unit could change them."""
         keys = self.file.spec.privacy
         if not keys.invariants:
@@ -425,10 +425,10 @@ def run_terms(keys: RunKeys) -> RunTerms:
     return RunTerms(keys.workers, None if keys.max_memory is None else int(keys.max_memory))
 
 
-def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
+def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[Part, ...]:
     """Return the terms of all levels. Levels above the first measured one are exact or sums, and take no share of ρ."""
     stated, noises = scheme.bounds(guarantee.noises, CONFIDENCE), scheme.noises(guarantee.noises)
-    terms = list[LevelTerms]()
+    terms = list[Part]()
     if scheme.is_unbiased:
         return _unbiased_terms(scheme, guarantee, every_level(scheme.tree))
     if scheme.sizes:
@@ -437,7 +437,7 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
         return tuple(_settled_terms(level, scheme, guarantee) for level in range(scheme.tree.depth + 1))
     for level in range(scheme.tree.depth + 1):
         above, same = level < scheme.first_measured, scheme.same_as(level)
-        term = LevelTerms(
+        term = Part(
             level=level,
             axes=scheme.tree.level_names(level),
             possible_cells=scheme.tree.possible_cells(level) if scheme.tree.is_listed(level) else None,
@@ -457,14 +457,14 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
     return tuple(terms)
 
 
-def _unbiased_terms(scheme: Scheme, guarantee: Guarantee, views: Sequence[View]) -> tuple[LevelTerms, ...]:
+def _unbiased_terms(scheme: Scheme, guarantee: Guarantee, views: Sequence[View]) -> tuple[Part, ...]:
     """Return the terms of levels or views where every node is measured; their bounds follow from the exact variances of counts."""
     measured, released, terms = scheme.of_measured(guarantee.noises), scheme.released(guarantee.noises), []
     for view in views:
         noise = measured.get(view.number)
         is_exact = noise is not None and not noise
         of_level = released.variances.of_level(view.axis_levels)
-        term = LevelTerms(
+        term = Part(
             level=view.number,
             axes=view.names,
             possible_cells=math.prod(view.sizes(scheme.tree)),
@@ -481,10 +481,10 @@ def _unbiased_terms(scheme: Scheme, guarantee: Guarantee, views: Sequence[View])
     return tuple(terms)
 
 
-def _terms_of_sizes(level: int, scheme: Scheme, guarantee: Guarantee, noises: Sequence[LevelNoise]) -> LevelTerms:
+def _terms_of_sizes(level: int, scheme: Scheme, guarantee: Guarantee, noises: Sequence[LevelNoise]) -> Part:
     """Return the terms of a level of group sizes: it is measured, or a sum; then its σ is that of the sum from which its intervals follow."""
     is_measured = level in scheme.measured
-    term = LevelTerms(
+    term = Part(
         level=level,
         axes=scheme.tree.level_names(level),
         possible_cells=scheme.tree.possible_cells(level),
@@ -500,19 +500,19 @@ def _terms_of_sizes(level: int, scheme: Scheme, guarantee: Guarantee, noises: Se
     return _charged(term, scheme, guarantee) if is_measured else term
 
 
-def view_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[LevelTerms, ...]:
+def view_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[Part, ...]:
     """Return the terms of the views that have not the cells of a level."""
     if scheme.is_unbiased:
         return _unbiased_terms(scheme, guarantee, scheme.views)
     return tuple(_settled_terms(view.number, scheme, guarantee) for view in scheme.views)
 
 
-def _settled_terms(number: int, scheme: Scheme, guarantee: Guarantee) -> LevelTerms:
+def _settled_terms(number: int, scheme: Scheme, guarantee: Guarantee) -> Part:
     """Return the terms of a level or view where everything is settled together: it is measured, a public total, or a sum."""
     view, of_measured = scheme.view(number), scheme.of_measured(guarantee.noises)
     source, noise = scheme.source(number, of_measured)
     is_measured = number in scheme.measured
-    term = LevelTerms(
+    term = Part(
         level=number,
         axes=view.names,
         possible_cells=len(Partition(scheme.tree, view)),
@@ -531,7 +531,7 @@ def _settled_terms(number: int, scheme: Scheme, guarantee: Guarantee) -> LevelTe
     return _charged(term, scheme, guarantee)
 
 
-def _charged(term: LevelTerms, scheme: Scheme, guarantee: Guarantee) -> LevelTerms:
+def _charged(term: Part, scheme: Scheme, guarantee: Guarantee) -> Part:
     """Return the terms of a measured level with what it is charged: ρ, or (ε, δ) and the scale and threshold of its noise."""
     place, law = scheme.measured.index(term.level), scheme.law
     if law.costs_rho:

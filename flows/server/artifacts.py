@@ -24,7 +24,7 @@ from flows.server.process import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.ledger.events import read_books
-from storage.record import Record, ReleasedLevel, load_record
+from storage.record import Record, ReleasedPart, load_record
 from storage.releases.register import Release, state_of
 from storage.releases.shards import TRUNK
 from tasks.format.manifest import published_manifest
@@ -191,7 +191,7 @@ def show_refusal(name: str, fault: TrellisError) -> None:
 
 
 def _levels_table(
-    release_id: str, levels: Sequence[ReleasedLevel], title: str, known: Mapping[str, Sequence[str]]
+    release_id: str, levels: Sequence[ReleasedPart], title: str, known: Mapping[str, Sequence[str]]
 ) -> None:
     columns = level_columns([level.axes for level in levels])
     rows = [

@@ -16,9 +16,10 @@ from flows.walks.walk import walk
 from storage.counts.shard_store import shards_in_memory
 from storage.ledger.books import Charge, reserved_charges
 from storage.record import Record
+from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind
-from storage.releases.terms import SURVIVORS, FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
+from storage.releases.terms import SURVIVORS, FileTerms, IntervalTerms, PrivacyTerms, RunTerms, Terms
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Law, LevelNoise
@@ -218,9 +219,9 @@ def _own_above(scales: Sequence[float | None], level: int) -> int:
     return max(above for above in range(level) if scales[above] is not None)
 
 
-def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed: bool) -> LevelTerms:
+def _level_of_scale(tree: Tree, level: int, scale: float, law: Law, *, is_summed: bool) -> Part:
     """Return the terms of a level at the cost of its scale, for one record per unit."""
-    plain = LevelTerms(
+    plain = Part(
         level=level,
         axes=tree.level_names(level),
         possible_cells=tree.possible_cells(level),

@@ -11,7 +11,7 @@ from typing import Any
 
 from storage.errors import StoreError
 from storage.ledger.spending import Contributions, Spending, for_one_unit
-from storage.releases.terms import DISCRETE_GAUSSIAN, LevelTerms
+from storage.releases.parts import DISCRETE_GAUSSIAN, Part
 
 MALFORMED = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError)  # what an event's wrong fields raise
 
@@ -394,7 +394,7 @@ class Books:
         return account
 
 
-def reserved_charges(release_id: str, levels: Iterable[LevelTerms]) -> list[Charge]:
+def reserved_charges(release_id: str, levels: Iterable[Part]) -> list[Charge]:
     """Return the charges that a release makes when it is reserved: of the levels on which noise is drawn."""
     return [
         Charge(
@@ -416,7 +416,7 @@ def reserved_charges(release_id: str, levels: Iterable[LevelTerms]) -> list[Char
     ]
 
 
-def as_charged(terms: LevelTerms, charge: Charge | None) -> bool:
+def as_charged(terms: Part, charge: Charge | None) -> bool:
     """Return whether a level is as the ledger has it: measured as it is charged, or exact or summed and not charged."""
     if charge is None:
         return not (terms.is_charged or terms.rho or terms.epsilon)

@@ -17,7 +17,7 @@ from storage.ledger.books import MALFORMED, Asked, Books, Cap, Charge, Claim, Da
 from storage.ledger.recognition import confirmed_others
 from storage.ledger.spending import Spending
 from storage.machine.clock import utc_now
-from storage.releases.terms import LevelTerms
+from storage.releases.parts import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Reservation:
     """
 
     asked: Asked
-    levels: Sequence[LevelTerms]
+    levels: Sequence[Part]
     claim: Claim
 
     @property
@@ -152,7 +152,7 @@ def record_reservation(con: Connection, books: Books, reservation: Reservation, 
     _post(con, books, event | ({"series": claim.series} if claim.series else {}))
 
 
-def _recorded_level(level: LevelTerms) -> dict[str, Any]:
+def _recorded_level(level: Part) -> dict[str, Any]:
     recorded: dict[str, Any] = {
         "level": level.level,
         "mechanism": level.mechanism,

@@ -11,7 +11,8 @@ from storage.database.connections import Connection
 from storage.errors import MadeAlready, UsageError
 from storage.machine.claims import claim_shard_folder
 from storage.machine.clock import utc_now
-from storage.releases.terms import LevelTerms, Terms
+from storage.releases.parts import Part
+from storage.releases.terms import Terms
 
 REPORT = "report.html"  # in a published folder
 
@@ -38,12 +39,12 @@ class Release:
     spec: str
     terms: Terms
     folder: str
-    levels: tuple[LevelTerms, ...]
+    levels: tuple[Part, ...]
     supersedes: str | None = None
-    views: tuple[LevelTerms, ...] = ()
+    views: tuple[Part, ...] = ()
 
     @property
-    def parts(self) -> tuple[LevelTerms, ...]:
+    def parts(self) -> tuple[Part, ...]:
         """The terms of all levels and views, by their numbers."""
         return (*self.levels, *self.views)
 
@@ -145,7 +146,7 @@ def find_release(con: Connection, release_id: str) -> Release:
     id_, name, dataset, state, reason, created, spec, text, folder, supersedes = row
     terms = Terms.from_json(text)
     parts = [
-        LevelTerms(
+        Part(
             level,
             json.loads(axes),
             None if cells == _UNKNOWN else int(cells),

@@ -8,16 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from storage.counts.columns import interval_columns
 from storage.counts.tables import level_files, level_path
-from storage.releases.terms import (
-    DISCRETE_GAUSSIAN,
-    RELEASED_CODES,
-    SIGNAL_RATE,
-    SURVIVORS,
-    Covariance,
-    Format,
-    Measure,
-    complete_level,
-)
+from storage.releases.parts import DISCRETE_GAUSSIAN
+from storage.releases.terms import RELEASED_CODES, SIGNAL_RATE, SURVIVORS, Covariance, Format, Measure, complete_level
 from tasks.laws.named import LAWS
 from tasks.words.margins import differing_views, poor_totals
 

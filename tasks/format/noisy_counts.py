@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.counts.columns import NOISY, VARIANCE
-from storage.releases.terms import LevelTerms
+from storage.releases.parts import Part
 from tasks.laws.named import noise_of
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree
@@ -48,7 +48,7 @@ def noisy_schema(axes: Sequence[str]) -> pa.Schema:
 class NoisyCounts:
     """Writes the noisy counts of a release as they come: level by level from 0 on, cells in the order of the tree."""
 
-    def __init__(self, folder: Path, tree: Tree, levels: Sequence[LevelTerms]) -> None:
+    def __init__(self, folder: Path, tree: Tree, levels: Sequence[Part]) -> None:
         """Write the codebook and get ready for the counts.
 
         Args:
@@ -80,7 +80,7 @@ class NoisyCounts:
         if sum(map(len, self._waiting)) >= _ROW_GROUP:
             self._flush()
 
-    def add_view(self, name: str, partition: Partition, noisy: IntArray, terms: LevelTerms) -> None:
+    def add_view(self, name: str, partition: Partition, noisy: IntArray, terms: Part) -> None:
         """Write the noisy counts of a view: its areas by their numbers, and its derived columns by their codes.
 
         Args:

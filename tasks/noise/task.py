@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from storage.database.connections import Connection
+from storage.releases.parts import Part
 from storage.releases.shards import Shard, shard_name
-from storage.releases.terms import LevelTerms, PrivacyTerms
+from storage.releases.terms import PrivacyTerms
 from tasks.accounting.floats import float_below
 from tasks.accounting.sensitivity import Sensitivity, joint_part_of, sensitivity_of
 from tasks.capacity import memory_of
@@ -185,22 +186,20 @@ def _sensitivity_of_statistic(job: Job, level: int) -> Sensitivity:
     return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
 
 
-def _charged_alone(terms: LevelTerms, joint_part: Fraction) -> LevelCost:
+def _charged_alone(terms: Part, joint_part: Fraction) -> LevelCost:
     """Return what the noise of a level may cost alone, so that all levels together cost no unit more than they are charged."""
     epsilon = float_below(Fraction(terms.epsilon) / joint_part)
     return LevelCost(terms.rho / joint_part, epsilon, terms.delta)
 
 
-def _released(
-    true_counts: IntArray, terms: LevelTerms, charged: LevelCost, moved: Sensitivity, sampler: Sampler
-) -> IntArray:
+def _released(true_counts: IntArray, terms: Part, charged: LevelCost, moved: Sensitivity, sampler: Sampler) -> IntArray:
     """Return the counts that may cross the trust line: noisy counts, or the exact counts of an invariant, unprotected."""
     if terms.is_invariant:
         return true_counts
     return measure(true_counts, noise_of(terms), charged, moved, sampler)
 
 
-def _sensitivity(terms: LevelTerms, privacy: PrivacyTerms) -> Sensitivity:
+def _sensitivity(terms: Part, privacy: PrivacyTerms) -> Sensitivity:
     """Return how far one unit moves a level: in the Euclidean norm as it is charged, where it is charged ρ."""
     is_root = not any(terms.axes.values())
     moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)

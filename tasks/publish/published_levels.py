@@ -12,9 +12,10 @@ from storage.counts import tables
 from storage.counts.columns import interval_columns
 from storage.errors import StoreError
 from storage.record import Record
+from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Shard
-from storage.releases.terms import IntervalTerms, LevelTerms
+from storage.releases.terms import IntervalTerms
 from tasks.capacity import side_by_side
 from tasks.format.manifest import Promise, Signal
 from tasks.format.rows import Rows, SlicedRows, in_order
@@ -79,7 +80,7 @@ def _find_tails(record: Record, threads: int) -> None:
             pass
 
 
-def _listed(terms: LevelTerms) -> int:
+def _listed(terms: Part) -> int:
     """Return how many cells a level can have. Only a mechanism that shows codes may not know them, and needs no such number."""
     if terms.possible_cells is None:
         raise StoreError(f"Level {terms.level} has codes that no codebook lists, so no interval can be stated.")

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from storage.counts.columns import COUNT, INTERVAL, column_name
+from storage.releases.parts import Part
 from storage.releases.shards import TRUNK, shard_name
-from storage.releases.terms import IntervalTerms, LevelTerms, ViewTerms
+from storage.releases.terms import IntervalTerms, ViewTerms
 from tasks.format.manifest import Rounding, Signal
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows
@@ -105,7 +106,7 @@ class SettledLevels:
         release, record = self.job.record.release, self.job.record
         return int(self.job.nodes(record.released[0, TRUNK]).counts[0]) if release.levels[0].is_invariant else None
 
-    def _part(self, number: int) -> LevelTerms:
+    def _part(self, number: int) -> Part:
         return self.job.record.release.parts[number]
 
     def _measured(self, number: int) -> MeasuredSums:

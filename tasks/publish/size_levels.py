@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from storage.releases.parts import Part
 from storage.releases.shards import TRUNK
-from storage.releases.terms import LevelTerms
 from tasks.format.manifest import Signal
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows
@@ -68,7 +68,7 @@ class SizeLevels:
         return [self._known[level] for level in range(len(self._levels))]
 
     @property
-    def _levels(self) -> tuple[LevelTerms, ...]:
+    def _levels(self) -> tuple[Part, ...]:
         return self.job.record.release.levels
 
     def _counts(self, level: int) -> IntArray:

@@ -17,9 +17,9 @@ from storage.errors import StoreError, TrellisError, disk_fault
 from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
 from storage.machine.home import subfolder
-from storage.record import Record, ReleasedLevel, load_record
+from storage.record import Record, ReleasedPart, load_record
+from storage.releases.parts import DISCRETE_GAUSSIAN
 from storage.releases.register import REPORT, Release, list_checks
-from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.capacity import cores, memory_of
 from tasks.explore.page import EXPLORER, explorer
 from tasks.export.described import metadata_of
@@ -267,7 +267,7 @@ def _write_counts(
     return _Written(records, levels.known_after(), views, settled.rounding() if settled else None, write_finest)
 
 
-def _entry(level: ReleasedLevel, known: KnownAfter, confidence: float) -> LevelEntry:
+def _entry(level: ReleasedPart, known: KnownAfter, confidence: float) -> LevelEntry:
     """Return what the manifest states about a level; the file leaves out what is as for most levels."""
     shares = known.shares
     return LevelEntry(

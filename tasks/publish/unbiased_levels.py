@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from storage.releases.parts import Part
 from storage.releases.shards import TRUNK
-from storage.releases.terms import GRID, LevelTerms, ViewTerms
+from storage.releases.terms import GRID, ViewTerms
 from tasks.format.manifest import Signal
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows, in_order
@@ -100,7 +101,7 @@ class UnbiasedLevels:
         return self._counts.deviations(view.levels)
 
     @property
-    def _levels(self) -> tuple[LevelTerms, ...]:
+    def _levels(self) -> tuple[Part, ...]:
         return self.job.record.release.levels
 
     def _give(self, level: int) -> None:

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, INTERVAL, column_name, flat_features
-from storage.record import ReleasedLevel
+from storage.record import ReleasedPart
+from storage.releases.parts import DISCRETE_GAUSSIAN
 from storage.releases.register import Release
-from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
+from storage.releases.terms import ViewTerms
 from tasks.export.described import VIEWS
 from tasks.format.csv import names_in, write_csv
 from tasks.format.manifest import DerivedEntry, Deviations, Difference, LevelIntervals, PoorMargin, ViewEntry
@@ -108,7 +109,7 @@ def _difference(job: Job, number: int, counts: IntArray) -> Difference:
     return Difference(largest=int(distance.max()), mean=float(distance.mean()))
 
 
-def _entry(made: ReleasedLevel, settled: SettledLevels | UnbiasedLevels, view: ViewTerms) -> ViewEntry:
+def _entry(made: ReleasedPart, settled: SettledLevels | UnbiasedLevels, view: ViewTerms) -> ViewEntry:
     """Return what the manifest states about a view."""
     counts, terms = settled.job.counts(view.number), settled.job.record.release.terms
     deviations = settled.deviations(view)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from storage.releases.parts import Part
 from storage.releases.shards import TRUNK, Shard, shard_name
-from storage.releases.terms import LevelTerms
 from tasks.laws.named import noise_of
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.reconcile import UpDown
@@ -73,7 +73,7 @@ def calibrate(job: Job) -> list[Shard]:
 
 def _settled_margins(job: Job) -> Margins:
     """Return the totals of single axes, each axis settled as a tree of its own below what stays as it is."""
-    tree, views = job.tree, dict[tuple[int, int], LevelTerms]()
+    tree, views = job.tree, dict[tuple[int, int], Part]()
     for terms in job.record.release.views:
         axis, level = next((axis, own) for axis, own in enumerate(job.view(terms.level).axis_levels) if own)
         views[axis, level] = terms

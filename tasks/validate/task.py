@@ -8,9 +8,10 @@ from storage.counts.shard_files import is_shard, noisy_path, read_codebook
 from storage.errors import ChecksFailed
 from storage.ledger.books import Charge, as_charged
 from storage.machine.claims import shard_folder
+from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Shard
-from storage.releases.terms import COUNTS_POSITIVE, LevelTerms
+from storage.releases.terms import COUNTS_POSITIVE
 from tasks.stage import stage
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, cell_counts
@@ -143,6 +144,6 @@ def _is_as_sealed(job: Job, parents: Frontier | None, seal: Shard, nodes: Fronti
     return seal.rows == int(cell_counts(job.tree, parents).sum()) and exact_as_sealed(job.tree, parents, exact, nodes)
 
 
-def _charged_as_planned(terms: LevelTerms, charge: Charge | None) -> bool:
+def _charged_as_planned(terms: Part, charge: Charge | None) -> bool:
     drawn = charge is None or charge.state in {"sealed", "released"}
     return drawn and as_charged(terms, charge)

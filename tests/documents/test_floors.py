@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flows.spec.keys import DEFAULT_FOR_SIZES, DEFAULT_MECHANISM
-from storage.releases.terms import DISCRETE_GAUSSIAN
+from storage.releases.parts import DISCRETE_GAUSSIAN
 from tasks.laws.named import LAWS
 from tasks.mechanisms import MECHANISMS
 from tests.support.user import REPOSITORY

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from storage.releases.terms import LevelTerms
+from storage.releases.parts import Part
 from tasks.format.manifest import AboveNoise, Intervals, LedgerHead, LevelEntry, Manifest, NoiseRows, Privacy, SealEntry
 from tasks.format.rows import Rows, in_order
 from tasks.report.facts import Collector, Facts
@@ -62,10 +62,10 @@ def rows_of(tree: Tree, leaves: dict[tuple[int, ...], int], level: int, half_wid
     return in_order(Rows(areas, counts, bounds), tree.sizes(level))
 
 
-def terms_of(tree: Tree, sigma: float = 3.0, **finest: Any) -> list[LevelTerms]:
+def terms_of(tree: Tree, sigma: float = 3.0, **finest: Any) -> list[Part]:
     """Return the terms of all levels, the total exact; further ones of the finest level."""
     levels = [
-        LevelTerms(
+        Part(
             level=level,
             axes=tree.level_names(level),
             possible_cells=tree.possible_cells(level) if tree.is_listed(level) else None,
@@ -81,7 +81,7 @@ def terms_of(tree: Tree, sigma: float = 3.0, **finest: Any) -> list[LevelTerms]:
 
 
 def facts_of(
-    tree: Tree, leaves: dict[tuple[int, ...], int], terms: Sequence[LevelTerms], half_width: int | None = 2
+    tree: Tree, leaves: dict[tuple[int, ...], int], terms: Sequence[Part], half_width: int | None = 2
 ) -> Facts:
     """Return what is collected of all levels."""
     collector = Collector(tree, terms)
@@ -91,7 +91,7 @@ def facts_of(
     return collector.facts()
 
 
-def shares_of(rows: Rows, terms: LevelTerms) -> Shares | None:
+def shares_of(rows: Rows, terms: Part) -> Shares | None:
     """Return what would be known of a level's rows if their counts were the true ones."""
     if not len(rows):
         return None
@@ -99,7 +99,7 @@ def shares_of(rows: Rows, terms: LevelTerms) -> Shares | None:
     return Shares(0.0, 0.1, float(above.mean()), float(rows.counts[above].sum() / (rows.counts.sum() or 1)))
 
 
-def manifest_of(terms: Sequence[LevelTerms], facts: Facts, **other: Any) -> Manifest:
+def manifest_of(terms: Sequence[Part], facts: Facts, **other: Any) -> Manifest:
     """Return a manifest of these levels, with some other values."""
     levels = [
         LevelEntry(

@@ -14,7 +14,7 @@ from storage.database.connections import Connection
 from storage.ledger.books import Asked, Cap, Claim
 from storage.ledger.events import Head, Reservation, head
 from storage.ledger.spending import Contributions
-from storage.releases.terms import LevelTerms
+from storage.releases.parts import Part
 
 NEVER_ALONE = math.inf  # the ε of a release whose own statement never helps it
 ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True, max_records_per_unit=1)
@@ -34,7 +34,7 @@ def asked_of(dataset: str = "jobs", cap: Cap | None = None, same_people_as: str 
 
 def reservation_of(release_id: str, asked: Asked, shares: Sequence[Fraction], **claimed: Any) -> Reservation:
     """Return a release to be reserved, with these shares of ρ, of which 0 makes a level invariant, and what it claims beyond the least."""
-    levels = [LevelTerms(level, {}, 2**level, not share, share, 1.5, 2, 3.0) for level, share in enumerate(shares)]
+    levels = [Part(level, {}, 2**level, not share, share, 1.5, 2, 3.0) for level, share in enumerate(shares)]
     table = f"{asked.dataset}.csv"
     claim = Claim(release_id, asked.dataset, "zcdp", NEVER_ALONE, DELTA, table, (), False, ONE_RECORD)
     return Reservation(asked, levels, replace(claim, **claimed))

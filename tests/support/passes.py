@@ -16,8 +16,8 @@ from flows.planning.scheme import tree_over
 from flows.spec.file import load_spec
 from flows.trials.in_memory import PublicTable, Trial, public_table, try_release, try_scales
 from storage.ledger.books import Charge, reserved_charges
+from storage.releases.parts import Part
 from storage.releases.shards import TRUNK
-from storage.releases.terms import LevelTerms
 from tasks.ingest.task import read_in_memory
 from tasks.laws.law import Sampler
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded
@@ -63,7 +63,7 @@ def unseen_table(tree: Tree, total: int) -> PublicTable:
 
 
 def replay(
-    tree: Tree, levels: Sequence[LevelTerms], sealed: Sequence[IntArray], mechanism: Mechanism, **choice: Any
+    tree: Tree, levels: Sequence[Part], sealed: Sequence[IntArray], mechanism: Mechanism, **choice: Any
 ) -> Trial:
     """Make a release in memory from the terms and the noisy counts of levels 0 to T alone, of which at most the total is exact."""
     assert not any(terms.is_invariant for terms in levels[1:])

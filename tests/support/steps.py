@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from flows.walks.steps import Cuts, next_steps
 from storage.ledger.books import Charge
 from storage.record import Record
+from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind
-from storage.releases.terms import FileTerms, IntervalTerms, LevelTerms, PrivacyTerms, RunTerms, Terms
+from storage.releases.terms import FileTerms, IntervalTerms, PrivacyTerms, RunTerms, Terms
 from tasks.groups.task import Sizes
 from tasks.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
@@ -62,11 +63,11 @@ def new_record(mechanism: Mechanism, depth: int, exact: int = 0) -> Record:
         is_summed = sums and level < first
         is_exact = not is_summed and (level < first or (level < first + exact and level < depth))
         rho, is_noisy = Fraction(1, 8), not (is_summed or is_exact)
-        levels.append(LevelTerms(level, {}, None, is_exact, rho * is_noisy, 2.0 * is_noisy, 1 * is_noisy, None))
+        levels.append(Part(level, {}, None, is_exact, rho * is_noisy, 2.0 * is_noisy, 1 * is_noisy, None))
         levels[-1] = replace(levels[-1], is_summed=is_summed)
     views = []
     if mechanism.measures_views:
-        views = [LevelTerms(depth + 1, {}, None, False, Fraction(1, 8), 2.0, 1, None, view="one_more")]
+        views = [Part(depth + 1, {}, None, False, Fraction(1, 8), 2.0, 1, None, view="one_more")]
     release = Release("one", "one", "people", "running", "", "", "", TERMS, "", tuple(levels), None, tuple(views))
     charged = [of for of in release.parts if of.is_charged]
     charges = {of.level: Charge("one", of.level, "reserved", of.rho, of.sigma, 1) for of in charged}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from flows.forecast.values import Forecast, PlannedLevel
+from flows.forecast.values import Forecast, PlannedPart
 from flows.forecast.worth import LevelWorth, Worth
 from flows.planning.plan import Plan
 from tasks.words.levels import Axes, place
@@ -52,14 +52,14 @@ class PageFacts:
         return "groups" if self.plan.scheme.sizes else "records"
 
     @property
-    def exact(self) -> list[PlannedLevel]:
+    def exact(self) -> list[PlannedPart]:
         """The levels that have no noise."""
         return [
             level for level, worth in zip(self.forecast.levels, self.planned.levels, strict=False) if worth.is_exact
         ]
 
     @property
-    def with_hardly_any_noise(self) -> list[PlannedLevel]:
+    def with_hardly_any_noise(self) -> list[PlannedPart]:
         """The levels with so little noise that 19 of 20 counts are measured without any error."""
         return [
             level
@@ -73,7 +73,7 @@ class PageFacts:
         return self.plan.source.table.name
 
     @property
-    def parts(self) -> list[PlannedLevel]:
+    def parts(self) -> list[PlannedPart]:
         """The levels, then the views that have no level of their own."""
         return [*self.forecast.levels, *self.forecast.views]
 
@@ -94,7 +94,7 @@ def within(worth: LevelWorth | None) -> str:
     return "exact" if worth.is_exact else f"± {worth.within:,}"
 
 
-def named(facts: PageFacts, part: PlannedLevel) -> str:
+def named(facts: PageFacts, part: PlannedPart) -> str:
     """Return the number of a level, with the name of the view that it is; of a view without a level its name."""
     named = f"view {escape(part.view)}" if part.view else ""
     if part.level >= len(facts.forecast.levels):
@@ -102,7 +102,7 @@ def named(facts: PageFacts, part: PlannedLevel) -> str:
     return f"{part.level} ({named})" if named else str(part.level)
 
 
-def numbers_of(levels: Sequence[PlannedLevel]) -> str:
+def numbers_of(levels: Sequence[PlannedPart]) -> str:
     """Return the numbers of some levels in words, such as `levels 0 to 2`."""
     numbers = [level.level for level in levels]
     if len(numbers) == 1:

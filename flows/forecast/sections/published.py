@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from flows.forecast.sections.facts import PageFacts, bullets, named
-from flows.forecast.values import PlannedLevel
+from flows.forecast.values import PlannedPart
 from flows.forecast.worth import LevelWorth
 from storage.counts.columns import SIGNAL
 from tasks.report.frame import table
@@ -38,7 +38,7 @@ def published_section(facts: PageFacts) -> str:
     return f"{listed}{many}{unlisted}<h3>The files</h3>{bullets(_files(facts))}"
 
 
-def _how(facts: PageFacts, part: PlannedLevel, worth: LevelWorth | None) -> str:
+def _how(facts: PageFacts, part: PlannedPart, worth: LevelWorth | None) -> str:
     """Return how the counts of a level come about, in few words."""
     if part.same_as is not None:
         return f"same as level {part.same_as}"

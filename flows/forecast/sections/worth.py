@@ -3,7 +3,7 @@
 from html import escape
 
 from flows.forecast.sections.facts import PageFacts, named, numbers_of, of_level, within
-from flows.forecast.values import PlannedLevel
+from flows.forecast.values import PlannedPart
 from flows.forecast.worth import LevelWorth, Worth
 from tasks.report.frame import table
 from tasks.words.epsilon import format_right_guess
@@ -135,7 +135,7 @@ def _example_table(facts: PageFacts) -> str:
     return table(heads, rows, caption=f"<span>{caption}</span>", kind="levels") + legend
 
 
-def _example(count: int, part: PlannedLevel, worth: LevelWorth) -> str:
+def _example(count: int, part: PlannedPart, worth: LevelWorth) -> str:
     if worth.within is None:
         return "–"
     if not worth.within:

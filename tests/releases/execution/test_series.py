@@ -41,8 +41,8 @@ from storage.errors import BudgetExceeded, SpecError, StoreError
 from storage.ledger.books import Asked, Claim, Series
 from storage.ledger.events import Reservation, advance, head, read_books
 from storage.ledger.spending import Contributions, Spending
+from storage.releases.parts import Part
 from storage.releases.register import find_release, list_releases, set_state, state_of
-from storage.releases.terms import LevelTerms
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.accounting.conversions import zcdp_epsilon
@@ -185,7 +185,7 @@ def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]
 def declare_of(con: Connection, rho: Fraction, epsilon: float, ids: Sequence[str] = ("a", "b", "c")) -> None:
     """Declare a series of releases of two levels that costs so much ρ in all, and states ε of itself."""
     share = rho / len(ids) / LEVELS
-    levels = [LevelTerms(level, {}, 2, False, share, 1.5, 2, 3.0) for level in range(LEVELS)]
+    levels = [Part(level, {}, 2, False, share, 1.5, 2, 3.0) for level in range(LEVELS)]
     asked = Asked("jobs", "one job", "substitution", CAP)
     claims = [Claim(id_, "jobs", "zcdp", math.inf, DELTA, "jobs.csv", (), False, ONE_RECORD) for id_ in ids]
     with transaction(con):

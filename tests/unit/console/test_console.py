@@ -9,7 +9,6 @@ import pytest
 
 from flows.answers.ledger import AccountStatement, LedgerStatement, LevelCharge, ReleaseClaim
 from flows.answers.query import QueryAnswer
-from flows.answers.release_status import ShownLevel
 from flows.cli import main as cli
 from flows.cli.json_object import json_object
 from flows.console import levels_table, terminal
@@ -20,6 +19,7 @@ from flows.planning.costs import CapTerms, Cost
 from storage.errors import SpecError
 from storage.ledger.books import CapRaise
 from storage.ledger.spending import Contributions
+from storage.record import ReleasedPart
 from tasks.report.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.validate.coverage import GROUPS
 from tests.support.comparisons import level_result, results_of
@@ -45,7 +45,7 @@ ACCOUNT = AccountStatement(
         )
     ],
 )
-LEVEL = ShownLevel(level=0, axes={"origin": None}, cells=1, nonzero=1, derivation="", bound=None, **COST)
+LEVEL = ReleasedPart(level=0, axes={"origin": None}, cells=1, nonzero=1, derivation="", bound=None, **COST)
 
 
 def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

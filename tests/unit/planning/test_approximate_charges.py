@@ -18,7 +18,7 @@ from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, as_charged
 from storage.ledger.events import Reservation, charges_of, hash_of, read_books
 from storage.ledger.spending import Contributions, Spending
-from storage.releases.terms import LevelTerms
+from storage.releases.parts import Part
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 
@@ -37,25 +37,25 @@ def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]
         yield con
 
 
-def histogram(epsilon: float = EPSILON, delta: float = SMALL) -> tuple[LevelTerms, ...]:
+def histogram(epsilon: float = EPSILON, delta: float = SMALL) -> tuple[Part, ...]:
     """Return the levels of a histogram: a sum, and the leaves that are measured."""
-    total = LevelTerms(0, {}, 1, False, Fraction(0), 9.0, 0, None, is_summed=True)
+    total = Part(0, {}, 1, False, Fraction(0), 9.0, 0, None, is_summed=True)
     leaves = replace(total, level=1, possible_cells=9, is_summed=False, sigma=3.0, mechanism=THRESHOLDED)
     return total, replace(leaves, epsilon=epsilon, delta=delta, scale=2.1, threshold=40)
 
 
-def gaussian(rho: Fraction) -> tuple[LevelTerms, ...]:
+def gaussian(rho: Fraction) -> tuple[Part, ...]:
     """Return the levels of a release that measures one level."""
-    return (LevelTerms(1, {}, 2, False, rho, 1.5, 2, 3.0),)
+    return (Part(1, {}, 2, False, rho, 1.5, 2, 3.0),)
 
 
-def reservation_of(release_id: str, levels: tuple[LevelTerms, ...], delta: float = SMALL) -> Reservation:
+def reservation_of(release_id: str, levels: tuple[Part, ...], delta: float = SMALL) -> Reservation:
     """Return a release to be reserved, which states ε of a histogram of itself."""
     claim = Claim(release_id, "jobs", "privacy_map", EPSILON, delta, "jobs.csv", (), (), ONE_RECORD)
     return Reservation(Asked("jobs", "one job", "substitution", CAP), levels, claim)
 
 
-def reserve_of(con: Connection, release_id: str, levels: tuple[LevelTerms, ...]) -> None:
+def reserve_of(con: Connection, release_id: str, levels: tuple[Part, ...]) -> None:
     """Reserve a release."""
     with transaction(con):
         reserve(con, reservation_of(release_id, levels))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import tasks.report.facts
 from flows.trials.comparison import MEASURES
+from storage.releases.parts import Part
 from storage.releases.register import CheckResult
-from storage.releases.terms import LevelTerms
 from tasks.atlas.names import Names
 from tasks.format.formulas import formulas_in
 from tasks.format.manifest import Intervals, NoiseRows, Rounding
@@ -65,7 +65,7 @@ PICKED = "of a level's rows on average. These rows are chosen because they are l
 def reported(
     tree: Tree,
     leaves: dict[tuple[int, ...], int],
-    terms: list[LevelTerms] | None = None,
+    terms: list[Part] | None = None,
     half_width: int | None = 2,
     **manifest: Any,
 ) -> tuple[Facts, str, Seen]:

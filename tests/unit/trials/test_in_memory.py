@@ -21,7 +21,7 @@ from flows.spec.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable, public_table, try_release, try_scales
 from storage.errors import StoreError
 from storage.ledger.books import Charge, reserved_charges
-from storage.releases.terms import LevelTerms
+from storage.releases.parts import Part
 from tasks.laws.thresholded import Thresholded
 from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
@@ -118,7 +118,7 @@ def test_beside_a_measured_total_no_level_is_drawn_with_less_noise_than_all_toge
     levels = level_terms(scheme, guarantee_of(scheme))
     release = try_scales(table, ONCE, SIGMAS, noise_of(1), law=ONCE.laws[law]).job.record.release
 
-    def drawn(terms: Sequence[LevelTerms]) -> list[int]:
+    def drawn(terms: Sequence[Part]) -> list[int]:
         asked = list[int]()
         try_release(
             table, replace(release, levels=tuple(terms)), reserved_charges(release.id, terms), ONCE, noise_of(1, asked)
