@@ -27,9 +27,9 @@ from storage.releases.terms import (
     TREE,
     DerivedTerms,
     FileTerms,
-    IntervalTerms,
+    Intervals,
     Measure,
-    PrivacyTerms,
+    Privacy,
     RunTerms,
     TableTerms,
     Terms,
@@ -260,7 +260,12 @@ class Plan:
             rows=spec.release.rows,
             formats=spec.release.more_formats,
             noisy_counts=self.noisy_counts_asked,
-            intervals=IntervalTerms(asked.confidence, asked.simultaneous, is_rounded, spec.release.signal_rate),
+            intervals=Intervals(
+                confidence=asked.confidence,
+                simultaneous=asked.simultaneous,
+                rounded=is_rounded,
+                signal_rate=spec.release.signal_rate,
+            ),
             privacy=self.privacy,
             run=run_terms(spec.run),
             files=FileTerms(
@@ -296,10 +301,10 @@ class Plan:
         return [[of.name, columns[of.name], level, codebooks[of.name]] for of, level in promised if level]
 
     @property
-    def privacy(self) -> PrivacyTerms:
+    def privacy(self) -> Privacy:
         """The guarantee as the manifest states it."""
         keys, guarantee, contributions = self.file.spec.privacy, self.guarantee, self.contributions
-        return PrivacyTerms(
+        return Privacy(
             unit=keys.unit,
             neighbours=keys.neighbours,
             max_records_per_unit=contributions.max_records_per_unit,

@@ -26,7 +26,7 @@ from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
-from storage.releases.terms import IntervalTerms, ViewTerms
+from storage.releases.terms import Intervals, ViewTerms
 from tasks.ingest.task import read_in_memory
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
@@ -97,10 +97,10 @@ class Comparison:
         return tuple(found)
 
     @property
-    def interval_terms(self) -> IntervalTerms:
+    def interval_terms(self) -> Intervals:
         """Which intervals a release by the spec would publish."""
         spec = self.plan.file.spec
-        return IntervalTerms(spec.release.intervals.confidence, simultaneous=False, rounded=not spec.keep_noisy_counts)
+        return Intervals(confidence=spec.release.intervals.confidence, rounded=not spec.keep_noisy_counts)
 
 
 def make_comparison(

@@ -12,7 +12,7 @@ from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable
-from storage.releases.terms import IntervalTerms
+from storage.releases.terms import Intervals
 from tasks.laws.law import LevelNoise
 from tasks.mechanisms import Mechanism
 from tasks.publish.published_levels import ReleasedLevels
@@ -64,7 +64,7 @@ class Contestant(Protocol):
     def try_on(self, table: PublicTable) -> Tried:
         """Try it once."""
 
-    def bounds(self, tree: Tree, trial: Any, terms: IntervalTerms) -> list[Bounds | None]:
+    def bounds(self, tree: Tree, trial: Any, terms: Intervals) -> list[Bounds | None]:
         """Return the intervals of questions about levels 0 to T after one of its own trials; None where it states none."""
 
 
@@ -93,7 +93,7 @@ class BaselineEntry:
         noisy: IntArray = self.scheme.law.samplers[self.sampler].draw(true, noise.scale)
         return noisy
 
-    def bounds(self, tree: Tree, trial: "TriedLevels", terms: IntervalTerms) -> list[Bounds | None]:  # noqa: ARG002
+    def bounds(self, tree: Tree, trial: "TriedLevels", terms: Intervals) -> list[Bounds | None]:  # noqa: ARG002
         """Return None for each of levels 0 to T: a baseline states no intervals."""
         return [None] * (tree.depth + 1)
 

@@ -16,7 +16,7 @@ from flows.trials.contestants import Contestant
 from flows.trials.in_memory import PublicTable, Trial, try_release
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
-from storage.releases.terms import ALL, SURVIVORS, IntervalTerms
+from storage.releases.terms import ALL, SURVIVORS, Intervals
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
 from tasks.tree.order import Tree
@@ -77,7 +77,7 @@ class Entry:
         sampler = plan.scheme.law.samplers[release.terms.sampler].draw
         return try_release(table, release, reserved_charges(release.id, release.parts), plan.mechanism, sampler)
 
-    def bounds(self, tree: Tree, trial: Trial, terms: IntervalTerms) -> list[Bounds | None]:
+    def bounds(self, tree: Tree, trial: Trial, terms: Intervals) -> list[Bounds | None]:
         """Return the intervals of levels 0 to T as a release would state them; None where it would state none."""
         plan, confidence, noises = self.plan, terms.confidence, self.plan.guarantee.noises
         if threshold := max((level.threshold for level in plan.guarantee.by_map), default=0):

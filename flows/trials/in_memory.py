@@ -19,7 +19,7 @@ from storage.record import Record
 from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind
-from storage.releases.terms import SURVIVORS, FileTerms, IntervalTerms, PrivacyTerms, RunTerms, Terms
+from storage.releases.terms import SURVIVORS, FileTerms, Intervals, Privacy, RunTerms, Terms
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Law, LevelNoise
@@ -186,7 +186,21 @@ def try_scales(
         for level, scale in enumerate(scales)
     )
     mechanism = measuring(mechanism, tree)
-    privacy = PrivacyTerms("", "substitution", 1, True, None, "promise", 0.0, 0.0, 0.0, "", "", 0.0, "")
+    privacy = Privacy(
+        unit="",
+        neighbours="substitution",
+        max_records_per_unit=1,
+        exact_records_per_unit=True,
+        distinct=None,
+        bounded_by="promise",
+        epsilon=0.0,
+        delta=0.0,
+        rho=0.0,
+        accountant="",
+        sampler="",
+        tau=0.0,
+        statement="",
+    )
     terms = Terms(
         axes=tuple(axis.name for axis in tree.axes),
         steps=tree.steps,
@@ -204,7 +218,7 @@ def try_scales(
         csv=None,
         records=False,
         noisy_counts=False,
-        intervals=IntervalTerms(0.9, simultaneous=False, rounded=False),
+        intervals=Intervals(confidence=0.9),
         privacy=privacy,
         run=RunTerms("threads", None),
         files=FileTerms("", {}),

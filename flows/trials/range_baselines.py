@@ -10,7 +10,7 @@ from flows.planning.plan import Plan
 from flows.trials.contestants import BaselineEntry, TriedLevels, baseline_scheme, sums_of
 from flows.trials.in_memory import PublicTable
 from storage.errors import SpecError
-from storage.releases.terms import IntervalTerms
+from storage.releases.terms import Intervals
 from tasks.accounting.sensitivity import SUBSTITUTION
 from tasks.laws.law import LevelNoise
 from tasks.mechanisms import Mechanism
@@ -112,7 +112,7 @@ class SineEntry:
         [counts] = round_prefix_sums([sums_of_leaves(finest, leaves) + noise])
         return TriedLevels(sums_of(finest, counts))
 
-    def bounds(self, tree: Tree, trial: TriedLevels, terms: IntervalTerms) -> list[Bounds | None]:  # noqa: ARG002
+    def bounds(self, tree: Tree, trial: TriedLevels, terms: Intervals) -> list[Bounds | None]:  # noqa: ARG002
         """Return None for each of levels 0 to T: a baseline states no intervals."""
         return [None] * (tree.depth + 1)
 

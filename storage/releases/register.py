@@ -2,10 +2,11 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 from storage.database.connections import Connection
 from storage.errors import MadeAlready, UsageError
@@ -17,6 +18,9 @@ from storage.releases.terms import Terms
 REPORT = "report.html"  # in a published folder
 
 _UNKNOWN = "unknown"  # instead of a number
+
+_COLUMNS = tuple(field.name for field in fields(Part))  # of the table `levels`
+_QUOTED = ", ".join(f'"{column}"' for column in _COLUMNS)  # `view` is a word of SQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,33 +97,17 @@ def add_release(con: Connection, release: Release) -> None:
             release.supersedes,
         ],
     )
-    for level in release.parts:
+    for part in release.parts:
+        values = {column: getattr(part, column) for column in _COLUMNS}
+        values |= {
+            "axes": json.dumps(part.axes),
+            "possible_cells": _UNKNOWN if part.possible_cells is None else str(part.possible_cells),
+            "rho": str(part.rho),
+            "tau": str(part.tau),
+        }
         con.execute(
-            "INSERT INTO levels (release_id, level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared,"
-            ' bound, derivation, tau, is_summed, mechanism, epsilon, delta, scale, threshold, same_as, "view", source)'
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [
-                release.id,
-                level.level,
-                json.dumps(level.axes),
-                _UNKNOWN if level.possible_cells is None else str(level.possible_cells),
-                level.is_invariant,
-                str(level.rho),
-                level.sigma,
-                level.l2_sensitivity_squared,
-                level.bound,
-                level.derivation,
-                str(level.tau),
-                level.is_summed,
-                level.mechanism,
-                level.epsilon,
-                level.delta,
-                level.scale,
-                level.threshold,
-                level.same_as,
-                level.view,
-                level.source,
-            ],
+            f"INSERT INTO levels (release_id, {_QUOTED}) VALUES (?{', ?' * len(_COLUMNS)})",
+            [release.id, *values.values()],
         )
 
 
@@ -137,34 +125,26 @@ def find_release(con: Connection, release_id: str) -> Release:
         raise UsageError(
             f"There is no release {release_id}.", field="ID", hint="`trellis releases` lists those there are."
         )
-    levels = con.execute(
-        "SELECT level, axes, possible_cells, is_invariant, rho, sigma, l2_sensitivity_squared, bound, derivation,"
-        ' tau, is_summed, mechanism, epsilon, delta, scale, threshold, same_as, "view", source FROM levels'
-        " WHERE release_id = ? ORDER BY level",
-        [release_id],
-    ).fetchall()
+    rows = con.execute(f"SELECT {_QUOTED} FROM levels WHERE release_id = ? ORDER BY level", [release_id]).fetchall()
     id_, name, dataset, state, reason, created, spec, text, folder, supersedes = row
-    terms = Terms.from_json(text)
-    parts = [
-        Part(
-            level,
-            json.loads(axes),
-            None if cells == _UNKNOWN else int(cells),
-            invariant,
-            Fraction(rho),
-            sigma,
-            square,
-            bound,
-            derivation,
-            Fraction(tau),
-            *others,
-        )
-        for level, axes, cells, invariant, rho, sigma, square, bound, derivation, tau, *others in levels
-    ]
+    terms, parts = Terms.from_json(text), [_part(dict(zip(_COLUMNS, values, strict=True))) for values in rows]
     of_tree = len(terms.steps) + 1
     views = tuple(parts[of_tree:])
     return Release(
         id_, name, dataset, state, reason, created, spec, terms, folder, tuple(parts[:of_tree]), supersedes, views
+    )
+
+
+def _part(values: dict[str, Any]) -> Part:
+    cells = values["possible_cells"]
+    return Part(
+        **values
+        | {
+            "axes": json.loads(values["axes"]),
+            "possible_cells": None if cells == _UNKNOWN else int(cells),
+            "rho": Fraction(values["rho"]),
+            "tau": Fraction(values["tau"]),
+        }
     )
 
 

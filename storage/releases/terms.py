@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict
+
+from storage.counts.columns import interval_columns
 from storage.errors import StoreError
 
 # what a mechanism may waive: that counts are above zero, so that a row left out is a 0; that a public total is met
@@ -41,26 +44,27 @@ Format = Literal["parquet", "csv", "xlsx", "omx", "geoparquet", "sdmx"]  # kinds
 RELEASED_CODES = "from the released counts"
 
 
-@dataclass(frozen=True, slots=True)
-class PrivacyTerms:
-    """The guarantee of a release, as its manifest states it.
+class Privacy(BaseModel):
+    """The guarantee: (ε, δ)-differential privacy for one unit under one neighbouring relation.
 
     Attributes:
         unit: who or what is protected, in words.
-        neighbours: the change that must not show: `substitution` or `add_remove`.
-        max_records_per_unit: how many records one unit has at most.
+        neighbours: the change that the counts must hide: `substitution` or `add_remove`.
+        max_records_per_unit: the most records that one unit has.
         exact_records_per_unit: whether every unit has exactly `max_records_per_unit`, so that the total is public.
         distinct: the level at which a unit's records lie in distinct cells; None without that promise.
-        bounded_by: who enforces the bound: `ingest`, or the data owner's `promise`.
-        epsilon: of the whole release.
-        delta: of the whole release.
-        rho: of all discrete Gaussians together; 0 where there are none.
-        accountant: by which (ε, δ) follows from the noise.
-        sampler: which sampler draws the noise.
-        tau: how far the draws may be from the stated noise, in total variation over all the cells that one unit can
-            touch, at most.
+        bounded_by: what ensures the bound: `ingest`, which left out records beyond it, or the data owner's `promise`.
+        epsilon: ε of the whole release.
+        delta: δ of the whole release.
+        rho: ρ of all discrete Gaussians together; 0 if there are none.
+        accountant: the accountant that derives (ε, δ) from the noise.
+        sampler: the sampler that drew the noise.
+        tau: an upper bound on the distance between its draws and the stated noise, in total variation over all the cells that one unit
+            can touch; its cost is taken off delta.
         statement: the guarantee in words.
     """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     unit: str
     neighbours: str
@@ -77,22 +81,29 @@ class PrivacyTerms:
     statement: str
 
 
-@dataclass(frozen=True, slots=True)
-class IntervalTerms:
-    """Which intervals a release publishes.
+class Intervals(BaseModel):
+    """The intervals that a release states. Each level says what those in its table promise.
+
+    The interval of a question that was fixed beforehand covers its true count with the stated probability, over all noise.
 
     Attributes:
-        confidence: the share of a level's rows that is expected to be covered at least, and the probability with which the
-            interval of a question that is fixed beforehand covers its true count.
-        simultaneous: whether the release also publishes intervals that cover the true counts of all cells at once.
-        rounded: whether intervals end at multiples of the noise's σ, since the noisy counts are not kept.
-        signal_rate: of a level's rows that stand out, the share that is expected to have a true count of 0 at most.
+        confidence: that probability, 1 − α.
+        simultaneous: whether the tables also have intervals that cover the true counts of all cells of all levels at once.
+        rounded: whether the ends are multiples of the noise's sigma, rounded up, because the spec does not keep noisy counts.
+        signal_rate: of a level's rows with `signal`, the share that is expected to have a true count of 0 at most.
     """
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
     confidence: float
-    simultaneous: bool
-    rounded: bool
+    simultaneous: bool = False
+    rounded: bool = False
     signal_rate: float = SIGNAL_RATE
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the intervals in the tables."""
+        return interval_columns(simultaneous=self.simultaneous)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +228,8 @@ class Terms:
     csv: bool | Literal["every_level"] | None
     records: bool
     noisy_counts: bool | None
-    intervals: IntervalTerms
-    privacy: PrivacyTerms
+    intervals: Intervals
+    privacy: Privacy
     run: RunTerms
     files: FileTerms
     how_counted: str = ADJUSTED
@@ -234,7 +245,7 @@ class Terms:
 
     def to_json(self) -> str:
         """Return these terms as the store keeps them."""
-        return json.dumps(asdict(self))
+        return json.dumps(asdict(self), default=BaseModel.model_dump)
 
     @classmethod
     def from_json(cls, text: str) -> "Terms":
@@ -244,7 +255,7 @@ class Terms:
             StoreError: a key is unknown or missing.
         """
         content = _checked(cls, json.loads(text), "terms")
-        parts = {"intervals": IntervalTerms, "privacy": PrivacyTerms, "run": RunTerms, "files": FileTerms}
+        parts = {"intervals": Intervals, "privacy": Privacy, "run": RunTerms, "files": FileTerms}
         content |= {name: kind(**_checked(kind, content[name], f"terms.{name}")) for name, kind in parts.items()}
         content |= {
             name: tuple(content[name]) for name in ("axes", "steps", "unprotected", "unlisted", "waived", "formats")
@@ -271,7 +282,7 @@ def _checked(kind: type[Any], content: Any, place: str) -> dict[str, Any]:
     """Return the JSON of a value of a kind, if it has the kind's fields and no others."""
     if not isinstance(content, dict):
         raise StoreError(f"{place} must be an object.", field=place)
-    wanted = {field.name for field in fields(kind)}
+    wanted = set(kind.model_fields) if issubclass(kind, BaseModel) else {field.name for field in fields(kind)}
     for wrong, names in (("lacks", wanted - content.keys()), ("has the unknown", content.keys() - wanted)):
         if names:
             raise StoreError(

@@ -6,10 +6,18 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from storage.counts.columns import interval_columns
 from storage.counts.tables import level_files, level_path
 from storage.releases.parts import DISCRETE_GAUSSIAN
-from storage.releases.terms import RELEASED_CODES, SIGNAL_RATE, SURVIVORS, Covariance, Format, Measure, complete_level
+from storage.releases.terms import (
+    RELEASED_CODES,
+    SURVIVORS,
+    Covariance,
+    Format,
+    Intervals,
+    Measure,
+    Privacy,
+    complete_level,
+)
 from tasks.laws.named import LAWS
 from tasks.words.margins import differing_views, poor_totals
 
@@ -62,41 +70,6 @@ Promise = Literal["rows", "cells"]
 
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Privacy(_Part):
-    """The guarantee: (ε, δ)-differential privacy for one unit under one neighbouring relation.
-
-    Attributes:
-        unit: who or what is protected, in words.
-        neighbours: the change that the counts must hide: `substitution` or `add_remove`.
-        max_records_per_unit: the most records that one unit has.
-        exact_records_per_unit: whether every unit has exactly `max_records_per_unit`, so that the total is public.
-        distinct: the level at which a unit's records lie in distinct cells; None without that promise.
-        bounded_by: what ensures the bound: `ingest`, which left out records beyond it, or the data owner's `promise`.
-        epsilon: ε of the whole release.
-        delta: δ of the whole release.
-        rho: ρ of all discrete Gaussians together; 0 if there are none.
-        accountant: the accountant that derives (ε, δ) from the noise.
-        sampler: the sampler that drew the noise.
-        tau: an upper bound on the distance between its draws and the stated noise, in total variation over all the cells that one unit
-            can touch; its cost is taken off delta.
-        statement: the guarantee in words.
-    """
-
-    unit: str
-    neighbours: str
-    max_records_per_unit: int
-    exact_records_per_unit: bool
-    distinct: str | None
-    bounded_by: Literal["ingest", "promise"]
-    epsilon: float
-    delta: float
-    rho: float
-    accountant: str
-    sampler: str
-    tau: float
-    statement: str
 
 
 class LevelIntervals(_Part):
@@ -342,29 +315,6 @@ class PoorMargin(_Part):
 
     margin: str = Field(min_length=1)
     expected_error: float
-
-
-class Intervals(_Part):
-    """The intervals that a release states. Each level says what those in its table promise.
-
-    The interval of a question that was fixed beforehand covers its true count with the stated probability, over all noise.
-
-    Attributes:
-        confidence: that probability, 1 − α.
-        simultaneous: whether the tables also have intervals that cover the true counts of all cells of all levels at once.
-        signal_rate: of a level's rows with `signal`, the share that is expected to have a true count of 0 at most.
-        rounded: whether the ends are multiples of the noise's sigma, rounded up, because the spec does not keep noisy counts.
-    """
-
-    confidence: float
-    simultaneous: bool = False
-    rounded: bool = False
-    signal_rate: float = SIGNAL_RATE
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the intervals in the tables."""
-        return interval_columns(simultaneous=self.simultaneous)
 
 
 class SealEntry(_Part):

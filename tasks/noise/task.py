@@ -14,7 +14,7 @@ from storage.counts.vault import read_true_codebooks, read_true_leaves, read_tru
 from storage.database.connections import Connection
 from storage.releases.parts import Part
 from storage.releases.shards import Shard, shard_name
-from storage.releases.terms import PrivacyTerms
+from storage.releases.terms import Privacy
 from tasks.accounting.floats import float_below
 from tasks.accounting.sensitivity import Sensitivity, joint_part_of, sensitivity_of
 from tasks.capacity import memory_of
@@ -199,7 +199,7 @@ def _released(true_counts: IntArray, terms: Part, charged: LevelCost, moved: Sen
     return measure(true_counts, noise_of(terms), charged, moved, sampler)
 
 
-def _sensitivity(terms: Part, privacy: PrivacyTerms) -> Sensitivity:
+def _sensitivity(terms: Part, privacy: Privacy) -> Sensitivity:
     """Return how far one unit moves a level: in the Euclidean norm as it is charged, where it is charged ρ."""
     is_root = not any(terms.axes.values())
     moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)

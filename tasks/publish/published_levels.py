@@ -15,7 +15,7 @@ from storage.record import Record
 from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Shard
-from storage.releases.terms import IntervalTerms
+from storage.releases.terms import Intervals
 from tasks.capacity import side_by_side
 from tasks.format.manifest import Promise, Signal
 from tasks.format.rows import Rows, SlicedRows, in_order
@@ -212,7 +212,7 @@ class ReleasedLevels:
         return self.record.release
 
     @property
-    def _terms(self) -> IntervalTerms:
+    def _terms(self) -> Intervals:
         return self._release.terms.intervals
 
     def rows(self, level: int) -> Rows:

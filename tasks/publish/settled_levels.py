@@ -9,7 +9,7 @@ import pyarrow as pa
 from storage.counts.columns import COUNT, INTERVAL, column_name
 from storage.releases.parts import Part
 from storage.releases.shards import TRUNK, shard_name
-from storage.releases.terms import IntervalTerms, ViewTerms
+from storage.releases.terms import Intervals, ViewTerms
 from tasks.format.manifest import Rounding, Signal
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows
@@ -97,7 +97,7 @@ class SettledLevels:
         return Rounding(exact=max(deviations) < 1, deviation=stated)
 
     @property
-    def _terms(self) -> IntervalTerms:
+    def _terms(self) -> Intervals:
         return self.job.record.release.terms.intervals
 
     @property

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,13 +30,11 @@ from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
     AboveNoise,
     Deviations,
-    Intervals,
     LedgerHead,
     LevelEntry,
     LevelIntervals,
     Manifest,
     NoiseRows,
-    Privacy,
     Rounding,
     SealEntry,
     ViewEntry,
@@ -318,7 +316,7 @@ def _write_manifest(
     manifest = Manifest(
         id=release.id,
         spec=dict(terms.published_spec),
-        privacy=Privacy(**asdict(terms.privacy)),
+        privacy=terms.privacy,
         unprotected=list(terms.unprotected),
         levels=levels,
         mechanism=terms.mechanism,
@@ -335,7 +333,7 @@ def _write_manifest(
         statistic=terms.statistic,
         measure=terms.measure,
         records=written.records,
-        intervals=Intervals(**asdict(terms.intervals)),
+        intervals=terms.intervals,
         noisy_counts=noisy,
         supersedes=release.supersedes,
         views=written.views,

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from storage.releases.parts import Part
-from tasks.format.manifest import AboveNoise, Intervals, LedgerHead, LevelEntry, Manifest, NoiseRows, Privacy, SealEntry
+from storage.releases.terms import Intervals, Privacy
+from tasks.format.manifest import AboveNoise, LedgerHead, LevelEntry, Manifest, NoiseRows, SealEntry
 from tasks.format.rows import Rows, in_order
 from tasks.report.facts import Collector, Facts
 from tasks.tree.axis import Axis

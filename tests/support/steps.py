@@ -13,7 +13,7 @@ from storage.record import Record
 from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind
-from storage.releases.terms import FileTerms, IntervalTerms, PrivacyTerms, RunTerms, Terms
+from storage.releases.terms import FileTerms, Intervals, Privacy, RunTerms, Terms
 from tasks.groups.task import Sizes
 from tasks.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
@@ -222,8 +222,22 @@ TERMS = Terms(
     csv=None,
     records=False,
     noisy_counts=None,
-    intervals=IntervalTerms(0.9, simultaneous=False, rounded=False),
-    privacy=PrivacyTerms("one job", "substitution", 1, True, None, "promise", 1.0, 1e-8, 0.1, "pld", "opendp", 0.0, ""),
+    intervals=Intervals(confidence=0.9),
+    privacy=Privacy(
+        unit="one job",
+        neighbours="substitution",
+        max_records_per_unit=1,
+        exact_records_per_unit=True,
+        distinct=None,
+        bounded_by="promise",
+        epsilon=1.0,
+        delta=1e-8,
+        rho=0.1,
+        accountant="pld",
+        sampler="opendp",
+        tau=0.0,
+        statement="",
+    ),
     run=RunTerms("threads", None),
     files=FileTerms("spec.yaml", {}),
 )

@@ -2,7 +2,8 @@
 
 from fractions import Fraction
 
-from tasks.format.manifest import Manifest, Privacy
+from storage.releases.terms import Privacy
+from tasks.format.manifest import Manifest
 from tasks.laws.named import LAWS
 from tasks.words.epsilon import format_right_guess
 from tasks.words.numbers import format_probability, rounded_up

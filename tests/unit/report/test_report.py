@@ -18,9 +18,10 @@ import tasks.report.facts
 from flows.trials.comparison import MEASURES
 from storage.releases.parts import Part
 from storage.releases.register import CheckResult
+from storage.releases.terms import Intervals
 from tasks.atlas.names import Names
 from tasks.format.formulas import formulas_in
-from tasks.format.manifest import Intervals, NoiseRows, Rounding
+from tasks.format.manifest import NoiseRows, Rounding
 from tasks.format.rows import Rows
 from tasks.mechanisms import MECHANISMS
 from tasks.report.charts import sizes_picture
