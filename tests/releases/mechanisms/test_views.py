@@ -170,7 +170,7 @@ def repeated(table: pl.DataFrame) -> pl.DataFrame:
 
 
 NO_ROUNDING, NO_INTERVALS = "rounding must state a deviation", "does not have the intervals"
-UNKNOWN_NOISE = "does not agree with noise_rows or above_noise of the manifest"
+UNKNOWN_NOISE = "does not have the noise_rows that the manifest states"
 REFINES_NOT = "a source that does not refine it"
 REFINES = "view by_mode has a source that does not refine it"
 
@@ -253,7 +253,7 @@ def test_verification_knows_sources_without_noisy_counts(published: Path, tmp_pa
     folder = Path(shutil.copytree(published, tmp_path / "folder"))
     shutil.rmtree(folder / "noisy_counts")
     (folder / "explorer.html").unlink()  # whose intervals follow from them
-    rewrite(folder, lambda manifest: manifest.update(noisy_counts=False, pages=None))
+    rewrite(folder, lambda manifest: manifest.update(noisy_counts=False))
     with_sums(folder)
     assert verify_answer(folder).failures == []
     for lie in ("a source that is measured", REFINES_NOT, "a source that is not", "a level's source"):
