@@ -21,7 +21,7 @@ from rows import EPSILONS, LAWS, MOST_LEAVES, SEED, is_wanted, scales_of, survey
 
 from flows.trials.in_memory import PublicTable, try_scales
 from tasks.mechanisms import MECHANISMS
-from tasks.publish.published_levels import ReleasedLevels
+from tasks.released.estimate import Estimate
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.noise_rows import RISK
 from tasks.uncertainty.shares import KNOWN_WITHIN
@@ -67,18 +67,17 @@ def rows_of(name: str, table: PublicTable, runs: int) -> Iterator[dict[str, Any]
                 said = []
                 for _ in range(runs):
                     trial = try_scales(table, MECHANISMS[mechanism], scales, of_law.samplers["table"].draw, law=of_law)
-                    said.append(list(known(table, ReleasedLevels(trial.job))))
+                    said.append(list(known(table, trial.published)))
                 tried = {"set": name, "law": law, "epsilon": epsilon, "mechanism": mechanism}
                 for level, of_runs in enumerate(zip(*said, strict=True), 1):
                     shares = [of for of in of_runs if of is not None]
                     yield tried | {"level": level, "depth": table.tree.depth, "runs": shares}
 
 
-def known(table: PublicTable, published: ReleasedLevels) -> Iterator[tuple[float, float | None, float] | None]:
+def known(table: PublicTable, published: Estimate) -> Iterator[tuple[float, float | None, float] | None]:
     """Yield of each level below the total the true share of noise rows, the estimate and the bound; None where it has no row."""
     for level, nodes in enumerate(table.levels):
-        rows = published.rows(level)
-        shares = published.shares(level)
+        rows, shares = published.rows(level)[:], published.known(level).shares
         if level:
             true = false_share(table.tree, Frontier(level, nodes.areas, nodes.true_counts), rows.areas)
             yield (true, shares.noise, shares.noise_at_most) if shares and true is not None else None

@@ -31,7 +31,8 @@ from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.laws.named import noise_of
 from tasks.mechanisms import MECHANISMS
-from tasks.publish.published_levels import ReleasedLevels
+from tasks.released.families import estimate_of
+from tasks.released.job_source import JobSource
 from tasks.synthesize.survey import draw_survey
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.bounds import chebyshev_bounds
@@ -88,7 +89,7 @@ def shares(table: PublicTable, trial: Trial, confidence: float) -> Iterator[tupl
     release = trial.job.record.release
     terms = replace(release.terms, intervals=replace(release.terms.intervals, confidence=confidence))
     record = replace(trial.job.record, release=replace(release, terms=terms))
-    published = ReleasedLevels(replace(trial.job, record=record))
+    published = estimate_of(JobSource(replace(trial.job, record=record)))
     noises = [
         LevelNoise(LAWS_BY_NAME[of.mechanism], of.scale or of.sigma) if of.sigma else NO_NOISE for of in release.levels
     ]
@@ -98,7 +99,7 @@ def shares(table: PublicTable, trial: Trial, confidence: float) -> Iterator[tupl
         margins = margins_of(noises, confidence)
         bounds = measured_bounds(table.tree, trial.measured, trial.released, margins, [1] * len(noises))
     for bound, nodes in zip(bounds, table.levels, strict=True):
-        rows, kept = published.rows(bound.level), np.flatnonzero(bound.counts)
+        rows, kept = published.rows(bound.level)[:], np.flatnonzero(bound.counts)
         true = Frontier(bound.level, nodes.areas, nodes.true_counts)
         of_rows = rows_covered(table.tree, true, rows.areas, *rows.bounds[:2])
         areas = [of_axis[kept] for of_axis in bound.areas]
@@ -114,9 +115,10 @@ LAWS_BY_NAME = {law.name: law for law in LAWS.values()}
 
 def known(table: PublicTable, trial: Trial) -> Iterator[dict[str, float]]:
     """Yield, for each level but the root, what is true of its rows and what a release says of them."""
-    published, noises = ReleasedLevels(trial.job), [noise_of(level) for level in trial.job.record.release.levels]
-    rows = [published.rows(level) for level in range(len(noises))]
-    stated, before = published.known_after(), bounds_before(table, trial, noises)
+    published, noises = trial.published, [noise_of(level) for level in trial.job.record.release.levels]
+    rows = [published.rows(level)[:] for level in range(len(noises))]
+    stated = [published.known(level) for level in range(len(noises))]
+    before = bounds_before(table, trial, noises)
     for level, (of_level, nodes) in enumerate(zip(rows, table.levels, strict=True)):
         true = Frontier(level, nodes.areas, nodes.true_counts)
         marked = [areas[of_level.signal] for areas in of_level.areas]

@@ -28,10 +28,7 @@ from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import Intervals, ViewTerms
 from tasks.ingest.task import read_in_memory
-from tasks.publish.published_levels import ReleasedLevels
-from tasks.publish.settled_levels import SettledLevels
-from tasks.publish.size_levels import SizeLevels
-from tasks.publish.unbiased_levels import UnbiasedLevels
+from tasks.released.estimate import Estimate
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
@@ -184,21 +181,19 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
     return [row | said for row, said in zip(rows, stated, strict=True)]
 
 
-def _stated(
-    comparison: Comparison, published: ReleasedLevels | SettledLevels | UnbiasedLevels | SizeLevels | None
-) -> list[dict[str, Any]]:
+def _stated(comparison: Comparison, published: Estimate | None) -> list[dict[str, Any]]:
     """Return `STATED` of levels 0 to T: what a release would say of its rows, and how that is; null where it says nothing."""
     tree, said = comparison.table.tree, list[dict[str, Any]]()
     if published is None:
         return [dict.fromkeys(STATED) for _ in comparison.true_levels]
     for true in comparison.true_levels:
-        rows = published.rows(true.level)
+        rows = published.rows(true.level)[:]
         covered = rows_covered(tree, true, rows.areas, *rows.bounds[:2]) if rows.bounds else None
         marked = [areas[rows.signal] for areas in rows.areas]
         false = {"false_rows": false_share(tree, true, rows.areas), "false_signal": false_share(tree, true, marked)}
-        said.append(row_columns(covered) | false | share_columns(published.shares(true.level)))
-    after = published.known_after()  # of levels that were read
-    return [of_level | {"bound_after": of.bound} for of_level, of in zip(said, after, strict=True)]
+        known = published.known(true.level)
+        said.append(row_columns(covered) | false | share_columns(known.shares) | {"bound_after": known.bound})
+    return said
 
 
 def _rows_of_views(comparison: Comparison, trial: Tried) -> list[dict[str, Any]]:
@@ -206,9 +201,9 @@ def _rows_of_views(comparison: Comparison, trial: Tried) -> list[dict[str, Any]]
     rows, published = list[dict[str, Any]](), trial.published
     for number, view in enumerate(comparison.views, comparison.table.tree.depth + 1):
         row = asdict(cell_errors(number, view.true_counts, sums_of_leaves(view.partition, trial.released[-1])))
-        if isinstance(published, SettledLevels):
-            low, high = published.view_intervals(view.terms)
-            row |= row_columns(cells_covered(view.true_counts, low, high))
+        if published and published.source.is_together:
+            cells, _ = published.cells(view.terms.number)
+            row |= row_columns(cells_covered(view.true_counts, *cells.bounds))
         rows.append(row)
     return rows
 

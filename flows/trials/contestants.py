@@ -15,10 +15,7 @@ from flows.trials.in_memory import PublicTable
 from storage.releases.terms import Intervals
 from tasks.laws.law import LevelNoise
 from tasks.mechanisms import Mechanism
-from tasks.publish.published_levels import ReleasedLevels
-from tasks.publish.settled_levels import SettledLevels
-from tasks.publish.size_levels import SizeLevels
-from tasks.publish.unbiased_levels import UnbiasedLevels
+from tasks.released.estimate import Estimate
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.leaves import root_of, without_zeros
@@ -38,7 +35,7 @@ class Tried(Protocol):
     @property
     def released(self) -> list[Frontier]: ...  # noqa: D102
     @property
-    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels | SizeLevels | None: ...  # noqa: D102
+    def published(self) -> Estimate | None: ...  # noqa: D102
 
 
 class Contestant(Protocol):

@@ -26,10 +26,9 @@ from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import AUTO, Mechanism, measuring
 from tasks.noise.truth import TruthInMemory
 from tasks.order import Step
-from tasks.publish.published_levels import ReleasedLevels
-from tasks.publish.settled_levels import SettledLevels
-from tasks.publish.size_levels import SizeLevels
-from tasks.publish.unbiased_levels import UnbiasedLevels
+from tasks.released.estimate import Estimate
+from tasks.released.families import estimate_of
+from tasks.released.job_source import JobSource
 from tasks.stage import Outcome
 from tasks.steps import take
 from tasks.tree.axis import BoolArray, IntArray
@@ -88,14 +87,9 @@ class Trial:
         return [joined(level, self.job.level(level, record.released)) for level in range(record.finest + 1)]
 
     @property
-    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels | SizeLevels:
-        """What a release would publish of the levels; every call reads them anew."""
-        if self.job.record.release.terms.covariance:
-            return UnbiasedLevels(self.job)
-        if self.job.record.release.terms.statistic:
-            return SizeLevels(self.job)
-        is_together = self.job.record.release.levels[-1].source is not None
-        return SettledLevels(self.job) if is_together else ReleasedLevels(self.job)
+    def published(self) -> Estimate:
+        """What a release would say about its counts; every call reads them anew."""
+        return estimate_of(JobSource(self.job))
 
     @property
     def measured(self) -> list[MeasuredLevel]:

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from tasks.atlas.drawings import drawn_shapes
-from tasks.query.folder import PublishedFolder
-from tasks.tabulate.tables import AxisLevels, Tables
+from tasks.released.boxes import AxisLevels
+from tasks.released.estimate import Estimate
+from tasks.released.folder import PublishedFolder
 from tasks.tree.axis import Axis
 from tasks.words.readers import level_called
 
@@ -16,17 +17,17 @@ _MOST_DRAWN = 1_000_000  # characters of the page that shapes take
 Path = tuple[str, ...]  # the codes of an area, coarse to fine
 
 
-def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def axes_shown(estimate: Estimate, finest: AxisLevels) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return the axes with their levels and areas, and the drawings of their shapes by key.
 
     Args:
-        tables: of the folder.
+        estimate: of a published folder.
         finest: per axis, the finest level that is shown; of finer ones, only the name is.
     """
-    folder = tables.folder
+    folder = estimate.folder.folder
     paths = {
         (axis.name, level): paths_of(axis, level)
-        for axis, last in zip(tables.tree.axes, finest, strict=True)
+        for axis, last in zip(estimate.folder.tree.axes, finest, strict=True)
         for level in range(1, last + 1)
     }
     keys, drawings = drawn_shapes(folder.shapes, paths, _MOST_DRAWN)
@@ -46,7 +47,7 @@ def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]]
                 for level, name in enumerate(folder.axes[axis.name], 1)
             ],
         }
-        for axis in tables.tree.axes
+        for axis in estimate.folder.tree.axes
     ]
     return axes, drawings
 

@@ -10,10 +10,12 @@ from storage.releases.terms import COUNTS_POSITIVE
 from tasks.explore.areas import axes_shown
 from tasks.explore.attributes import attributes
 from tasks.explore.trips import levels_that_fit, trips
-from tasks.query.exactness import is_exact
-from tasks.query.folder import PublishedFolder
-from tasks.tabulate.answers import answers
-from tasks.tabulate.tables import AxisLevels, Boxes, Tables
+from tasks.released.boxes import AxisLevels, Boxes
+from tasks.released.estimate import Estimate
+from tasks.released.exactness import is_exact
+from tasks.released.families import estimate_of
+from tasks.released.folder import PublishedFolder
+from tasks.released.folder_source import FolderSource
 from tasks.words.epsilon import epsilon_in_words
 from tasks.words.readers import description_of, source_of, title_of
 from tasks.words.units import unit_words
@@ -33,13 +35,13 @@ def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, An
     Raises:
         StoreError: a file is missing, or differs from what was published.
     """
-    tables, kind = Tables(folder), kind_of(folder)
+    estimate, kind = estimate_of(FolderSource(folder)), kind_of(folder)
     if kind == "trips":
-        content, finest = trips(tables, most_rows), folder.reached(levels_that_fit(tables, most_rows) - 1)
+        content, finest = trips(estimate, most_rows), folder.reached(levels_that_fit(estimate, most_rows) - 1)
     else:
-        content, finest = attributes(tables, most_rows)
-    axes, shapes = axes_shown(tables, finest)
-    return {"version": VERSION, "kind": kind, "release": _release(tables), "axes": axes, **content, "shapes": shapes}
+        content, finest = attributes(estimate, most_rows)
+    axes, shapes = axes_shown(estimate, finest)
+    return {"version": VERSION, "kind": kind, "release": _release(estimate), "axes": axes, **content, "shapes": shapes}
 
 
 def payload_text(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> str:
@@ -60,18 +62,18 @@ def kind_of(folder: PublishedFolder) -> str:
     return "features" if isinstance(of_input, dict) and "features" in of_input else "trips"
 
 
-def everything(tables: Tables) -> Boxes:
+def everything(estimate: Estimate) -> Boxes:
     """Return the one box that holds everything."""
-    levels: AxisLevels = (0,) * len(tables.folder.axes)
+    levels: AxisLevels = (0,) * len(estimate.folder.folder.axes)
     return Boxes(levels, tuple(np.zeros(1, dtype=np.int64) for _ in levels))
 
 
-def _release(tables: Tables) -> dict[str, Any]:
-    manifest, total = tables.folder.manifest, answers(tables, everything(tables))
+def _release(estimate: Estimate) -> dict[str, Any]:
+    manifest, total = estimate.folder.folder.manifest, estimate.answers(everything(estimate))
     privacy, intervals = manifest.privacy, manifest.intervals
     is_of_groups = bool(manifest.statistic)
     one, many = ("group", "groups") if is_of_groups else unit_words(privacy.unit, privacy.max_records_per_unit)
-    everywhere = everything(tables).levels
+    everywhere = everything(estimate).levels
     return {
         "id": manifest.id,
         "title": title_of(manifest.spec, manifest.id),
@@ -89,7 +91,7 @@ def _release(tables: Tables) -> dict[str, Any]:
         "total": {
             COUNT: int(total.count[0]),
             **{end: of[0] if of else None for end, of in total.ends().items()},
-            "exact": is_exact(tables.folder, everywhere),
+            "exact": is_exact(estimate.folder.folder, everywhere),
         },
         "supersedes": manifest.supersedes,
         "may_be_negative": COUNTS_POSITIVE in manifest.waived,

@@ -9,23 +9,23 @@ from storage.counts.columns import COUNT, HIGH, LOW
 from tasks.explore.areas import names_of
 from tasks.format.manifest import ViewEntry
 from tasks.format.published_tree import axis_columns, view_columns
-from tasks.query.folder import PublishedFolder
-from tasks.tabulate.tables import Tables
+from tasks.released.estimate import Estimate
+from tasks.released.folder import PublishedFolder
 
 
 def views_shown(
-    tables: Tables, views: Sequence[ViewEntry], most_rows: int
+    estimate: Estimate, views: Sequence[ViewEntry], most_rows: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the views that have room, in their order, and those that have none.
 
     Args:
-        tables: of the folder.
+        estimate: of a published folder.
         views: some of its views.
         most_rows: so many rows they may have together.
     """
     shown, left_out = list[dict[str, Any]](), list[dict[str, Any]]()
     for view in views:
-        if view.nonzero > most_rows or (rows := tables.view(view).table).height > most_rows:
+        if view.nonzero > most_rows or (rows := estimate.folder.table(view).columns).height > most_rows:
             left_out.append({"name": view.name, "rows": view.nonzero, "file": f"views/{view.name}.parquet"})
             continue
         most_rows -= rows.height
@@ -33,7 +33,7 @@ def views_shown(
             {
                 "name": view.name,
                 "axes": dict(view.axes),
-                "columns": _columns(tables.folder, view, rows),
+                "columns": _columns(estimate.folder.folder, view, rows),
                 **{end: rows[end].to_list() if end in rows.columns else None for end in (COUNT, LOW, HIGH)},
             }
         )

@@ -1,12 +1,14 @@
 """The manifest: what a release protects, what it costs, how far off its counts can be, and what made it."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from storage.counts.tables import level_files, level_path
+from storage.record import KNOWN_AFTER, ReleasedPart
 from storage.releases.parts import DISCRETE_GAUSSIAN
 from storage.releases.terms import (
     RELEASED_CODES,
@@ -506,6 +508,12 @@ def published_manifest(folder: Path) -> Manifest | None:
         return Manifest.model_validate_json((folder / "manifest.json").read_bytes())
     except (OSError, ValidationError):
         return None
+
+
+def entry_fields(part: ReleasedPart) -> dict[str, Any]:
+    """Return what an entry states of a level or view besides what is known of its counts, by the names of its fields."""
+    stated = {field.name: getattr(part, field.name) for field in fields(part) if field.name not in KNOWN_AFTER}
+    return {name: value for name, value in stated.items() if value is not None or name == "bound"}
 
 
 def _is_default(part: _Part, name: str) -> bool:

@@ -9,17 +9,14 @@ import numpy as np
 import polars as pl
 
 from storage.counts.columns import column_name, domains_of, flat_features, is_ordered
-from storage.releases.terms import GRID
 from tasks.atlas.names import NAME, Names, code_columns
 from tasks.atlas.shapes import GEOMETRY, Shapes
 from tasks.format.csv import NAMES
 from tasks.format.manifest import LevelEntry, Manifest
-from tasks.laws.named import noise_of
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axis
 from tasks.tree.views import Derived, View, numbered_codes
-from tasks.unbiased.released import ReleasedCounts, released_counts
 
 _AREA = "\0area"  # no column of codes has such a name
 
@@ -165,23 +162,6 @@ def view_of(manifest: Manifest, entry: LevelEntry, derived: Mapping[str, Derived
     )
 
 
-def released_of(manifest: Manifest, tree: Tree, total: int) -> ReleasedCounts:
-    """Return what is known of the counts of a folder of which every node was measured.
-
-    Args:
-        manifest: its manifest.
-        tree: its tree.
-        total: the released count of everything.
-    """
-    root, is_grid = manifest.levels[0], manifest.covariance == GRID
-    parts = manifest.parts if is_grid else manifest.levels
-    measured = [
-        (view_of(manifest, entry, {}).axis_levels, None if entry.summed else noise_of(entry)) for entry in parts
-    ]
-    is_exact = not (root.sigma or root.summed)
-    return released_counts(tree, measured, manifest.intervals.confidence, total if is_exact else None, is_grid=is_grid)
-
-
 def view_columns(manifest: Manifest, entry: LevelEntry) -> list[str]:
     """Return the columns of codes that the table of a level or view has: those of its axes, coarse to fine, then derived ones."""
     found = []
@@ -198,7 +178,7 @@ def axis_columns(manifest: Manifest, axis: str) -> list[str]:
 
 
 def areas_of_rows(manifest: Manifest, tree: Tree, levels: Sequence[int], table: pl.DataFrame) -> tuple[IntArray, ...]:
-    """Return, per axis, the numbers of the areas of some rows of a published table, int64, shape (rows,).
+    """Return, per axis, the numbers of the areas of some rows of a published table, int64, shape (rows,); -1 where there is no such area.
 
     Args:
         manifest: of the release.
@@ -219,7 +199,7 @@ def _areas(axis: Axis, level: int, columns: list[str], table: pl.DataFrame) -> I
     codes = {name: axis.codes[own].gather(axis.ancestors(every, level, own + 1)) for own, name in enumerate(columns)}
     numbers = pl.DataFrame(codes | {_AREA: every})
     found = table.select(columns).join(numbers, on=columns, how="left", maintain_order="left")[_AREA]
-    return found.to_numpy().astype(np.int64)
+    return found.fill_null(-1).to_numpy().astype(np.int64)
 
 
 def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Axis:

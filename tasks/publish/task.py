@@ -17,8 +17,7 @@ from storage.errors import StoreError, TrellisError, disk_fault
 from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
 from storage.machine.home import subfolder
-from storage.record import Record, ReleasedPart, load_record
-from storage.releases.parts import DISCRETE_GAUSSIAN
+from storage.record import Record, load_record
 from storage.releases.register import REPORT, Release, list_checks
 from tasks.capacity import cores, memory_of
 from tasks.explore.page import EXPLORER, explorer
@@ -28,16 +27,13 @@ from tasks.export.tables import PublishedTables
 from tasks.format.csv import names_in, write_csv
 from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
-    AboveNoise,
-    Deviations,
     LedgerHead,
     LevelEntry,
-    LevelIntervals,
     Manifest,
-    NoiseRows,
     Rounding,
     SealEntry,
     ViewEntry,
+    entry_fields,
 )
 from tasks.format.metadata import METADATA
 from tasks.format.noisy_counts import NoisyCounts
@@ -46,20 +42,19 @@ from tasks.format.synthetic_records import finest_columns, record_tables, record
 from tasks.format.tables import LevelTables, write_level, write_parquet
 from tasks.publish.boundaries import write_boundaries
 from tasks.publish.names import write_names
-from tasks.publish.published_levels import KnownAfter, ReleasedLevels
-from tasks.publish.settled_levels import SettledLevels
 from tasks.publish.signal_tables import write_signal_tables
-from tasks.publish.size_levels import SizeLevels
-from tasks.publish.unbiased_levels import UnbiasedLevels
-from tasks.publish.views import derived_entries, poor_margins, write_views
-from tasks.query.folder import PublishedFolder
+from tasks.publish.views import derived_entries, poor_margins, rounding_of, write_views
+from tasks.query.totals import ends_of_sizes, ranges_of_areas
+from tasks.released.families import estimate_of
+from tasks.released.folder import PublishedFolder
+from tasks.released.folder_source import FolderSource
+from tasks.released.job_source import JobSource
+from tasks.released.known import Known
 from tasks.report.facts import Collector
 from tasks.report.readme.page import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.report.svg import import_matplotlib
 from tasks.stage import stage
-from tasks.tabulate.tables import Tables
-from tasks.tabulate.totals import ends_of_sizes, ranges_of_areas
 from tasks.tree.job import job_of, names_of, shapes_of, tree_of
 from tasks.tree.ordered import ordered_axes
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
@@ -115,7 +110,11 @@ def publish(release_id: str) -> bool:
             drawing = threads.submit(import_matplotlib)
             written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
             entries = [
-                _entry(level, of_level, release.terms.intervals.confidence)
+                LevelEntry(
+                    **entry_fields(level),
+                    parts=tables.part_count(level.nonzero),
+                    **of_level.stated(release.terms.intervals.confidence),
+                )
                 for level, of_level in zip(levels, written.known, strict=True)
             ]
             in_csv = threads.submit(written.write_csv)
@@ -124,7 +123,7 @@ def publish(release_id: str) -> bool:
             how_counted = release.terms.how_counted
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
             drawing.result()
-            asked = Tables(PublishedFolder(beside, manifest))
+            asked = estimate_of(FolderSource(PublishedFolder(beside, manifest)))
             facts = collector.facts(ranges_of_areas(asked), ends_of_sizes(asked))
             page = report(manifest, facts, passed_checks(checks), how_counted, formulas)
             (beside / REPORT).write_text(page, encoding="utf-8")
@@ -196,7 +195,7 @@ class _Written:
     """
 
     records: RecordsKind | None
-    known: list[KnownAfter]
+    known: list[Known]
     views: list[ViewEntry]
     rounding: Rounding | None
     write_csv: Callable[[], None]
@@ -221,17 +220,14 @@ def _write_counts(
     tree = job.tree
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
     sink = NoisyCounts(folder, tree, release.levels) if noisy else None
-    settled = SettledLevels(job, sink) if release.levels[0].source is not None else None
-    levels: SettledLevels | UnbiasedLevels | SizeLevels | ReleasedLevels
-    if settled:
-        levels = settled
-    elif terms.covariance:
-        levels = UnbiasedLevels(job, sink)
-    elif terms.statistic:
-        levels = SizeLevels(job, sink)
-    else:
-        levels = ReleasedLevels(job, sink.add if sink else None, subfolder("tmp"), cores())
-    read: Callable[[int], SlicedRows] = levels.in_slices if isinstance(levels, ReleasedLevels) else levels.rows
+    source = JobSource(job, sink, subfolder("tmp"), cores())
+    estimate = estimate_of(source)
+
+    def read(level: int) -> SlicedRows:
+        rows = estimate.rows(level)
+        source.give(level)
+        return rows
+
     names, flat = names_in(folder), flat_features(terms.published_spec)
     threads = max(1, min(cores(), memory_of(terms.run) // _BYTES_OF_PART))
     with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(2) as beside:
@@ -241,14 +237,13 @@ def _write_counts(
             if level < tree.depth:
                 coming = beside.submit(read, level + 1)
             table = LevelTables(tree, level, flat, bounds)
-            looking = beside.submit(collector.take, rows, levels.shares(level))
+            looking = beside.submit(collector.take, rows, estimate.known(level).shares)
             write_level(folder, level, rows, table, tree.axes[0].name, threads)
             tell(level)
             if csv == "every_level":
                 write_csv(folder / tables.level_csv(level), table.of(rows, tables.PART_ROWS), names)
             looking.result()
-        of_views = levels if isinstance(levels, UnbiasedLevels) else settled or SettledLevels(job, sink)
-        views = write_views(folder, job, of_views, collector, csv=csv) if terms.views else []
+        views = write_views(folder, source, estimate, collector, csv=csv) if terms.views else []
 
     def write_finest() -> None:
         if csv is True:
@@ -262,43 +257,8 @@ def _write_counts(
             write_csv(records_path(folder, records), of_records)
         else:
             write_parquet(records_path(folder, records), of_records, tree.axes[0].name)
-    return _Written(records, levels.known_after(), views, settled.rounding() if settled else None, write_finest)
-
-
-def _entry(level: ReleasedPart, known: KnownAfter, confidence: float) -> LevelEntry:
-    """Return what the manifest states about a level; the file leaves out what is as for most levels."""
-    shares = known.shares
-    return LevelEntry(
-        level=level.level,
-        axes=dict(level.axes),
-        cells=level.cells,
-        nonzero=level.nonzero,
-        rho=level.rho,
-        sigma=level.sigma,
-        l2_sensitivity=level.l2_sensitivity,
-        derivation=level.derivation,
-        bound=level.bound,
-        summed=bool(level.summed),
-        same_as=level.same_as,
-        mechanism=level.mechanism or DISCRETE_GAUSSIAN,
-        epsilon=level.epsilon or 0.0,
-        delta=level.delta or 0.0,
-        scale=level.scale or 0.0,
-        threshold=level.threshold or 0,
-        bound_after=known.bound,
-        bias=known.bias,
-        half_width=known.half_width,
-        cap_margin=known.cap_margin,
-        simultaneous_half_width=known.simultaneous_half_width,
-        intervals=LevelIntervals(confidence=confidence, promise=known.promise) if known.promise else None,
-        signal=known.signal,
-        noise_rows=NoiseRows(estimate=shares.noise, at_most=shares.noise_at_most) if shares else None,
-        above_noise=AboveNoise(rows=shares.rows_above, records=shares.records_above) if shares else None,
-        view=level.view or "",
-        source=level.source,
-        deviations=Deviations(least=known.deviations[0], most=known.deviations[1]) if known.deviations else None,
-        parts=tables.part_count(level.nonzero),
-    )
+    known = [estimate.known(level) for level in range(tree.depth + 1)]
+    return _Written(records, known, views, rounding_of(job), write_finest)
 
 
 def _write_manifest(

@@ -8,17 +8,18 @@ import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, INTERVAL, column_name, flat_features
 from storage.record import ReleasedPart
-from storage.releases.parts import DISCRETE_GAUSSIAN
 from storage.releases.register import Release
+from storage.releases.shards import TRUNK, shard_name
 from storage.releases.terms import ViewTerms
 from tasks.export.described import VIEWS
 from tasks.format.csv import names_in, write_csv
-from tasks.format.manifest import DerivedEntry, Deviations, Difference, LevelIntervals, PoorMargin, ViewEntry
+from tasks.format.manifest import DerivedEntry, Difference, PoorMargin, Rounding, ViewEntry, entry_fields
 from tasks.format.published_tree import DERIVED, derived_path
 from tasks.format.rows import Rows
 from tasks.laws.named import noise_of
-from tasks.publish.settled_levels import SettledLevels, code_columns
-from tasks.publish.unbiased_levels import UnbiasedLevels
+from tasks.released.estimate import Estimate
+from tasks.released.job_source import JobSource
+from tasks.released.known import Known
 from tasks.report.facts import Collector
 from tasks.tree.axis import IntArray
 from tasks.tree.job import Job
@@ -28,31 +29,32 @@ from tasks.validate.size import CsvKind
 
 
 def write_views(
-    folder: Path, job: Job, settled: SettledLevels | UnbiasedLevels, collector: Collector, *, csv: CsvKind
+    folder: Path, source: JobSource, estimate: Estimate, collector: Collector, *, csv: CsvKind
 ) -> list[ViewEntry]:
     """Write the tables of all views and derived columns, and return what the manifest states about each view.
 
     Args:
         folder: the folder being published.
-        job: the work on the release.
-        settled: its levels and views.
+        source: what the release has sealed and counted.
+        estimate: what is said of it.
         collector: receives the counts of each view, for the report.
         csv: whether tables are published as CSV as well.
     """
-    release = job.record.release
+    job, release = source.job, source.job.record.release
     flat, entries = flat_features(release.terms.published_spec), []
     (folder / VIEWS).mkdir()
     for view, made in zip(release.terms.views, job.record.released_views(), strict=True):
-        table = settled.view_table(view, flat)
+        rows, known = estimate.cells(view.number)
+        if view.number > job.record.finest:
+            source.give(view.number)
+        table = view_table(job.partition(view.number), flat, rows)
         path = folder / VIEWS / f"{view.name}.parquet"
         pq.write_table(table, path, compression="zstd", compression_level=1, store_schema=False)
         if csv:
             write_csv(path.with_suffix(".csv"), [table], names_in(folder))
-        entries.append(_entry(made, settled, view))
+        entries.append(_entry(job, made, view, rows.counts, known))
         if not view.derived:
-            cells = job.partition(view.number).cells().areas
-            ends = tuple(table.column(name).to_numpy() for name in INTERVAL)
-            collector.take_view(view.name, view.levels, Rows(cells, table.column(COUNT).to_numpy(), ends))
+            collector.take_view(view.name, view.levels, rows)
     for number, column in enumerate(release.terms.derived):
         if not number:
             (folder / DERIVED).mkdir()
@@ -61,7 +63,7 @@ def write_views(
             finest[axis] = level
         every = Partition(job.tree, unnumbered(finest))
         derived = job.load_derived()[column.name]
-        columns = dict(code_columns(every, flat))
+        columns = dict(_code_columns(every, flat))
         columns[column.name] = derived.codes.to_arrow().cast(pa.string()).take(pa.array(derived.code_of))
         path = derived_path(folder, column.name)
         pq.write_table(pa.table(columns), path, compression="zstd", compression_level=1, store_schema=False)
@@ -109,31 +111,66 @@ def _difference(job: Job, number: int, counts: IntArray) -> Difference:
     return Difference(largest=int(distance.max()), mean=float(distance.mean()))
 
 
-def _entry(made: ReleasedPart, settled: SettledLevels | UnbiasedLevels, view: ViewTerms) -> ViewEntry:
+def _entry(job: Job, made: ReleasedPart, view: ViewTerms, counts: IntArray, known: Known) -> ViewEntry:
     """Return what the manifest states about a view."""
-    counts, terms = settled.job.counts(view.number), settled.job.record.release.terms
-    deviations = settled.deviations(view)
-    differs = settled.job.record.shards["calibrated"] and made.same_as is None
+    stated = known.stated(job.record.release.terms.intervals.confidence)
+    differs = job.record.shards["calibrated"] and made.same_as is None
+    own = {
+        "name": view.name,
+        "level": view.number,
+        "axes": {name: level for name, level in made.axes.items() if level},
+        "cells": len(counts),
+        "nonzero": int((counts != 0).sum()),
+        "derivation": made.derivation if made.same_as is None else f"same as level {made.same_as}",
+        "differs": _difference(job, view.number, counts) if differs else None,
+        "view": "",  # its name says that
+        "threshold": 0,
+    }
     return ViewEntry(
-        name=view.name,
-        level=view.number,
-        axes={name: level for name, level in made.axes.items() if level},
-        cells=len(counts),
-        nonzero=int((counts != 0).sum()),
-        rho=made.rho,
-        sigma=made.sigma,
-        l2_sensitivity=made.l2_sensitivity,
-        derivation=made.derivation if made.same_as is None else f"same as level {made.same_as}",
-        bound=made.bound,
-        summed=bool(made.summed),
-        same_as=made.same_as,
-        differs=_difference(settled.job, view.number, counts) if differs else None,
-        half_width=settled.half_width(view),
-        deviations=Deviations(least=deviations[0], most=deviations[1]) if deviations else None,
-        intervals=LevelIntervals(confidence=terms.intervals.confidence, promise="cells"),
-        source=made.source,
-        mechanism=made.mechanism or DISCRETE_GAUSSIAN,
-        scale=made.scale or 0.0,
-        epsilon=made.epsilon or 0.0,
-        delta=made.delta or 0.0,
+        **entry_fields(made) | own | {name: stated[name] for name in ("half_width", "deviations", "intervals")}
     )
+
+
+def rounding_of(job: Job) -> Rounding | None:
+    """Return how far rounding has moved all that was measured; None where it was not settled together."""
+    record, finest = job.record, job.record.finest
+    if record.release.levels[0].source is None:
+        return None
+    shard = record.shards["estimates"][finest, TRUNK]
+    deviations = job.shard_store.columns(shard_name("estimates", finest, TRUNK), shard.sha256)["deviation"].tolist()
+    names = {view.number: view.name for view in record.release.terms.views if view.number > finest}
+    measured = [*sorted({number for number, _ in record.shards["noisy"]} - {finest}), finest]
+    stated = {names.get(of, f"level_{of}"): moved for of, moved in zip(measured, deviations, strict=True)}
+    return Rounding(exact=max(deviations) < 1, deviation=stated)
+
+
+def view_table(partition: Partition, flat: frozenset[str], rows: Rows) -> pa.Table:
+    """Return a view as it is published: a row for every cell, zeros too, in the order of their codes.
+
+    Its columns are those of the codes of its axes, coarse to fine, and of its derived columns; then the count, low and high.
+
+    Args:
+        partition: the view.
+        flat: the features that have one level.
+        rows: all its cells, in the order of their areas.
+    """
+    columns = dict(_code_columns(partition, flat))
+    return pa.table(columns | dict(zip((COUNT, *INTERVAL), (rows.counts, *rows.bounds), strict=True)))
+
+
+def _code_columns(partition: Partition, flat: frozenset[str]) -> list[tuple[str, pa.Array]]:
+    """Return the columns of codes of the cells of a view, each with its name."""
+    found, of_cells = list[tuple[str, pa.Array]](), partition.cells()
+    for axis, areas, level in zip(partition.tree.axes, of_cells.areas, of_cells.levels, strict=True):
+        for own in range(1, level + 1):
+            codes = axis.codes[own - 1].to_arrow().cast(pa.string())
+            found.append(
+                (
+                    column_name(axis.name, axis.level_names[own - 1], flat),
+                    codes.take(pa.array(axis.ancestors(areas, level, own))),
+                )
+            )
+    for column in partition.view.derived:
+        codes = column.codes.to_arrow().cast(pa.string())
+        found.append((column.name, codes.take(pa.array(of_cells.codes[column.name]))))
+    return found

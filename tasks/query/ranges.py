@@ -1,6 +1,5 @@
 """Ranges of an ordered axis: which areas they hold, and the fewest areas that they are made of."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +7,8 @@ import numpy as np
 from storage.errors import UsageError
 from tasks.atlas.names import Names
 from tasks.query.areas import Area, Catalogue, area_of, called_alike, find_area
-from tasks.query.folder import PublishedFolder
+from tasks.released.boxes import fewest_areas
+from tasks.released.folder import PublishedFolder
 from tasks.tree.axis import Axis
 from tasks.tree.ordered import RANGE
 
@@ -117,27 +117,12 @@ def _end(axis: Axis, names: Names, code: str, asked: str, place: int) -> tuple[i
     )
 
 
-def fewest_areas(axis: Axis, asked: AreaRange) -> Iterator[Area]:
-    """Yield the fewest areas of which a range is made, in their order: each lies inside, and what holds it does not."""
-    level, first, stop = asked.level, asked.first, asked.stop
-    left, right = list[Area](), list[Area]()
-    while level:
-        begins = axis.first_child[level - 1]
-        above = int(np.searchsorted(begins, first)), int(np.searchsorted(begins, stop, side="right")) - 1
-        if above[0] >= above[1]:
-            break
-        left += [area_of(axis, level, number) for number in range(first, int(begins[above[0]]))]
-        right = [area_of(axis, level, number) for number in range(int(begins[above[1]]), stop)] + right
-        level, (first, stop) = level - 1, above
-    middle = [area_of(axis, level, number) for number in range(first, stop)]
-    yield from [*left, *middle, *right]
-
-
-def leaves_of_areas(axis: Axis, asked: Area | AreaRange) -> tuple[int, int]:
-    """Return the first finest area inside an area or range, and the first one after it that is outside."""
-    first, stop = (asked.first, asked.stop) if isinstance(asked, AreaRange) else (asked.number, asked.number + 1)
-    begins = axis.first_descendants(asked.level, axis.depth)
-    return int(begins[first]), int(begins[stop])
+def areas_of(folder: PublishedFolder, axis: str, asked: Area | AreaRange) -> list[Area]:
+    """Return the fewest areas of which a range is made, in their order; of an area, itself."""
+    if isinstance(asked, Area):
+        return [asked]
+    of = folder.ordered[axis]
+    return [area_of(of, level, number) for level, number in fewest_areas(of, asked.level, asked.first, asked.stop)]
 
 
 def codes_of(axis: Axis, asked: AreaRange) -> tuple[str, str]:

@@ -25,16 +25,16 @@ from tasks.format.csv import csv_failures, names_in
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.format.metadata import METADATA, described_files, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
-from tasks.format.published_tree import tree_of_spec
 from tasks.format.synthetic_records import records_failures
 from tasks.laws.named import noise_of
+from tasks.released.folder import PublishedFolder
 from tasks.tree.ordered import ordered_axes
 from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
 from tasks.verify.atlas import atlas_failures
+from tasks.verify.estimated import estimate_failures
 from tasks.verify.levels import check_level
-from tasks.verify.measured.noisy_counts import noisy_counts_failures
-from tasks.verify.measured.unbiased import unbiased_failures
+from tasks.verify.noisy_counts import noisy_counts_failures
 from tasks.verify.signal_tables import signal_failures
 from tasks.verify.views import view_failures
 from tasks.words.levels import in_short
@@ -230,7 +230,7 @@ def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
     columns, finest = _columns(manifest), manifest.levels[-1]
     orders = _orders(manifest)
     areas = {axis: AxisAreas(orders.get(axis, [])) for axis in columns[-1]}
-    wrong, do_not_add_up, totals, above = [], [], [], None
+    wrong, do_not_add_up, above = [], [], None
     may_be_negative = COUNTS_POSITIVE in manifest.waived
     for entry, of_level in zip(manifest.levels, columns, strict=True):
         paths, name = level_paths(folder, entry), f"level_{entry.level}"
@@ -252,7 +252,6 @@ def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
         wrong += [f"{name}: {failure}" for failure in level.wrong]
         if not level.adds_up:
             do_not_add_up.append(f"{name}: the counts do not add up to those of the level above.")
-        totals.append(level.total)
         above = level
     if wrong:
         return wrong
@@ -270,16 +269,12 @@ def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
             do_not_add_up += view_failures(folder, manifest)
         except (*UNREADABLE, pl.exceptions.PolarsError):
             return ["A table of views/ or derived/ is missing or is not a Parquet file."]
-    if (
-        manifest.noisy_counts
-        and (manifest.is_settled_together or manifest.covariance or manifest.statistic)
-        and do_not_add_up
-    ):
-        return do_not_add_up  # what follows from noisy counts is compared cell by cell
     if manifest.noisy_counts:
-        do_not_add_up += noisy_counts_failures(folder, manifest, totals, columns, workers)
-    elif manifest.covariance and not do_not_add_up and tree_of_spec(manifest) is not None:
-        do_not_add_up += unbiased_failures(folder, manifest)
+        do_not_add_up += noisy_counts_failures(folder, manifest)
+    if (
+        not do_not_add_up and PublishedFolder(folder, manifest).has_tree
+    ):  # what follows from noise is compared cell by cell
+        do_not_add_up += estimate_failures(folder, manifest, workers)
     if not manifest.noisy_counts and (folder / NOISY_COUNTS).exists():
         do_not_add_up.append(f"{NOISY_COUNTS}/ exists, but the manifest says that noisy counts are not published.")
     return do_not_add_up + _copies(folder, manifest, list(columns[-1].values()))

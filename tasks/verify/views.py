@@ -7,17 +7,14 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from storage.counts.columns import COUNT, HIGH, LOW, NOISY, VARIANCE
+from storage.counts.columns import COUNT, HIGH, LOW
 from storage.releases.terms import COUNTS_POSITIVE
 from tasks.format.batches import scan_level
 from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
-from tasks.format.noisy_counts import noisy_view_path
 from tasks.format.published_tree import derived_path, derived_places, view_columns, view_of
 from tasks.laws.law import LevelNoise
 from tasks.laws.named import noise_of
-from tasks.tree.order import Tree
 from tasks.tree.views import Derived, View
-from tasks.uncertainty.sources import best_source
 
 _BY_VIEW = "by view"
 _NO_CODES = pl.Series([], dtype=pl.String), np.zeros(0, dtype=np.int32)
@@ -109,27 +106,6 @@ def _view_failure(folder: Path, manifest: Manifest, view: ViewEntry, finest: pl.
 _NO_SUM = "does not add up the counts of the finest level."
 
 
-def noisy_view_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return which noisy counts of views are not those that the manifest describes.
-
-    Raises:
-        UNREADABLE: a table cannot be read.
-        polars.exceptions.PolarsError: likewise.
-    """
-    failures = []
-    for view in (view for view in manifest.own_views if not view.summed):
-        table = pl.read_parquet(noisy_view_path(folder, view.name), glob=False)
-        if table.height != view.cells or table[NOISY].null_count():
-            failures.append(
-                f"noisy_counts/view_{view.name}.parquet must have {view.cells} rows without a missing value."
-            )
-        elif not np.isclose(table[VARIANCE].to_numpy(), noise_of(view).variance, rtol=1e-9, atol=0).all():
-            failures.append(
-                f"noisy_counts/view_{view.name}.parquet has a variance that does not follow from the manifest's sigma."
-            )
-    return failures
-
-
 def view_table(folder: Path, view: ViewEntry) -> pl.DataFrame:
     """Return the published table of a view."""
     return pl.read_parquet(folder / "views" / f"{view.name}.parquet", glob=False)
@@ -166,18 +142,6 @@ def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:
                 f"{_named(part)} must have a source that says as much about it as {_named(entries[between[0]])}."
             )
         elif part.summed and not _is_sum(part.sigma, noise):
-            failures.append(f"{_named(part)} has a sigma that is not that of sums of its source.")
-    return failures
-
-
-def best_source_failures(manifest: Manifest, derived: Mapping[str, Derived], tree: Tree) -> list[str]:
-    """Return which sources are not the measurements that say most about their levels and views, by the published codebook."""
-    measured, failures = _measured(manifest, derived), []
-    for part in [*manifest.levels, *manifest.views]:
-        number, noise = best_source(view_of(manifest, part, derived), measured, tree)
-        if part.source != number:
-            failures.append(f"{_named(part)} must have source {number}, which says most about it.")
-        elif part.summed and not math.isclose(part.sigma, noise.sigma, rel_tol=1e-9):
             failures.append(f"{_named(part)} has a sigma that is not that of sums of its source.")
     return failures
 

@@ -26,7 +26,8 @@ from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
 from tasks.mechanisms import MECHANISMS, MOST_SETTLED
-from tasks.publish.settled_levels import SettledLevels
+from tasks.released.job_source import JobSource
+from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.keys import AreaArray
@@ -212,15 +213,16 @@ def towns(folder: Path, law: str, mechanism: str) -> tuple[Plan, PublicTable]:
 
 def covered_cells(plan: Plan, table: PublicTable, trial: Trial, less: float) -> dict[str, float]:
     """Return, by view and size of the true count, the share of cells that are covered, with half-widths times `less`."""
-    published, leaves, shares = SettledLevels(trial.job), true_levels(table)[-1], dict[str, float]()
+    published, leaves, shares = TogetherEstimate(JobSource(trial.job)), true_levels(table)[-1], dict[str, float]()
     for terms in plan.named_views:
         true = sums_of_leaves(trial.job.partition(terms.number), leaves)
         sums, released = published._measured(terms.number), trial.job.counts(terms.number)
-        low, high = published.view_intervals(terms)
+        rows, known = published.cells(terms.number)
+        low, high = rows.bounds
         assert (low <= released).all()
         assert (released <= high).all()
         if less < 1:  # of the noisy count alone: the released count would widen what is too narrow
-            margin = np.floor(np.asarray(published.half_width(terms) or sums.margin(log(0.05))) * less)
+            margin = np.floor(np.asarray(known.half_width or sums.margin(log(0.05))) * less)
             low, high = sums.noisy - margin, sums.noisy + margin
         covers = (low <= true) & (true <= high)
         for group, those in (("0", true == 0), ("1 to 9", (true > 0) & (true < 10)), ("more", true >= 10)):
@@ -352,7 +354,7 @@ def test_rows_keep_their_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         published = trial.published
         errors = list[int]()
         for level, true in enumerate(true_levels(table)):
-            rows, shares = published.rows(level), published.shares(level)
+            rows, shares = published.rows(level)[:], published.known(level).shares
             misses[level].append(missed(tree, true, rows.areas, *rows.bounds[:2]))
             marked = [areas[rows.signal] for areas in rows.areas]
             false[level].append((false_share(tree, true, marked) or 0.0) if len(marked[0]) >= MANY_MARKS else None)

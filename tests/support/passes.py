@@ -154,7 +154,7 @@ def check_rows(trial: Trial, *, is_nested: bool = False) -> None:
     published, tree = trial.published, trial.job.tree
     levels = list[dict[tuple[int, ...], int]]()
     for level in range(tree.depth + 1):
-        rows = published.rows(level)
+        rows = published.rows(level)[:]
         assert rows.counts.dtype == np.int64
         for low, high in zip(rows.bounds[::2], rows.bounds[1::2], strict=True):
             assert ((low <= rows.counts.clip(0)) & (rows.counts <= high)).all()  # no true count is below 0

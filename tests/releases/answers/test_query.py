@@ -18,18 +18,19 @@ from hypothesis import strategies as st
 from flows.answers.query import AreaCounted, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
-from flows.trials.in_memory import MeasuredLevel, PublicTable, Trial, public_table, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table, try_scales
 from storage.errors import StageFailed, StoreError, UsageError
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
 from tasks.mechanisms import MECHANISMS
-from tasks.query.boxes import Box, areas_below, areas_met, level_of, most_leaves, without_children
-from tasks.query.sums import MetCells, box_interval, leaf_sum_interval, simultaneous_box_interval
+from tasks.released.boxes import Boxes, Children, areas_met, children_of, level_of, most_leaves
+from tasks.released.sums import MetCells, box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import NO_CAP, above_share, caps, intervals, margins_of, simultaneous_margins
+from tests.support.boxes import box_of, lying_in, met_cells, some_cells, table_of
 from tests.support.folders import without_noisy_counts
 from tests.support.laws import gaussians, sampler_of
 from tests.support.library import ROWS, TABLE, Library
@@ -44,40 +45,28 @@ RUNS = 400
 LEAST = CONFIDENCE - 4.75 * math.sqrt(0.09 / RUNS)  # of the mean; missed by chance once in a million times
 
 
-def met(tree: Tree, levels: Sequence[MeasuredLevel], box: Box) -> list[MetCells]:
-    """Return what a box meets of a first pass, levels 0 to its own."""
-    own = level_of(tree.steps, box.axis_levels)
-    inside, nothing = [], np.zeros(0, dtype=np.int64)
-    for level in levels[: own + 1]:
-        at = level.cells.level
-        ranges = areas_met(tree, at, box)
-        within = lying_in(ranges, level.cells.areas)
-        areas, dropped, below = [of_axis[within] for of_axis in level.cells.areas], nothing, nothing
-        if at < own:
-            next_level = levels[at + 1]
-            children = lying_in(areas_met(tree, at + 1, box), next_level.cells.areas)
-            dropped = without_children(tree, at, areas, [of_axis[children] for of_axis in next_level.cells.areas])
-            below = next_level.noisy[lying_in(areas_below(tree, at, ranges), next_level.cells.areas)]
-        inside.append(MetCells(math.prod(map(len, ranges)), level.noisy[within], dropped, int(below.sum()), len(below)))
-    return inside
+def noisy_of(cells: MetCells) -> IntArray:
+    """Return the noisy counts of the cells that a box meets."""
+    return cells.noisy[cells.met.numbers == 0]
 
 
-def lying_in(ranges: Sequence[range], areas: Sequence[IntArray]) -> np.ndarray:
-    """Return which cells have areas in ranges of numbers, an axis each."""
-    return np.all([(of.start <= own) & (own < of.stop) for of, own in zip(ranges, areas, strict=True)], axis=0)
+def with_none_dropped(cells: MetCells) -> MetCells:
+    """Return cells as if each had a child."""
+    children = cells.children and Children(cells.children.noisy, np.maximum(cells.children.cells, 1))
+    return replace(cells, children=children)
 
 
-def count_in(tree: Tree, level: int, areas: Sequence[IntArray], counts: IntArray, box: Box) -> int:
+def count_in(tree: Tree, level: int, areas: Sequence[IntArray], counts: IntArray, box: Boxes) -> int:
     """Return the sum of the counts of those nodes of a level, which is fine enough, that lie in a box."""
     return int(counts[lying_in(areas_met(tree, level, box), areas)].sum())
 
 
-def released_in(tree: Tree, frontier: Frontier, box: Box) -> int:
+def released_in(tree: Tree, frontier: Frontier, box: Boxes) -> int:
     """Return the released count of a box."""
     return count_in(tree, frontier.level, frontier.areas, frontier.counts, box)
 
 
-def true_in(table: PublicTable, level: int, box: Box) -> int:
+def true_in(table: PublicTable, level: int, box: Boxes) -> int:
     """Return the true count of a box, by a level that is fine enough."""
     return count_in(table.tree, level, table.levels[level].areas, table.levels[level].true_counts, box)
 
@@ -86,13 +75,13 @@ def true_in(table: PublicTable, level: int, box: Box) -> int:
 
 
 @st.composite
-def boxes_of(draw: st.DrawFn, universe: Any) -> tuple[Box, tuple]:
+def boxes_of(draw: st.DrawFn, universe: Any) -> tuple[Boxes, tuple]:
     """Draw a box of a universe, and the path of its area per axis."""
     paths = []
     for of_axis in universe.paths:
         path = draw(st.sampled_from(of_axis))
         paths.append(path[: draw(st.integers(0, len(path)))])
-    return Box(tuple(map(len, paths)), universe.areas(tuple(paths))), tuple(paths)
+    return box_of(tuple(map(len, paths)), universe.areas(tuple(paths))), tuple(paths)
 
 
 def is_inside(node: tuple, paths: tuple) -> bool:
@@ -110,17 +99,15 @@ def test_a_box_meets_the_cells_that_share_a_leaf_with_it(universes, data):
     for level in range(tree.depth + 1):
         cells = {universe.areas(universe.node(leaf, level)) for leaf in inside}
         assert cells == set(product(*areas_met(tree, level, box)))
-    own = level_of(tree.steps, box.axis_levels)
+    own = level_of(tree.steps, box.levels)
     for level in range(tree.depth + 1):
-        is_whole = all(
-            reached >= asked for reached, asked in zip(tree.axis_levels(level), box.axis_levels, strict=True)
-        )
+        is_whole = all(reached >= asked for reached, asked in zip(tree.axis_levels(level), box.levels, strict=True))
         assert is_whole == (level >= own)
     below = [
         sum(universe.node(leaf, own) == node for leaf in inside) for node in {universe.node(i, own) for i in inside}
     ]
-    assert max(below) <= most_leaves(tree, own, areas_met(tree, own, box))
-    assert (len(below) > 1) or most_leaves(tree, own, areas_met(tree, own, box)) == below[0]
+    assert max(below) <= most_leaves(tree, own, box)[0]
+    assert (len(below) > 1) or most_leaves(tree, own, box)[0] == below[0]
 
 
 @st.composite
@@ -139,20 +126,15 @@ def test_what_was_not_measured_lies_in_one_dropped_cell(universes, data):
     """Each cell of a box's level is measured, or lies in exactly one cell above that was dropped and meets the box."""
     universe, table, trial, _ = data.draw(measured(universes))
     box, paths = data.draw(boxes_of(universe))
-    tree, own, levels = table.tree, level_of(table.tree.steps, box.axis_levels), trial.measured
+    tree, own, levels = table.tree, level_of(table.tree.steps, box.levels), trial.measured
     there = [set(zip(*(areas.tolist() for areas in level.cells.areas), strict=True)) for level in levels]
     dropped = []
     for level in range(own):
         nodes = [node for node in universe.nodes(level) if universe.areas(node) in there[level]]
-        ranges = areas_met(tree, level, box)
-        nodes = [node for node in nodes if universe.areas(node) in set(product(*ranges))]
-        areas = [np.array(of_axis, dtype=np.int64) for of_axis in zip(*map(universe.areas, nodes), strict=True)]
-        areas = areas or [np.zeros(0, dtype=np.int64)] * len(tree.axes)
-        below = areas_met(tree, level + 1, box)
-        children = [cell for cell in zip(*levels[level + 1].cells.areas, strict=True) if cell in set(product(*below))]
-        columns = [np.array(column, dtype=np.int64) for column in zip(*children, strict=True)]
-        columns = columns or [np.zeros(0, dtype=np.int64)] * len(tree.axes)
-        dropped += [nodes[row] for row in without_children(tree, level, areas, columns)]
+        inside, cells = set(product(*areas_met(tree, level, box))), table_of(tree, levels[level])
+        children = children_of(tree, level, cells, table_of(tree, levels[level + 1]))
+        childless = set(zip(*(areas[children.cells == 0].tolist() for areas in cells.areas), strict=True))
+        dropped += [node for node in nodes if universe.areas(node) in inside & childless]
     for node in universe.nodes(own):
         if is_inside(node, paths):
             holding = [above for above in dropped if is_inside(node, above)]
@@ -172,10 +154,15 @@ def test_a_box_of_one_cell_has_the_interval_of_the_tables(universes, data):
     possible = [tree.possible_cells(level) for level in range(tree.depth + 1)]
     cells = levels[own].cells
     row = data.draw(st.integers(0, len(cells) - 1))
-    box = Box(tree.axis_levels(own), tuple(int(areas[row]) for areas in cells.areas))
-    inside, count = met(tree, levels, box), counts_of(trial.released[own]).get(box.areas, 0)
-    found = box_interval(inside, gaussians(sigmas), CONFIDENCE, count)
-    at_once = simultaneous_box_interval(inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), count)
+    box = box_of(tree.axis_levels(own), tuple(int(areas[row]) for areas in cells.areas))
+    inside, count = (
+        met_cells(tree, levels, box, own),
+        counts_of(trial.released[own]).get(tuple(int(of[0]) for of in box.areas), 0),
+    )
+    found = box_intervals(inside, gaussians(sigmas), CONFIDENCE, np.array([count]))
+    at_once = simultaneous_box_intervals(
+        inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), np.array([count])
+    )
     kinds = (
         (margins_of(gaussians(sigmas), CONFIDENCE), found),
         (simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), at_once),
@@ -183,8 +170,8 @@ def test_a_box_of_one_cell_has_the_interval_of_the_tables(universes, data):
     for margins, stated in kinds:
         above = np.array([NO_CAP])
         for level in range(own):
-            above = caps(inside[level].noisy, margins[level].cap, above)
-        low, high = intervals(inside[own].noisy, margins[own].own, above, np.array([count]))
+            above = caps(noisy_of(inside[level]), margins[level].cap, above)
+        low, high = intervals(noisy_of(inside[own]), margins[own].own, above, np.array([count]))
         assert (stated.low, stated.high) == (int(low[0]), int(high[0]))
         assert stated.measured == 1
         assert stated.dropped_under == stated.cap == 0
@@ -196,15 +183,17 @@ def test_intervals_hold_counts_and_without_noise_the_truth(universes, data):
     """0 <= low <= count <= high, of both kinds; where all is exact they are the truth."""
     universe, table, trial, sigmas = data.draw(measured(universes))
     box, _ = data.draw(boxes_of(universe))
-    tree, inside = table.tree, met(table.tree, trial.measured, box)
-    own = level_of(tree.steps, box.axis_levels)
+    tree, own = table.tree, level_of(table.tree.steps, box.levels)
+    inside = met_cells(tree, trial.measured, box, own)
     count = released_in(tree, trial.released[own], box)
-    found = box_interval(inside, gaussians(sigmas), CONFIDENCE, count)
+    found = box_intervals(inside, gaussians(sigmas), CONFIDENCE, np.array([count]))
     assert 0 <= found.low <= count <= found.high
     if not any(sigmas):
         assert found.low == found.high == count == true_in(table, own, box)
     possible = [tree.possible_cells(level) for level in range(tree.depth + 1)]
-    at_once = simultaneous_box_interval(inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), count)
+    at_once = simultaneous_box_intervals(
+        inside, simultaneous_margins(gaussians(sigmas), possible, CONFIDENCE), np.array([count])
+    )
     assert 0 <= at_once.low <= count <= at_once.high
 
 
@@ -215,7 +204,7 @@ def flat(universe_of: Callable, areas: Sequence[int], steps: Sequence[int]) -> T
 
 
 def covered(
-    table: PublicTable, sigmas: Sequence[float], box: Box, *, seed: int, twice: bool = False, ignoring: bool = False
+    table: PublicTable, sigmas: Sequence[float], box: Boxes, *, seed: int, twice: bool = False, ignoring: bool = False
 ) -> float:
     """Return how often the interval of a box covers its truth, over all noise.
 
@@ -223,16 +212,18 @@ def covered(
         twice: whether counts are those of a second pass.
         ignoring: whether the dropped cells are ignored: what the intervals must not do.
     """
-    tree, own = table.tree, level_of(table.tree.steps, box.axis_levels)
+    tree, own = table.tree, level_of(table.tree.steps, box.levels)
     true_count, hits = true_in(table, own, box), 0
     noise = sampler_of("gaussian", seed)
     for _ in range(RUNS):
         trial = try_scales(table, TWICE if twice else ONCE, sigmas, noise)
-        inside = met(tree, trial.measured, box)
+        inside = met_cells(tree, trial.measured, box, own)
         if ignoring:
-            inside = [replace(of, dropped=of.dropped[:0]) for of in inside]
-        found = box_interval(inside, gaussians(sigmas), CONFIDENCE, released_in(tree, trial.released[own], box))
-        hits += found.low <= true_count <= found.high
+            inside = [with_none_dropped(of) for of in inside]
+        found = box_intervals(
+            inside, gaussians(sigmas), CONFIDENCE, np.array([released_in(tree, trial.released[own], box)])
+        )
+        hits += int(found.low[0] <= true_count <= found.high[0])
     return hits / RUNS
 
 
@@ -247,7 +238,7 @@ def test_a_fixed_box_is_covered_although_much_of_it_was_dropped(universe_of: Cal
     """
     first, second = np.divmod(np.arange(16), 2)
     sparse = public_table(flat(universe_of, (8, 2), (0, 1)), [first, second], np.full(16, 3))
-    box = Box((0, 1), (0, 1))
+    box = box_of((0, 1), (0, 1))
     assert covered(sparse, MUCH_ABOVE, box, seed=1) >= LEAST
     assert covered(sparse, MUCH_ABOVE, box, seed=1, ignoring=True) < LEAST - 0.05
 
@@ -259,7 +250,7 @@ def test_what_was_dropped_together_is_covered(universe_of: Callable, monkeypatch
     """
     areas = np.arange(40)
     table = public_table(flat(universe_of, (40, 2), (0, 1)), [areas, np.ones_like(areas)], np.full(40, 5))
-    box = Box((0, 1), (0, 1))
+    box = box_of((0, 1), (0, 1))
     assert covered(table, [0.0, 8.0, 1.0], box, seed=3) >= LEAST
 
     def of_one(sigma: float, log_tail: float, terms: int = 1) -> int:
@@ -283,39 +274,46 @@ def test_boxes_across_levels_are_covered(universe_of, sigmas, levels, areas, twi
     tree = universe_of([binary, binary], (1, 0, 1, 0)).tree
     origin, destination = np.divmod(np.arange(16), 4)
     table = public_table(tree, [origin, destination], np.array([1, 2, 3, 9, 1, 1, 4, 2] * 2))
-    assert covered(table, sigmas, Box(levels, areas), seed=2, twice=twice) >= LEAST
+    assert covered(table, sigmas, box_of(levels, areas), seed=2, twice=twice) >= LEAST
 
 
 def test_alpha_is_shared_by_what_could_be_met() -> None:
     """A level above takes δ: one cell all of it, m cells half of it, and two sums a quarter each; n cells keep the rest."""
-    sigmas, nothing = [0.0, 4.0, 4.0, 4.0], np.zeros(0, dtype=np.int64)
-    delta, dropped = above_share(gaussians(sigmas), CONFIDENCE), np.array([1])
+    sigmas = [0.0, 4.0, 4.0, 4.0]
+    delta = above_share(gaussians(sigmas), CONFIDENCE)
     cap = gaussian_quantile(4.0, math.log(delta / 2 / 5))
-    root, own = MetCells(1, np.array([9000]), nothing), MetCells(20, np.array([500, 600, 700]), nothing)
+    root, own = some_cells(1, [9000], children=3), some_cells(20, [500, 600, 700])
     z = gaussian_quantile(4.0, math.log((0.1 - delta) / 2), 3)
-    few = [root, MetCells(5, np.array([2000, 30, 5000]), dropped, below=6950, children=8), own]
-    found = box_interval(few, gaussians(sigmas), CONFIDENCE, 1800)
+    few = [root, some_cells(5, [2000, 30, 5000], [1], below=6950, children=8), own]
+    found = box_intervals(few, gaussians(sigmas), CONFIDENCE, np.array([1800]))
     assert (found.low, found.high) == (1800 - z, 1800 + z + 30 + cap)
-    assert (found.measured, found.dropped_under, found.cap, found.level_above) == (3, 1, 30 + cap, None)
+    assert (found.measured, found.dropped_under, found.cap, found.level_above) == (3, 1, 30 + cap, -1)
     whole, parts = (gaussian_quantile(4.0, math.log(delta / 4), cells) for cells in (3, 8))
-    together = [root, replace(few[1], below=7030), own]
-    assert box_interval(together, gaussians(sigmas), CONFIDENCE, 1800).cap == min(30 + cap, whole + parts)
-    many = [root, MetCells(90, np.array([2000, *[30] * 80]), np.arange(1, 81), below=2000, children=8), own]
+    together = [root, some_cells(5, [2000, 30, 5000], [1], below=7030, children=8), own]
+    assert box_intervals(together, gaussians(sigmas), CONFIDENCE, np.array([1800])).cap == min(30 + cap, whole + parts)
+    many = [root, some_cells(90, [2000, *[30] * 80], range(1, 81), below=2000, children=8), own]
     whole = gaussian_quantile(4.0, math.log(delta / 4), 81)
-    assert box_interval(many, gaussians(sigmas), CONFIDENCE, 1800).cap == 4400 + whole - (2000 - parts)
-    little = [root, MetCells(1, np.array([3]), nothing), MetCells(9, np.array([40] * 8), nothing)]
-    bounded = box_interval(little, gaussians(sigmas), CONFIDENCE, 4)
+    assert box_intervals(many, gaussians(sigmas), CONFIDENCE, np.array([1800])).cap == 4400 + whole - (2000 - parts)
+    little = [root, some_cells(1, [3], children=8), some_cells(9, [40] * 8)]
+    bounded = box_intervals(little, gaussians(sigmas), CONFIDENCE, np.array([4]))
     assert bounded.level_above == 1  # which counts less than the noise of eight
     assert bounded.high == 3 + gaussian_quantile(4.0, math.log(delta))
+
+
+def ends(total: int, leaves: int, sigma: float, cells: int = 1) -> tuple[int, int]:
+    """Return low and high of a sum of leaves."""
+    noise = LevelNoise(GAUSSIAN, sigma)
+    low, high = leaf_sum_intervals(np.array([total]), np.array([leaves]), noise, math.log(0.05), cells)
+    return int(low[0]), int(high[0])
 
 
 def test_sums_of_leaves_have_the_noise_of_all_of_them() -> None:
     """n leaves go as far as n discrete Gaussians; several cells that hold at once add up their margins."""
     log_tail = math.log(0.05)
     z = gaussian_quantile(3.0, log_tail, 40)
-    assert leaf_sum_interval(1000, 40, LevelNoise(GAUSSIAN, 3.0), log_tail) == (1000 - z, 1000 + z)
-    assert leaf_sum_interval(-2 * z, 40, LevelNoise(GAUSSIAN, 3.0), log_tail) == (0, 0)  # no interval is below 0
-    assert leaf_sum_interval(1000, 40, LevelNoise(GAUSSIAN, 3.0), log_tail, cells=5) == (1000 - 5 * z, 1000 + 5 * z)
+    assert ends(1000, 40, 3.0) == (1000 - z, 1000 + z)
+    assert ends(-2 * z, 40, 3.0) == (0, 0)  # no interval is below 0
+    assert ends(1000, 40, 3.0, cells=5) == (1000 - 5 * z, 1000 + 5 * z)
 
 
 # --- folders --------------------------------------------------------------------------------------------------------------
@@ -542,16 +540,14 @@ def test_sums_of_leaves_are_answered_from_their_number(leaves, tmp_path):
     check_rows(leaves, ["", "simultaneous_"])
     sigma, tail = leaves.manifest.levels[-1].sigma, math.log(0.05)
     row = leaves.query(destination="town=2").row(0, named=True)
-    assert (row["low"], row["high"]) == leaf_sum_interval(row["count"], 4, LevelNoise(GAUSSIAN, sigma), tail)
+    assert (row["low"], row["high"]) == ends(row["count"], 4, sigma)
     at_once = leaves.query(origin="town=2", simultaneous=True).row(0, named=True)
     z = gaussian_quantile(sigma, tail - math.log(5 * 16))
     assert (at_once["low"], at_once["high"]) == (max(0, at_once["count"] - 4 * z), at_once["count"] + 4 * z)
     bare = bare_of(leaves, tmp_path / "bare")
     check_rows(bare, ["", "simultaneous_"])
     row = bare.query(destination="town=2").row(0, named=True)
-    assert (row["low"], row["high"]) == leaf_sum_interval(
-        row["count"], 16, LevelNoise(GAUSSIAN, sigma), tail
-    )  # the noise of all
+    assert (row["low"], row["high"]) == ends(row["count"], 16, sigma)  # the noise of all
     assert bare.query(destination="town=2", simultaneous=True)["low"].to_list() == [None]
 
 

@@ -21,7 +21,7 @@ from flows.cli.main import main
 from storage.errors import UsageError
 from tasks.format.manifest import Manifest
 from tasks.laws.named import noise_of
-from tasks.query.ranges import AreaRange, fewest_areas
+from tasks.released.boxes import fewest_areas
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.ordered import ordered_axis
 from tests.support.ages import EXACT, PRIVACY, draw_people, people_released
@@ -377,12 +377,12 @@ def test_the_fewest_areas_make_up_a_range(branching: int) -> None:
     axis = axis_from_codebook("age", ordered_axis("age", {"ordered": 23, "branching": branching}).codebook())
     for first, last in combinations_with_replacement(range(23), 2):
         covered = []
-        for area in fewest_areas(axis, AreaRange(axis.depth, first, last + 1)):
-            begins = axis.first_descendants(area.level, axis.depth)
-            covered += range(begins[area.number], begins[area.number + 1])
-            if area.level:
-                above = axis.ancestors(np.array([area.number]), area.level, area.level - 1)[0]
-                of = axis.first_descendants(area.level - 1, axis.depth)
+        for level_of_area, area in fewest_areas(axis, axis.depth, first, last + 1):
+            begins = axis.first_descendants(level_of_area, axis.depth)
+            covered += range(begins[area], begins[area + 1])
+            if level_of_area:
+                above = axis.ancestors(np.array([area]), level_of_area, level_of_area - 1)[0]
+                of = axis.first_descendants(level_of_area - 1, axis.depth)
                 is_inside = first <= of[above] and of[above + 1] <= last + 1
-                assert not is_inside or axis.children_of(area.level - 1, np.array([above]))[0] == 0
+                assert not is_inside or axis.children_of(level_of_area - 1, np.array([above]))[0] == 0
         assert covered == list(range(first, last + 1))

@@ -145,13 +145,13 @@ def one_more(of: pl.DataFrame) -> pl.DataFrame:
 
 LIES: list[tuple[str, Callable[[Path], None], str]] = [
     ("unbiased tree", changed("noisy_counts/level_2.parquet", moved([300, -300])), "is not what the noisy counts are settled to"),
-    ("unbiased tree", changed("counts/level_3.parquet", higher), "does not have the intervals that follow from the noise of the levels"),
-    ("unbiased tree", changed("noisy_counts/level_4.parquet", pl.DataFrame.reverse), "must list every cell in the order of the tree"),
+    ("unbiased tree", changed("counts/level_3.parquet", higher), "does not have the intervals that follow from the noise"),
+    ("unbiased tree", changed("noisy_counts/level_4.parquet", pl.DataFrame.reverse), "must list every cell in the order in which"),
     ("unbiased tree", stated(lambda of: of["levels"][1]["deviations"].update(most=1.01 * of["levels"][1]["deviations"]["most"])), "does not have the deviations that the manifest states"),
     ("unbiased tree", stated(lambda of: of.pop("covariance")), "half_width"),
     ("grid", changed("noisy_counts/view_age.parquet", moved([400])), "is not what the noisy counts are settled to"),
-    ("grid", changed("noisy_counts/view_age_1.parquet", pl.DataFrame.reverse), "must list every cell in the order of its areas"),
-    ("grid", changed("views/age.parquet", higher), "does not have the intervals that follow from the noise of all pairs of levels"),
+    ("grid", changed("noisy_counts/view_age_1.parquet", pl.DataFrame.reverse), "must list every cell in the order in which"),
+    ("grid", changed("views/age.parquet", higher), "does not have the intervals that follow from the noise"),
     ("grid", changed("views/age_1.parquet", one_more), "does not add up the counts of the finest level"),
     ("grid", stated(lambda of: of["views"][0]["deviations"].update(most=1.01 * of["views"][0]["deviations"]["most"])), "does not have the deviations that the manifest states"),
     ("grid", stated(lambda of: of.update(covariance="tree")), "covariance must be grid where"),

@@ -170,7 +170,7 @@ def repeated(table: pl.DataFrame) -> pl.DataFrame:
 
 
 NO_ROUNDING, NO_INTERVALS = "rounding must state a deviation", "does not have the intervals"
-UNKNOWN_NOISE = "does not agree with noise_rows or above_noise of the manifest"
+UNKNOWN_NOISE = "does not have the noise_rows that the manifest states"
 REFINES_NOT = "a source that does not refine it"
 REFINES = "view by_mode has a source that does not refine it"
 

@@ -20,17 +20,19 @@ from tasks.explore.check import explorer_failures
 from tasks.explore.payload import VERSION, embedded, payload, payload_text
 from tasks.laws import table_sampler
 from tasks.mechanisms import MECHANISMS
+from tasks.query import totals
 from tasks.query.answers import answer
 from tasks.query.areas import Area
-from tasks.query.folder import open_folder
-from tasks.tabulate import totals
-from tasks.tabulate.answers import absent_high, answers
-from tasks.tabulate.tables import Boxes, Tables
+from tasks.released.boxes import Boxes
+from tasks.released.estimate import Estimate
+from tasks.released.families import estimate_of
+from tasks.released.folder import open_folder
+from tasks.released.folder_source import FolderSource
 from tasks.verify.folder import verify
 from tests.support.ages import PRIVACY, people_released
 from tests.support.explored import DRAWN, asked, land_released
 from tests.support.explored import SPEC as LAND
-from tests.support.folders import rewrite, with_sums, without_noisy_counts
+from tests.support.folders import with_sums, without_noisy_counts
 from tests.support.households import LISTED, homes_released
 from tests.support.library import FAMILY, OF_HOMES, ROWS, TABLE, Library
 from tests.support.seeded_bits import SeededBits
@@ -102,21 +104,21 @@ def made(tmp_path_factory: pytest.TempPathFactory, library: Library, country: Pa
 
 def check_boxes(folder: Path, kinds: int, each: int) -> None:
     """Assert that random boxes of random kinds are answered as each by itself."""
-    chance, tables = np.random.default_rng(1), Tables(open_folder(folder))
-    every = list(itertools.product(*(range(len(levels) + 1) for levels in tables.folder.axes.values())))
+    chance, estimate = np.random.default_rng(1), estimate_of(FolderSource(open_folder(folder)))
+    every = list(itertools.product(*(range(len(levels) + 1) for levels in estimate.folder.folder.axes.values())))
     for number in chance.choice(len(every), min(kinds, len(every)), replace=False).tolist():
         levels = every[number]
-        sizes = [axis.areas(level) for axis, level in zip(tables.tree.axes, levels, strict=True)]
+        sizes = [axis.areas(level) for axis, level in zip(estimate.folder.tree.axes, levels, strict=True)]
         areas = tuple(chance.integers(0, size, each) for size in sizes)
-        check(tables, Boxes(levels, areas))
+        check(estimate, Boxes(levels, areas))
 
 
-def check(tables: Tables, boxes: Boxes) -> None:
+def check(estimate: Estimate, boxes: Boxes) -> None:
     """Assert that boxes are answered as each by itself."""
-    found = answers(tables, boxes)
+    found = estimate.answers(boxes)
     ends = [of if of is not None else [None] * len(boxes) for of in found.ends().values()]
     got = list(zip(found.count.tolist(), *ends, strict=True))
-    wanted = [answer(tables.folder, asked) for asked in _areas(tables, boxes)]
+    wanted = [answer(estimate.folder.folder, asked) for asked in _areas(estimate, boxes)]
     assert got == [(of.count, of.low, of.high) for of in wanted], boxes.levels
     deviations = [of.deviation for of in wanted]
     assert (found.deviation is None) == (deviations[0] is None)
@@ -126,30 +128,32 @@ def check(tables: Tables, boxes: Boxes) -> None:
 
 def check_absent(folder: Path, most: int) -> None:
     """Assert that no cell of a level without a row reaches further than is stated of the level."""
-    tables = Tables(open_folder(folder))
-    for level in range(len(tables.folder.manifest.levels)):
-        bound, rows = absent_high(tables, level, 500_000), tables.rows(level)
+    estimate = estimate_of(FolderSource(open_folder(folder)))
+    for level in range(len(estimate.folder.manifest.levels)):
+        bound, rows = estimate.absent_high(level, 500_000), estimate.folder.level_table(level)
         there = set(zip(*(of.tolist() for of in rows.areas), strict=True))
-        cells = [cell for cell in itertools.product(*map(range, tables.tree.sizes(level))) if cell not in there]
+        cells = [
+            cell for cell in itertools.product(*map(range, estimate.folder.tree.sizes(level))) if cell not in there
+        ]
         places = np.random.default_rng(2).permutation(len(cells))[:most]
         chosen = [cells[number] for number in places.tolist()]
         columns = zip(*chosen, strict=True) if chosen else [[]] * len(rows.areas)
         boxes = Boxes(rows.levels, tuple(np.array(of, dtype=np.int64) for of in columns))
-        highs = [answer(tables.folder, asked).high for asked in _areas(tables, boxes)]
+        highs = [answer(estimate.folder.folder, asked).high for asked in _areas(estimate, boxes)]
         assert bound is None or all(high is not None and high <= bound for high in highs), level
 
 
 def check_pairs(folder: Path, shown: dict[str, Any], most: int = 20) -> int:
-    """Assert that pairs without a row, and pairs whose axis levels no level has, are shown as a query answers; return how many were asked.
+    """Assert that pairs without a row, and pairs whose axis levels no level has, are shown as a query answers; return how many were estimate.
 
     Args:
         folder: published, of trips.
         shown: what its explorer shows.
         most: of each kind.
     """
-    tables, chance, asked = Tables(open_folder(folder)), np.random.default_rng(3), 0
+    estimate, chance, many = estimate_of(FolderSource(open_folder(folder))), np.random.default_rng(3), 0
     for part in [*shown["levels"], *shown["crossed"]]:
-        sizes = [axis.areas(level) for axis, level in zip(tables.tree.axes, part["at"], strict=True)]
+        sizes = [axis.areas(level) for axis, level in zip(estimate.folder.tree.axes, part["at"], strict=True)]
         cells = [cell for cell in itertools.product(*map(range, sizes)) if all(part["at"])]
         if "absent" in part:
             rows = set(zip(part["from"], part["to"], strict=True)) if all(part["at"]) else set()
@@ -164,16 +168,17 @@ def check_pairs(folder: Path, shown: dict[str, Any], most: int = 20) -> int:
         chosen = chance.permutation(len(got))[:most].tolist()
         areas = zip(*(cells[place] for place in chosen), strict=True) if chosen else [[], []]
         boxes = Boxes(tuple(part["at"]), tuple(np.array(of, dtype=np.int64) for of in areas))
-        answered = [answer(tables.folder, of) for of in _areas(tables, boxes)]
+        answered = [answer(estimate.folder.folder, of) for of in _areas(estimate, boxes)]
         assert [got[place] for place in chosen] == [(of.count, of.low, of.high) for of in answered], part["at"]
-        asked += len(chosen)
-    return asked
+        many += len(chosen)
+    return many
 
 
-def _areas(tables: Tables, boxes: Boxes) -> list[list[Area]]:
+def _areas(estimate: Estimate, boxes: Boxes) -> list[list[Area]]:
     """Return the areas of boxes as a question names them."""
     paths = [
-        paths_of(axis, level) if level else [()] for axis, level in zip(tables.tree.axes, boxes.levels, strict=True)
+        paths_of(axis, level) if level else [()]
+        for axis, level in zip(estimate.folder.tree.axes, boxes.levels, strict=True)
     ]
     return [
         [
@@ -266,7 +271,6 @@ def test_a_page_that_shows_other_numbers_is_found(library: Library, tmp_path: Pa
     ):
         page = f'<!doctype html><script type="application/json" id="data">{shown}</script><script>1</script>'
         (folder / "explorer.html").write_text(page, encoding="utf-8")
-        rewrite(folder, lambda manifest: manifest.update(pages=None))
         with_sums(folder)
         found = verify_answer(folder)
         assert found.failures == failures

@@ -16,8 +16,15 @@ import pytest
 from tests.support.library import ROWS, Library
 
 GOLDEN = Path(__file__).parent / "golden.json"
-OF_THE_RUN = {"id", "ledger", "versions", "seals"}  # which no release shares with another, or which hang on a library's bytes
-REPEATABLE = [name for name, row in ROWS.items() if row[0] != "stability_histogram"]  # whose noise OpenDP draws, unseeded
+OF_THE_RUN = {
+    "id",
+    "ledger",
+    "versions",
+    "seals",
+}  # which no release shares with another, or which hang on a library's bytes
+REPEATABLE = [
+    name for name, row in ROWS.items() if row[0] != "stability_histogram"
+]  # whose noise OpenDP draws, unseeded
 
 
 def digests(folder: Path) -> dict[str, str]:

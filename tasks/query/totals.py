@@ -4,23 +4,22 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.query.boxes import level_of
+from tasks.released.boxes import AxisLevels, Boxes
+from tasks.released.estimate import Answers, Estimate
 from tasks.report.sections.histograms import Ends, EndsOf
 from tasks.report.sections.totals import Ranges, RangesOf
-from tasks.tabulate.answers import Answers, answers
-from tasks.tabulate.tables import AxisLevels, Boxes, Tables
 
 MOST_CELLS = 5_000_000  # of a table that is added up for a map
 
 
-def area_totals(tables: Tables, axis: int, level: int) -> Answers:
+def area_totals(estimate: Estimate, axis: int, level: int) -> Answers:
     """Return what a question about each area of an axis level is answered, in the order of the areas."""
-    levels, many = _levels(tables, axis, level), tables.tree.axes[axis].areas(level)
+    levels, many = _levels(estimate, axis, level), estimate.folder.tree.axes[axis].areas(level)
     areas = tuple(np.arange(many) if own == axis else np.zeros(many, dtype=np.int64) for own in range(len(levels)))
-    return answers(tables, Boxes(levels, areas))
+    return estimate.answers(Boxes(levels, areas))
 
 
-def ranges_of_areas(tables: Tables) -> RangesOf:
+def ranges_of_areas(estimate: Estimate) -> RangesOf:
     """Return the function that yields the totals of an axis level with their intervals.
 
     It yields None where the folder does not have the noisy counts from which the intervals of sums follow, where it states none, and
@@ -28,34 +27,31 @@ def ranges_of_areas(tables: Tables) -> RangesOf:
     """
 
     def ranges_of(axis: int, level: int) -> Ranges | None:
-        if not tables.folder.has_tree:
+        if not estimate.folder.folder.has_tree:
             return None
-        manifest = tables.folder.manifest
-        own = level_of(tables.folder.steps, _levels(tables, axis, level))
-        read = [*manifest.levels, *manifest.views] if manifest.is_settled_together else [manifest.levels[own]]
-        if max(max(of.cells, of.nonzero) for of in read) > MOST_CELLS:
+        if estimate.rows_added(_levels(estimate, axis, level)) > MOST_CELLS:
             return None
-        found = area_totals(tables, axis, level)
+        found = area_totals(estimate, axis, level)
         return Ranges(found.count, found.low, found.high) if found.stated.all() else None
 
     return ranges_of
 
 
-def ends_of_sizes(tables: Tables) -> EndsOf:
+def ends_of_sizes(estimate: Estimate) -> EndsOf:
     """Return the function that yields the intervals of numbers of groups by region and size, as questions about them are answered.
 
     It yields None where some have none, and where more cells would be added up than a page is worth.
     """
 
     def ends_of(level: int, regions: Sequence[int], sizes: int) -> Ends | None:
-        if max(entry.cells for entry in tables.folder.manifest.levels) > MOST_CELLS:
+        if max(entry.cells for entry in estimate.folder.folder.manifest.levels) > MOST_CELLS:
             return None
         areas = np.repeat(np.array(regions, dtype=np.int64), sizes), np.tile(np.arange(sizes), len(regions))
-        found = answers(tables, Boxes((level, 1), areas))
+        found = estimate.answers(Boxes((level, 1), areas))
         return np.array([found.low, found.high], dtype=np.float64).reshape(2, -1, sizes) if found.stated.all() else None
 
     return ends_of
 
 
-def _levels(tables: Tables, axis: int, level: int) -> AxisLevels:
-    return tuple(level if own == axis else 0 for own in range(len(tables.folder.axes)))
+def _levels(estimate: Estimate, axis: int, level: int) -> AxisLevels:
+    return tuple(level if own == axis else 0 for own in range(len(estimate.folder.folder.axes)))

@@ -1,14 +1,16 @@
-"""The rows of a large level on disk while they are published, sorted branch by branch, so that any slice of them can be read."""
+"""The rows of a level while they are read, in memory or on disk: they come in runs, and slices of them are read in the order of their codes."""
 
 import math
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any, Protocol
 
 import numpy as np
 
-from tasks.format.rows import Rows
+from tasks.format.rows import Rows, in_order, joined
 from tasks.tree.axis import IntArray
 from tasks.tree.keys import packed, unpacked
 
@@ -42,6 +44,69 @@ def sorted_run(rows: Rows, noisy: IntArray, sizes: Sequence[int]) -> IntArray:
     )
 
 
+class RowsKept(Protocol):
+    """The rows of a level, which are added in runs, then marked, and then read in slices."""
+
+    def __len__(self) -> int:
+        """Return how many rows were added."""
+
+    def prepared(self, rows: Rows, noisy: IntArray) -> Any:
+        """Return rows with their noisy counts as `add` takes them; it may be called in any thread."""
+
+    def add(self, run: Any) -> None:
+        """Add rows, from `prepared`."""
+
+    def count_above(self, margin: int) -> int:
+        """Return how many rows have a noisy count above a margin, records."""
+
+    def mark(self, margin: int | None) -> None:
+        """Mark the rows whose noisy counts are above a margin, records, as those that stand out; None marks none."""
+
+    def __getitem__(self, rows: slice, /) -> Rows:
+        """Return the rows of a slice in the order of their codes."""
+
+
+class RowsInMemory:
+    """The rows of a level in memory, as `RowsOnDisk` keeps them on disk."""
+
+    def __init__(self, sizes: Sequence[int], *, is_in_order: bool) -> None:
+        """Start without rows.
+
+        Args:
+            sizes: per axis, how many areas there are.
+            is_in_order: whether the rows come in the order of their codes.
+        """
+        self._sizes, self._is_in_order = sizes, is_in_order
+        self._parts, self._noisy = list[Rows](), list[IntArray]()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def prepared(self, rows: Rows, noisy: IntArray) -> tuple[Rows, IntArray]:
+        """Return rows with their noisy counts as `add` takes them."""
+        return rows, noisy
+
+    def add(self, run: tuple[Rows, IntArray]) -> None:
+        """Add rows, from `prepared`."""
+        self._parts.append(run[0])
+        self._noisy.append(run[1])
+
+    def count_above(self, margin: int) -> int:
+        """Return how many rows have a noisy count above a margin, records."""
+        return sum(int(np.count_nonzero(noisy > margin)) for noisy in self._noisy)
+
+    def mark(self, margin: int | None) -> None:
+        """Mark the rows whose noisy counts are above a margin, records, as those that stand out; None marks none."""
+        marked = [noisy > margin if margin is not None else np.zeros(len(noisy), dtype=bool) for noisy in self._noisy]
+        parts = [replace(part, signal=of_part) for part, of_part in zip(self._parts, marked, strict=True)]
+        self._parts, self._noisy = [joined(parts)], []
+        if not self._is_in_order:
+            self._parts = [in_order(self._parts.pop(), self._sizes)]
+
+    def __getitem__(self, rows: slice) -> Rows:
+        return self._parts[0] if rows == slice(None) else self._parts[0][rows]
+
+
 class RowsOnDisk:
     """The rows of a level, which are added in runs, and read in slices in the order of their codes.
 
@@ -63,6 +128,10 @@ class RowsOnDisk:
 
     def __len__(self) -> int:
         return self._rows
+
+    def prepared(self, rows: Rows, noisy: IntArray) -> IntArray:
+        """Return rows with their noisy counts as `add` takes them; it may be called in any thread."""
+        return sorted_run(rows, noisy, self._sizes)
 
     def add(self, run: IntArray) -> None:
         """Add rows that are sorted, from `sorted_run`."""

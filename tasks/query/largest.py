@@ -7,9 +7,9 @@ import polars as pl
 
 from storage.counts.columns import COUNT
 from tasks.format.published_tree import axes_by_path
-from tasks.query.folder import PublishedFolder
+from tasks.released.folder import PublishedFolder
+from tasks.released.folder_source import FolderSource
 from tasks.report.sections.largest import are_the_same
-from tasks.tabulate.tables import Tables
 from tasks.tree.order import are_flows, finest_clear, levels_of_flows
 
 _MOST_ROWS = 0.5  # of a level, that stand above the noise
@@ -108,7 +108,7 @@ def _is_within(folder: PublishedFolder, level: int, paths: Sequence[Sequence[str
     common = min(folder.reached(level))
     origin, destination = folder.axes.values()
     if origin[:common] != destination[:common]:
-        begin, end = Tables(folder).tree.axes
+        begin, end = FolderSource(folder).tree.axes
         if not are_the_same(begin, end, common):
             return None
     return pl.all_horizontal(

@@ -46,6 +46,16 @@ def describe_pieces(pieces: int, *, simultaneous: bool) -> str:
     return f"sum of the {pieces:,} areas that the range is made of, and of their intervals{held}"
 
 
+def explain_pieces(pieces: int, threshold: int) -> str:
+    """Return why a range has no interval, where those of its areas do not follow from noisy counts."""
+    why = (
+        f"leaves below the threshold of {threshold:,} may be missing"
+        if threshold
+        else "the noisy counts are not published"
+    )
+    return f"sum of the {pieces:,} areas that the range is made of; no interval: {why}"
+
+
 def describe_row(entry: LevelEntry) -> str:
     """Return that the answer is a cell's row in the table."""
     return f"the cell of {_describe_level(entry)}, from its row in the table"

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tasks.query.boxes import level_of
-from tasks.query.folder import PublishedFolder
+from tasks.released.boxes import level_of
+from tasks.released.folder import PublishedFolder
 
 
 def is_exact(folder: PublishedFolder, levels: Sequence[int]) -> bool:

@@ -1,7 +1,7 @@
 """A published folder as queries read it: its manifest, and scans that read only what they need of its tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from storage.counts.columns import COUNT, NOISY
+from storage.counts.columns import NOISY
 from storage.errors import StoreError, UsageError
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
@@ -22,17 +22,15 @@ from tasks.format.published_tree import (
     derived_columns,
     published_names,
     published_shapes,
-    released_of,
     steps_of,
     tree_of_codebook,
     tree_of_spec,
 )
-from tasks.query.boxes import reached_by
+from tasks.released.boxes import reached_by
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
 from tasks.tree.views import Derived
-from tasks.unbiased.released import ReleasedCounts
 
 
 @dataclass(frozen=True)
@@ -71,12 +69,6 @@ class PublishedFolder:
         )
 
     @cached_property
-    def released(self) -> ReleasedCounts:
-        """The counts with their variances, where every node was measured."""
-        (root,) = self.collect([self.table(0)])
-        return released_of(self.manifest, self.tree, int(root[COUNT].item()))
-
-    @cached_property
     def derived(self) -> dict[str, Derived]:
         """The derived columns by name, where views are published."""
         try:
@@ -107,11 +99,6 @@ class PublishedFolder:
             name: axis_from_codebook(name, of.codebook().select(self.axes[name]).unique(maintain_order=True))
             for name, of in ordered_axes(self.manifest.spec).items()
         }
-
-    def at_confidence(self, confidence: float) -> "PublishedFolder":
-        """Return the folder as if it stated intervals of another confidence; only what follows from noisy counts is so."""
-        intervals = self.manifest.intervals.model_copy(update={"confidence": confidence})
-        return replace(self, manifest=self.manifest.model_copy(update={"intervals": intervals}))
 
     def columns(self, axis: str, level: int) -> list[str]:
         """Return the columns that identify the areas of an axis level: those of its path, coarse to fine."""

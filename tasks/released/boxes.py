@@ -1,0 +1,286 @@
+"""Boxes: the parts of a universe that questions ask for, the cells of each level that overlap them, and sums over these."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from storage.counts.columns import NOISY
+from tasks.tree.axis import Axis, IntArray
+from tasks.tree.frontier import locate
+from tasks.tree.keys import packed
+from tasks.tree.order import Tree
+from tasks.uncertainty.intervals import NO_CAP
+
+AxisLevels = tuple[int, ...]  # per axis, an axis level; 0 for everything
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """Boxes of one kind: areas, or ranges of adjacent areas, of the same axis levels.
+
+    Attributes:
+        levels: per axis, the axis level; 0 for everything.
+        areas: per axis, the number of the area, or of the first one, int64, shape (boxes,); 0 for everything.
+        stops: per axis, the number of the first area after it that is outside, likewise; None where each box has one area of each axis.
+        within: per axis, which rows of a table lie in the only box, so that no others are read; None where whole tables are.
+        codes: by derived column, the code of what is counted.
+    """
+
+    levels: AxisLevels
+    areas: tuple[IntArray, ...]
+    stops: tuple[IntArray, ...] | None = None
+    within: tuple[Sequence[pl.Expr], ...] | None = None
+    codes: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.areas[0])
+
+    def range_of(self, axis: int) -> tuple[IntArray, IntArray]:
+        """Return the first area of an axis in each box, and the first one after it that is outside, int64, shape (boxes,) each."""
+        return self.areas[axis], self.areas[axis] + 1 if self.stops is None else self.stops[axis]
+
+    def with_all_of(self, axis: int) -> "Boxes":
+        """Return the boxes with everything of an axis."""
+
+        def but(values: Sequence[Any], other: Any) -> tuple[Any, ...]:
+            return tuple(other if number == axis else value for number, value in enumerate(values))
+
+        zero = np.zeros_like(self.areas[axis])
+        return replace(
+            self,
+            levels=but(self.levels, 0),
+            areas=but(self.areas, zero),
+            stops=self.stops and but(self.stops, zero + 1),
+            within=self.within and but(self.within, ()),
+        )
+
+
+def reached_by(steps: Sequence[int], level: int, axes: int) -> tuple[int, ...]:
+    """Return, per axis, the axis level that a tree level has reached; `steps` as in `Tree`."""
+    return tuple(steps[:level].count(axis) for axis in range(axes))
+
+
+def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
+    """Return the coarsest tree level whose whole cells make up boxes with these axis levels; noise plays no part.
+
+    Args:
+        steps: as in `Tree`.
+        axis_levels: per axis, as in `Box`; none finer than the finest tree level.
+    """
+    return next(
+        level
+        for level in range(len(steps) + 1)
+        if all(own >= asked for own, asked in zip(reached_by(steps, level, len(axis_levels)), axis_levels, strict=True))
+    )
+
+
+def fewest_areas(axis: Axis, level: int, first: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield the fewest areas of which a range of adjacent areas is made, in their order: each lies inside, and what holds it does not.
+
+    Args:
+        axis: whose children of an area are adjacent.
+        level: of the range; its first area, and the first one after it that is outside, have these numbers.
+        first: likewise.
+        stop: likewise.
+    Yields:
+        The level and the number of each.
+    """
+    left, right = list[tuple[int, int]](), list[tuple[int, int]]()
+    while level:
+        begins = axis.first_child[level - 1]
+        above = int(np.searchsorted(begins, first)), int(np.searchsorted(begins, stop, side="right")) - 1
+        if above[0] >= above[1]:
+            break
+        left += [(level, number) for number in range(first, int(begins[above[0]]))]
+        right = [(level, number) for number in range(int(begins[above[1]]), stop)] + right
+        level, (first, stop) = level - 1, above
+    yield from [*left, *((level, number) for number in range(first, stop)), *right]
+
+
+def areas_met(tree: Tree, level: int, box: Boxes) -> tuple[range, ...]:
+    """Return, per axis, the numbers of the areas of a tree level that contain the area of the only box or lie in it."""
+    met = []
+    for axis, reached, asked, areas in zip(tree.axes, tree.axis_levels(level), box.levels, box.areas, strict=True):
+        if reached <= asked:
+            above = int(axis.ancestors(areas, asked, reached)[0])
+            met.append(range(above, above + 1))
+        else:
+            first, area = axis.first_descendants(asked, reached), int(areas[0])
+            met.append(range(int(first[area]), int(first[area + 1])))
+    return tuple(met)
+
+
+def areas_below(tree: Tree, level: int, areas: Sequence[range]) -> tuple[range, ...]:
+    """Return, per axis, the numbers of the areas of all children of the cells that have the given areas."""
+    refined = tree.steps[level]
+    first_child = tree.axes[refined].first_child[tree.axis_levels(level)[refined]]
+    return tuple(
+        range(int(first_child[of_axis.start]), int(first_child[of_axis.stop])) if axis == refined else of_axis
+        for axis, of_axis in enumerate(areas)
+    )
+
+
+def most_leaves(tree: Tree, level: int, boxes: Boxes) -> IntArray:
+    """Return the largest number of leaves below any cell of a level that lies in each box, int64, shape (boxes,)."""
+    most = np.ones(len(boxes), dtype=np.int64)
+    for axis, own, asked, areas in zip(tree.axes, tree.axis_levels(level), boxes.levels, boxes.areas, strict=True):
+        inside = np.diff(axis.first_descendants(own, axis.depth))
+        most *= np.maximum.reduceat(inside, axis.first_descendants(asked, own)[:-1])[areas]
+    return most
+
+
+def lifted(tree: Tree, levels: AxisLevels, areas: Sequence[IntArray], above: AxisLevels) -> tuple[IntArray, ...]:
+    """Return the areas at coarser axis levels that hold some areas."""
+    return tuple(axis.ancestors(of, own, to) for axis, of, own, to in zip(tree.axes, areas, levels, above, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """The rows of a published table, or of what was measured.
+
+    Attributes:
+        levels: per axis, the axis level that the table has.
+        areas: per axis, the numbers of the areas, int64, shape (rows,); empty where nobody needs them.
+        columns: what the table says, a row each.
+    """
+
+    levels: AxisLevels
+    areas: tuple[IntArray, ...]
+    columns: pl.DataFrame
+
+    def __len__(self) -> int:
+        return self.columns.height
+
+    def column(self, name: str) -> IntArray:
+        """Return a column of whole numbers, int64, shape (rows,); 0 where it is empty."""
+        values = self.columns[name]
+        whole = values.fill_null(0) if values.null_count() else values
+        found: IntArray = whole.to_numpy().astype(np.int64)
+        return found
+
+
+class Groups:
+    """Groups of rows: those whose areas lie in the same areas of some coarser axis levels."""
+
+    def __init__(self, tree: Tree, table: Table, levels: AxisLevels) -> None:
+        """Group rows.
+
+        Args:
+            tree: the axes.
+            table: of any axis levels.
+            levels: per axis, one as coarse as that of the rows or coarser.
+        """
+        self._sizes = tuple(axis.areas(level) for axis, level in zip(tree.axes, levels, strict=True))
+        self._keys, self.numbers = np.unique(
+            _keys(lifted(tree, table.levels, table.areas, levels), self._sizes), return_inverse=True
+        )
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def of(self, areas: Sequence[IntArray]) -> IntArray:
+        """Return the number of the group of each of some areas, shape (boxes,); the last one, which is not there, for others."""
+        wanted = _keys(areas, self._sizes)
+        if not len(self._keys):
+            return np.zeros(len(wanted), dtype=np.int64)
+        places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        found: IntArray = np.where(self._keys[places] == wanted, places, len(self._keys))
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Met:
+    """The rows of a table that boxes meet. Boxes that no axis level of the table tells apart meet the same rows.
+
+    Attributes:
+        table: with these rows.
+        numbers: the group of each row, int64, shape (rows,).
+        groups: how many groups there are.
+        which: the group of each box, int64, shape (boxes,); one more than the last, where a box meets no row.
+    """
+
+    table: Table
+    numbers: IntArray
+    groups: int
+    which: IntArray
+
+    @classmethod
+    def of(cls, tree: Tree, table: Table, boxes: Boxes, groups: Groups | None = None) -> "Met":
+        """Return what boxes meet of a table.
+
+        Args:
+            tree: the axes.
+            table: of any axis levels.
+            boxes: many.
+            groups: of the rows, if they are known.
+        """
+        coarser = tuple(map(min, table.levels, boxes.levels))
+        groups = groups or Groups(tree, table, coarser)
+        which = groups.of(lifted(tree, boxes.levels, boxes.areas, coarser))
+        return cls(table, groups.numbers, len(groups), which)
+
+    @classmethod
+    def whole(cls, table: Table, rows: IntArray | None = None) -> "Met":
+        """Return a table of which one box meets all rows, or those that are marked."""
+        numbers = np.zeros(len(table), dtype=np.int64) if rows is None else np.where(rows, 0, 1)
+        return cls(table, numbers, 1, np.zeros(1, dtype=np.int64))
+
+    @property
+    def rows(self) -> IntArray:
+        """How many rows each box meets, int64, shape (boxes,)."""
+        return np.bincount(self.numbers, minlength=self.groups + 1)[self.which]
+
+    def sums(self, values: str | IntArray) -> IntArray:
+        """Return the sums of a column, or of values of the rows, over those that each box meets, int64, shape (boxes,)."""
+        of_groups = np.zeros(self.groups + 1, dtype=np.int64)
+        np.add.at(of_groups, self.numbers, self.table.column(values) if isinstance(values, str) else values)
+        return of_groups[self.which]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Children:
+    """What the measured cells of a level have below them, int64, shape (cells,).
+
+    Attributes:
+        noisy: the sum of the noisy counts of their measured children, records.
+        cells: how many these are.
+    """
+
+    noisy: IntArray
+    cells: IntArray
+
+
+def children_of(tree: Tree, level: int, cells: Table, below: Table) -> Children:
+    """Return what some measured cells of a level have below them, of which the parents of `below` are some."""
+    sizes, above = tree.sizes(level), tree.axis_levels(level)
+    parents = locate(lifted(tree, below.levels, below.areas, above), cells.areas, sizes)
+    noisy = np.zeros(len(cells), dtype=np.int64)
+    np.add.at(noisy, parents, below.column(NOISY))
+    return Children(noisy, np.bincount(parents, minlength=len(cells)))
+
+
+def _keys(areas: Sequence[IntArray], sizes: Sequence[int]) -> IntArray:
+    keys = packed(areas, sizes)
+    if keys is None:
+        raise ValueError("too many cells to tell them apart by one number.")
+    return keys
+
+
+def possible_cells(tree: Tree, level: int, boxes: Boxes) -> Any:
+    """Return how many cells of a level each box meets, shape (boxes,): int64, or whole numbers of any size where that is too small."""
+    kind = np.int64 if tree.possible_cells(level) < NO_CAP else object
+    possible: Any = np.ones(len(boxes), dtype=kind)
+    for axis, reached, asked, areas in zip(tree.axes, tree.axis_levels(level), boxes.levels, boxes.areas, strict=True):
+        if reached > asked:
+            possible = possible * np.diff(axis.first_descendants(asked, reached)).astype(kind)[areas]
+    return possible
+
+
+def each(values: Any, of: Callable[[int], int]) -> IntArray:
+    """Return a function of whole numbers for each of an array, int64, of its shape; it is called once for equal ones."""
+    distinct, which = np.unique(values, return_inverse=True)
+    found: IntArray = np.array([of(int(value)) for value in distinct], dtype=np.int64)[which].reshape(np.shape(values))
+    return found

@@ -1,0 +1,145 @@
+"""What a release says of its counts: what all families answer, and what they have in common."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from storage.counts.columns import HIGH, LOW
+from tasks.format.rows import Rows, SlicedRows
+from tasks.released.boxes import AxisLevels, Boxes, Met, level_of
+from tasks.released.folder_source import FolderSource
+from tasks.released.known import Known
+from tasks.released.source import Source
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.unbiased.variance import FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Answers:
+    """What a release says of boxes, shape (boxes,) each.
+
+    Attributes:
+        count: the released counts, int64, records.
+        low: the lower ends of their intervals, int64, records; likewise `high`.
+        high: the upper ends.
+        stated: whether an interval is stated.
+        deviation: the standard deviations of the counts; None where they are no unbiased estimates.
+        how: from the place of a box to how its count and its interval were put together, in words.
+        cells: numbers of cells, each int64, where known: `possible`, `released` (with a count other than 0), `measured`, and `dropped`,
+            which were not measured because a cell above them was dropped. Also `dropped_under`, the number of those cells above, and
+            `cap`, the most records that they count together; `leaves`; and `added`, the cells whose noisy counts the interval adds up.
+    """
+
+    count: IntArray
+    low: IntArray
+    high: IntArray
+    stated: BoolArray
+    how: Callable[[int], str]
+    cells: Mapping[str, IntArray] = field(default_factory=dict)
+    deviation: FloatArray | None = None
+
+    def ends(self) -> dict[str, list[int | None] | None]:
+        """Return low and high as lists, with None for a box without an interval; None in place of lists without any."""
+        if not self.stated.any():
+            return {LOW: None, HIGH: None}
+        stated = self.stated.tolist()
+        return {
+            end: [value if is_stated else None for value, is_stated in zip(of.tolist(), stated, strict=True)]
+            for end, of in ((LOW, self.low), (HIGH, self.high))
+        }
+
+
+def without_intervals(count: IntArray, why: str, cells: Mapping[str, IntArray] | None = None) -> Answers:
+    """Return answers that state no interval, for a reason."""
+    return Answers(count, count, count, np.zeros(len(count), dtype=bool), lambda _: why, cells or {})
+
+
+class Estimate(ABC):
+    """What a release says about its counts; each family says it in its own way.
+
+    The same code says it of a folder that is being written and of one that was published, and only of that are questions asked. An interval
+    covers the true count of a box that is fixed beforehand with the stated probability, or with another one, or together with
+    those of all other boxes.
+
+    Attributes:
+        source: where the estimate reads.
+        takes_ranges: whether boxes may have ranges of areas. The answers about others are sums of those about the fewest areas.
+    """
+
+    takes_ranges: ClassVar[bool] = False
+
+    def __init__(self, source: Source) -> None:
+        """Read nothing yet."""
+        self.source, self._known = source, dict[int, Known]()
+
+    @abstractmethod
+    def rows(self, level: int) -> SlicedRows:
+        """Return all released nodes of a level in the order of their codes, with their intervals and marks; levels are read from 0 on.
+
+        Raises:
+            StoreError: the source holds more or fewer nodes than are stated.
+            Misfit: what was measured does not fit these nodes.
+        """
+
+    def cells(self, number: int) -> tuple[Rows, Known]:
+        """Return all cells of a view, zeros too, in the order of their areas, and what is known of them.
+
+        Their intervals are those of cells that are fixed beforehand.
+        """
+        raise NotImplementedError
+
+    def known(self, number: int) -> Known:
+        """Return what is known of a level or view, once it is read."""
+        return self._known[number]
+
+    def unsettled(self) -> Iterator[str]:
+        """Yield what else of a published folder does not follow from what was measured, a sentence each; its rows were looked at."""
+        yield from ()
+
+    @property
+    def folder(self) -> FolderSource:
+        """The published folder.
+
+        Raises:
+            TypeError: the folder is only being written.
+        """
+        if not isinstance(self.source, FolderSource):
+            raise TypeError("only a published folder answers questions.")
+        return self.source
+
+    @abstractmethod
+    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of boxes of one kind, with the stated confidence or another one."""
+
+    def absent_high(self, level: int, most_cells: int) -> int | None:
+        """Return what the interval of no cell of a level without a row goes beyond, records; None where none is stated.
+
+        Args:
+            level: the tree level.
+            most_cells: so many cells are asked about one by one at most where no other way is known.
+        """
+        source = self.folder
+        tree, table = source.tree, source.level_table(level)
+        sizes = tree.sizes(level)
+        if math.prod(sizes) > most_cells:
+            return None
+        boxes = Boxes(table.levels, tuple(of.ravel() for of in np.indices(sizes)))
+        lacks, found = Met.of(tree, table, boxes).rows == 0, self.answers(boxes)
+        return int(found.high[lacks].max(initial=0)) if found.stated[lacks].all() else None
+
+    def deviations(self, boxes: Boxes) -> FloatArray | None:  # noqa: ARG002
+        """Return the standard deviations of the counts of boxes, float64, shape (boxes,), records; None where they are no unbiased estimates."""
+        return None
+
+    def rows_added(self, levels: AxisLevels) -> int:
+        """Return about how many rows are added up for many boxes of some axis levels."""
+        manifest, level = self.folder.manifest, level_of(self.folder.folder.steps, levels)
+        parts = manifest.parts if manifest.views else manifest.levels[: level + 1]
+        return sum(max(part.cells, part.nonzero) for part in parts)
+
+    def _confidence(self, confidence: float | None) -> float:
+        return self.source.intervals.confidence if confidence is None else confidence

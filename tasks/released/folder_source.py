@@ -1,0 +1,388 @@
+"""A published folder as the source of an estimate: one question reads by filters, and many read whole columns, once each."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+
+from storage.counts.columns import COUNT, NOISY
+from tasks.capacity import side_by_side
+from tasks.format.batches import level_paths
+from tasks.format.manifest import LevelEntry, ViewEntry
+from tasks.format.noisy_counts import noisy_counts_path
+from tasks.format.published_tree import areas_of_rows, axis_columns, view_of
+from tasks.format.rows import Rows, joined
+from tasks.laws.named import noise_of
+from tasks.released.boxes import (
+    AxisLevels,
+    Boxes,
+    Children,
+    Groups,
+    Met,
+    Table,
+    areas_below,
+    areas_met,
+    children_of,
+    level_of,
+    lifted,
+)
+from tasks.released.folder import PublishedFolder
+from tasks.released.source import Intervals, Misfit, PartTerms, Reader, Run
+from tasks.tree.axis import Axis, IntArray
+from tasks.tree.frontier import locate
+from tasks.tree.keys import all_differ, packed
+from tasks.tree.order import Tree
+from tasks.tree.views import Partition, View
+from tasks.uncertainty.intervals import NO_CAP, Margins, rounding_step
+
+T = TypeVar("T")
+
+_BATCH_ROWS = 250_000  # cells looked up at once
+
+PLACE = "\0place"  # no column of codes has such a name
+
+
+class FolderSource:
+    """What a published folder says. Each table is read once as a whole, and by filters for each single question.
+
+    Attributes:
+        folder: the folder.
+        manifest: its manifest.
+    """
+
+    disk: Path | None = None
+    is_in_order = True
+
+    def __init__(self, folder: PublishedFolder, threads: int = 1) -> None:
+        """Read nothing yet.
+
+        Args:
+            folder: the folder.
+            threads: how many files are read at once.
+        """
+        self.threads = threads
+        self.folder, self.manifest = folder, folder.manifest
+        self.covariance, self.statistic = self.manifest.covariance, self.manifest.statistic
+        self.is_together, self.has_groups = self.manifest.is_settled_together, self.manifest.has_groups
+        self._tables = dict[str | int, Table]()
+        self._cells = dict[int, Table]()
+        self._below = dict[int, Children]()
+        self._groups = dict[int, Groups]()
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The tree: of all areas where the folder knows them, else of those that its tables name."""
+        return self.folder.tree if self.folder.has_tree else self._tree_of_tables()
+
+    @cached_property
+    def parts(self) -> dict[int, PartTerms]:
+        """Levels 0 to T, and the views that have not the cells of a level, by their numbers."""
+        return {entry.level: self._part(entry) for entry in self.manifest.parts}
+
+    @property
+    def levels(self) -> list[PartTerms]:
+        """Levels 0 to T."""
+        return [self.parts[entry.level] for entry in self.manifest.levels]
+
+    @property
+    def intervals(self) -> Intervals:
+        """Which intervals are stated."""
+        return self.manifest.intervals
+
+    @property
+    def has_whole_parts(self) -> bool:
+        """Whether every cell of each level and view was measured that was measured at all, in an order that is known."""
+        return bool(self.covariance or self.statistic or self.is_together)
+
+    def view_of(self, entry: LevelEntry) -> View:
+        """Return a level or view as it was measured."""
+        return view_of(self.manifest, entry, self.folder.derived if isinstance(entry, ViewEntry) else {})
+
+    def partition(self, number: int) -> Partition:
+        """Return a level or view with all its cells, by its number."""
+        return Partition(self.tree, self.parts[number].view)
+
+    def counts(self, number: int) -> IntArray:
+        """Return the released counts of all cells of a view, zeros too, in the order of their areas."""
+        entry = next(view for view in self.manifest.views if view.level == number)
+        return self.table(entry).column(COUNT)
+
+    def nodes(self, level: int) -> Rows:
+        """Return the released nodes of a level in the order of their codes."""
+        table = self.table(self.manifest.levels[level])
+        return Rows(table.areas, table.column(COUNT))
+
+    @property
+    def total(self) -> int | None:
+        """The exact count of everything; None where it is not published exactly."""
+        root = self.parts[0]
+        return int(self.nodes(0).counts[0]) if root.is_exact else None
+
+    def possible_cells(self, level: int) -> int | None:
+        """Return how many cells a level can have; None where no codebook lists them."""
+        return None if self.manifest.unlisted else self.tree.possible_cells(level)
+
+    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Reader[T]]) -> Iterator[T]:  # noqa: ARG002
+        """Yield what is made of the rows of a level that was walked, as one run, with the caps of the first kind of interval alone.
+
+        Raises:
+            Misfit: a row has no noisy count.
+        """
+        rows, path = self._rows_of(level), noisy_counts_path(Path(), level)
+        noisy, of_rows, places = self._noisy_of(level, rows)
+        if (places < 0).any():
+            raise Misfit(f"{path} lacks a cell that has a released count.")
+        released, reader = np.zeros_like(noisy), begin()
+        released[places] = rows.counts
+        reader.see(noisy, released)
+        yield reader.read(Run(rows, of_rows, [self._exact_above(level, rows)]))
+
+    def repeat(self, level: int) -> None:
+        """Go past a level that repeats the one above it.
+
+        Raises:
+            Misfit: its noisy counts are not those of the level above for the cells that were kept there.
+        """
+        above, own = self.cells(level - 1), self.cells(level)
+        coarser = lifted(self.tree, own.levels, own.areas, above.levels)
+        found = locate(coarser, above.areas, self.tree.sizes(level - 1))
+        repeats = (found >= 0).all() and np.array_equal(above.column(NOISY)[found], own.column(NOISY))
+        if not repeats or not all_differ(coarser, self.tree.sizes(level - 1)):
+            same_as = self.manifest.levels[level].same_as
+            path = noisy_counts_path(Path(), level)
+            raise Misfit(f"{path} does not agree with the noisy counts of level {same_as}.")
+
+    def forget(self) -> None:
+        """Forget the tables that were read."""
+        self._tables.clear()
+        self._cells.clear()
+
+    def _rows_of(self, level: int) -> Rows:
+        """Return the rows of a level; parts are read side by side, and their codes are not kept."""
+        entry = self.manifest.levels[level]
+        levels = self.levels_of(entry.axes)
+
+        def read(path: Path) -> Rows:
+            table = pl.read_parquet(path, glob=False)
+            areas = areas_of_rows(self.manifest, self.tree, levels, table)
+            return Rows(tuple(of.astype(np.int32) for of in areas), table[COUNT].to_numpy())
+
+        return joined([*side_by_side(read, level_paths(self.folder.path, entry), self.threads)])
+
+    def _noisy_of(self, level: int, rows: Rows) -> tuple[IntArray, IntArray, IntArray]:
+        """Look up rows among the measured cells, a batch of these at a time.
+
+        Returns:
+            The noisy counts of all cells, shape (measured,); and those of the rows, with the places of their cells, shape (rows,),
+            or -1 where none was measured.
+        """
+        sizes = self.tree.sizes(level)
+        keys = packed([of.astype(np.int64) for of in rows.areas], sizes)
+        if keys is None:
+            cells = self.cells(level)
+            places = locate([of.astype(np.int64) for of in rows.areas], cells.areas, sizes)
+            return cells.column(NOISY), cells.column(NOISY)[places], places
+        order = np.argsort(keys)
+        sorted_keys, noisy, before = keys[order], list[IntArray](), 0
+        of_rows, places = np.zeros_like(keys), np.full_like(keys, -1)
+        refined = [
+            axis.name if own else None for axis, own in zip(self.tree.axes, self.tree.axis_levels(level), strict=True)
+        ]
+        with pq.ParquetFile(self.folder.path / noisy_counts_path(Path(), level)) as file:
+            for batch in file.iter_batches(_BATCH_ROWS, columns=[*filter(None, refined), NOISY]):
+                nothing = np.zeros(len(batch), dtype=np.int64)
+                cells_of_batch = packed([batch.column(of).to_numpy() if of else nothing for of in refined], sizes)
+                noisy.append(batch.column(NOISY).to_numpy().copy())
+                if cells_of_batch is not None and len(keys):
+                    at = np.minimum(np.searchsorted(sorted_keys, cells_of_batch), len(keys) - 1)
+                    hit = np.flatnonzero(sorted_keys[at] == cells_of_batch)
+                    of_rows[order[at[hit]]], places[order[at[hit]]] = noisy[-1][hit], before + hit
+                before += len(batch)
+        return np.concatenate(noisy or [of_rows[:0]]), of_rows, places
+
+    def _exact_above(self, level: int, rows: Rows) -> IntArray:
+        """Return the count of the finest exact cell that holds each row, int64, shape (rows,); `NO_CAP` where there is none."""
+        exact = [part.level for part in self.levels[:level] if part.is_exact and part.same_as is None]
+        if not exact:
+            return np.full(len(rows), NO_CAP)
+        nodes, levels = self.nodes(exact[-1]), self.tree.axis_levels(level)
+        coarser = self.tree.axis_levels(exact[-1])
+        held = lifted(self.tree, levels, [of.astype(np.int64) for of in rows.areas], coarser)
+        places = locate(held, [of.astype(np.int64) for of in nodes.areas], self.tree.sizes(exact[-1]))
+        return np.where(places < 0, 0, nodes.counts[places])
+
+    def level_of(self, boxes: Boxes) -> int:
+        """Return the coarsest tree level whose whole cells make up boxes."""
+        return level_of(self.folder.steps, boxes.levels)
+
+    def table(self, entry: LevelEntry) -> Table:
+        """Return the whole table of a level or view."""
+        name = entry.name if isinstance(entry, ViewEntry) else entry.level
+        if name not in self._tables:
+            self._tables[name] = self._numbered(self._scan(entry), self.levels_of(entry.axes))
+        return self._tables[name]
+
+    def level_table(self, level: int) -> Table:
+        """Return the whole table of a level."""
+        return self.table(self.manifest.levels[level])
+
+    def rows_met(self, entry: LevelEntry, boxes: Boxes) -> Met:
+        """Return the rows of a level or view that lie in boxes; its axis levels are as fine as those of the boxes.
+
+        Those of one question come with their places in the table, in the column `PLACE`.
+        """
+        if boxes.within is None:
+            return Met.of(self.tree, self.table(entry), boxes)
+        rows, within = self._scan(entry).with_row_index(PLACE), [one for of_axis in boxes.within for one in of_axis]
+        for name, code in boxes.codes.items():
+            if name in entry.axes:
+                within.append(pl.col(name) == code)
+            else:
+                of = self.manifest.derived[name].of
+                listed = self.folder.derived_table(name).filter(pl.col(name) == code).select(of)
+                rows = rows.join(listed, on=of, how="semi")
+        (found,) = self.folder.collect([rows.filter(*within) if within else rows])
+        return Met.whole(Table(self.levels_of(entry.axes), (), found))
+
+    def noisy(self, number: int, ranges: Sequence[range] | None = None) -> IntArray:
+        """Return the noisy counts of a level or view in the order in which they were measured, int64, or those with areas in ranges."""
+        if number >= len(self.manifest.levels):
+            name = next(view.name for view in self.manifest.own_views if view.level == number)
+            (cells,) = self.folder.collect([self.folder.noisy_view(name).select(NOISY)])
+        elif ranges is None:
+            return self.cells(number).column(NOISY)
+        else:
+            (cells,) = self.folder.collect([self.folder.noisy(number, ranges).select(NOISY)])
+        return cells[NOISY].to_numpy().astype(np.int64)
+
+    def cells(self, level: int) -> Table:
+        """Return all measured cells of a level with their noisy counts."""
+        if level not in self._cells:
+            self._cells[level] = self._read_cells([(level, [range(size) for size in self.tree.sizes(level)])])[0]
+        return self._cells[level]
+
+    def children(self, level: int) -> Children:
+        """Return what the measured cells of a level have below them."""
+        if level not in self._below:
+            self._below[level] = children_of(self.tree, level, self.cells(level), self.cells(level + 1))
+        return self._below[level]
+
+    def cells_met(self, level: int, boxes: Boxes) -> Table:
+        """Return the measured cells of a level that one box meets, in the order of the tree."""
+        return self._read_cells([(level, areas_met(self.tree, level, boxes))])[0]
+
+    def families_met(self, level: int, boxes: Boxes) -> list[tuple[Met, Children | None]]:
+        """Return what boxes meet of the measured cells of levels 0 to their own, and what those of the levels above it have below them.
+
+        Of one question, the cells of a level are those whose parents it meets, in the order of the tree.
+        """
+        tree, found = self.tree, list[tuple[Met, Children | None]]()
+        if boxes.within is None:
+            for own in range(level + 1):
+                coarser = tuple(map(min, self.folder.reached(own), boxes.levels))
+                met = Met.of(tree, self.cells(own), boxes, self._groups_of(own, coarser))
+                found.append((met, self.children(own) if own < level else None))
+            return found
+        ranges = [areas_met(tree, own, boxes) for own in range(level + 1)]
+        wider = [ranges[0], *(areas_below(tree, own, ranges[own]) for own in range(level))]
+        cells = self._read_cells(list(enumerate(wider)))
+        for own, (of_level, met_of_level) in enumerate(zip(cells, ranges, strict=True)):
+            inside = np.ones(len(of_level), dtype=bool)
+            for areas, met_of_axis in zip(of_level.areas, met_of_level, strict=True):
+                inside &= (areas >= met_of_axis.start) & (areas < met_of_axis.stop)
+            below = children_of(tree, own, of_level, cells[own + 1]) if own < level else None
+            found.append((Met.whole(of_level, inside), below))
+        return found
+
+    def _groups_of(self, level: int, levels: AxisLevels) -> Groups:
+        """Return the groups of the measured cells of a level that lie in the same areas of axis levels; those of the cells themselves are kept."""
+        if levels != self.folder.reached(level):
+            return Groups(self.tree, self.cells(level), levels)
+        if level not in self._groups:
+            self._groups[level] = Groups(self.tree, self.cells(level), levels)
+        return self._groups[level]
+
+    def _read_cells(self, asked: Sequence[tuple[int, Sequence[range]]]) -> list[Table]:
+        """Return the measured cells of some levels whose areas are in ranges, one per axis, in the order of the tree."""
+        found = self.folder.collect([self.folder.noisy(level, ranges) for level, ranges in asked])
+        return [
+            Table(self.folder.reached(level), self.folder.areas_of(level, cells), cells.select(NOISY))
+            for (level, _), cells in zip(asked, found, strict=True)
+        ]
+
+    def levels_of(self, axes: Mapping[str, str | None]) -> AxisLevels:
+        """Return the axis levels that an entry of the manifest names."""
+        return tuple(
+            names.index(name) + 1 if (name := axes.get(axis)) else 0 for axis, names in self.folder.axes.items()
+        )
+
+    def _part(self, entry: LevelEntry) -> PartTerms:
+        is_exact = not (entry.sigma or entry.summed)
+        return PartTerms(
+            level=entry.level,
+            view=self.view_of(entry),
+            noise=noise_of(entry),
+            is_summed=entry.summed,
+            is_exact=is_exact,
+            same_as=entry.same_as,
+            source=entry.source,
+            threshold=entry.threshold,
+            step=rounding_step(entry.sigma) if self.manifest.intervals.rounded else 1,
+            cells=entry.cells,
+            rows=entry.nonzero,
+        )
+
+    def _scan(self, entry: LevelEntry) -> pl.LazyFrame:
+        return self.folder.view(entry.name) if isinstance(entry, ViewEntry) else self.folder.table(entry.level)
+
+    def _numbered(self, scan: pl.LazyFrame, levels: AxisLevels) -> Table:
+        (table,) = self.folder.collect([scan])
+        if not any(levels):  # needs no tree
+            return Table(levels, tuple(np.zeros(table.height, dtype=np.int64) for _ in levels), table)
+        return Table(levels, areas_of_rows(self.manifest, self.tree, levels, table), table)
+
+    def _tree_of_tables(self) -> Tree:
+        """Return the tree of the areas that the tables name; those of ordered axes are all known."""
+        axes = [self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes]
+        return Tree(tuple(axes), self.folder.steps)
+
+    def _axis(self, name: str) -> Axis:
+        columns, number = axis_columns(self.folder.manifest, name), list(self.folder.axes).index(name)
+        found = dict[int, pl.DataFrame]()
+        for level in reversed(range(1, len(columns) + 1)):
+            at = next(k for k in range(len(self.folder.steps) + 1) if self.folder.reached(k)[number] == level)
+            scans = [self.folder.table(at).select(columns[:level]).unique()]
+            scans += [
+                self.folder.view(view.name).select(columns[:level]).unique()
+                for view in self.folder.manifest.views
+                if self.levels_of(view.axes)[number] == level
+            ]
+            paths = [
+                *self.folder.collect(scans),
+                *([found[level + 1].select(columns[:level])] if level + 1 in found else []),
+            ]
+            found[level] = pl.concat(paths).unique().sort(columns[:level])
+        return _axis_of_paths(name, self.folder.axes[name], [found[level] for level in sorted(found)])
+
+
+def _axis_of_paths(name: str, level_names: tuple[str, ...], levels: Sequence[pl.DataFrame]) -> Axis:
+    """Return an axis of areas, by the paths of each level, which are sorted; an area need not have one below it."""
+    first_child, parent, codes = [], [], []
+    above = pl.DataFrame({"\0": [0]})
+    for level in levels:
+        columns = level.columns[:-1]
+        if columns:
+            numbers = above.select(columns).with_row_index("\0number")
+            of_level = level.join(numbers, on=columns, how="left", maintain_order="left")["\0number"]
+            parents = of_level.to_numpy().astype(np.int64)
+        else:
+            parents = np.zeros(level.height, dtype=np.int64)
+        first_child.append(np.searchsorted(parents, np.arange(above.height + 1)))
+        parent.append(parents)
+        codes.append(level[level.columns[-1]])
+        above = level
+    return Axis(name, level_names, tuple(first_child), tuple(parent), tuple(codes))

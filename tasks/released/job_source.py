@@ -1,0 +1,266 @@
+"""The sealed shards of a release as the source of an estimate, while its folder is written."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from storage.record import Record
+from storage.releases.parts import Part
+from storage.releases.shards import TRUNK, Shard
+from storage.releases.terms import Intervals
+from tasks.capacity import side_by_side
+from tasks.format.noisy_counts import NoisyCounts
+from tasks.format.rows import Rows, in_order
+from tasks.laws.named import noise_of
+from tasks.released.source import PartTerms, Reader, Run, measured_cells
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
+from tasks.tree.job import Job
+from tasks.tree.leaves import joined
+from tasks.tree.order import Tree
+from tasks.tree.views import Partition
+from tasks.uncertainty.intervals import NO_CAP, Margins, caps, rounding_step
+
+T = TypeVar("T")
+
+_NOTHING = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Nodes:
+    """The kept nodes of a level of a branch.
+
+    Attributes:
+        noisy: shape (nodes,), records.
+        caps: per kind of interval, the most that they can count, shape (nodes,), records.
+    """
+
+    noisy: IntArray
+    caps: Sequence[IntArray]
+
+    def __getitem__(self, which: slice | IntArray) -> "_Nodes":
+        return _Nodes(self.noisy[which], [of_kind[which] for of_kind in self.caps])
+
+
+class JobSource:
+    """What a release has sealed and counted.
+
+    Attributes:
+        job: the work on the validated release.
+        sink: receives the noisy counts of what was measured, level by level; None if they are not needed.
+        disk: a folder with room for the rows of a large level; None to have all rows in memory.
+        threads: how many branches are read at once, where there is no sink.
+    """
+
+    def __init__(self, job: Job, sink: NoisyCounts | None = None, disk: Path | None = None, threads: int = 1) -> None:
+        """Read nothing yet but the tree."""
+        self.job, self.sink, self.disk = job, sink, disk
+        self.threads = 1 if sink else threads  # the sink receives cells in their order
+        terms = job.record.release.terms
+        self.covariance, self.statistic = terms.covariance, terms.statistic
+        self.is_together = job.record.release.levels[0].source is not None
+        self.is_in_order = False
+        self._above: dict[str, _Nodes] = {}  # by branch, the nodes kept of the level before
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The axes and their order."""
+        return self.job.tree
+
+    @cached_property
+    def parts(self) -> Mapping[int, PartTerms]:
+        """Levels 0 to T, and the views that have not the cells of a level, by their numbers."""
+        return {terms.level: self._part(terms) for terms in self._record.release.parts}
+
+    @property
+    def levels(self) -> list[PartTerms]:
+        """Levels 0 to T."""
+        return [self.parts[terms.level] for terms in self._record.release.levels]
+
+    @property
+    def intervals(self) -> Intervals:
+        """Which intervals are stated."""
+        return self._record.release.terms.intervals
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether a public list says how many groups there are."""
+        return self.job.load_groups() is not None
+
+    @property
+    def total(self) -> int | None:
+        """The exact count of everything; None where it is not published exactly."""
+        return int(self.nodes(0).counts[0]) if self.parts[0].is_exact else None
+
+    def nodes(self, level: int) -> Rows:
+        """Return the released nodes of a level in the order of their codes; areas take half the bytes of a frontier's."""
+        nodes = joined(level, self.job.level(level, self._record.released))
+        areas = tuple(of.astype(np.int32) for of in nodes.areas)
+        return in_order(Rows(areas, nodes.counts), self.tree.sizes(level))
+
+    def counts(self, number: int) -> IntArray:
+        """Return the released counts of all cells of a level or view, zeros too, in the order of their areas."""
+        return self.job.counts(number)
+
+    def noisy(self, number: int) -> IntArray:
+        """Return the noisy counts of a level or view of which every cell was measured, in that order, int64."""
+        return self.job.all_noisy(number)
+
+    def partition(self, number: int) -> Partition:
+        """Return a level or view with all its cells."""
+        return self.job.partition(number)
+
+    def give(self, number: int) -> None:
+        """Give the noisy counts of a level or view to the sink, if every cell of it was measured; those of others come with their runs."""
+        part = self.parts[number]
+        if self.sink is None or not part.is_measured or part.threshold or self._is_walked(number):
+            return
+        if number > self._record.finest:
+            terms = self._record.release.parts[number]
+            name = next(view.name for view in self._record.release.terms.views if view.number == number)
+            self.sink.add_view(name, self.partition(number), self.noisy(number), terms)
+            return
+        take = taking(self.job.noisy(number, TRUNK))
+        for areas in measured_cells(self, number):
+            self.sink.add(number, areas, take(len(areas[0])))
+
+    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Reader[T]]) -> Iterator[T]:
+        """Yield what is made of the rows of a level that was walked, branch by branch; several branches are read at once.
+
+        Args:
+            level: the level; they are read one after the other from level 0 on.
+            margins: per kind of interval, of levels 0 to T.
+            begin: returns what reads one branch, in any thread.
+        """
+        self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
+        above, self._above = self._above, {}
+        shards = [shard for (of, _), shard in self._record.shards["counts"].items() if of == level]
+        of_level = [of_kind[level] for of_kind in margins]
+
+        def read_one(shard: Shard) -> tuple[_Nodes, T]:
+            reader = begin()
+            run, nodes = self._run(shard, of_level, above, reader.see)
+            return nodes, reader.read(run)
+
+        for shard, (nodes, made) in zip(shards, side_by_side(read_one, shards, self.threads, waiting=1), strict=True):
+            self._above[shard.branch] = nodes
+            yield made
+
+    def repeat(self, level: int) -> None:
+        """Go past a level that repeats the one above it."""
+        above, self._above = self._above, {}
+        self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
+        for (of, branch), shard in self._record.shards["counts"].items():
+            if of == level:
+                kept, nodes = self.job.nodes(shard), self._of_parents(branch, level, above)
+                self._above[branch] = nodes[slice(len(kept))]  # a root of 0 has no cell
+                self._give(level, kept.areas, self._above[branch].noisy)
+
+    def possible_cells(self, level: int) -> int | None:
+        """Return how many cells a level can have; None where no codebook lists them."""
+        return self._record.release.levels[level].possible_cells
+
+    @property
+    def _record(self) -> Record:
+        return self.job.record
+
+    def _is_walked(self, number: int) -> bool:
+        """Return whether only some cells of a level were measured: the children of what was left above."""
+        whole = self.covariance or self.statistic or self.is_together or self.levels[0].is_summed
+        return not whole and number <= self._record.finest
+
+    def _part(self, terms: Part) -> PartTerms:
+        return PartTerms(
+            level=terms.level,
+            view=self.job.view(terms.level),
+            noise=noise_of(terms),
+            is_summed=terms.is_summed,
+            is_exact=terms.is_invariant,
+            same_as=terms.same_as,
+            source=terms.source,
+            threshold=terms.threshold,
+            step=rounding_step(terms.sigma) if self.intervals.rounded else 1,
+            cells=self._record.cells_of(terms.level)[0],
+            rows=self._record.rows_of(terms.level),
+        )
+
+    def _run(
+        self,
+        shard: Shard,
+        margins: Sequence[Margins],
+        above: Mapping[str, _Nodes],
+        see: Callable[[IntArray, IntArray], None],
+    ) -> tuple[Run, _Nodes]:
+        """Return the rows of a level of a branch with what was measured, and the nodes that its first pass has kept."""
+        kept = self.job.nodes(shard)
+        rows, counts = self._released_of(shard.level, shard.branch, kept)
+        of_kept = np.zeros(len(kept), dtype=np.int64)
+        of_kept[rows] = counts
+        noisy, parents = self._of_nodes(shard.level, shard.branch, kept, of_kept, above, see)
+        nodes = _Nodes(
+            noisy, [caps(noisy, margin.cap, of_kind) for margin, of_kind in zip(margins, parents.caps, strict=True)]
+        )
+        areas = tuple(column[rows].astype(np.int32) for column in kept.areas)
+        return Run(Rows(areas, counts), noisy[rows], [of_kind[rows] for of_kind in parents.caps]), nodes
+
+    def _of_nodes(
+        self,
+        level: int,
+        branch: str,
+        kept: Frontier,
+        of_kept: IntArray,
+        above: Mapping[str, _Nodes],
+        see: Callable[[IntArray, IntArray], None],
+    ) -> tuple[IntArray, _Nodes]:
+        """Return the noisy counts of a branch's kept nodes, and what is known of the parent of each.
+
+        All noisy counts of the branch are given to the sink, and shown with the released counts of their cells, chunk by chunk.
+        """
+        parts = self.job.noisy(level, branch)
+        if level == 0:
+            noisy = next(parts)
+            self._give(level, kept.areas, noisy)
+            see(noisy, of_kept)
+            kinds = 2 if self.intervals.simultaneous else 1
+            return noisy, _Nodes(np.zeros(1, dtype=np.int64), [np.full(1, NO_CAP)] * kinds)
+        parents = self.job.parents(level, branch)
+        of_parents = self._of_parents(branch, level, above)
+        first_kept, cell = cells_of(self.tree, parents, kept)
+        of_cells = cell_counts(self.tree, parents)
+        take, before = taking(parts), 0
+        of_nodes = np.empty(len(kept), dtype=np.int64)
+        for nodes in chunks(of_cells, CHUNK_CELLS):
+            chunk = take(int(of_cells[nodes].sum()))
+            rows = slice(first_kept[nodes.start], first_kept[nodes.stop])
+            there = cell[rows] - before
+            of_nodes[rows] = chunk[there]
+            if self.sink:
+                self._give(level, expand(self.tree, parents[nodes]).areas, chunk)
+            of_chunk = np.zeros(len(chunk), dtype=np.int64)
+            of_chunk[there] = of_kept[rows]
+            see(chunk, of_chunk)
+            before += len(chunk)
+        return of_nodes, of_parents[np.repeat(np.arange(len(parents)), np.diff(first_kept))]
+
+    def _of_parents(self, branch: str, level: int, above: Mapping[str, _Nodes]) -> _Nodes:
+        """Return what is known of the nodes above a level of a branch."""
+        cut = self._record.branches.get(branch)
+        if cut is None or cut.cut_level != level - 1:
+            return above[branch]
+        return above[cut.parent][slice(cut.first_node, cut.end_node)]
+
+    def _released_of(self, level: int, branch: str, kept: Frontier) -> tuple[slice | IntArray, IntArray]:
+        """Return which of the kept nodes are released, and their counts."""
+        shard = self._record.released[level, branch]
+        if shard.kind == "counts":
+            return slice(None), kept.counts
+        columns = self.job.shard_store.columns(shard.name, shard.sha256)
+        return columns["row"], columns["count"]
+
+    def _give(self, level: int, areas: Sequence[IntArray], noisy: IntArray) -> None:
+        if self.sink:
+            self.sink.add(level, areas, noisy)

@@ -1,0 +1,219 @@
+"""What a release says where levels and views were settled together: counts, with intervals from what was measured of their cells.
+
+Every cell of what was measured has a noisy count. A box is the sum of whole cells of some of these levels and views; each of
+them gives an interval, by the noise of so many draws. So is the part of a box with some codes of derived columns: of a level or
+view that has the codes on which such a column depends, it is the cells that the table of the column names. Where noisy counts are not
+published, the intervals of a view's rows are widened until all hold at once, and added up. Which measurement is taken follows from the
+question and the codebooks: that with the least variance. So the interval covers the true count of a box that is fixed beforehand with the
+stated probability.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.counts.columns import COUNT, HIGH, LOW, NOISY
+from tasks.format.manifest import LevelEntry, Signal, ViewEntry
+from tasks.format.published_tree import derived_places
+from tasks.format.rows import Rows
+from tasks.laws.law import LevelNoise
+from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
+from tasks.released.estimate import Answers, Estimate
+from tasks.released.explanations import explain_missing_simultaneous
+from tasks.released.folder_source import PLACE
+from tasks.released.known import Known
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.views import ViewCells
+from tasks.uncertainty.intervals import rounded_outwards, row_log_tail
+from tasks.uncertainty.sources import MeasuredSums, below_zero, best_source, measured_sums, single
+from tasks.words.levels import place
+
+Ends = tuple[IntArray, IntArray]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _OfPart:
+    """What a level or view says of boxes, shape (boxes,) each.
+
+    Attributes:
+        says: whether it says anything.
+        cells: how many of its cells make up the box.
+        noisy: their sum, records; None where noisy counts are not published.
+        count: what its table counts, records.
+        rows: the sums of the ends of the published intervals of the cells; looked at where `noisy` is None.
+        noise: of one cell.
+        where: the level or view, in words.
+    """
+
+    says: BoolArray
+    cells: IntArray
+    noisy: IntArray | None
+    count: IntArray
+    rows: Ends
+    noise: LevelNoise
+    where: str
+
+    @property
+    def variance(self) -> NDArray[np.float64]:
+        """The variance of what it says, infinite where it says nothing."""
+        return np.where(self.says, self.cells * self.noise.variance, np.inf)
+
+    def how(self, box: int) -> str:
+        """Return of what a box is made, in words."""
+        cells = int(self.cells[box])
+        return f"the cell of {self.where}" if cells == 1 else f"sum of {cells:,} cells of {self.where}"
+
+
+class TogetherEstimate(Estimate):
+    """What is said of levels and views that were settled together; or of views alone, where levels were not."""
+
+    def rows(self, level: int) -> Rows:
+        """Return all released nodes of a level in the order of their codes."""
+        source, terms, part = self.source, self.source.intervals, self.source.parts[level]
+        nodes, partition, sums = source.nodes(level), source.partition(level), self._measured(level)
+        wide = tuple(of.astype(np.int64) for of in nodes.areas)
+        cells = partition.places(ViewCells(partition.view.axis_levels, wide))
+        bounds = sums.row_intervals(cells, nodes.counts, terms.confidence, source.total)
+        signal, above = sums.signals(cells, terms.signal_rate)
+        marked, moved = int(np.count_nonzero(signal)), int(nodes.counts.sum()) - int(sums.noisy.sum())
+        log_tail = row_log_tail(len(sums), len(cells), terms.confidence)
+        self._known[level] = Known(
+            promise="rows",
+            half_width=single(sums.margin(log_tail)),
+            bias=None if terms.rounded else moved / max(len(sums), 1),
+            signal=Signal(rows=marked, above=single(above)) if marked else None,
+            shares=sums.shares(cells),
+        )
+        areas = tuple(of.astype(np.int32) for of in nodes.areas)
+        return Rows(areas, nodes.counts, rounded_outwards(*bounds, part.step), signal)
+
+    def cells(self, number: int) -> tuple[Rows, Known]:
+        """Return all cells of a view, zeros too, in the order of their areas, and what is known of them."""
+        source, confidence, sums = self.source, self.source.intervals.confidence, self._measured(number)
+        counts = source.counts(number)
+        bounds = sums.cell_intervals(counts, confidence, source.total)
+        width = single(sums.margin(math.log((1 - confidence) / 2)))
+        areas = source.partition(number).cells().areas
+        known = Known(promise="cells", half_width=width)
+        return Rows(areas, counts, rounded_outwards(*bounds, source.parts[number].step)), known
+
+    def unsettled(self) -> Iterator[str]:
+        """Yield which sources are not the measurements that say most about their levels and views, by the published codebook."""
+        folder, manifest = self.folder, self.folder.manifest
+        measured = {part.level: (part.view, part.noise) for part in folder.parts.values() if not part.is_summed}
+        for entry in [*manifest.levels, *manifest.views]:
+            number, noise = best_source(folder.view_of(entry), measured, folder.tree)
+            name = f"view {entry.name}" if isinstance(entry, ViewEntry) else f"level {entry.level}"
+            if entry.source != number:
+                yield f"manifest.json: {name} must have source {number}, which says most about it."
+            elif entry.summed and not math.isclose(entry.sigma, noise.sigma, rel_tol=1e-9):
+                yield f"manifest.json: {name} has a sigma that is not that of sums of its source."
+
+    def _measured(self, number: int) -> MeasuredSums:
+        """Return what was measured of the cells of a level or view: by its source, or by itself where it names none."""
+        source, stated = self.source, self.source.parts[number].source
+        of = number if stated is None else stated
+        partition, noisy = source.partition(number), source.noisy(of)
+        if not len(noisy):  # level 1 of a total of 0
+            return below_zero(len(partition), int(source.noisy(0)[0]), source.parts[0].noise)
+        return measured_sums(partition, source.partition(of), noisy, source.parts[of].noise)
+
+    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of boxes, by the part that has the least variance of each."""
+        source, manifest = self.folder, self.folder.manifest
+        found = self.of_parts(boxes, [*manifest.levels, *manifest.views])
+        count = found[0].count  # the leaves make up every box, with whatever codes
+        everything = int(source.table(manifest.levels[0]).column(HIGH)[0])
+        variance = np.array([of.variance for of in found])
+        best, is_said = variance.argmin(axis=0), np.isfinite(variance.min(axis=0))
+        low, high, added = np.zeros_like(count), np.maximum(everything, count), np.zeros_like(count)
+        for number in np.unique(best[is_said]).tolist():
+            chosen, ends = (best == number) & is_said, self.interval(found[number], count, self._confidence(confidence))
+            low, high = np.where(chosen, ends[0], low), np.where(chosen, ends[1], high)
+            added = np.where(chosen, found[number].cells, added)
+
+        def how(box: int) -> str:
+            if simultaneous:
+                return explain_missing_simultaneous(int(added[box]))
+            if not is_said[box]:
+                return "sum of rows; the noisy counts are not published, so all that is known is that it is at most the total"
+            if not added[box]:
+                return "no cell: by the public tables, these codes do not occur together"
+            return f"{found[best[box]].how(box)}: of what was measured, it says most about this question"
+
+        stated = np.full(len(boxes), not simultaneous)
+        return Answers(np.where(is_said & (added == 0), 0, count), low, high, stated, how, {"added": added})
+
+    def of_parts(self, boxes: Boxes, parts: list[LevelEntry] | list[ViewEntry]) -> list[_OfPart]:
+        """Return what those parts say whose whole cells make up boxes."""
+        return [self._of_part(part, boxes) for part in parts if self._makes_up(part, boxes)]
+
+    def _makes_up(self, part: LevelEntry, boxes: Boxes) -> bool:
+        """Return whether boxes are made of whole cells of a part, each of which has one code of every column that is asked for."""
+        reached, places = self.folder.levels_of(part.axes), derived_places(self.folder.manifest)
+        return all(asked <= own for asked, own in zip(boxes.levels, reached, strict=True)) and all(
+            name in part.axes or all(reached[axis] >= level for axis, level in places[name]) for name in boxes.codes
+        )
+
+    def _of_part(self, part: LevelEntry, boxes: Boxes) -> _OfPart:
+        """Return what a level or view says.
+
+        A view lists all its cells, so that its rows are the cells of a box. A level leaves out those that count 0, and is asked by its
+        noisy counts, or by the row of its one cell. A view that is not measured has the cells of a level that is.
+        """
+        source, has_noisy, nothing = self.folder, self.folder.manifest.noisy_counts, np.zeros(len(boxes), dtype=bool)
+        met = source.rows_met(part, boxes)
+        count, rows, noisy = met.sums(COUNT), (met.sums(LOW), met.sums(HIGH)), None
+        if isinstance(part, ViewEntry):
+            cells, where = met.rows, f"view {part.name}"
+            if has_noisy and part.same_as is None and not part.summed:
+                of_view = source.noisy(part.level)
+                noisy = met.sums(of_view if boxes.within is None else of_view[met.table.column(PLACE)])
+            says = ~nothing if noisy is not None or part.source == part.level or part.summed else nothing
+        elif part.summed:
+            cells, says, where = met.rows, nothing, ""
+        else:
+            where = f"level {part.level} ({place(part.axes) or 'everything'})"
+            if has_noisy:
+                cells, noisy = self._noisy_sums(part.level, boxes)
+                says = ~nothing
+            else:
+                cells = met.rows
+                is_cell = source.levels_of(part.axes) == boxes.levels and part.source == part.level
+                says = (cells == 1) & is_cell
+        return _OfPart(says, cells, noisy, count, rows, source.parts[part.level].noise, where)
+
+    def _noisy_sums(self, level: int, boxes: Boxes) -> tuple[IntArray, IntArray]:
+        """Return how many cells of a level are in boxes and have their codes, and the sums of their noisy counts; all are measured."""
+        source, tree = self.folder, self.source.tree
+        if boxes.codes:
+            cells = source.cells_met(level, boxes)
+            asked = np.ones(len(cells), dtype=bool)
+            for name, code in boxes.codes.items():
+                column = source.folder.derived[name]
+                asked &= column.at(tree, tree.axis_levels(level), cells.areas) == column.codes.index_of(code)
+            met = Met.whole(cells, asked)
+            return met.rows, met.sums(NOISY)
+        many = possible_cells(tree, level, boxes).astype(np.int64)
+        if boxes.within is None:
+            return many, Met.of(tree, source.cells(level), boxes).sums(NOISY)
+        return many, np.array([source.noisy(level, areas_met(tree, level, boxes)).sum()])
+
+    def interval(self, of: _OfPart, count: IntArray, confidence: float) -> Ends:
+        """Return the intervals that a part gives, with the released counts inside, and no further than an exact total."""
+        alpha = 1 - confidence
+        log_tail = math.log(alpha / 2)
+        if of.noisy is None:
+            one = of.noise.quantile(log_tail)
+            further = each(of.cells, lambda k: k * (of.noise.quantile(math.log(alpha / 2 / k)) - one) if k else 0)
+            low, high = np.maximum(of.rows[0] - further, 0), of.rows[1] + further
+        else:
+            z = each(of.cells, lambda terms: of.noise.quantile(log_tail, terms))
+            low, high = np.maximum(of.noisy - z, 0), np.maximum(of.noisy + z, 0)
+            if (total := self.source.total) is not None:
+                high = np.minimum(high, total)
+        low, high = np.minimum(low, count), np.maximum(high, count)
+        return np.where(of.cells > 0, low, 0), np.where(of.cells > 0, high, 0)

@@ -1,0 +1,243 @@
+"""What a release says of which every node was measured: unbiased counts, with intervals by their exact variances."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from storage.counts.columns import COUNT
+from storage.releases.terms import GRID
+from tasks.format.manifest import Signal
+from tasks.format.rows import Rows
+from tasks.released.boxes import AxisLevels, Boxes, fewest_areas, level_of, possible_cells
+from tasks.released.estimate import Answers, Estimate, without_intervals
+from tasks.released.known import Known
+from tasks.released.source import Misfit, Source, measured_cells
+from tasks.tree.axis import IntArray
+from tasks.tree.frontier import taking
+from tasks.tree.views import Partition, leaves_of, level_view
+from tasks.unbiased.grid import grid_of
+from tasks.unbiased.least_squares import least_squares, precisions_of
+from tasks.unbiased.released import ReleasedCounts, pair_precisions, released_counts
+from tasks.unbiased.variance import FloatArray, tree_variances
+from tasks.uncertainty.intervals import NO_CAP, intervals
+
+_SHOWN = 6  # areas that an explanation names
+
+
+_CLOSE = 1e-6  # records: by how much sums of floats on another machine may differ
+
+_FLOATS = 2.0**-46  # of the records: likewise
+
+
+def _has_parts_of(source: Source, *, is_grid: bool) -> bool:
+    """Return whether the levels and views are those that the rule of the variances needs: all pairs of a grid, or no view."""
+    if not is_grid:
+        return len(source.parts) == len(source.levels)
+    every = product(*(range(axis.depth + 1) for axis in source.tree.axes))
+    return len(source.tree.axes) == 2 and sorted(part.view.axis_levels for part in source.parts.values()) == [*every]
+
+
+class UnbiasedEstimate(Estimate):
+    """What is said of a tree of which every node was measured, or of a grid of two of which every pair was; of boxes of areas and ranges."""
+
+    takes_ranges = True
+
+    def __init__(self, source: Source) -> None:
+        """Compute the variances of all levels."""
+        super().__init__(source)
+        is_grid = source.covariance == GRID
+        if not _has_parts_of(source, is_grid=is_grid):
+            raise Misfit(
+                "manifest.json: covariance must be grid where, and only where, all pairs of levels of two axes are levels or views."
+            )
+        parts = source.parts.values() if is_grid else source.levels
+        measured = [(part.view.axis_levels, None if part.is_summed else part.noise) for part in parts]
+        self._counts: ReleasedCounts = released_counts(
+            source.tree, measured, source.intervals.confidence, source.total, is_grid=is_grid
+        )
+
+    def rows(self, level: int) -> Rows:
+        """Return all released nodes of a level in the order of their codes."""
+        terms, levels = self.source.intervals, self.source.tree.axis_levels(level)
+        nodes = self.source.nodes(level)
+        estimates = self._counts.estimates(levels, [of.astype(np.int64) for of in nodes.areas], nodes.counts)
+        signal, above = estimates.signals(terms.signal_rate)
+        widths, marked = self._counts.half_widths(levels, len(nodes)), int(signal.sum())
+        self._known[level] = Known(
+            promise="cells" if self._counts.is_grid else "rows",
+            half_width=widths[0],
+            simultaneous_half_width=widths[1] if terms.simultaneous else None,
+            signal=Signal(rows=marked, above=above) if marked else None,
+            shares=estimates.shares(),
+            deviations=self._counts.deviations(levels),
+        )
+        bounds = self._counts.intervals(levels, estimates, simultaneous=terms.simultaneous)
+        return Rows(nodes.areas, nodes.counts, bounds, signal)
+
+    def cells(self, number: int) -> tuple[Rows, Known]:
+        """Return all cells of a view, zeros too, in the order of their areas, and what is known of them."""
+        partition, counts = self.source.partition(number), self.source.counts(number)
+        levels, areas = partition.view.axis_levels, partition.cells().areas
+        known = Known(
+            promise="cells",
+            half_width=self._counts.cell_half_width(levels),
+            deviations=self._counts.deviations(levels),
+        )
+        return Rows(areas, counts, self._counts.cell_intervals(self._counts.estimates(levels, areas, counts))), known
+
+    def unsettled(self) -> Iterator[str]:
+        """Yield that the counts of the leaves are not those of least squares over the noisy counts, rounded, where these are published."""
+        source, tree = self.folder, self.source.tree
+        if not source.manifest.noisy_counts:
+            return
+        leaves, nodes = Partition(tree, level_view(tree, tree.depth)), source.nodes(tree.depth)
+        counts = np.zeros(len(leaves), dtype=np.int64)
+        counts[leaves.places(leaves_of(tree, [of.astype(np.int64) for of in nodes.areas]))] = nodes.counts
+        is_settled = self._is_settled_grid(counts) if self._counts.is_grid else self._is_settled_tree(counts, leaves)
+        if not is_settled:
+            yield f"{source.manifest.levels[-1].path} is not what the noisy counts are settled to."
+
+    def _is_settled_tree(self, counts: IntArray, leaves: Partition) -> bool:
+        """Return whether the sums over the first leaves are those of least squares, rounded."""
+        source, tree = self.source, self.source.tree
+        precisions = precisions_of([None if part.is_summed else part.noise for part in source.levels])
+        values = least_squares(
+            tree_variances(tree, precisions), precisions, lambda level: taking(iter([source.noisy(level)]))
+        )
+        take = taking(leaves.places(leaves_of(tree, cells)) for cells in measured_cells(source, tree.depth))
+        off = 0.0
+        for part in values:
+            moved = off + np.cumsum(counts[take(len(part))] - part)
+            if (abs(moved) > 0.5 + _CLOSE + _FLOATS * abs(part).sum()).any():
+                return False
+            off = float(moved[-1])
+        return True
+
+    def _is_settled_grid(self, counts: IntArray) -> bool:
+        """Return whether the sums over the first rows and columns are those of least squares, rounded."""
+        source, tree = self.source, self.source.tree
+        of_pair = {part.view.axis_levels: part for part in source.parts.values()}
+        noises = [(levels, None if part.is_summed else part.noise) for levels, part in of_pair.items()]
+
+        def noisy(above: int, below: int) -> IntArray:
+            sizes = tree.axes[0].areas(above), tree.axes[1].areas(below)
+            return source.noisy(of_pair[above, below].level).reshape(sizes)
+
+        values = grid_of(tree, pair_precisions(noises), self._counts.total).settle(noisy)
+        moved = (counts.reshape(values.shape) - values).cumsum(axis=0).cumsum(axis=1)
+        return bool((abs(moved) <= 0.5 + _CLOSE + _FLOATS * abs(values).sum()).all())
+
+    def deviations(self, boxes: Boxes) -> FloatArray:
+        """Return the standard deviations of the counts of boxes, float64, shape (boxes,), records."""
+        tree, released, level = self.source.tree, self._counts, self.folder.level_of(boxes)
+        if boxes.stops is not None:  # one box
+            return released.box_deviation(*self._leaves(boxes))
+        if released.is_grid or tree.axis_levels(level) == boxes.levels:
+            return released.with_rounding(released.variances.of_cells(boxes.levels, boxes.areas))
+        variances, runs = released.variances.of_boxes(*self._leaves(boxes)), self._runs(boxes, level)
+        found = np.zeros(len(boxes))
+        for number in np.unique(runs).tolist():
+            found[runs == number] = released.with_rounding(variances[runs == number], number)
+        return found
+
+    def rows_added(self, levels: AxisLevels) -> int:
+        """Return how many cells the level of some axis levels has."""
+        return self.source.tree.possible_cells(level_of(self.folder.folder.steps, levels))
+
+    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:  # noqa: ARG002
+        """Return what is said of boxes.
+
+        An interval that holds with all others is the sum of those of the fewest nodes, by a bound that takes no normal law.
+        """
+        source, released = self.folder, self._counts
+        count = source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
+        deviation, stated = self.deviations(boxes), np.ones(len(boxes), dtype=bool)
+        first, stop = self._leaves(boxes)
+        if simultaneous:
+            of_box = [
+                released.whole_margins([of[[box]] for of in first], [of[[box]] for of in stop])
+                for box in range(len(boxes))
+            ]
+            margin = np.array([width for width, _ in of_box], dtype=np.int64)
+        else:
+            margin = released.box_margin(deviation)
+
+        def how(box: int) -> str:
+            if not simultaneous:
+                return self._how(boxes, box, is_exact=not deviation[box])
+            pieces = of_box[box][1]
+            return f"sum of {pieces:,} {'node' if pieces == 1 else 'nodes'}, whose intervals all hold at once"
+
+        low, high = intervals(count, margin, NO_CAP if released.total is None else released.total, count)
+        leaves = np.prod([end - begin for begin, end in zip(first, stop, strict=True)], axis=0)
+        return Answers(count, low, high, stated, how, {"leaves": leaves}, deviation)
+
+    def absent_high(self, level: int, most_cells: int) -> int | None:  # noqa: ARG002
+        """Return z of the widest interval of a cell of a level, records."""
+        return self._counts.widest_margin(self.source.tree.axis_levels(level))
+
+    def _leaves(self, boxes: Boxes) -> tuple[list[IntArray], list[IntArray]]:
+        """Return per axis the first finest area in each box, and the first one after it that is outside."""
+        first, stop = list[IntArray](), list[IntArray]()
+        for number, (axis, level) in enumerate(zip(self.source.tree.axes, boxes.levels, strict=True)):
+            begins, (begin, end) = axis.first_descendants(level, axis.depth), boxes.range_of(number)
+            first.append(begins[begin])
+            stop.append(begins[end])
+        return first, stop
+
+    def _runs(self, boxes: Boxes, level: int) -> IntArray:
+        """Return of how many runs of adjacent leaves each box is made, int64, shape (boxes,).
+
+        The box is made of whole cells of a level. Go up as long as it is made of whole cells of the level above too. The parents of its
+        cells then have one child in the box each, and others beside it: no two of these children are adjacent.
+        """
+        tree = self.source.tree
+        runs, is_open = np.ones(len(boxes), dtype=np.int64), np.ones(len(boxes), dtype=bool)
+        for below in reversed(range(1, level + 1)):
+            number, above = tree.refined(below - 1)
+            axis, asked = tree.axes[number], boxes.levels[number]
+            if above >= asked:
+                continue  # the axis was not asked for so finely
+            parents = axis.ancestors(boxes.areas[number], asked, above)
+            ends = is_open & (axis.children_of(above, parents) > 1)
+            runs[ends] = possible_cells(tree, below - 1, boxes)[ends].astype(np.int64)
+            is_open &= ~ends
+        return runs
+
+    def _how(self, boxes: Boxes, box: int, *, is_exact: bool) -> str:
+        """Return how the count of a box was put together, in words."""
+        texts = []
+        for number, (axis, level) in enumerate(zip(self.source.tree.axes, boxes.levels, strict=True)):
+            first, stop = (int(of[box]) for of in boxes.range_of(number))
+            areas = fewest_areas(axis, level, first, stop) if stop > first + 1 else [(level, first)]
+            named = [axis.codes[own - 1][area] for own, area in areas if own]
+            more = f" and {len(named) - _SHOWN:,} more" if len(named) > _SHOWN else ""
+            if named:
+                texts.append(f"{axis.name} {', '.join(named[:_SHOWN])}{more}")
+        counted = f"sum over {' × '.join(texts)}" if texts else "the total"
+        if is_exact:
+            return f"{counted}, published exactly"
+        of_what = "pairs of levels" if self._counts.is_grid else "levels"
+        return f"{counted}; its standard deviation follows from least squares over all {of_what}"
+
+
+class CountedOnly(Estimate):
+    """What a folder says that has no codebook, where every node was measured: counts alone."""
+
+    takes_ranges = True
+
+    def rows(self, level: int) -> Rows:
+        """Return the rows of the table alone."""
+        return self.source.nodes(level)
+
+    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:  # noqa: ARG002
+        """Return the counts of boxes."""
+        source = self.folder
+        count = source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)
+        why = "sum of rows; no interval: the folder has no codebook, since the noisy counts are not published"
+        return without_intervals(count, why)
+
+    def absent_high(self, level: int, most_cells: int) -> int | None:  # noqa: ARG002
+        """Return None: no interval is stated."""
+        return None

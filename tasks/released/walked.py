@@ -1,0 +1,509 @@
+"""What a release says whose tree was walked: of counts that were repaired on the way down, or of sums of the leaves that alone were measured."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+
+from storage.counts import tables
+from storage.counts.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
+from storage.errors import StoreError
+from tasks.capacity import side_by_side
+from tasks.format.manifest import Signal
+from tasks.format.rows import Rows, SlicedRows
+from tasks.released.boxes import Boxes, Met, lifted, most_leaves, possible_cells
+from tasks.released.estimate import Answers, Estimate, without_intervals
+from tasks.released.explanations import (
+    describe_below_threshold,
+    describe_cells,
+    describe_leaves,
+    describe_row,
+    describe_unmeasured,
+    explain_missing_interval,
+    explain_missing_simultaneous,
+)
+from tasks.released.known import Known
+from tasks.released.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, fit_on_disk
+from tasks.released.source import PartTerms, Run, Source
+from tasks.released.sums import MetCells, box_intervals, leaf_sum_intervals, simultaneous_box_intervals
+from tasks.released.together import TogetherEstimate
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.frontier import locate
+from tasks.uncertainty.intervals import (
+    NO_CAP,
+    Margins,
+    above_share,
+    intervals,
+    margins_of,
+    rounded_outwards,
+    row_log_tail,
+    row_margins,
+    simultaneous_margins,
+    sum_margins,
+)
+from tasks.uncertainty.moves import Moves, bounds_after, reach_after
+from tasks.uncertainty.repeated import for_every_level
+from tasks.uncertainty.selection import tails_of
+from tasks.uncertainty.shares import EXACT, SeenCounts, Shares, shares_of_sums
+from tasks.uncertainty.signals import Margin, signal_tail, signals
+
+V = TypeVar("V")
+
+
+class _Branch:
+    """Reads a run of a level: what is seen of its noisy counts, how far these were moved, and its rows with their intervals."""
+
+    def __init__(self, part: PartTerms, reach: int, margins: Sequence[Margins], kept: RowsKept) -> None:
+        """Start without cells.
+
+        Args:
+            part: the level.
+            reach: as in `Moves`.
+            margins: of the level, per kind of interval.
+            kept: where the rows will be.
+        """
+        self._part, self._margins, self._kept = part, margins, kept
+        self.moves, self.seen = Moves(reach), SeenCounts(part.noise) if part.noise else None
+
+    def see(self, noisy: IntArray, released: IntArray) -> None:
+        """Look at measured cells."""
+        self.moves.add(noisy, released)
+        if self.seen:
+            self.seen.add(noisy)
+
+    def read(self, run: Run) -> tuple["_Branch", Any]:
+        """Return what was seen, and the rows with their intervals, as they are kept."""
+        if self.seen:
+            self.seen.add_rows(run.noisy)
+        bounds = list[IntArray]()
+        for margin, of_kind in zip(self._margins, run.caps, strict=False):
+            ends = intervals(run.noisy, margin.own, of_kind, run.rows.counts)
+            bounds += rounded_outwards(*ends, self._part.step)
+        return self, self._kept.prepared(Rows(run.rows.areas, run.rows.counts, tuple(bounds)), run.noisy)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Repeated:
+    """The rows of a level each of whose cells is the one cell that a row of the level above holds.
+
+    Attributes:
+        above: the rows of the level above.
+        axis: the axis that is refined, by its number.
+        child: of each of its areas, the one that it holds.
+    """
+
+    above: SlicedRows
+    axis: int
+    child: IntArray
+
+    def __len__(self) -> int:
+        return len(self.above)
+
+    def __getitem__(self, rows: slice) -> Rows:
+        found = self.above[rows]
+        areas = (
+            self.child[of].astype(np.int32) if number == self.axis else of for number, of in enumerate(found.areas)
+        )
+        return Rows(tuple(areas), found.counts, found.bounds, found.signal)
+
+
+class WalkedEstimate(Estimate):
+    """What is said of counts that were repaired on the way down, or of sums of leaves that alone were measured.
+
+    A box is asked about by the coarsest level whose whole cells make it up.
+    """
+
+    def __init__(self, source: Source) -> None:
+        """Compute the margins of all levels, where every level is measured."""
+        super().__init__(source)
+        self._views = TogetherEstimate(source)
+        self._moves = list[Moves]()  # of the levels of their own that were read
+        self._repeats: SlicedRows | None = None  # the rows of the level before, where the next one repeats it
+
+    @cached_property
+    def _own(self) -> list[PartTerms]:
+        """The levels that repeat no other."""
+        return [part for part in self.source.levels if part.same_as is None]
+
+    @cached_property
+    def _margins(self) -> list[list[Margins]]:
+        """Per kind of interval in the tables, the margins of levels 0 to T; empty unless every level is measured."""
+        source, terms = self.source, self.source.intervals
+        if any(part.is_summed for part in source.levels):
+            return []
+        own = self._own
+        asked = [(max(part.cells, 1), share) for part in own for share in (1 - terms.confidence, terms.signal_rate)]
+        for _ in side_by_side(lambda of: tails_of(*of), asked, source.threads):
+            pass  # `tails_of` has them then, and takes no time
+        noises, rows = [part.noise for part in own], [part.rows for part in own]
+        kinds = [row_margins(noises, [part.cells for part in own], rows, terms.confidence)]
+        if terms.simultaneous:
+            possible = [self._listed(part.level) for part in own]
+            kinds.append(simultaneous_margins(noises, possible, terms.confidence))
+        return [self._for_every_level(of_kind) for of_kind in kinds]
+
+    def rows(self, level: int) -> SlicedRows:
+        """Return all released nodes of a level in the order of their codes; areas take half the bytes of a frontier's."""
+        levels = self.source.levels
+        if levels[level].same_as is not None:
+            rows = self._repeated(level)
+        elif self._margins:
+            rows = self._measured(level)
+        else:
+            rows = self._of_leaves_alone(level)
+        self._repeats = rows if level + 1 < len(levels) and levels[level + 1].same_as is not None else None
+        return rows
+
+    def cells(self, number: int) -> tuple[Rows, Known]:
+        """Return all cells of a view, zeros too, in the order of their areas, and what is known of them."""
+        return self._views.cells(number)
+
+    def _measured(self, level: int) -> SlicedRows:
+        """Return the rows of a measured level, and keep what is known of them."""
+        source, part, sizes = self.source, self.source.levels[level], self.source.tree.sizes(level)
+        is_large = source.disk is not None and part.rows > tables.PART_ROWS and fit_on_disk(sizes)
+        kept: RowsKept = RowsInMemory(sizes, is_in_order=source.is_in_order)
+        if is_large and source.disk is not None:
+            kept = RowsOnDisk(source.disk, sizes)
+        noisy_levels = sum(not own.is_exact for own in self._own)
+        reach = reach_after(part.noise, part.cells, noisy_levels)
+        margins = [of_kind[level] for of_kind in self._margins]
+        whole = _Branch(part, reach, margins, kept)
+        for branch, rows in source.runs(level, self._margins, lambda: _Branch(part, reach, margins, kept)):
+            whole.moves.add_all(branch.moves)
+            if whole.seen and branch.seen:
+                whole.seen.add_all(branch.seen)
+            kept.add(rows)
+        if len(kept) != part.rows:
+            raise self._other_rows(level)
+        margin: int | None = 0
+        if not part.is_exact:
+            log_tail = signal_tail(
+                part.rows,
+                part.cells,
+                source.intervals.signal_rate,
+                lambda tail: kept.count_above(part.noise.quantile(tail)),
+            )
+            margin = None if log_tail is None else part.noise.quantile(log_tail)
+        marked = 0 if margin is None else kept.count_above(margin)
+        kept.mark(margin)
+        self._moves.append(whole.moves)
+        shares = whole.seen.shares() if whole.seen else EXACT if part.rows else None
+        signal = Signal(rows=marked, above=None if part.is_exact else margin) if marked else None
+        self._known[level] = self._known_of(level, whole.moves, signal, shares)
+        return kept
+
+    def _known_of(self, level: int, moves: Moves, signal: Signal | None, shares: Shares | None) -> Known:
+        """Return what is known of a measured level."""
+        terms, part = self.source.intervals, self.source.levels[level]
+        of_rows, at_once = self._margins[0][level], self._margins[-1][level]
+        fixed = self._for_every_level(margins_of([own.noise for own in self._own], terms.confidence))
+        bound = np.array([bounds_after(self._moves)[-1]])
+        return Known(
+            promise="rows",
+            half_width=of_rows.own,
+            cap_margin=fixed[level].cap,
+            simultaneous_half_width=at_once.own if terms.simultaneous else None,
+            # the bias and the counts together reveal the sum of the noisy counts
+            bias=None if terms.rounded else moves.bias,
+            bound=int(rounded_outwards(bound, bound, part.step)[1][0]),
+            signal=signal,
+            shares=shares,
+        )
+
+    def _repeated(self, level: int) -> SlicedRows:
+        """Return the rows of the level above, each with the area of the one cell that it holds."""
+        tree, rows = self.source.tree, self._repeats
+        axis = tree.steps[level - 1]
+        child = tree.axes[axis].first_child[tree.axis_levels(level - 1)[axis]]
+        if rows is None:
+            raise StoreError(f"Level {level} cannot be read before the level that it repeats.")
+        self._known[level] = replace(self._known[level - 1], bias=None)
+        self.source.repeat(level)
+        if level == 1:  # a root of 0 has a row, and no cell
+            root = rows[:]
+            rows = root[np.flatnonzero(root.counts)]
+        return _Repeated(rows, axis, child)
+
+    def _of_leaves_alone(self, level: int) -> Rows:
+        """Return a level of a mechanism that measures leaves only: its counts are its noisy counts."""
+        source, part, finest = self.source, self.source.levels[level], self.source.levels[-1]
+        nodes, tree = source.nodes(level), source.tree
+        if len(nodes) != part.rows:
+            raise self._other_rows(level)
+        counts, noise, rate = nodes.counts, finest.noise, source.intervals.signal_rate
+        leaves = None
+        if level < finest.level and not finest.threshold:
+            leaves = tree.leaves_below(level, [of.astype(np.int64) for of in nodes.areas])
+
+        def margin_of(log_tail: float) -> Margin:
+            return noise.quantile(log_tail) if leaves is None else sum_margins(noise, leaves, log_tail)
+
+        bounds, tails = list[IntArray](), self._log_tails(level)
+        for log_tail in tails:
+            bounds += intervals(counts, margin_of(log_tail), NO_CAP, counts)
+        signal, margin, shares = counts > 0, None, None
+        if not finest.threshold:
+            cells, one = self._listed(level), np.ones(len(nodes), dtype=np.int64)
+            signal, margin = signals(counts, part.cells if leaves is None else cells, rate, margin_of)
+            shares = shares_of_sums(noise, counts, one if leaves is None else leaves, cells)
+        marked = int(np.count_nonzero(signal))
+        self._known[level] = Known(
+            promise=("cells" if finest.threshold else "rows") if tails else None,
+            bias=0.0 if leaves is None and not (finest.threshold or source.intervals.rounded) else None,
+            signal=Signal(rows=marked, above=margin if isinstance(margin, int) else None) if marked else None,
+            shares=shares,
+        )
+        return Rows(nodes.areas, counts, tuple(bounds), signal)
+
+    def _log_tails(self, level: int) -> list[float]:
+        """Return, per kind of interval, the logarithm of the probability on one side; empty if none can be stated.
+
+        Every cell of a level is a sum of measured leaves, and no two share one. Where only leaves with records are measured,
+        their number is secret, and the interval is that of a leaf that is fixed beforehand.
+        """
+        source, part, finest = self.source, self.source.levels[level], self.source.levels[-1]
+        terms, possible = source.intervals, source.possible_cells(level)
+        if finest.threshold and level < finest.level:
+            return []
+        fixed = math.log((1 - terms.confidence) / 2)
+        kinds = [fixed if finest.threshold else row_log_tail(self._listed(level), part.rows, terms.confidence)]
+        if terms.simultaneous:
+            if possible is None:
+                return []
+            kinds.append(fixed - math.log((1 if finest.threshold else len(source.levels)) * possible))
+        return kinds
+
+    def _for_every_level(self, of_own: Sequence[V]) -> list[V]:
+        return for_every_level(self.source.levels, of_own)
+
+    def _listed(self, level: int) -> int:
+        """Return how many cells a level can have. Only a mechanism that shows codes may not know them, and needs no such number."""
+        possible = self.source.possible_cells(level)
+        if possible is None:
+            raise StoreError(f"Level {level} has codes that no codebook lists, so no interval can be stated.")
+        return possible
+
+    def _other_rows(self, level: int) -> StoreError:
+        return StoreError(f"Level {level} does not have as many nodes as are recorded.")
+
+    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+        """Return what is said of boxes: by the levels, or by a view that is measured by itself where it has less noise."""
+        confidence = self._confidence(confidence)
+        by_levels = self._by_levels(boxes, confidence, simultaneous=simultaneous)
+        if simultaneous or self.folder.level_of(boxes) <= 1:
+            return by_levels
+        return self._with_views(boxes, confidence, by_levels)
+
+    def absent_high(self, level: int, most_cells: int) -> int | None:
+        """Return what the interval of no cell of a level without a row goes beyond, records; None where none is stated."""
+        source, manifest = self.folder, self.folder.manifest
+        finest, confidence = source.levels[-1], manifest.intervals.confidence
+        if manifest.own_views:
+            return super().absent_high(level, most_cells)
+        if finest.threshold:
+            return self._below_threshold(confidence) if level == finest.level else None
+        if manifest.adds_up_leaves:
+            leaves = finest.cells if level < finest.level else 1
+            if manifest.noisy_counts:
+                leaves = source.tree.most_cells_below(source.folder.reached(level), source.folder.reached(finest.level))
+            return int(sum_margins(finest.noise, np.array([leaves]), _log_tail(confidence))[0])
+        return self._most_without_a_row(level) if manifest.noisy_counts else max(self._everything(INTERVAL), 0)
+
+    def _by_levels(self, boxes: Boxes, confidence: float, *, simultaneous: bool) -> Answers:
+        """Return what the levels say where each was measured, or only the finest one."""
+        source, level = self.folder, self.folder.level_of(boxes)
+        met = source.rows_met(source.manifest.levels[level], boxes)
+        kind = SIMULTANEOUS if simultaneous else INTERVAL
+        known = without_intervals(met.sums(COUNT), "", {"released": met.rows})
+        if source.levels[-1].threshold:
+            return self._of_thresholded(boxes, level, met, known, kind, confidence)
+        if source.manifest.adds_up_leaves:
+            return self._of_leaves(boxes, level, met, known, kind, confidence)
+        if source.manifest.noisy_counts:
+            return self._of_measured(boxes, level, known, confidence, simultaneous=simultaneous)
+        return self._of_rows(boxes, level, met, known, kind)
+
+    def _of_measured(
+        self, boxes: Boxes, level: int, known: Answers, confidence: float, *, simultaneous: bool
+    ) -> Answers:
+        """Return the answers from the noisy counts of every level."""
+        source, tree = self.folder, self.folder.tree
+        levels = [
+            MetCells(possible_cells(tree, own, boxes), met, children)
+            for own, (met, children) in enumerate(source.families_met(level, boxes))
+        ]
+        noises = [part.noise for part in source.levels]
+        if simultaneous:
+            possible = [tree.possible_cells(own) for own in range(len(noises))]
+            margins = simultaneous_margins(noises, possible, confidence)
+            found = simultaneous_box_intervals(levels, margins, known.count)
+        else:
+            found = box_intervals(levels, noises, confidence, known.count)
+        cells = {
+            **known.cells,
+            "possible": levels[-1].possible,
+            "measured": found.measured,
+            "dropped": levels[-1].possible - found.measured,
+            "dropped_under": found.dropped_under,
+            "cap": found.cap,
+        }
+
+        def how(box: int) -> str:
+            of_box = {name: int(of[box]) for name, of in cells.items()}
+            above = int(found.level_above[box])
+            return describe_cells(source.manifest.levels[level], of_box, None if above < 0 else above)
+
+        return Answers(known.count, found.low, found.high, _all(boxes), how, cells)
+
+    def _of_leaves(
+        self, boxes: Boxes, level: int, met: Met, known: Answers, kind: tuple[str, str], confidence: float
+    ) -> Answers:
+        """Return the answers where every leaf was measured and counts are sums of leaves."""
+        source, finest, log_tail = self.folder, self.folder.levels[-1], _log_tail(confidence)
+        is_cell = source.folder.reached(level) == boxes.levels
+        if not source.manifest.noisy_counts:
+            many = 1 if is_cell and level == finest.level else finest.cells  # the noise of all leaves reaches further
+            low, high = leaf_sum_intervals(known.count, np.full(len(boxes), many), finest.noise, log_tail)
+            how = describe_leaves(many, are_known=many == 1)
+            others = replace(known, low=low, high=high, stated=_all(boxes), how=lambda _: how)
+            if kind == SIMULTANEOUS:
+                others = self._without_simultaneous(known)
+            return self._with_rows(met, others, kind, level) if is_cell else others
+        leaves, possible = (possible_cells(source.tree, of, boxes).astype(np.int64) for of in (finest.level, level))
+        if kind == INTERVAL:
+            low, high = leaf_sum_intervals(known.count, leaves, finest.noise, log_tail)
+        else:
+            log_tail -= math.log(len(source.levels) * source.tree.possible_cells(level))
+            most = most_leaves(source.tree, level, boxes)
+            low, high = leaf_sum_intervals(known.count, most, finest.noise, log_tail, possible)
+        cells = {**known.cells, "possible": possible, "leaves": leaves}
+        return Answers(known.count, low, high, _all(boxes), lambda box: describe_leaves(int(leaves[box])), cells)
+
+    def _of_thresholded(
+        self, boxes: Boxes, level: int, met: Met, known: Answers, kind: tuple[str, str], confidence: float
+    ) -> Answers:
+        """Return the answers where only leaves whose noisy count reaches a threshold were kept."""
+        threshold, released = self.folder.levels[-1].threshold, known.cells["released"]
+        if self.folder.folder.reached(level) != boxes.levels or level < self.folder.levels[-1].level:
+            return replace(known, how=lambda box: explain_missing_interval(int(released[box]), threshold))
+        others = self._without_simultaneous(known)
+        if kind == INTERVAL:
+            high, how = np.full(len(boxes), self._below_threshold(confidence)), describe_below_threshold(threshold)
+            others = replace(known, low=np.zeros_like(high), high=high, stated=_all(boxes), how=lambda _: how)
+        return self._with_rows(met, others, kind, level)
+
+    def _of_rows(self, boxes: Boxes, level: int, met: Met, known: Answers, kind: tuple[str, str]) -> Answers:
+        r"""Return the answers of a folder without noisy counts: the interval of a cell's row, or otherwise what the root allows.
+
+        A cell may have a row or not, and its interval must cover the true count either way. Whenever its row's interval covers it,
+        the noise of the root is not below -z', the root's margin as a cell that contains others. So without a row, the root's high
+        must use that margin too.
+        """
+        others, released = self._without_simultaneous(known), known.cells["released"]
+        if kind[1] in self.folder.manifest.bounds:
+            low, high = np.zeros_like(known.count), np.maximum(self._everything(kind), known.count)
+            others = replace(
+                known,
+                low=low,
+                high=high,
+                stated=_all(boxes),
+                how=lambda box: describe_unmeasured(int(released[box]), level),
+            )
+        is_cell = self.folder.folder.reached(level) == boxes.levels
+        return self._with_rows(met, others, kind, level) if is_cell else others
+
+    def _with_rows(self, met: Met, others: Answers, kind: tuple[str, str], level: int) -> Answers:
+        """Return the intervals of their rows for boxes that are cells with a row, and those given for others."""
+        there, has_ends, ends = met.rows > 0, np.zeros(len(met.which), dtype=bool), (others.low, others.high)
+        if set(kind) <= set(met.table.columns.columns):
+            has_ends = met.sums(met.table.columns[kind[0]].is_not_null().to_numpy().astype(np.int64)) > 0
+            ends = np.where(there, met.sums(kind[0]), others.low), np.where(there, met.sums(kind[1]), others.high)
+        of_row = describe_row(self.folder.manifest.levels[level])
+
+        def how(box: int) -> str:
+            if not there[box]:
+                return others.how(box)
+            return of_row if has_ends[box] else explain_missing_simultaneous(1)
+
+        return replace(others, low=ends[0], high=ends[1], stated=np.where(there, has_ends, others.stated), how=how)
+
+    def _without_simultaneous(self, known: Answers) -> Answers:
+        released = known.cells["released"]
+        return replace(known, how=lambda box: explain_missing_simultaneous(int(released[box])))
+
+    def _with_views(self, boxes: Boxes, confidence: float, by_levels: Answers) -> Answers:
+        """Return what views of their own say of the boxes of which they have less noise, where levels are only calibrated to views."""
+        source, level, parts = self.folder, self.folder.level_of(boxes), self._views
+        found = parts.of_parts(boxes, source.manifest.own_views)
+        if not found:
+            return by_levels
+        variance = np.array([of.variance for of in found])
+        best, least = variance.argmin(axis=0), variance.min(axis=0)
+        answered = np.isfinite(least)
+        is_cell = source.folder.reached(level) == boxes.levels
+        if source.manifest.noisy_counts or is_cell:
+            cells = np.ones(1) if is_cell else possible_cells(source.tree, level, boxes).astype(np.float64)
+            answered &= cells * source.parts[level].noise.variance > least
+        count, low, high, stated = by_levels.count, by_levels.low, by_levels.high, by_levels.stated | answered
+        added = np.zeros_like(count)
+        for number, of in enumerate(found):
+            chosen, ends = answered & (best == number), parts.interval(of, of.count, confidence)
+            count, added = np.where(chosen, of.count, count), np.where(chosen, of.cells, added)
+            low, high = np.where(chosen, ends[0], low), np.where(chosen, ends[1], high)
+
+        def how(box: int) -> str:
+            if not answered[box]:
+                return by_levels.how(box)
+            return f"{found[best[box]].how(box)}, which is measured by itself; sums of the levels may differ from it"
+
+        cells = {"added": added} if answered.all() else by_levels.cells
+        return Answers(count, low, high, stated, how, cells)
+
+    def _everything(self, kind: tuple[str, str]) -> int:
+        """Return the most that any box counts without noisy counts, records: what the row of everything allows, as a cap."""
+        root = self.folder.manifest.levels[0]
+        further = 0 if kind == SIMULTANEOUS else max((root.cap_margin or 0) - (root.half_width or 0), 0)
+        return int(self.folder.table(root).column(kind[1])[0]) + further
+
+    def _below_threshold(self, confidence: float) -> int:
+        """Return the most that a leaf counts that was not kept, records."""
+        finest = self.folder.levels[-1]
+        return finest.threshold - 1 + finest.noise.quantile(_log_tail(confidence))
+
+    def _most_without_a_row(self, level: int) -> int:
+        """Return the most that the interval of any cell of a level reaches that has no row, records.
+
+        A cell without a row was measured, or lies in one cell above that was measured and dropped. Then what this one counts, and each
+        cell above, is its upper end.
+        """
+        source, tree = self.folder, self.folder.tree
+        noises, confidence = [part.noise for part in source.levels], source.manifest.intervals.confidence
+        share = above_share(noises, confidence)
+        most, caps_above = 0, np.full(1, NO_CAP)
+        for at in range(level + 1):
+            cells, above = source.cells(at), np.full(len(source.cells(at)), NO_CAP)
+            if at:
+                coarser = lifted(tree, cells.levels, cells.areas, source.folder.reached(at - 1))
+                above = caps_above[locate(coarser, source.cells(at - 1).areas, tree.sizes(at - 1))]
+            if at < level:
+                margin = noises[at].quantile(math.log(share)) if noises[at] else 0
+                caps_above = np.minimum(above, np.maximum(cells.column(NOISY) + margin, 0))
+                most = max(most, int(caps_above[source.children(at).cells == 0].max(initial=0)))
+                continue
+            tail = 1 - confidence - share * sum(map(bool, noises[:level]))
+            highs = np.maximum(cells.column(NOISY) + noises[at].quantile(math.log(tail / 2)), 0)
+            lacks_row = locate(cells.areas, source.level_table(level).areas, tree.sizes(level)) < 0
+            most = max(most, int(np.minimum(highs, above)[lacks_row].max(initial=0)))
+        return most
+
+
+def _log_tail(confidence: float) -> float:
+    return math.log((1 - confidence) / 2)
+
+
+def _all(boxes: Boxes) -> BoolArray:
+    return np.ones(len(boxes), dtype=bool)

@@ -1,1 +1,0 @@
-"""The checks of what follows from published noisy counts, by the way in which counts came from them."""

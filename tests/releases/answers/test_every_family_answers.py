@@ -1,0 +1,140 @@
+"""What every family of releases says of any box: its count is a sum of rows, its interval holds it, and it is the same wherever it is shown."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from tasks.explore.areas import paths_of
+from tasks.explore.payload import payload
+from tasks.query.answers import Answer, answer
+from tasks.query.areas import Area
+from tasks.query.ranges import AreaRange
+from tasks.released.boxes import Boxes, Met
+from tasks.released.estimate import Answers, Estimate
+from tasks.released.families import estimate_of
+from tasks.released.folder import open_folder
+from tasks.released.folder_source import FolderSource
+from tests.support.folders import without_noisy_counts
+from tests.support.library import FAMILIES, Library
+
+TRIPS = ["trips", "trips calibrated", "trips settled together", "trips of leaves", "trips with a threshold"]
+FEW = 6  # boxes of a kind
+
+
+@pytest.fixture(params=[*FAMILIES, *TRIPS])
+def folder(request: pytest.FixtureRequest, library: Library) -> Path:
+    """Return a published folder of each family."""
+    return library[request.param].folder
+
+
+def estimate_in(folder: Path) -> Estimate:
+    """Return what a folder says."""
+    return estimate_of(FolderSource(open_folder(folder)))
+
+
+def some_boxes(estimate: Estimate, levels: tuple[int, ...], chance: np.random.Generator) -> Boxes:
+    """Return some boxes of some axis levels."""
+    sizes = [axis.areas(level) for axis, level in zip(estimate.source.tree.axes, levels, strict=True)]
+    return Boxes(levels, tuple(chance.integers(0, size, FEW if min(sizes) else 0) for size in sizes))
+
+
+def areas_of(estimate: Estimate, boxes: Boxes, box: int) -> list[Area]:
+    """Return the areas of a box as a question names them."""
+    axes = estimate.source.tree.axes
+    paths = [paths_of(axis, level) if level else [()] for axis, level in zip(axes, boxes.levels, strict=True)]
+    numbers = [int(of[box]) for of in boxes.areas]
+    named = zip(boxes.levels, paths, numbers, strict=True)
+    return [Area(level, of_axis[number], number) for level, of_axis, number in named]
+
+
+def check_alike(found: Answers, box: int, asked: Answer) -> None:
+    """Check that one of many answers is the answer to the question, and holds its count."""
+    stated = (int(found.low[box]), int(found.high[box])) if found.stated[box] else (None, None)
+    assert (int(found.count[box]), *stated) == (asked.count, asked.low, asked.high)
+    assert found.how(box) == asked.how
+    assert (found.deviation is None) == (asked.deviation is None)
+    if found.deviation is not None:
+        assert found.deviation[box] == pytest.approx(asked.deviation, rel=1e-9)
+    if asked.low is not None and asked.high is not None:
+        assert 0 <= asked.low <= max(asked.count, 0) <= asked.high
+
+
+@pytest.mark.parametrize("has_noisy", [True, False])
+def test_any_box_is_the_sum_of_its_rows_and_is_answered_alike(folder: Path, tmp_path: Path, has_noisy: bool) -> None:
+    """Whether it is asked about by itself or with others, simultaneously or not, with noisy counts published or without."""
+    where = folder if has_noisy else without_noisy_counts(folder, tmp_path / "bare")
+    estimate, chance = estimate_in(where), np.random.default_rng(1)
+    source = estimate.folder
+    every = [*itertools.product(*(range(len(names) + 1) for names in source.folder.axes.values()))]
+    for levels in [every[0], every[-1], *(every[number] for number in chance.choice(len(every), 4).tolist())]:
+        boxes = some_boxes(estimate, levels, chance)
+        found, level = estimate.answers(boxes), source.level_of(boxes)
+        at_once = estimate.answers(boxes, simultaneous=True)
+        if not source.manifest.own_views:  # which say how far they are from sums of rows
+            rows = Met.of(source.tree, source.level_table(level), boxes)
+            assert found.count.tolist() == rows.sums("count").tolist()
+        for box in range(min(len(boxes), 3)):
+            areas = areas_of(estimate, boxes, box)
+            check_alike(found, box, answer(source.folder, areas))
+            check_alike(at_once, box, answer(source.folder, areas, simultaneous=True))
+
+
+def test_a_row_is_answered_within_its_interval(folder: Path) -> None:
+    """A question about a cell that has a row is answered with its count, and not beyond the interval of the row, which promises as much."""
+    estimate = estimate_in(folder)
+    for level in range(len(estimate.folder.levels)):
+        table = estimate.folder.level_table(level)
+        found = estimate.answers(Boxes(table.levels, table.areas))
+        if not estimate.folder.manifest.own_views:
+            assert found.count.tolist() == table.column("count").tolist()
+        if estimate.folder.manifest.own_views or table.columns["low"].null_count():
+            continue
+        inside = (table.column("low") <= found.low) & (found.high <= table.column("high"))
+        assert inside[found.stated].all(), level
+
+
+def test_rows_are_shown_everywhere_as_their_tables_have_them(folder: Path) -> None:
+    """The explorer, and CSV where there is one, show of each row the count and the interval of its table."""
+    estimate, shown = estimate_in(folder), payload(open_folder(folder))
+    numbers = ["count", "low", "high"]
+    for level in shown.get("levels", []):
+        table = estimate.folder.level_table(level["level"]).columns
+        assert [level[name] or [None] * table.height for name in numbers] == [table[name].to_list() for name in numbers]
+    for of_axes in shown.get("tables", []):
+        if not of_axes["source"].startswith("level "):
+            continue
+        levels = [0] * len(shown["axes"])
+        for axis, at in zip(of_axes["axes"], of_axes["at"], strict=True):
+            levels[axis] = at
+        index = dict(zip(of_axes["axes"], of_axes["index"], strict=True))
+        many = len(of_axes["count"])
+        areas = tuple(np.array(index.get(axis, [0] * many)) for axis in range(len(levels)))
+        found = estimate.answers(Boxes(tuple(levels), areas))
+        assert of_axes["count"] == found.count.tolist()
+        assert {end: of_axes[end] for end in ("low", "high")} == found.ends()
+    if (folder / "counts.csv").exists():
+        finest = pl.read_csv(folder / "counts.csv", infer_schema=False).select(numbers)
+        table = estimate.folder.level_table(len(estimate.folder.levels) - 1).columns.select(numbers)
+        assert finest.rows() == table.cast(pl.String).rows()
+
+
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name != "calibrated"])
+def test_ranges_are_sums_of_rows(library: Library, family: str) -> None:
+    """The count of any range is the sum of the rows in it, and the interval holds it, with everything else or in one area."""
+    folder = open_folder(library[family].folder)
+    source, chance = FolderSource(folder), np.random.default_rng(2)
+    [ordered] = [axis for axis in folder.ordered if axis != "zone"]
+    axis, number = folder.ordered[ordered], list(folder.axes).index(ordered)
+    for level in range(1, axis.depth + 1):
+        first, last = sorted(chance.integers(0, axis.areas(level), 2).tolist())
+        asked: list[Area | AreaRange] = [Area(0, ())] * len(folder.axes)
+        asked[number] = AreaRange(level, first, last + 1)
+        found = answer(folder, asked)
+        rows = source.level_table(found.level)
+        own = axis.ancestors(rows.areas[number], rows.levels[number], level)
+        assert found.count == rows.column("count")[(first <= own) & (own <= last)].sum()
+        if found.low is not None and found.high is not None:
+            assert found.low <= max(found.count, 0) <= found.high

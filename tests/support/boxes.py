@@ -1,0 +1,54 @@
+"""Boxes of a universe, and what one of them meets of measured cells."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from flows.trials.in_memory import MeasuredLevel
+from storage.counts.columns import NOISY
+from tasks.released.boxes import Boxes, Children, Met, Table, areas_met, children_of, possible_cells
+from tasks.released.sums import MetCells
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.order import Tree
+
+
+def box_of(levels: Sequence[int], areas: Sequence[int]) -> Boxes:
+    """Return the box of one area per axis."""
+    return Boxes(tuple(levels), tuple(np.array([area]) for area in areas))
+
+
+def table_of(tree: Tree, level: MeasuredLevel) -> Table:
+    """Return the measured cells of a level."""
+    return Table(tree.axis_levels(level.cells.level), level.cells.areas, pl.DataFrame({NOISY: level.noisy}))
+
+
+def lying_in(ranges: Sequence[range], areas: Sequence[IntArray]) -> BoolArray:
+    """Return which cells have areas in ranges of numbers, an axis each."""
+    inside: BoolArray = np.all(
+        [(of.start <= own) & (own < of.stop) for of, own in zip(ranges, areas, strict=True)], axis=0
+    )
+    return inside
+
+
+def met_cells(tree: Tree, levels: Sequence[MeasuredLevel], box: Boxes, own: int) -> list[MetCells]:
+    """Return what a box meets of measured levels 0 to its own."""
+    tables, found = [table_of(tree, level) for level in levels[: own + 1]], list[MetCells]()
+    for at, cells in enumerate(tables):
+        inside = lying_in(areas_met(tree, at, box), cells.areas)
+        children = children_of(tree, at, cells, tables[at + 1]) if at < own else None
+        found.append(MetCells(possible_cells(tree, at, box), Met.whole(cells, inside), children))
+    return found
+
+
+def some_cells(
+    possible: int, noisy: Sequence[int] | IntArray, dropped: Sequence[int] = (), below: int = 0, children: int = 0
+) -> MetCells:
+    """Return cells that one box meets: so many are possible, and some by their places have no child; all others have so many, which add up."""
+    kept = np.setdiff1d(np.arange(len(noisy)), dropped)
+    cells, sums = (np.zeros(len(noisy), dtype=np.int64) for _ in range(2))
+    cells[kept] = 1
+    if len(kept) and children:
+        cells[kept[0]], sums[kept[0]] = children - len(kept) + 1, below
+    table = Table((), (), pl.DataFrame({NOISY: np.array(noisy, dtype=np.int64)}))
+    return MetCells(np.array([possible]), Met.whole(table), Children(sums, cells))
