@@ -27,7 +27,7 @@ from tasks.optimize.task import Optimiser
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.shrink.task import Shrink
-from tasks.sizes.estimators import MECHANISMS as OF_SIZES
+from tasks.sizes.estimators import MECHANISMS as SIZE_MECHANISMS
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
 from tasks.unbiased.precisions import cascade, uniform, wavelet
@@ -170,8 +170,8 @@ class Mechanism:
         return all(law.keeps_some for law in self.laws.values())
 
     @property
-    def is_of_sizes(self) -> bool:
-        """Whether it releases group sizes, and nothing else."""
+    def counts_groups(self) -> bool:
+        """Whether it counts groups by their sizes."""
         return isinstance(self.finish, Sizes)
 
     @property
@@ -255,7 +255,7 @@ def _unbiased(name: str, split: Split | None, refused: Mapping[str, str]) -> Mec
     )
 
 
-def _of_sizes(name: str) -> Mechanism:
+def _counting_groups(name: str) -> Mechanism:
     """Return a mechanism of group sizes: what it measures of each region and size, and its estimator, are in their own table."""
     return Mechanism(
         name=name,
@@ -263,7 +263,7 @@ def _of_sizes(name: str) -> Mechanism:
         views=below_everything,
         cells="universe",
         repair=NOTHING_TO_REPAIR,
-        finish=Sizes(OF_SIZES[name]),
+        finish=Sizes(SIZE_MECHANISMS[name]),
         most_leaves=10**8,
         refused={"target": _NO_BOUND},
         how_counted=_BY_SIZE,
@@ -382,7 +382,7 @@ MECHANISMS = {
         _unbiased("wavelet", wavelet, {"split": _OWN_SPLIT}),
         _unbiased("hierarchical", uniform, {"split": _OWN_SPLIT}),
         _unbiased("unbiased_tree", None, {}),
-        *map(_of_sizes, OF_SIZES),
+        *map(_counting_groups, SIZE_MECHANISMS),
     )
 }
 

@@ -24,6 +24,7 @@ from flows.spec.keys import Spec
 from flows.spec.schema import SCHEMA
 from flows.spec.sections.hierarchy import Hierarchy, Values
 from flows.spec.sections.input import MOST_FEATURES
+from storage.counts.columns import ENDS
 from storage.errors import InputError, UsageError
 from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable
@@ -319,7 +320,7 @@ def _given(table: Table, folder: Path, columns: Columns, codebook: _Codebook | N
     name = _slug(table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0])
     decide = f" # {FILL_IN}"
     given = {"name": name, "dataset": name + decide, "input.table": _yaml(_place(table, folder))}
-    for end in ("origin", "destination") if columns.origin else ():
+    for end in ENDS if columns.origin else ():
         of_end = getattr(columns, end)
         given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
     if columns.features:

@@ -33,6 +33,7 @@ def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]]
     axes = [
         {
             "name": axis.name,
+            "role": folder.manifest.roles[axis.name],
             "ordered": axis.name in folder.ordered,
             "levels": [
                 {

@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.counts.columns import COUNT
+from storage.counts.columns import COUNT, ENDS
 from tasks.atlas.names import NAME, code_columns
 from tasks.export.tables import PublishedTable, PublishedTables, areas_of
 from tasks.format.manifest import Manifest
@@ -23,7 +23,6 @@ from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import axes_of, published_names, tree_of_codebook
 from tasks.tree.order import Tree
 
-ENDS = ("origin", "destination")
 MOST_ZONES = 20_000  # of a matrix of 400 million cells, 3.2 GB once it is read
 
 FOLDER = "omx"
@@ -44,7 +43,7 @@ def is_square(axes: Mapping[str, str | None]) -> bool:
         axes: per axis, the name of the level that is reached.
     """
     origin, destination = (axes.get(end) for end in ENDS)
-    return list(axes) == list(ENDS) and origin is not None and origin == destination
+    return tuple(axes) == ENDS and origin is not None and origin == destination
 
 
 def matrix_path(table: PublishedTable) -> str:

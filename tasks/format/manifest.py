@@ -6,7 +6,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from storage.counts.columns import interval_columns
+from storage.counts.columns import Role, interval_columns, roles_of
 from storage.counts.tables import level_files, level_path
 from storage.releases.terms import (
     DISCRETE_GAUSSIAN,
@@ -473,6 +473,11 @@ class Manifest(_Part):
     boundaries: dict[str, list[str]] = {}
     formats: list[Format] = []
     left_out: dict[Format, list[str]] = {}
+
+    @property
+    def roles(self) -> dict[str, Role | None]:
+        """The role of each axis; None for a feature."""
+        return roles_of(self.levels[0].axes, self.spec, counts_groups=bool(self.statistic))
 
     @property
     def complete(self) -> int:

@@ -1,6 +1,7 @@
 """The tree, the derived columns and the views of a published folder, from its manifest and what is published with noisy counts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,10 @@ def steps_of(manifest: Manifest) -> tuple[int, ...]:
 def tree_of_codebook(manifest: Manifest, codebook: pl.DataFrame) -> Tree:
     """Return the tree of a release, from the codebook that is published with its noisy counts."""
     axes = axes_of(manifest)
-    return Tree(tuple(_axis(codebook, axis, names) for axis, names in axes.items()), steps_of(manifest))
+    return Tree(
+        tuple(replace(_axis(codebook, axis, names), role=manifest.roles[axis]) for axis, names in axes.items()),
+        steps_of(manifest),
+    )
 
 
 def tree_of_spec(manifest: Manifest) -> Tree | None:
@@ -68,7 +72,7 @@ def tree_of_spec(manifest: Manifest) -> Tree | None:
         codebook = codebook_of_spec(name, domains.get(name))
         if codebook is None:
             return None
-        axes.append(axis_from_codebook(name, codebook.select(levels).unique(maintain_order=True)))
+        axes.append(axis_from_codebook(name, codebook.select(levels).unique(maintain_order=True), manifest.roles[name]))
     return Tree(tuple(axes), steps_of(manifest))
 
 

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from storage.counts.columns import REGION
 from storage.releases.shards import TRUNK, Shard
 from tasks.laws.named import noise_of
 from tasks.optimize.task import all_leaves, write_frontier
@@ -69,5 +68,5 @@ def first_children(tree: Tree, levels: list[int]) -> list[IntArray]:
 
 
 def region_axis(tree: Tree) -> int:
-    """Return the number of the axis of regions."""
-    return [axis.name for axis in tree.axes].index(REGION)
+    """Return the number of the axis of regions, which a tree of group sizes has."""
+    return next(number for number, axis in enumerate(tree.axes) if axis.role == "region")

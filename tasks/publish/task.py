@@ -61,7 +61,7 @@ from tasks.report.release_page import passed_checks, report
 from tasks.report.svg import import_matplotlib
 from tasks.stage import stage
 from tasks.tabulate.tables import Tables
-from tasks.tabulate.totals import ends_of_sizes, ranges_of_areas
+from tasks.tabulate.totals import ends_of_groups, ranges_of_areas
 from tasks.tree.job import job_of, names_of, shapes_of, tree_of
 from tasks.tree.ordered import ordered_axes
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
@@ -102,7 +102,6 @@ def publish(release_id: str) -> bool:
                 tree,
                 release.levels,
                 ordered_axes(release.terms.published_spec),
-                of_sizes=bool(release.terms.statistic),
                 names=names,
                 shapes=shapes,
             ),
@@ -127,7 +126,7 @@ def publish(release_id: str) -> bool:
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
             drawing.result()
             asked = Tables(PublishedFolder(beside, manifest))
-            facts = collector.facts(ranges_of_areas(asked), ends_of_sizes(asked))
+            facts = collector.facts(ranges_of_areas(asked), ends_of_groups(asked))
             page = report(manifest, facts, passed_checks(checks), how_counted, formulas)
             (beside / REPORT).write_text(page, encoding="utf-8")
             (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")

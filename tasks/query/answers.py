@@ -85,8 +85,8 @@ def answer(
         cells = {"leaves": found.leaves} if found.leaves else {}
         return Answer(found.count, found.level, cells, found.how, found.low, found.high, found.deviation)
     if manifest.statistic:
-        of_sizes = sizes_answer(folder, asked, simultaneous=simultaneous)
-        return Answer(of_sizes.count, of_sizes.level, {}, of_sizes.how, of_sizes.low, of_sizes.high)
+        groups = sizes_answer(folder, asked, simultaneous=simultaneous)
+        return Answer(groups.count, groups.level, {}, groups.how, groups.low, groups.high)
     areas = [of for of in asked if isinstance(of, Area)]
     if len(areas) < len(asked):
         return _of_ranges(folder, asked, codes or {}, simultaneous=simultaneous)

@@ -77,7 +77,7 @@ def whole_optimum(
     for part in blocks(*noisy[-1].shape):
         left, reach = np.arange(part.start, part.stop), window
         while len(left):
-            table = _up(_of_sizes(noisy, left), _of_sizes(real, left), weights, first_child, reach)
+            table = _up(_columns(noisy, left), _columns(real, left), weights, first_child, reach)
             counts = _down(table, (table.root < 0).sum(axis=1), first_child)
             is_proven = _is_proven(table, counts)
             for values, of_part in zip(found, counts, strict=True):
@@ -97,7 +97,7 @@ def _with_total(
     """Return v where the sizes of the root share a total: they take the least steps among those of all sizes."""
     parts = list(blocks(*noisy[-1].shape))
     while True:
-        tables = [_up(_of_sizes(noisy, part), _of_sizes(real, part), weights, first_child, window) for part in parts]
+        tables = [_up(_columns(noisy, part), _columns(real, part), weights, first_child, window) for part in parts]
         steps = np.concatenate([of.root for of in tables])
         wanted = total - sum(int(of.low[0].sum()) for of in tables)
         taken = np.zeros(steps.size, dtype=np.bool_)
@@ -109,7 +109,7 @@ def _with_total(
         window *= 2
 
 
-def _of_sizes(levels: Sequence[NDArray[np.generic]], sizes: slice | IntArray) -> list[FloatArray]:
+def _columns(levels: Sequence[NDArray[np.generic]], sizes: slice | IntArray) -> list[FloatArray]:
     """Return the counts of some sizes, shape (sizes, regions), of each level."""
     return [np.ascontiguousarray(of[:, sizes].T, dtype=np.float64) for of in levels]
 

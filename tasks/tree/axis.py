@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from storage.counts.columns import Role
+
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
@@ -28,6 +30,7 @@ class Axis:
         is_listed: whether these are all areas that there can be; where no codebook lists them, there are none, and that
             says nothing.
         is_ordered: whether its areas have an order that questions may ask for ranges in.
+        role: what it is in a release, beside a feature; None for a feature.
     """
 
     name: str
@@ -37,6 +40,7 @@ class Axis:
     codes: tuple[pl.Series, ...]
     is_listed: bool = True
     is_ordered: bool = False
+    role: Role | None = None
 
     @property
     def depth(self) -> int:
@@ -90,13 +94,14 @@ class Axis:
         return areas
 
 
-def axis_from_codebook(name: str, codebook: pl.DataFrame) -> Axis:
+def axis_from_codebook(name: str, codebook: pl.DataFrame, role: Role | None = None) -> Axis:
     """Return the axis of a codebook.
 
     Args:
         name: what the axis is called.
         codebook: one row per finest area, one text column per level, coarse to fine; sorted by all columns, no row
             twice, no null. There may be no row.
+        role: as in `Axis`.
     """
     rows = codebook.height
     begins_area = np.zeros(rows, dtype=bool)
@@ -113,7 +118,7 @@ def axis_from_codebook(name: str, codebook: pl.DataFrame) -> Axis:
         parent.append(numbers[first_rows])
         codes.append(column.gather(first_rows))
         numbers = numbers_below
-    return Axis(name, tuple(codebook.columns), tuple(first_child), tuple(parent), tuple(codes))
+    return Axis(name, tuple(codebook.columns), tuple(first_child), tuple(parent), tuple(codes), role=role)
 
 
 def numbered(paths: pl.DataFrame) -> tuple[pl.DataFrame, IntArray]:

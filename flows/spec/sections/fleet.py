@@ -6,9 +6,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from flows.spec.rules import Keys, Name, Positive, as_list, no_boolean
+from storage.counts.columns import ENDS
 from tasks.words.nearest import did_you_mean
-
-_ENDS = ("origin", "destination")
 
 
 def _one_or_two(zone: list[str]) -> list[str]:
@@ -55,7 +54,7 @@ class FleetKeys(Keys):
         if not levels:
             yield "utility.fleet needs input.features, one of which is the period in which a trip begins."
             return
-        named = {key: name for key in ("period", *_ENDS) if (name := getattr(self, key)) is not None}
+        named = {key: name for key in ("period", *ENDS) if (name := getattr(self, key)) is not None}
         for key, name in named.items():
             if name not in levels:
                 meant = did_you_mean(name, levels)
@@ -66,7 +65,7 @@ class FleetKeys(Keys):
             yield "utility.fleet must name another feature for period, origin and destination each."
             return
         left = len(levels) - len(named)
-        if (missing := [end for end in _ENDS if end not in named]) and left != len(missing):
+        if (missing := [end for end in ENDS if end not in named]) and left != len(missing):
             yield f"utility.fleet.{missing[0]} must be given: besides the named ones there are {left} features."
             return
         yield from self._faults_of_zones(levels)

@@ -315,13 +315,16 @@ def test_sums_over_ordered_attributes_are_answered_as_each_by_itself(library: Li
     assert all((table["sd"] is not None) == is_unbiased for table in found["tables"])
 
 
-OF_SIZES = [name for name, recipe in MECHANISMS.items() if recipe.is_of_sizes]
+COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_groups]
 IN_LIBRARY = {ROWS[name][FAMILY] for name in OF_HOMES}
 
 
 @pytest.mark.parametrize(
     "kind",
-    [*OF_HOMES, *(pytest.param(name, marks=pytest.mark.thorough) for name in OF_SIZES if name not in IN_LIBRARY)],
+    [
+        *OF_HOMES,
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
+    ],
 )
 def test_numbers_of_groups_are_answered_as_each_by_itself(library: Library, place: Path, kind: str) -> None:
     """Whatever is measured of group sizes, with a public list of groups or without, regions and sizes are what a query says."""

@@ -48,7 +48,7 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
         f"{name}:{priority}" if len(mechanism.repair) > 1 else name
         for name, mechanism in MECHANISMS.items()
         for priority in list(mechanism.repair) or [""]
-        if mechanism.cells != "views" and not mechanism.is_of_sizes
+        if mechanism.cells != "views" and not mechanism.counts_groups
     ]
     comparison = make_comparison(load_spec(spec_at(tmp_path)), names, [0.1, 100.0], runs=2)
     answer = answer_of(comparison, 2)

@@ -29,7 +29,7 @@ from tests.support.universe import Path, Universe, universe_of
 
 BINARY = [(a, b) for a in "12" for b in "12"]
 SIGMAS = [0.0, 0.5, 0.5, 0.5, 0.5]
-WITH_LEVELS = [of.name for of in MECHANISMS.values() if of.cells in {"survivors", "universe"} and not of.is_of_sizes]
+WITH_LEVELS = [of.name for of in MECHANISMS.values() if of.cells in {"survivors", "universe"} and not of.counts_groups]
 
 
 @pytest.fixture
