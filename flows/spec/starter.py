@@ -29,7 +29,7 @@ from storage.errors import InputError, UsageError
 from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
-from tasks.ingest.tables import Table, opened, text_columns
+from tasks.ingest.tables import Table, opened, read_texts
 
 FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
 
@@ -282,8 +282,7 @@ def _codebook_at(codebook: str, folder: Path) -> _Codebook:
     name beside a code, is no level.
     """
     table = table_at("--codebook", codebook, Path.cwd())
-    with duckdb.connect() as con, opened(con, table) as rows:
-        areas: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
+    areas = read_texts(table)
     coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
     numbers = {column.name: column.n_unique() for column in coded}
     finest = next((name for name, number in numbers.items() if number == areas.height), None)

@@ -8,7 +8,7 @@ import polars as pl
 
 from storage.errors import InputError
 from tasks.atlas.names import NAME, code_columns
-from tasks.ingest.tables import Table, check_columns, identifier, opened, text_columns
+from tasks.ingest.tables import Table, check_columns, identifier, is_blank, opened, text_columns
 
 _CODE, _LEVEL = "code", "level"
 _NAME = "\0name"  # no column of codes has such a name
@@ -100,7 +100,7 @@ def _with_own(codes: pl.DataFrame, names: dict[str, pl.Series]) -> tuple[pl.Data
     """Return codes and names in which an area without a code at a level has the code and the name of the next finer level."""
     finer, *coarser = reversed(codes.columns)
     for level in coarser:
-        blank = codes[level].is_null() | (codes[level].str.strip_chars() == "")
+        blank = is_blank(codes[level])
         codes = codes.with_columns(pl.when(blank).then(codes[finer]).otherwise(codes[level]).alias(level))
         if level in names and finer in names:
             names[level] = names[finer].zip_with(blank, names[level])

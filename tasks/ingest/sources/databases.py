@@ -207,9 +207,7 @@ class Relation(Table):
         try:
             from adbc_driver_postgresql import dbapi  # it is not installed with every Trellis
         except ImportError:
-            raise InputError(
-                f"{self.field}: to read PostgreSQL, Trellis needs its driver.", field=self.field, hint=_INSTALL
-            ) from None
+            raise self.fault("to read PostgreSQL, Trellis needs its driver.", _INSTALL) from None
         failure: InputError | None = None
         try:
             with ExitStack() as stack:
