@@ -28,11 +28,11 @@ from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.shrink.task import Shrink
 from tasks.sizes.estimators import MECHANISMS as SIZE_MECHANISMS
+from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
 from tasks.unbiased.precisions import cascade, uniform, wavelet
 from tasks.unbiased.task import Unbiased
-from tasks.unbiased.variance import FloatArray
 from tasks.uncertainty.bounds import bounds_of_sums, chebyshev_bounds
 
 EVERY_CELL: Mapping[str, Law] = MappingProxyType(

@@ -43,7 +43,8 @@ _UNITS = {
 }
 _UNITS |= {"traveller", "traveler", "employee", "worker", "patient", "member", "subscriber", "participant"}
 _IDENTIFIERS = {"id", "nr", "no", "key", "hash", "number"}
-_NO_AREA = {"time", "date", "datetime", "timestamp", "at", "lat", "lng", "lon", "long", "latitude", "longitude", "name"}
+_PLACES = {"lat", "lng", "lon", "long", "latitude", "longitude"}
+_NO_AREA = {"time", "date", "datetime", "timestamp", "at", "name"} | _PLACES
 _OF_EACH_ROW = {
     "uuid",
     "guid",
@@ -59,19 +60,7 @@ _OF_EACH_ROW = {
 }
 _OF_EACH_ROW |= _NO_AREA - {"at"} | {"created", "updated", "iban", "url", "ip"}
 _OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
-_ABOUT_AREAS = {
-    "name",
-    "label",
-    "population",
-    "pop",
-    "households",
-    "km2",
-    "hectares",
-    "lat",
-    "lon",
-    "latitude",
-    "longitude",
-}
+_ABOUT_AREAS = {"name", "label", "population", "pop", "households", "km2", "hectares"} | _PLACES - {"lng", "long"}
 
 
 @dataclass(frozen=True, slots=True)

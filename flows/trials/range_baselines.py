@@ -14,6 +14,7 @@ from storage.releases.terms import IntervalTerms
 from tasks.accounting.sensitivity import SUBSTITUTION
 from tasks.laws.law import LevelNoise
 from tasks.mechanisms import Mechanism
+from tasks.tree.axis import FloatArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.leaves import without_zeros
 from tasks.tree.order import Tree
@@ -21,7 +22,6 @@ from tasks.tree.views import Partition, level_view, sums_of_leaves
 from tasks.unbiased.eigen_design import best_precisions, covariance, draw_noise, largest_change, variances_by
 from tasks.unbiased.pieces import variances_in_pieces
 from tasks.unbiased.prefix_sums import round_prefix_sums
-from tasks.unbiased.variance import FloatArray
 from tasks.validate.coverage import Bounds
 
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray
+
 Sums = tuple[FloatArray, FloatArray]  # the probability and the loss of each
 
 _TAIL = 1e-24  # of one discrete Gaussian, at most, beyond what is summed; it is added to δ

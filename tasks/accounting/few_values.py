@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.accounting.convolution import reach, summed_delta
+from tasks.tree.axis import FloatArray
 
-FloatArray = NDArray[np.float64]
 Events = Sequence[tuple[float, int]]  # scales, records, and how many counts of each change by one
 
 _MOST_VALUES = 2**10  # of the sum of all outcomes of one scale, for them to be few

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from storage.counts.columns import COUNT, ENDS
 from tasks.atlas.names import NAME, code_columns
-from tasks.export.tables import PublishedTable, PublishedTables, areas_of
+from tasks.export.tables import PublishedTable, PublishedTables
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import axes_of, published_names, tree_of_codebook
@@ -68,7 +68,7 @@ def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[Publish
     names = published_names(tables.folder, tables.manifest)
     for table in levels:
         level = axes_of(tables.manifest)[ENDS[0]].index(str(table.axes[ENDS[0]])) + 1
-        zones = areas_of(tree.axes[0], level)
+        zones = tree.axes[0].paths(level).sort(code_columns(level))
         called = names.of_level.get((ENDS[0], level))
         if called is not None:
             zones = zones.join(called, on=code_columns(level), how="left", maintain_order="left")
@@ -253,4 +253,4 @@ def _are_of_codebook(zones: pl.DataFrame, tables: PublishedTables, level: int) -
     if not codebook.exists():
         return True
     tree = tree_of_codebook(tables.manifest, pl.read_parquet(codebook, glob=False))
-    return zones.equals(areas_of(tree.axes[0], level))
+    return zones.equals(tree.axes[0].paths(level).sort(code_columns(level)))

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from storage.counts.columns import COUNT
 from tasks.atlas.names import NAME, code_columns
-from tasks.export.tables import PublishedTable, PublishedTables, areas_of, day_of
+from tasks.export.tables import PublishedTable, PublishedTables, day_of
 from tasks.format.batches import UNREADABLE
 from tasks.format.csv import of_rows, open_csv
 from tasks.format.manifest import Manifest
@@ -150,7 +150,7 @@ def _codelist(tables: PublishedTables, tree: Tree, name: str, axis: str, columns
 
     [of_axis] = [each for each in tree.axes if each.name == axis]
     level = axis_columns(tables.manifest, axis).index(columns[-1]) + 1
-    areas = areas_of(of_axis, level)
+    areas = of_axis.paths(level).sort(code_columns(level))
     names = published_names(tables.folder, tables.manifest)
     codes = [
         Code(id=_of_path(path[-len(columns) :]), name=names.name_of(axis, path) or " / ".join(path[-len(columns) :]))

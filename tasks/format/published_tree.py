@@ -219,9 +219,9 @@ def areas_of_rows(manifest: Manifest, tree: Tree, levels: Sequence[int], table: 
 def _areas(axis: Axis, level: int, columns: list[str], table: pl.DataFrame) -> IntArray:
     if not level:
         return np.zeros(table.height, dtype=np.int64)
-    every = np.arange(axis.areas(level))
-    codes = {name: axis.codes[own].gather(axis.ancestors(every, level, own + 1)) for own, name in enumerate(columns)}
-    numbers = pl.DataFrame(codes | {_AREA: every})
+    numbers = axis.paths(level)
+    numbers.columns = columns
+    numbers = numbers.with_columns(pl.Series(_AREA, np.arange(numbers.height)))
     found = table.select(columns).join(numbers, on=columns, how="left", maintain_order="left")[_AREA]
     return found.to_numpy().astype(np.int64)
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from storage.releases.shards import TRUNK, Shard, shard_name
-from tasks.optimize.reconcile import BoolArray, Estimates, UpDown, first_kept
+from tasks.optimize.reconcile import Estimates, UpDown, first_kept
 from tasks.optimize.task import in_chunks
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks
 from tasks.tree.job import Job
 

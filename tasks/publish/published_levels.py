@@ -24,7 +24,7 @@ from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
 from tasks.tree.job import Job
 from tasks.tree.keys import AreaArray
-from tasks.tree.leaves import nodes_above_leaves
+from tasks.tree.leaves import nodes_above
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import (
     NO_CAP,
@@ -529,7 +529,7 @@ class ReleasedLevels:
         if self.sink is None:
             return
         take = taking(self.job.noisy(level, TRUNK))
-        for parents in nodes_above_leaves(self._tree, CHUNK_CELLS):
+        for parents in nodes_above(self._tree, self._tree.depth, CHUNK_CELLS):
             cells = expand(self._tree, parents)
             self._give(level, cells.areas, take(len(cells)))
 

@@ -96,8 +96,7 @@ def _settled_margins(job: Job) -> Margins:
 
 def _calibrated(job: Job, margins: Margins) -> Iterator[IntArray]:
     """Yield the counts of levels 0 to T, each with a count for every node that is left, shape (nodes,)."""
-    tree, above = job.tree, _released(job, 0)
-    totals = above.counts
+    tree, totals = job.tree, _released(job, 0).counts
     yield totals
     for level in range(1, tree.depth + 1):
         job.check_going_on()
@@ -105,13 +104,13 @@ def _calibrated(job: Job, margins: Margins) -> Iterator[IntArray]:
         if level <= leading_levels(tree):
             counts = nodes.counts
         else:
-            first = _first_children(tree, above, nodes)
+            first = _first_children(tree, nodes)
             counts = nearest_in_euclid(nodes.counts, first, totals)
             if margin := margins.get((axis, tree.axis_levels(level)[axis])):
                 variance = noise_of(job.record.release.levels[level]).variance
                 counts = _nearer(nodes, first, totals, counts, nodes.areas[axis], margin, variance)
         yield counts
-        totals, above = counts, nodes
+        totals = counts
 
 
 def _nearer(
@@ -140,12 +139,9 @@ def _nearer(
     return swapped(whole, exact, family, area)
 
 
-def _first_children(tree: Tree, parents: Frontier, nodes: Frontier) -> IntArray:
+def _first_children(tree: Tree, nodes: Frontier) -> IntArray:
     """Return where the nodes of each parent begin, and the end, shape (parents + 1,); every parent has some."""
-    axis = tree.steps[parents.level]
-    above = list(nodes.areas)
-    above[axis] = tree.axes[axis].parent[tree.axis_levels(parents.level)[axis]][above[axis]]
-    return np.append(np.flatnonzero(begins_run(above)), len(nodes))
+    return np.append(np.flatnonzero(begins_run(tree.areas_above(nodes.level, nodes.areas))), len(nodes))
 
 
 def _released(job: Job, level: int) -> Frontier:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.optimize.reconcile import Estimates, FloatArray
-from tasks.tree.axis import IntArray
+from tasks.optimize.reconcile import Estimates
+from tasks.tree.axis import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.optimize.reconcile import FloatArray
 from tasks.shrink.families import Families
 from tasks.shrink.prior import STRATA, Sample, prior_means, stratum_of
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 
 _COLUMNS = ("family", "total", "size", "area", "value", "variance")  # of statistics as a table of floats
 
@@ -152,9 +151,8 @@ def _fewest(
     begins = np.searchsorted(stratum[order], stratum[order])
     chosen = order[before - before[begins] < _SAMPLED] if len(order) else order
     first = np.concatenate(([0], np.cumsum(kept[chosen])))
-    of_kept = np.arange(first[-1]) - np.repeat(
-        first[:-1], kept[chosen]
-    )  # the place of each cell among those of its family
+    # the place of each cell among those of its family
+    of_kept = np.arange(first[-1]) - np.repeat(first[:-1], kept[chosen])
     at = of_kept * np.repeat(families.sizes[chosen], kept[chosen]) // np.repeat(kept[chosen], kept[chosen])
     cells = np.repeat(families.first[:-1][chosen], kept[chosen]) + at
     some = _families(first, families.totals[chosen], families.values[cells], families.variances[cells])

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from storage.releases.shards import TRUNK, Kind, Shard, shard_name
-from tasks.optimize.reconcile import Estimates, FloatArray, UpDown, first_kept
+from tasks.optimize.reconcile import Estimates, UpDown, first_kept
 from tasks.optimize.second_pass import may_count, nodes_kept, read_estimates, root_settled, totals_above, write_settled
 from tasks.shrink.areas import shrunk_totals
 from tasks.shrink.families import Families, families_with
@@ -24,7 +24,7 @@ from tasks.shrink.statistics import (
     statistics_from,
     statistics_of,
 )
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cells_of, chunks
 from tasks.tree.job import Job
 

@@ -59,9 +59,8 @@ def _moved_chain(neighbours: str, max_records: int, regions: int) -> Sensitivity
 
 
 SIZES = Statistic("sizes", _as_they_are, _moved_sizes)
-TAILS = Statistic(
-    "tails", tails_of, _moved_tails
-)  # the cumulative counts too: those of at most s are the groups without t of s + 1
+# the cumulative counts too: those of at most s are the groups without t of s + 1
+TAILS = Statistic("tails", tails_of, _moved_tails)
 CHAIN = Statistic("chain", chain_of, _moved_chain)
 
 STATISTICS: Mapping[str, Statistic] = MappingProxyType({of.name: of for of in (TAILS, SIZES, CHAIN)})  # by their names

@@ -1,6 +1,7 @@
 """Tables of group sizes, a row per region and a column per size: their tails, and their sums over regions."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -9,6 +10,28 @@ from numpy.typing import NDArray
 from tasks.tree.axis import IntArray
 
 Number = TypeVar("Number", np.int64, np.float64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NoisyLevels:
+    """What was measured of the regions of all levels, from the root to the finest.
+
+    Attributes:
+        noisy: of each level the noisy counts by size, int64, shape (regions, N), records; may be negative.
+        variances: of the noise of each level, > 0, records squared.
+        first_child: of each level but the finest, shape (regions + 1,), int64: the children of a region are adjacent.
+        groups: how many groups each finest region has, empty ones too, int64, shape (regions,); None where that is not public.
+    """
+
+    noisy: Sequence[IntArray]
+    variances: Sequence[float]
+    first_child: Sequence[IntArray]
+    groups: IntArray | None = None
+
+    @property
+    def total(self) -> int | None:
+        """The number of all groups; None where it is not public."""
+        return None if self.groups is None else int(self.groups.sum())
 
 
 def tails_of(sizes: NDArray[Number]) -> NDArray[Number]:

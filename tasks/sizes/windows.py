@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.sizes.slopes import blocks, real_optimum, weights_of
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray, IntArray
 
 WINDOW = 6  # whole numbers on either side of the real optimum
 
@@ -129,9 +127,8 @@ def _up(
         steps = above
         low = np.maximum(np.floor(real[level]).astype(np.int64) - window, 0)
         if lows:
-            below = np.add.reduceat(
-                lows[0], first_child[level][:-1], axis=1
-            )  # children have no fewer, whatever x was rounded to
+            # children have no fewer, whatever x was rounded to
+            below = np.add.reduceat(lows[0], first_child[level][:-1], axis=1)
             low = np.clip(low, below, below + width * (np.diff(first_child[level]) - 1))
         own = 2 * weights[level] * (low - noisy[level] + 0.5)
         above = own[:, :, None] + 2 * weights[level] * np.arange(width)

@@ -11,11 +11,8 @@ from tasks.tree.axis import IntArray
 Kind = Literal["binary", "random"]
 Density = Literal["complete", "dense", "sparse"]
 
-SHARES: dict[Density, float] = {
-    "complete": 1.0,
-    "dense": 0.5,
-    "sparse": 0.01,
-}  # the share of the pairs of areas that have people
+# of the pairs of areas, those that have people
+SHARES: dict[Density, float] = {"complete": 1.0, "dense": 0.5, "sparse": 0.01}
 BINARY_LEVELS, RANDOM_LEVELS = 8, 4
 FEWEST, MOST = 2, 10  # children of an area of the random hierarchy
 RANDOM_AREAS = 435  # at its finest level, as in the paper: 189,225 pairs

@@ -13,8 +13,7 @@ from tasks.tabulate.settled import margin_intervals, settled_intervals
 from tasks.tabulate.sizes import sizes_intervals
 from tasks.tabulate.tables import Boxes, Groups, Tables
 from tasks.tabulate.unbiased import unbiased_intervals
-from tasks.tree.axis import BoolArray, IntArray
-from tasks.unbiased.variance import FloatArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 from tasks.uncertainty.intervals import sum_margins
 
 

@@ -5,9 +5,8 @@ import numpy as np
 from tasks.query.boxes import level_of
 from tasks.tabulate.measured import possible_cells
 from tasks.tabulate.tables import Boxes, Tables
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.unbiased.released import ReleasedCounts
-from tasks.unbiased.variance import FloatArray
 from tasks.uncertainty.intervals import NO_CAP, intervals
 
 

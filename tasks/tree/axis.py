@@ -7,8 +7,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from storage.counts.columns import Role
+from tasks.atlas.names import code_columns
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
@@ -92,6 +94,16 @@ class Axis:
         for step in range(level, above, -1):
             areas = self.parent[step - 1].take(areas)  # which other threads need not wait for
         return areas
+
+    def paths(self, level: int, areas: IntArray | None = None) -> pl.DataFrame:
+        """Return the paths of some areas of a level, or of all in their order: text columns `code_1` to `code_<level>`, coarse to fine."""
+        of = np.arange(self.areas(level)) if areas is None else areas
+        return pl.DataFrame(
+            {
+                column: self.codes[own - 1].gather(self.ancestors(of, level, own))
+                for own, column in enumerate(code_columns(level), 1)
+            }
+        )
 
 
 def axis_from_codebook(name: str, codebook: pl.DataFrame, role: Role | None = None) -> Axis:

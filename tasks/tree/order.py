@@ -52,6 +52,17 @@ class Tree:
         """Return which axis is refined below a level, and which of its own levels it has reached there."""
         return self.steps[level], self.axis_levels(level)[self.steps[level]]
 
+    def areas_above(self, level: int, areas: Sequence[IntArray]) -> list[IntArray]:
+        """Return, per axis, the areas of the nodes one level up that hold some nodes of a level (> 0), int64, shape (nodes,).
+
+        Args:
+            level: of the nodes.
+            areas: per axis, int64, shape (nodes,).
+        """
+        (axis, own_level), above = self.refined(level - 1), list(areas)
+        above[axis] = self.axes[axis].ancestors(above[axis], own_level + 1, own_level)
+        return above
+
     def sizes(self, level: int) -> tuple[int, ...]:
         """Return, per axis, how many areas it has at a tree level."""
         return tuple(axis.areas(reached) for axis, reached in zip(self.axes, self.axis_levels(level), strict=True))

@@ -6,15 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import Axis, FloatArray, IntArray
 from tasks.tree.frontier import Frontier, expand
 from tasks.tree.order import Tree
 
-FloatArray = NDArray[np.float64]
-
-ROUNDING_VARIANCE = (
-    1 / 6
-)  # of a range of leaves, records squared: each of its two prefix sums is rounded by up to a half
+# of a range of leaves, records squared: each of its two prefix sums is rounded by up to a half
+ROUNDING_VARIANCE = 1 / 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +62,10 @@ class TreeVariances:
             level: of the nodes.
             areas: per axis, int64, shape (nodes,).
         """
-        areas = list(areas)
         variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))
         for above in reversed(range(level)):
             own = at_nodes(self.below[above + 1], areas)
-            axis, own_level = self.tree.refined(above)
-            areas[axis] = self.tree.axes[axis].ancestors(areas[axis], own_level + 1, own_level)
+            areas = self.tree.areas_above(above + 1, areas)
             share, rest = shares_within(own, at_nodes(self.children[above], areas))
             variances += weight * rest * (1 - share)
             weight *= share**2

@@ -200,9 +200,8 @@ def disk_size(
         if noisy_counts_kept:
             shards += _noisy_bytes(expected.measured, sigma)
         shards += SHARD_BYTES + COLUMN_BYTES * len(finest_areas) + row * expected.nonzero
-        digits = (1 + bounds) * (
-            1 + bits * math.log10(2)
-        )  # of its numbers in a CSV, with the commas or the end of line
+        # of its numbers in a CSV, with the commas or the end of line
+        digits = (1 + bounds) * (1 + bits * math.log10(2))
         tables = 2 if signal_tables and level else 1
         published += tables * (SHARD_BYTES + COLUMN_BYTES * (level + bounds) + wide * expected.nonzero)
         # level k has k of the columns of codes, the coarse and short ones first

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import Axis, FloatArray, IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
-from tasks.validate.fleet import Demand, FloatArray, Service, busy_vehicles, flow_vehicles, pooled_vehicles
+from tasks.validate.fleet import Demand, Service, busy_vehicles, flow_vehicles, pooled_vehicles
 
 
 @dataclass(frozen=True, slots=True)
