@@ -18,7 +18,7 @@ from accuracy import SEED, sets
 from compute import measurements
 from results import load, markdown, save
 
-from flows.trials.in_memory import MeasuredLevel, PublicTable, try_scales
+from flows.trials.in_memory import MeasuredLevel, PublicTable
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
@@ -27,6 +27,7 @@ from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import CONFIDENCE, margins_of
 from tasks.validate.coverage import GROUPS, TRUE_COUNTS, ZEROED, Bounds, level_coverages, measured_bounds
+from tests.support.scales import try_scales
 
 EPSILONS = (1.0, 10.0)
 NAMES = ("inftda", "inftda_reconciled")

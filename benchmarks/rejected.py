@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
 
-from flows.trials.in_memory import PublicTable, try_scales
+from flows.trials.in_memory import PublicTable
 from tasks.laws.table_sampler import table_noise
 from tasks.mechanisms import MECHANISMS
 from tasks.noise.truth import TruthInMemory, true_counts_below
@@ -31,6 +31,7 @@ from tasks.optimize.reconcile import (
 from tasks.optimize.task import Optimiser
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand, keep_positive, locate
+from tests.support.scales import try_scales
 
 SMALL = 12.0  # standard deviations: beyond it a count is left as it is
 STEPS = 40  # of expectation maximisation

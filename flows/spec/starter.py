@@ -21,7 +21,6 @@ from pydantic.fields import FieldInfo
 from flows.spec.explanations import Model, describe_default, explanation, options, section_of
 from flows.spec.headers import Columns, guess_columns, is_no_level, level_names
 from flows.spec.keys import Spec
-from flows.spec.schema import SCHEMA
 from flows.spec.sections.hierarchy import Hierarchy, Values
 from flows.spec.sections.input import MOST_FEATURES
 from storage.counts.columns import ENDS
@@ -31,6 +30,7 @@ from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import Table, opened, read_texts
 
+SCHEMA = Path(__file__).with_name("spec.schema.json")  # by which editors complete and check a spec
 FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
 
 # Examples for optional keys that have no default to show.

@@ -1,4 +1,4 @@
-"""Exact variances of least squares in a tree of which every node is measured: of nodes, boxes, and any weighted sum of leaves."""
+"""Exact variances of least squares in a tree of which every node is measured: of nodes, and of boxes of leaves."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -143,22 +143,6 @@ class TreeVariances:
                 cells = expand(tree, Frontier(level, tuple(of[partly] for of in areas), nodes.counts[partly]))
                 place, areas, fan_out = place[partly], cells.areas, np.diff(cells.first_cell)
         return len(np.setdiff1d(np.concatenate(begins), np.concatenate(ends)))
-
-    def of_sum(self, weights: FloatArray) -> float:
-        """Return the variance of the sum of all leaves with some weights, records squared.
-
-        Args:
-            weights: any, shape `tree.sizes(T)`.
-        """
-        variance = 0.0
-        for above in reversed(range(self.tree.depth)):
-            axis, own_level = self.tree.refined(above)
-            first = self.tree.axes[axis].first_child[own_level]
-            share, rest = shares_within(self.below[above + 1], np.repeat(self.children[above], np.diff(first), axis))
-            means = np.add.reduceat(share * weights, first[:-1], axis)
-            variance += float((rest * (weights - np.repeat(means, np.diff(first), axis)) ** 2).sum())
-            weights = means
-        return variance + float(weights.item()) ** 2 * self.total
 
     def moments_of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
         """Return of each box the share of the total that least squares gives it, and its variance given the total; as `of_boxes`."""

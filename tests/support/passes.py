@@ -14,7 +14,7 @@ from flows.execution.reservation import reserved_release
 from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
 from flows.spec.file import load_spec
-from flows.trials.in_memory import PublicTable, Trial, public_table, try_release, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table, try_release
 from storage.ledger.books import Charge, reserved_charges
 from storage.releases.shards import TRUNK
 from storage.releases.terms import LevelTerms
@@ -28,6 +28,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.leaves import joined
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel
+from tests.support.scales import try_scales
 
 
 def noise_of(seed: int, asked: list[int] | None = None) -> Sampler:

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from flows.cli import main as cli
-from flows.spec import schema
 from flows.spec.explanations import Model, explanation, section_of
 from flows.spec.file import parse_spec
 from flows.spec.headers import guess_columns
 from flows.spec.keys import Spec
 from flows.spec.sections.input import MOST_FEATURES
-from flows.spec.starter import FILL_IN, left_to_fill_in, starter
+from flows.spec.starter import FILL_IN, SCHEMA, left_to_fill_in, starter
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.files import FileTable
 from tasks.mechanisms import MECHANISMS
@@ -53,7 +52,7 @@ FEATURES = {  # headers with the features
     "sex,age,uuid,email": ("sex", "age"),
     "sex,rowId,age,pickup_datetime": ("sex", "age"),
 }
-SCHEMA = Draft202012Validator(json.loads(schema.SCHEMA.read_text()))
+SPECS_SCHEMA = Draft202012Validator(json.loads(SCHEMA.read_text()))
 DEEP = "home_region,home_town,work_region,work_town,trips"
 
 
@@ -93,9 +92,9 @@ def test_a_starter_is_a_spec(header: str, every_key: bool, tmp_path: Path) -> No
     """Whatever the table, the starter is read without a fault, names its columns and the schema, and says what is to be decided."""
     begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
     first, *lines = begun.text.splitlines()
-    assert Path(urlsplit(first.removeprefix("# yaml-language-server: $schema=")).path) == schema.SCHEMA
+    assert Path(urlsplit(first.removeprefix("# yaml-language-server: $schema=")).path) == SCHEMA
     assert every_key or len(lines) < 40
-    assert not list(SCHEMA.iter_errors(yaml.safe_load(begun.text)))
+    assert not list(SPECS_SCHEMA.iter_errors(yaml.safe_load(begun.text)))
     spec = parse_spec(begun.text, tmp_path / "spec.yaml").spec
     assert spec.input.table == "table.csv"
     assert {*spec.axes} == ({*begun.columns.features} or {"origin", "destination"})
@@ -277,17 +276,17 @@ WRONG: list[dict[str, Any]] = [
 
 def test_what_trellis_reads_is_accepted() -> None:
     """Every example, and whatever is written in a shorter way: one text for a list, a list for values, bytes with a unit, off."""
-    Draft202012Validator.check_schema(SCHEMA.schema)
+    Draft202012Validator.check_schema(SPECS_SCHEMA.schema)
     examples = [yaml.safe_load(path.read_text("utf-8")) for path in (REPOSITORY / "deployments/specs").glob("*.yaml")]
     assert examples
     for keys in (*examples, *(SPEC | keys for keys in ALSO)):
-        assert not list(SCHEMA.iter_errors(keys)), keys
+        assert not list(SPECS_SCHEMA.iter_errors(keys)), keys
 
 
 @pytest.mark.parametrize("keys", WRONG, ids=lambda keys: next(iter(keys)))
 def test_what_is_misspelt_is_not(keys: dict[str, Any]) -> None:
     """A key or a value that Trellis refuses by itself, without the others, is refused in the editor."""
-    assert list(SCHEMA.iter_errors(SPEC | keys))
+    assert list(SPECS_SCHEMA.iter_errors(SPEC | keys))
     if "mechanism" not in keys:
         with pytest.raises(SpecError):
             parse_spec(yaml.safe_dump(SPEC | keys), Path("spec.yaml"))
@@ -295,7 +294,7 @@ def test_what_is_misspelt_is_not(keys: dict[str, Any]) -> None:
 
 def test_every_key_is_explained() -> None:
     """Whoever hovers over a key reads what it is for."""
-    sections = [SCHEMA.schema, *SCHEMA.schema["$defs"].values()]
+    sections = [SPECS_SCHEMA.schema, *SPECS_SCHEMA.schema["$defs"].values()]
     sections += [option for section in sections for option in section.get("anyOf", ())]
     keys = {key: of for section in sections for key, of in section.get("properties", {}).items()}
     assert len(keys) > 40
