@@ -28,7 +28,7 @@ from tasks.optimize.reconcile import (
     settle,
     summed_children,
 )
-from tasks.optimize.task import Optimiser
+from tasks.optimize.siblings import Optimiser
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand, keep_positive, locate
 from tests.support.scales import try_scales

@@ -22,8 +22,8 @@ from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import UpDown, least_squares, settle
+from tasks.optimize.siblings import Optimiser
 from tasks.optimize.solver import nearest_by_solver
-from tasks.optimize.task import Optimiser
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.shrink.task import Shrink

@@ -20,7 +20,7 @@ from flows.spec.file import SpecFile, declares_public_data
 from flows.trials.contestants import Contestant, Tried
 from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
 from flows.trials.entries import check_name, entries_of
-from flows.trials.in_memory import PublicTable, public_table
+from flows.trials.in_memory import PublicTable, Published, public_table
 from flows.trials.utility import AskedUtility, asked_utilities, utility_answer
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
@@ -28,20 +28,12 @@ from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms, ViewTerms
 from tasks.ingest.task import read_in_memory
-from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
-from tasks.publish.size_levels import SizeLevels
-from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import Partition, sums_of_leaves
-from tasks.validate.coverage import (
-    cells_covered,
-    false_share,
-    level_coverages,
-    rows_covered,
-)
+from tasks.validate.coverage import cells_covered, false_share, level_coverages, rows_covered
 from tasks.validate.distances import cell_errors, level_errors
 
 _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
@@ -184,9 +176,7 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
     return [row | said for row, said in zip(rows, stated, strict=True)]
 
 
-def _stated(
-    comparison: Comparison, published: ReleasedLevels | SettledLevels | UnbiasedLevels | SizeLevels | None
-) -> list[dict[str, Any]]:
+def _stated(comparison: Comparison, published: Published | None) -> list[dict[str, Any]]:
     """Return `STATED` of levels 0 to T: what a release would say of its rows, and how that is; null where it says nothing."""
     tree, said = comparison.table.tree, list[dict[str, Any]]()
     if published is None:
@@ -282,22 +272,14 @@ def _result(
     entry: Contestant, rows: pl.DataFrame, utilities: Sequence[AskedUtility], *, is_ordered: bool
 ) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
-    levels = [
-        LevelResult(
-            int(level),
-            **{measure: spread(of_level[measure].to_list()) for measure in MEASURES},
-            intervals=coverage_answer(of_level),
-            rows_covered=spread_of(of_level["rows_covered"]),
-            row_width=spread_of(of_level["row_width"]),
-            false_rows=spread_of(of_level["false_rows"]),
-            false_signal=spread_of(of_level["false_signal"]),
-            noise_rows=spread_of(of_level["noise_rows"]),
-            noise_rows_at_most=spread_of(of_level["noise_rows_at_most"]),
-            bound_after=spread_of(of_level["bound_after"]),
-        )
-        for (level,), of_level in of_entry.group_by("level", maintain_order=True)
-    ]
+    by_level = of_entry.group_by("level", maintain_order=True)
+    levels = [_level_result(int(level), of_level) for (level,), of_level in by_level]
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
     utility = utility_answer(utilities, of_entry)
     deviations = {name: math.sqrt(variance) for name, variance in entry.variances.items()} if is_ordered else {}
     return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations)
+
+
+def _level_result(level: int, rows: pl.DataFrame) -> LevelResult:
+    spreads: dict[str, Any] = {column: spread_of(rows[column]) for column in (*MEASURES, *STATED)}
+    return LevelResult(level, intervals=coverage_answer(rows), **spreads)

@@ -26,13 +26,16 @@ from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.stage import Outcome
 from tasks.steps import take
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Cells, Frontier, expand, locate
 from tasks.tree.job import Job
 from tasks.tree.leaves import joined, root_of
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
 from tasks.tree.views import Derived
+from tasks.validate.coverage import MeasuredCells
+
+Published = ReleasedLevels | SettledLevels | UnbiasedLevels | SizeLevels  # what a release would publish of its levels
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,21 +51,6 @@ class PublicTable:
     tree: Tree
     levels: tuple[TrueLevel, ...]
     derived: Mapping[str, Derived] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MeasuredLevel:
-    """What was measured of one level.
-
-    Attributes:
-        cells: all children of the nodes that are left of the level above; at level 0 the root.
-        noisy: int64, shape (cells,), records.
-        kept: which cells are left, shape (cells,).
-    """
-
-    cells: Cells
-    noisy: IntArray
-    kept: BoolArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,7 +70,7 @@ class Trial:
         return [joined(level, self.job.level(level, record.released)) for level in range(record.finest + 1)]
 
     @property
-    def published(self) -> ReleasedLevels | SettledLevels | UnbiasedLevels | SizeLevels:
+    def published(self) -> Published:
         """What a release would publish of the levels; every call reads them anew."""
         if self.job.record.release.terms.covariance:
             return UnbiasedLevels(self.job)
@@ -92,24 +80,24 @@ class Trial:
         return SettledLevels(self.job) if is_together else ReleasedLevels(self.job)
 
     @property
-    def measured(self) -> list[MeasuredLevel]:
+    def measured(self) -> list[MeasuredCells]:
         """What was measured of levels 0 to T, where every level is; of one that repeats another, what was measured of that."""
-        levels = list[MeasuredLevel]()
+        levels = list[MeasuredCells]()
         for terms in self.job.record.release.levels:
             repeated = levels[-1].noisy[levels[-1].kept] if terms.same_as is not None else None
             levels.append(self._measured(terms.level, repeated))
         return levels
 
-    def _measured(self, level: int, repeated: IntArray | None) -> MeasuredLevel:
+    def _measured(self, level: int, repeated: IntArray | None) -> MeasuredCells:
         job = self.job
         nodes = job.nodes(job.record.shards["counts"][level, TRUNK])
         noisy = np.concatenate(list(job.noisy(level, TRUNK))) if repeated is None else repeated
         if level == 0:
-            return MeasuredLevel(Cells(0, np.array([0, 1]), root_of(job.tree, 0).areas), noisy, np.ones(1, dtype=bool))
+            return MeasuredCells(Cells(0, np.array([0, 1]), root_of(job.tree, 0).areas), noisy, np.ones(1, dtype=bool))
         cells = expand(job.tree, job.parents(level, TRUNK))
         kept = np.zeros(len(cells), dtype=bool)
         kept[locate(nodes.areas, cells.areas, job.tree.sizes(level))] = True
-        return MeasuredLevel(cells, noisy, kept)
+        return MeasuredCells(cells, noisy, kept)
 
 
 def public_table(

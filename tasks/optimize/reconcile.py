@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.optimize.siblings import Optimiser
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 
@@ -140,12 +141,7 @@ def rounded(estimates: Estimates) -> IntArray:
     return np.rint(estimates.values).astype(np.int64)
 
 
-def settle(
-    estimates: Estimates,
-    first_kept: IntArray,
-    totals: IntArray,
-    optimiser: Callable[[IntArray, IntArray, IntArray], IntArray],
-) -> IntArray:
+def settle(estimates: Estimates, first_kept: IntArray, totals: IntArray, optimiser: Optimiser) -> IntArray:
     """Return the counts of the cells that the first pass has kept, given those of their parents.
 
     Args:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from storage.releases.shards import Shard, shard_name
-from tasks.optimize.siblings import as_they_are
+from tasks.optimize.siblings import Optimiser, as_they_are
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import (
     CHUNK_CELLS,
@@ -22,7 +22,6 @@ from tasks.tree.leaves import nodes_above, root_of, sums_of_children, without_ze
 from tasks.tree.order import Tree
 from tasks.tree.views import Measured
 
-Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
 # from all cells, their counts and noisy counts to the nodes that stay
 Keep = Callable[[Cells, IntArray, IntArray], Frontier]
 

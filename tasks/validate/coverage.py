@@ -7,7 +7,6 @@ may be too many to list, so unlisted cells are counted by the part of the level 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Protocol
 
 import numpy as np
 
@@ -33,20 +32,19 @@ def are_few(intervals: float) -> bool:
     return round(intervals) < FEW_INTERVALS
 
 
-class Measured(Protocol):
-    """What a first pass knows of a level."""
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredCells:
+    """What was measured of a level.
 
-    @property
-    def cells(self) -> Cells:
-        """All children of the nodes that it has kept of the level above; at level 0 the root."""
+    Attributes:
+        cells: all children of the nodes that are left of the level above; at level 0 the root.
+        noisy: int64, shape (cells,), records.
+        kept: which cells are left, shape (cells,).
+    """
 
-    @property
-    def noisy(self) -> IntArray:
-        """Their noisy counts, int64, shape (cells,), records."""
-
-    @property
-    def kept(self) -> BoolArray:
-        """Below which of them it has measured on, shape (cells,)."""
+    cells: Cells
+    noisy: IntArray
+    kept: BoolArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +92,7 @@ class Covered:
 
 def measured_bounds(
     tree: Tree,
-    levels: Sequence[Measured],
+    levels: Sequence[MeasuredCells],
     released: Sequence[Frontier],
     margins: Sequence[Margins],
     steps: Sequence[int],

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from flows.answers.query import AreaCounted, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
-from flows.trials.in_memory import MeasuredLevel, PublicTable, Trial, public_table
+from flows.trials.in_memory import PublicTable, Trial, public_table
 from storage.errors import StageFailed, StoreError, UsageError
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
@@ -30,6 +30,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import NO_CAP, above_share, caps, intervals, margins_of, simultaneous_margins
+from tasks.validate.coverage import MeasuredCells
 from tests.support.folders import without_noisy_counts
 from tests.support.laws import gaussians, sampler_of
 from tests.support.library import ROWS, TABLE, Library
@@ -45,7 +46,7 @@ RUNS = 400
 LEAST = CONFIDENCE - 4.75 * math.sqrt(0.09 / RUNS)  # of the mean; missed by chance once in a million times
 
 
-def met(tree: Tree, levels: Sequence[MeasuredLevel], box: Box) -> list[MetCells]:
+def met(tree: Tree, levels: Sequence[MeasuredCells], box: Box) -> list[MetCells]:
     """Return what a box meets of a first pass, levels 0 to its own."""
     own = level_of(tree.steps, box.axis_levels)
     inside, nothing = [], np.zeros(0, dtype=np.int64)
