@@ -8,7 +8,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -103,14 +103,16 @@ _EVERY_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A starter spec.
+    """A starter spec, and where it is.
 
     Attributes:
-        text: YAML that `load_spec` reads.
-        columns: the columns of the table by their guessed use.
+        path: the file; None where none was asked for.
+        spec: its text, YAML that `load_spec` reads.
+        columns: what it takes the columns of the table for.
     """
 
-    text: str
+    path: str | None
+    spec: str
     columns: Columns
 
 
@@ -144,27 +146,10 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
     said = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
     head = [line for text in said for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
-    return Starter("\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
+    return Starter(None, "\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenStarter:
-    """A starter spec, and where it is.
-
-    Attributes:
-        path: the file; None where none was asked for.
-        spec: its text.
-        columns: what it takes the columns of the table for.
-    """
-
-    path: str | None
-    spec: str
-    columns: Columns
-
-
-def starter_answer(
-    table: str, out: Path | None, codebook: str | None = None, *, every_key: bool = False
-) -> WrittenStarter:
+def starter_answer(table: str, out: Path | None, codebook: str | None = None, *, every_key: bool = False) -> Starter:
     """Write the starter to a file, if one is named, and return the answer of `trellis new`.
 
     Args:
@@ -179,14 +164,14 @@ def starter_answer(
     if out:
         try:
             with out.open("x", encoding="utf-8") as file:
-                file.write(begun.text)
+                file.write(begun.spec)
         except FileExistsError:
             raise UsageError(
                 f"--out: {out} already exists and is not overwritten.", field="--out", hint="Name another file."
             ) from None
         except OSError as fault:
             raise UsageError(f"--out: {out} cannot be written ({fault.strerror}).", field="--out") from None
-    return WrittenStarter(str(out) if out else None, begun.text, begun.columns)
+    return replace(begun, path=str(out)) if out else begun
 
 
 def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:

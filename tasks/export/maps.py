@@ -81,7 +81,7 @@ class _Geometries:
         self._shapes = []
         for axis in self._axes:
             columns = tables.codes_of(table, axis)
-            areas = shapes.of_level[axis, len(columns)]
+            areas = shapes.tables[axis, len(columns)]
             codes = areas.select(code_columns(len(columns)))
             codes.columns = columns
             of_areas = np.asarray(shapely.from_wkb(areas[GEOMETRY].to_list()), dtype=object)

@@ -69,7 +69,7 @@ def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[Publish
     for table in levels:
         level = axes_of(tables.manifest)[ENDS[0]].index(str(table.axes[ENDS[0]])) + 1
         zones = tree.axes[0].paths(level).sort(code_columns(level))
-        called = names.of_level.get((ENDS[0], level))
+        called = names.tables.get((ENDS[0], level))
         if called is not None:
             zones = zones.join(called, on=code_columns(level), how="left", maintain_order="left")
         _write(tables, table, zones)
@@ -227,7 +227,7 @@ def _zones_in(file: Any, tables: PublishedTables, table: PublishedTable) -> pl.D
     """Return the zones of a file of matrices; None where they are not those of the release."""
     level = len(tables.codes_of(table, ENDS[0]))
     there = {name: file.get_node(file.root.lookup, name)[:] for name in file.list_mappings()}
-    names = published_names(tables.folder, tables.manifest).of_level.get((ENDS[0], level))
+    names = published_names(tables.folder, tables.manifest).tables.get((ENDS[0], level))
     mapped = [*(f"zone_{column}" for column in code_columns(level)[:-1]), _CODE]
     if there.keys() != {_ZONE, *mapped} | ({_NAME} if names is not None else set()):
         return None

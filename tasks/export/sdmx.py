@@ -6,7 +6,6 @@ of an observation. A code is a valid identifier of SDMX as it is, or gets one by
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import polars as pl
@@ -16,7 +15,7 @@ from storage.counts.columns import COUNT
 from tasks.atlas.names import NAME, code_columns
 from tasks.export.tables import PublishedTable, PublishedTables, day_of
 from tasks.format.batches import UNREADABLE
-from tasks.format.csv import of_rows, open_csv
+from tasks.format.csv import have_same_rows, open_csv
 from tasks.format.manifest import Manifest
 from tasks.format.metadata import SDMX
 from tasks.format.published_tree import axis_columns, published_names
@@ -201,12 +200,8 @@ def sdmx_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> 
         schema = _schema(_dimensions(tables, table), _numbers(tables, table))
         try:
             reader = open_csv(tables.folder / name, schema)
-            there = of_rows(pa.Table.from_batches([batch]) for batch in reader)
-            expected = of_rows(_observations(tables, table))
-            same = reader.schema.names == schema.names and all(
-                one is not None and other is not None and one.equals(other)
-                for one, other in zip_longest(expected, there)
-            )
+            there = (pa.Table.from_batches([batch]) for batch in reader)
+            same = reader.schema.names == schema.names and have_same_rows(_observations(tables, table), there)
         except UNREADABLE:
             failures.append(f"{name} is missing or is not a CSV file.")
             continue
@@ -240,7 +235,7 @@ def _structure_failures(tables: PublishedTables, levels: Sequence[PublishedTable
                 if not set(_identified(rows, columns)) <= lists.get(f"CL_{name}", {}).keys():
                     return [f"{STRUCTURE} lacks codes of {sdmx_path(table)}."]
         for name, (axis, columns) in dimensions.items():
-            called = names.of_level.get((axis, len(tables.codes_of(table, axis))))
+            called = names.tables.get((axis, len(tables.codes_of(table, axis))))
             if called is not None and not _are_called(called, len(columns), lists[f"CL_{name}"]):
                 return [f"{STRUCTURE} has other names than names/."]
     return []

@@ -295,7 +295,7 @@ class Collector:
         refined = [number for number, level in enumerate(levels) if level]
         if len(refined) == 1 and self._tree.axes[refined[0]].name in self._ordered and len(rows) <= _MOST_POINTS:
             self._add_series(levels, f"view {name}", rows)
-        if len(refined) == 1 and (self._tree.axes[refined[0]].name, levels[refined[0]]) in self._shapes.of_level:
+        if len(refined) == 1 and (self._tree.axes[refined[0]].name, levels[refined[0]]) in self._shapes.tables:
             self._add_ranges(refined[0], levels[refined[0]], rows)
 
     def _add_ranges(self, axis: int, level: int, rows: Rows) -> None:

@@ -63,7 +63,7 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
             (
                 [
                     folder.names.called(
-                        names[of[0]], [row[c] for c in path], told=len(path) if names[of[0]] in by_path else 1
+                        names[of[0]], [row[c] for c in path], codes=len(path) if names[of[0]] in by_path else 1
                     )
                     for of, path in zip(refined, paths, strict=True)
                 ],

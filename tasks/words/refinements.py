@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tasks.words.nearest import did_you_mean
+from tasks.words.nearest import with_question
 
 Levels = Mapping[str, Sequence[str]]  # per feature, its levels, coarse to fine
 
@@ -93,13 +93,12 @@ def _unknown(entry: str, levels: Levels, finest: Mapping[str, str]) -> str:
     known = [*levels]
     for feature, names in levels.items():
         known += [f"{feature}.{name}" for name in names[: names.index(finest[feature]) + 1] if len(names) > 1]
-    meant = did_you_mean(entry, known)
     features = [feature for feature in levels if entry.startswith(f"{feature}.")]
     rule = "release.order must hold features, or levels as feature.level"
     if features:
         feature = max(features, key=len)
         rule = f"{rule}; {feature} has the {_levels(levels[feature])}"
-    return " ".join(part for part in (f"{rule}, got {entry}.", meant) if part)
+    return with_question(f"{rule}, got {entry}.", entry, known)
 
 
 def _levels(names: Sequence[str]) -> str:
