@@ -21,7 +21,7 @@ from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
-from tasks.optimize.reconcile import UpDown, least_squares, settle
+from tasks.optimize.reconcile import UpDown, by_least_squares, settle
 from tasks.optimize.siblings import Optimiser
 from tasks.optimize.solver import nearest_by_solver
 from tasks.settle.calibrate import Calibrate
@@ -299,7 +299,7 @@ MECHANISMS = {
             views=every_level,
             cells="survivors",
             repair={"false_positives": nearest_in_chebyshev},
-            finish=least_squares(partial(settle, optimiser=nearest_in_chebyshev)),
+            finish=by_least_squares(partial(settle, optimiser=nearest_in_chebyshev)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
@@ -308,7 +308,7 @@ MECHANISMS = {
             views=every_level,
             cells="survivors",
             repair={"least_squares": spread_in_euclid},
-            finish=least_squares(partial(settle_and_prune, optimiser=nearest_in_euclid)),
+            finish=by_least_squares(partial(settle_and_prune, optimiser=nearest_in_euclid)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
@@ -317,7 +317,7 @@ MECHANISMS = {
             views=every_level,
             cells="survivors",
             repair={"false_positives": nearest_in_chebyshev},
-            finish=Shrink(least_squares(partial(settle, optimiser=nearest_in_euclid))),
+            finish=Shrink(by_least_squares(partial(settle, optimiser=nearest_in_euclid))),
             how_counted=_SHRUNK,
             measure=AUTO,
         ),

@@ -20,7 +20,7 @@ from flows.spec.sections.schedule import second_run_of_a_day
 from flows.spec.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
 from tasks.ingest.boundaries import ANY_LEVEL, CODE, Boundaries
-from tasks.ingest.codebook import Unlisted, Values
+from tasks.ingest.codebook import ListedCodes, Unlisted
 from tasks.ingest.derived import DerivedSource
 from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.names import Labels
@@ -115,12 +115,12 @@ class SpecFile:
         kept = {key: value for key, value in keys_in(self.text).items() if key not in _NOT_PUBLISHED}
         return _without_paths(kept)
 
-    def _codebook(self, axis: str) -> Table | Values | OrderedAxis | Unlisted:
+    def _codebook(self, axis: str) -> Table | ListedCodes | OrderedAxis | Unlisted:
         key, hierarchy = self.spec.hierarchy_of(axis)
         if isinstance(hierarchy, Ordered):
             return hierarchy.axis(axis)
         if not isinstance(hierarchy, Hierarchy):
-            return Values(axis, hierarchy.values)
+            return ListedCodes(axis, hierarchy.values)
         if hierarchy.table is None:
             return Unlisted(tuple(hierarchy.levels))
         return self.table(f"{key}.table", hierarchy.table)

@@ -64,7 +64,7 @@ _ABOUT_AREAS = {"name", "label", "population", "pop", "households", "km2", "hect
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class GuessedColumns:
     """The columns of a table by their guessed use.
 
     Attributes:
@@ -84,7 +84,7 @@ class Columns:
     left_over: tuple[str, ...]
 
 
-def guess_columns(names: Sequence[str], most_features: int) -> Columns:
+def guess_columns(names: Sequence[str], most_features: int) -> GuessedColumns:
     """Return the guessed use of columns.
 
     Args:
@@ -102,7 +102,7 @@ def guess_columns(names: Sequence[str], most_features: int) -> Columns:
     features = features[:most_features]
     used = {*origin, *destination, *features}
     left_over = tuple(name for name in others if name not in used)
-    return Columns(tuple(origin), tuple(destination), tuple(features), count, unit, left_over)
+    return GuessedColumns(tuple(origin), tuple(destination), tuple(features), count, unit, left_over)
 
 
 def level_names(columns: Sequence[str]) -> list[str]:

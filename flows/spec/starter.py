@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from flows.spec.explanations import Model, describe_default, explanation, options, section_of
-from flows.spec.headers import Columns, guess_columns, is_no_level, level_names
+from flows.spec.headers import GuessedColumns, guess_columns, is_no_level, level_names
 from flows.spec.keys import Spec
 from flows.spec.sections.hierarchy import Hierarchy, Values
 from flows.spec.sections.input import MOST_FEATURES
@@ -113,7 +113,7 @@ class Starter:
 
     path: str | None
     spec: str
-    columns: Columns
+    columns: GuessedColumns
 
 
 def starter(table: str, folder: Path, codebook: str | None = None, *, every_key: bool = False) -> Starter:
@@ -207,7 +207,7 @@ def _header(table: Table) -> list[str]:
     return names
 
 
-def _short(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
+def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
     """Yield the lines of the keys that are set, without explanations but for a word on what is to be decided."""
     for section in ("", "input", "hierarchy", "release", "privacy", "budget"):
         if section:
@@ -231,7 +231,7 @@ def _short_features(features: Sequence[str]) -> Iterator[str]:
         yield f"  {{{', '.join(codes)}}} # how many codes each, or a list such as [f, m] # {FILL_IN}"
 
 
-def _left_over(columns: Columns) -> str:
+def _left_over(columns: GuessedColumns) -> str:
     names = [name if name.isprintable() else ascii(name) for name in columns.left_over]
     more = f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else ""
     why = " (identifiers, times and places are no features)" if columns.features else ""
@@ -299,7 +299,7 @@ def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
     return found
 
 
-def _given(table: Table, folder: Path, columns: Columns, codebook: _Codebook | None = None) -> dict[str, str]:
+def _given(table: Table, folder: Path, columns: GuessedColumns, codebook: _Codebook | None = None) -> dict[str, str]:
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
     name = _slug(table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0])
     decide = f" # {FILL_IN}"
@@ -336,11 +336,11 @@ def _given(table: Table, folder: Path, columns: Columns, codebook: _Codebook | N
     }
 
 
-def _levels(columns: Columns) -> list[str]:
+def _levels(columns: GuessedColumns) -> list[str]:
     return level_names(columns.origin) if len(columns.origin) > 1 else ["region", "area"]
 
 
-def _section(model: Model, path: str, given: Mapping[str, str], columns: Columns) -> Iterator[str]:
+def _section(model: Model, path: str, given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
     """Yield the lines of the keys of a section, each key below its explanation."""
     indent = "  " * path.count(".")
     for key, info in model.model_fields.items():
@@ -364,7 +364,7 @@ def _section(model: Model, path: str, given: Mapping[str, str], columns: Columns
             yield from _comment(f"columns that no key uses: {left}", "  ")
 
 
-def _hierarchy(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
+def _hierarchy(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
     """Yield the lines for the codebook of both ends, or for the codes of each feature."""
     if columns.features:
         either = (
@@ -379,7 +379,7 @@ def _hierarchy(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
         yield f"  {key}: {value}" if value else f"  #{key}: {describe_default(info)}"
 
 
-def example(path: str, info: FieldInfo, columns: Columns | None = None) -> str:
+def example(path: str, info: FieldInfo, columns: GuessedColumns | None = None) -> str:
     """Return the default of a key, or an example for it, as YAML."""
     if default := describe_default(info):
         return default

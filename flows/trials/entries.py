@@ -94,7 +94,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Candidates:
     """What came of one name.
 
     Attributes:
@@ -118,7 +118,7 @@ def check_name(name: str) -> None:
         _named(name)
 
 
-def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Asked:
+def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Candidates:
     """Return a mechanism, or a baseline, at every ε at which it can be tried, and what is to be said of it.
 
     Args:
@@ -128,7 +128,7 @@ def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Asked:
     """
     if name in BASELINES:
         entries, reasons = _at_every(epsilons, lambda epsilon: baseline_entry(plan, name, epsilon))
-        return Asked(entries, reasons, _left_out(plan, BASELINES[name].mechanism) if entries else [])
+        return Candidates(entries, reasons, _left_out(plan, BASELINES[name].mechanism) if entries else [])
     mechanism, named = _named(name)
     try:
         tried = _with_views(plan, mechanism, named)
@@ -138,10 +138,10 @@ def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Asked:
         check_listed(plan.file.spec, tried)
         check_leaves(plan.file.spec, plan.tree, tried)
     except SpecError as reason:
-        return Asked([], [str(reason)], [])
+        return Candidates([], [str(reason)], [])
     priority = named if named in tried.repair else _priority(plan, tried)
     entries, reasons = _at_every(epsilons, lambda epsilon: _entry(measuring, name, tried, priority, epsilon))
-    return Asked(entries, reasons, _notes(plan, mechanism, named) if entries else [])
+    return Candidates(entries, reasons, _notes(plan, mechanism, named) if entries else [])
 
 
 def _asking(plan: Plan, measure: str | None) -> Plan:

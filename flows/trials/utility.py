@@ -18,7 +18,7 @@ from tasks.ingest.tables import read_texts
 from tasks.report.trial_results import Spread
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
-from tasks.validate.utility import UTILITIES, Terms, Utility
+from tasks.validate.utility import UTILITIES, Utility, UtilityTerms
 from tasks.words.nearest import did_you_mean
 
 
@@ -35,7 +35,7 @@ class AskedUtility:
 
     name: str
     measure: Utility
-    terms: Terms
+    terms: UtilityTerms
     numbers: tuple[str, ...]
 
     @property
@@ -109,7 +109,7 @@ def utility_answer(
     } or None
 
 
-def _terms(file: SpecFile, name: str) -> Terms:
+def _terms(file: SpecFile, name: str) -> UtilityTerms:
     spec = file.spec
     section = spec.utility.section(name) if spec.utility else None
     keys: dict[str, Any]
@@ -124,7 +124,7 @@ def _terms(file: SpecFile, name: str) -> Terms:
     else:
         keys = dict(section or {})
         tables = [key for key, value in keys.items() if isinstance(value, str) and names_a_table(value)]
-    return Terms(
+    return UtilityTerms(
         {key: value for key, value in keys.items() if key not in tables},
         {key: read_texts(file.table(f"utility.{name}.{key}", keys[key])) for key in tables},
         _listed(spec),

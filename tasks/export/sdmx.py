@@ -1,7 +1,7 @@
 """Counts for statistical offices: SDMX-CSV 2.0 of each level, and their structure as SDMX-ML 3.0.
 
 A dimension is an axis that a level has reached, with a list of codes; the measure is `OBS_VALUE`. `LOW`, `HIGH` and `SIGNAL` are attributes
-of an observation. A code is a valid identifier of SDMX as it is, or gets one by the rule of `identifier`.
+of an observation. A code is a valid identifier of SDMX as it is, or gets one by the rule of `sdmx_id`.
 """
 
 import re
@@ -31,7 +31,7 @@ _RESERVED = {_VALUE, *_OF_EVERY_FILE}
 _BETWEEN = "@"  # the codes of a path
 
 
-def identifier(text: str, *, begins_with_letter: bool = False) -> str:
+def sdmx_id(text: str, *, begins_with_letter: bool = False) -> str:
     """Return an identifier of SDMX for a text: letters, digits, _, $ and -; any other character as `_x` with its number in hexadecimal and `_`.
 
     Different texts have different identifiers.
@@ -73,7 +73,7 @@ def write_sdmx(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTa
 
 
 def _flow(manifest: Manifest, table: PublishedTable) -> str:
-    return identifier(f"{manifest.id}_level_{table.level}", begins_with_letter=True)
+    return sdmx_id(f"{manifest.id}_level_{table.level}", begins_with_letter=True)
 
 
 def _dimensions(tables: PublishedTables, table: PublishedTable) -> dict[str, tuple[str, list[str]]]:
@@ -85,7 +85,7 @@ def _dimensions(tables: PublishedTables, table: PublishedTable) -> dict[str, tup
             named = of_input.get(axis) if isinstance(of_input, dict) else None
             by_path = isinstance(named, list) and len(named) > 1  # then a code may be in several areas
             own = columns if by_path else columns[-1:]
-            found[identifier(columns[-1], begins_with_letter=True)] = (axis, own)
+            found[sdmx_id(columns[-1], begins_with_letter=True)] = (axis, own)
     return found
 
 
@@ -120,7 +120,7 @@ def _identified(rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
 
 
 def _of_path(path: Sequence[str]) -> str:
-    return _BETWEEN.join(map(identifier, path))
+    return _BETWEEN.join(map(sdmx_id, path))
 
 
 def _structure(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> str:
@@ -138,7 +138,7 @@ def _structure(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTa
         concepts |= of_level
         flows += made
     header = Header(
-        id=identifier(tables.manifest.id), prepared=day_of(tables.manifest), sender=Organisation(id=_AGENCY), test=False
+        id=sdmx_id(tables.manifest.id), prepared=day_of(tables.manifest), sender=Organisation(id=_AGENCY), test=False
     )
     text = write([*lists.values(), _concept_scheme(concepts), *flows], prettyprint=True, header=header)
     return str(text)

@@ -17,7 +17,7 @@ MOST_CHILDREN = 2**20  # of one area: keeps products of fan-out and count inside
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ListedCodes:
     """The codes of a feature that the spec itself lists: a codebook with one level and without a file.
 
     Attributes:

@@ -21,7 +21,7 @@ _numbers = count()
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TableRows:
     """The rows of a table that is open on a connection.
 
     Attributes:
@@ -106,7 +106,7 @@ class Table(ABC):
         """
 
     @abstractmethod
-    def rows(self, con: Connection) -> AbstractContextManager[Rows]:
+    def rows(self, con: Connection) -> AbstractContextManager[TableRows]:
         """Open it; all values are text, or become text when SQL casts them.
 
         Raises:
@@ -160,7 +160,7 @@ def json_line(texts: Sequence[str | None]) -> bytes:
 
 
 @contextmanager
-def opened(con: Connection, table: Table) -> Iterator[Rows]:
+def opened(con: Connection, table: Table) -> Iterator[TableRows]:
     """Yield the rows of a table.
 
     Raises:
@@ -198,7 +198,7 @@ def registered(con: Connection) -> Iterator[Callable[[object], str]]:
             con.unregister(name)
 
 
-def check_columns(table: Table, rows: Rows, wanted: Sequence[str], others: Sequence[str] = ()) -> None:
+def check_columns(table: Table, rows: TableRows, wanted: Sequence[str], others: Sequence[str] = ()) -> None:
     """Refuse a table that lacks a column.
 
     Args:

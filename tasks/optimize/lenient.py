@@ -7,7 +7,7 @@ keeps in error can still be dropped by the second pass, which knows all noisy co
 import numpy as np
 
 from tasks.optimize.euclidean import nearest_in_euclid
-from tasks.optimize.reconcile import Estimates, first_kept, settle
+from tasks.optimize.reconcile import NodeEstimates, first_kept, settle
 from tasks.optimize.siblings import Optimiser, check_siblings
 from tasks.tree.axis import IntArray
 
@@ -33,7 +33,7 @@ def spread_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) ->
     return nearest_in_euclid(spread, first_cell, totals)
 
 
-def settle_and_prune(estimates: Estimates, first: IntArray, totals: IntArray, optimiser: Optimiser) -> IntArray:
+def settle_and_prune(estimates: NodeEstimates, first: IntArray, totals: IntArray, optimiser: Optimiser) -> IntArray:
     """Settle as `settle` does, drop counts below `LEAST` standard deviations, and settle the remaining counts again.
 
     The cells with the largest count of each parent always stay, so that one of them can take the parent's total.
@@ -57,7 +57,7 @@ def settle_and_prune(estimates: Estimates, first: IntArray, totals: IntArray, op
     is_largest = counts == np.repeat(most, fan_out[parents])
     stays = (counts > 0) & (is_largest | (counts >= LEAST * np.sqrt(estimates.variances)))
     counts[stays] = settle(
-        Estimates(estimates.values[stays], estimates.variances[stays]), first_kept(stays, first), totals, optimiser
+        NodeEstimates(estimates.values[stays], estimates.variances[stays]), first_kept(stays, first), totals, optimiser
     )
     counts[~stays] = 0
     return counts

@@ -37,7 +37,7 @@ class Calibrate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Margin:
+class Marginal:
     """The totals of one axis at one of its levels.
 
     Attributes:
@@ -51,7 +51,7 @@ class Margin:
     variance: float
 
 
-Margins = Mapping[tuple[int, int], Margin]  # by the number of an axis, and one of its levels
+Marginals = Mapping[tuple[int, int], Marginal]  # by the number of an axis, and one of its levels
 
 
 def calibrate(job: Job) -> list[Shard]:
@@ -71,7 +71,7 @@ def calibrate(job: Job) -> list[Shard]:
     return [*made, *views]
 
 
-def _settled_margins(job: Job) -> Margins:
+def _settled_margins(job: Job) -> Marginals:
     """Return the totals of single axes, each axis settled as a tree of its own below what stays as it is."""
     tree, views = job.tree, dict[tuple[int, int], LevelTerms]()
     for terms in job.record.release.views:
@@ -82,7 +82,7 @@ def _settled_margins(job: Job) -> Margins:
         nodes, axis = _released(job, level), tree.steps[0]
         counts = fixed.setdefault(axis, {})[level] = np.zeros(tree.axes[axis].areas(level), dtype=np.int64)
         counts[nodes.areas[axis]] = nodes.counts
-    found = dict[tuple[int, int], Margin]()
+    found = dict[tuple[int, int], Marginal]()
     for axis, known in fixed.items():
         noisy = {
             level: (job.all_noisy(terms.level), noise_of(terms).variance)
@@ -90,11 +90,11 @@ def _settled_margins(job: Job) -> Margins:
             if of == axis
         }
         for level, counts in settle_axis(tree.axes[axis], known, noisy).items() if noisy else ():
-            found[axis, level] = Margin(views[axis, level].level, counts, noisy[level][1])
+            found[axis, level] = Marginal(views[axis, level].level, counts, noisy[level][1])
     return found
 
 
-def _calibrated(job: Job, margins: Margins) -> Iterator[IntArray]:
+def _calibrated(job: Job, margins: Marginals) -> Iterator[IntArray]:
     """Yield the counts of levels 0 to T, each with a count for every node that is left, shape (nodes,)."""
     tree, totals = job.tree, _released(job, 0).counts
     yield totals
@@ -119,7 +119,7 @@ def _nearer(
     totals: IntArray,
     counts: IntArray,
     area: IntArray,
-    margin: Margin,
+    margin: Marginal,
     variance: float,
 ) -> IntArray:
     """Return the counts of the nodes of a level whose families have their totals, and whose areas are near theirs.
@@ -167,7 +167,7 @@ def _write_level(job: Job, shard: Shard, counts: IntArray) -> Shard:
     return Shard("calibrated", *shard.place, sha256, len(left))
 
 
-def _write_view(job: Job, margin: Margin) -> Shard:
+def _write_view(job: Job, margin: Marginal) -> Shard:
     """Write the counts of all cells of a view, in the order of their areas."""
     parts = range(0, len(margin.counts), CHUNK_CELLS)
     groups = ({"count": margin.counts[start : start + CHUNK_CELLS]} for start in parts)

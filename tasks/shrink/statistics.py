@@ -76,7 +76,7 @@ def statistics_of(families: Families, areas: IntArray, names: FloatArray, number
     Args:
         families: the families.
         areas: of their cells on the refined axis, int64, shape (cells,).
-        names: of the families, as `names_of` gives them, shape (families,).
+        names: of the families, as `hashed_names` gives them, shape (families,).
         number_of_areas: how many there are.
     """
     values = np.bincount(areas, np.rint(families.values * _UNITS), number_of_areas) / _UNITS
@@ -94,7 +94,7 @@ def nothing_learnt(number_of_areas: int) -> Statistics:
     return Statistics(*sums, sample, nothing, nothing, none)
 
 
-def joined(parts: Sequence[Statistics]) -> Statistics:
+def joined_statistics(parts: Sequence[Statistics]) -> Statistics:
     """Return the statistics of all the families of several; at least one part."""
     values, variances, cells = (
         np.sum([getattr(part, name) for part in parts], axis=0) for name in ("values", "variances", "cells")
@@ -126,7 +126,7 @@ def sample_of(statistics: Statistics, totals_of_areas: FloatArray) -> Sample:
     return Sample(families.values, families.variances, means, np.repeat(totals, given), stand_for)
 
 
-def names_of(areas: Sequence[IntArray]) -> FloatArray:
+def hashed_names(areas: Sequence[IntArray]) -> FloatArray:
     """Return a name for each of some nodes, by their areas alone: whole numbers of 53 bits as if at random, float64, shape (nodes,).
 
     Source:

@@ -9,7 +9,7 @@ from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.sizes.down import settle_down, within
 from tasks.sizes.monotone import round_half_up
 from tasks.sizes.slopes import real_optimum
-from tasks.sizes.tables import NoisyLevels, Number, sizes_of, tails_of
+from tasks.sizes.tables import NoisyLevels, Scalar, sizes_of, tails_of
 from tasks.sizes.windows import whole_optimum
 from tasks.tree.axis import FloatArray, IntArray
 
@@ -39,7 +39,7 @@ def _real(levels: NoisyLevels) -> list[FloatArray]:
     return _bounded(real_optimum, levels)
 
 
-def _bounded(optimum: Callable[..., list[NDArray[Number]]], levels: NoisyLevels) -> list[NDArray[Number]]:
+def _bounded(optimum: Callable[..., list[NDArray[Scalar]]], levels: NoisyLevels) -> list[NDArray[Scalar]]:
     """Return an optimum with no more groups than there are."""
     found = optimum(levels.noisy, levels.variances, levels.first_child)
     if levels.total is not None and found[0].sum() > levels.total:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.tree.axis import IntArray
 
-Number = TypeVar("Number", np.int64, np.float64)
+Scalar = TypeVar("Scalar", np.int64, np.float64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,26 +34,26 @@ class NoisyLevels:
         return None if self.groups is None else int(self.groups.sum())
 
 
-def tails_of(sizes: NDArray[Number]) -> NDArray[Number]:
+def tails_of(sizes: NDArray[Scalar]) -> NDArray[Scalar]:
     r"""Return :math:`t_{rs} = \sum_{k \ge s} n_{rk}`, the groups of at least each size, of the shape of `sizes`, (regions, N)."""
-    tails: NDArray[Number] = np.cumsum(sizes[:, ::-1], axis=1)[:, ::-1]
+    tails: NDArray[Scalar] = np.cumsum(sizes[:, ::-1], axis=1)[:, ::-1]
     return tails
 
 
-def sizes_of(tails: NDArray[Number]) -> NDArray[Number]:
+def sizes_of(tails: NDArray[Scalar]) -> NDArray[Scalar]:
     """Return the groups of each size from those of at least each size, both of shape (regions, N)."""
     sizes = tails.copy()
     sizes[:, :-1] -= tails[:, 1:]
     return sizes
 
 
-def sums_over_children(values: NDArray[Number], first_child: IntArray) -> NDArray[Number]:
+def sums_over_children(values: NDArray[Scalar], first_child: IntArray) -> NDArray[Scalar]:
     """Return the sums over the children of each region, shape (parents, N) or (parents,)."""
-    sums: NDArray[Number] = np.add.reduceat(values, first_child[:-1], axis=0)
+    sums: NDArray[Scalar] = np.add.reduceat(values, first_child[:-1], axis=0)
     return sums
 
 
-def levels_above(finest: NDArray[Number], first_child: Sequence[IntArray]) -> list[NDArray[Number]]:
+def levels_above(finest: NDArray[Scalar], first_child: Sequence[IntArray]) -> list[NDArray[Scalar]]:
     """Return the sums over the regions of every level, from the root to the finest, whose values are given."""
     levels = [finest]
     for first in reversed(first_child):

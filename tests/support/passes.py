@@ -22,7 +22,7 @@ from tasks.ingest.task import read_in_memory
 from tasks.laws.law import Sampler
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded
 from tasks.mechanisms import MECHANISMS, Mechanism
-from tasks.optimize.reconcile import Estimates
+from tasks.optimize.reconcile import NodeEstimates
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.leaves import joined
@@ -91,12 +91,12 @@ def first_pass_of(trial: Trial) -> list[Frontier]:
     return [joined(level, job.level(level, job.record.shards["counts"])) for level in range(job.record.finest + 1)]
 
 
-def estimates_of(trial: Trial) -> list[Estimates]:
+def estimates_of(trial: Trial) -> list[NodeEstimates]:
     """Return what the finish has estimated of the nodes of levels 0 to T."""
     job = trial.job
     shards = [job.record.shards["estimates"][level, TRUNK] for level in range(job.record.finest + 1)]
     columns = [job.shard_store.columns(shard.name, shard.sha256) for shard in shards]
-    return [Estimates(of["value"], of["variance"]) for of in columns]
+    return [NodeEstimates(of["value"], of["variance"]) for of in columns]
 
 
 def try_threshold(table: PublicTable, noise: Thresholded, neighbours: str, most_records: int, sampler: Any) -> Trial:

@@ -16,7 +16,7 @@ from storage.database.connections import Connection, file_literal
 from storage.ledger.recognition import RecognisedTable, table_at_place
 from storage.machine.files import sha256_of
 from storage.machine.fingerprints import fingerprint_of_file
-from tasks.ingest.tables import Rows, Table, column_names, identifier, opened, sha256_of_rows, text_columns
+from tasks.ingest.tables import Table, TableRows, column_names, identifier, opened, sha256_of_rows, text_columns
 
 _LONGEST_HEADER = 2**20  # characters
 
@@ -109,17 +109,17 @@ class FileTable(Table):
             return sha256_of_rows(rows.names, texts)
 
     @contextmanager
-    def rows(self, con: Connection) -> Iterator[Rows]:
+    def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open it with DuckDB, which reads nothing else."""
         if self.inner is None:
             sql = _reader(self)
-            yield Rows(column_names(con, sql), lambda _: sql)
+            yield TableRows(column_names(con, sql), lambda _: sql)
             return
         self._check_closed(".wal")
         con.execute(f"ATTACH {_quoted(str(self.path))} AS source (READ_ONLY)")
         try:
             sql = f"source.{identifier(self.inner)}"
-            yield Rows(column_names(con, sql), lambda _: sql)
+            yield TableRows(column_names(con, sql), lambda _: sql)
         finally:
             con.execute("DETACH source")
 

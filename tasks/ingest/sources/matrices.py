@@ -14,7 +14,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from tasks.ingest.sources.files import FileTable, header_of
-from tasks.ingest.tables import Rows, registered
+from tasks.ingest.tables import TableRows, registered
 from tasks.words.nearest import did_you_mean
 
 ORIGIN, DESTINATION, COUNT = COLUMNS = ("origin", "destination", "count")
@@ -49,7 +49,7 @@ class Matrix(FileTable):
         return FileTable.cause(self, message)
 
     @contextmanager
-    def rows(self, con: Connection) -> Iterator[Rows]:
+    def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open it; its cells pass by a block of rows at a time."""
         if self.inner is None:
             with self._rows_of_csv(con) as rows:
@@ -61,10 +61,10 @@ class Matrix(FileTable):
                 raise self.fault(
                     f"{self.inner} must be a matrix of {len(zones):,} by {len(zones):,} zones, as its lookup says."
                 )
-            yield Rows(COLUMNS, lambda columns: register(_reader(_of_blocks(cells, zones), columns)))
+            yield TableRows(COLUMNS, lambda columns: register(_reader(_of_blocks(cells, zones), columns)))
 
     @contextmanager
-    def _rows_of_csv(self, con: Connection) -> Iterator[Rows]:
+    def _rows_of_csv(self, con: Connection) -> Iterator[TableRows]:
         _, *destinations = header_of(self) or [""]
         if not destinations:
             raise self.fault(
@@ -76,7 +76,7 @@ class Matrix(FileTable):
         is_repeated = False
         try:
             with registered(con) as register:
-                yield Rows(COLUMNS, lambda columns: register(_reader(self._of_csv(destinations), columns)))
+                yield TableRows(COLUMNS, lambda columns: register(_reader(self._of_csv(destinations), columns)))
         except duckdb.Error as fault:
             if _TWICE not in str(fault):
                 raise

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from storage.database.connections import Connection
 from tasks.ingest.sources.files import FileOfTables
-from tasks.ingest.tables import Rows, registered, sha256_of_rows
+from tasks.ingest.tables import TableRows, registered, sha256_of_rows
 from tasks.words.nearest import did_you_mean
 
 _MOST_BYTES = 2**30  # of a workbook once it is unpacked
@@ -41,12 +41,14 @@ class Sheet(FileOfTables):
         return sha256_of_rows(names, texts)
 
     @contextmanager
-    def rows(self, con: Connection) -> Iterator[Rows]:
+    def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open the workbook. Its texts stay in memory while it is open, and its rows pass one by one."""
         with self._workbook() as workbook, registered(con) as register:
             sheet = self._sheet(workbook)
             names = self._names(sheet)
-            yield Rows([name for name in names if name], lambda columns: register(self._read(sheet, names, columns)))
+            yield TableRows(
+                [name for name in names if name], lambda columns: register(self._read(sheet, names, columns))
+            )
 
     @contextmanager
     def _workbook(self) -> Iterator[Any]:

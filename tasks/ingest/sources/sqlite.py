@@ -10,7 +10,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from tasks.ingest.sources.files import FileOfTables, begin_of
-from tasks.ingest.tables import Rows, identifier, registered, sha256_of_rows
+from tasks.ingest.tables import TableRows, identifier, registered, sha256_of_rows
 from tasks.words.nearest import did_you_mean
 
 SQLITE_ENDINGS = (".sqlite", ".sqlite3", ".db", ".gpkg")
@@ -38,11 +38,11 @@ class SqliteTable(FileOfTables):
             return sha256_of_rows(names, [[_as_text(value) for value in row] for row in rows])
 
     @contextmanager
-    def rows(self, con: Connection) -> Iterator[Rows]:
+    def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open the database, which nothing writes to, and read it a batch of rows at a time."""
         with self._opened() as base, registered(con) as register:
             names = self._names(base)
-            yield Rows(names, lambda columns: register(self._read(base, list(dict.fromkeys(columns)))))
+            yield TableRows(names, lambda columns: register(self._read(base, list(dict.fromkeys(columns)))))
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
