@@ -146,11 +146,11 @@ class SpecFile:
         if not isinstance(hierarchy, Hierarchy) or hierarchy.boundaries is None:
             return None
         field, given = f"{key}.boundaries", hierarchy.boundaries
-        of_level = {ANY_LEVEL: given} if isinstance(given, str) else given
-        fields = {level: f"{field}.{level}" if level else field for level in of_level}
+        by_level = {ANY_LEVEL: given} if isinstance(given, str) else given
+        fields = {level: f"{field}.{level}" if level else field for level in by_level}
         files = {
             level: shapes_at(fields[level], expand_variables(fields[level], file), self.folder)
-            for level, file in of_level.items()
+            for level, file in by_level.items()
         }
         return Boundaries(field, files, hierarchy.code or CODE)
 
@@ -254,8 +254,8 @@ def located(fault: T, text: str) -> T:
     if fault.field in {"", "SPEC"} or "(line " in str(fault) or re.match(r"Line \d+\.", fault.hint):
         return fault
     line = line_of(text, fault.field)
-    said = fault.hint or (next_step(Spec, fault.field) if isinstance(fault, SpecError) else "")
-    fault.hint = " ".join(part for part in (f"Line {line}." if line else "", said) if part)
+    advice = fault.hint or (next_step(Spec, fault.field) if isinstance(fault, SpecError) else "")
+    fault.hint = " ".join(part for part in (f"Line {line}." if line else "", advice) if part)
     return fault
 
 

@@ -143,8 +143,8 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
             hint="Name the codebook of each feature in the spec: hierarchy: {FEATURE: {table: …, levels: […]}}.",
         )
     given = _given(place, folder, columns, _codebook_at(codebook, folder) if codebook else None)
-    said = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
-    head = [line for text in said for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
+    remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
+    head = [line for text in remarks for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
     return Starter(None, "\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
 
@@ -217,8 +217,8 @@ def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
         for path, value in given.items():
             above, _, key = path.rpartition(".")
             if above == section:
-                said = value.replace(f"# {FILL_IN}", f"{_DECIDE.get(path, '')} # {FILL_IN}".lstrip())
-                yield f"{'  ' * bool(above)}{key}: {said}"
+                line = value.replace(f"# {FILL_IN}", f"{_DECIDE.get(path, '')} # {FILL_IN}".lstrip())
+                yield f"{'  ' * bool(above)}{key}: {line}"
         if section == "input" and columns.left_over:
             yield f"  # not used: {_left_over(columns)}"
 

@@ -173,12 +173,12 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
             row |= utility.row(tree, true, nodes) if is_finest else utility.no_row()
         rows.append(row)
     stated = _stated(comparison, trial.published)
-    return [row | said for row, said in zip(rows, stated, strict=True)]
+    return [row | columns for row, columns in zip(rows, stated, strict=True)]
 
 
 def _stated(comparison: Comparison, published: Published | None) -> list[dict[str, Any]]:
     """Return `STATED` of levels 0 to T: what a release would say of its rows, and how that is; null where it says nothing."""
-    tree, said = comparison.table.tree, list[dict[str, Any]]()
+    tree, stated = comparison.table.tree, list[dict[str, Any]]()
     if published is None:
         return [dict.fromkeys(STATED) for _ in comparison.true_levels]
     for true in comparison.true_levels:
@@ -186,9 +186,9 @@ def _stated(comparison: Comparison, published: Published | None) -> list[dict[st
         covered = rows_covered(tree, true, rows.areas, *rows.bounds[:2]) if rows.bounds else None
         marked = [areas[rows.signal] for areas in rows.areas]
         false = {"false_rows": false_share(tree, true, rows.areas), "false_signal": false_share(tree, true, marked)}
-        said.append(row_columns(covered) | false | share_columns(published.shares(true.level)))
+        stated.append(row_columns(covered) | false | share_columns(published.shares(true.level)))
     after = published.known_after()  # of levels that were read
-    return [of_level | {"bound_after": of.bound} for of_level, of in zip(said, after, strict=True)]
+    return [columns | {"bound_after": of.bound} for columns, of in zip(stated, after, strict=True)]
 
 
 def _rows_of_views(comparison: Comparison, trial: Tried) -> list[dict[str, Any]]:
@@ -273,7 +273,7 @@ def _result(
 ) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
     by_level = of_entry.group_by("level", maintain_order=True)
-    levels = [_level_result(int(level), of_level) for (level,), of_level in by_level]
+    levels = [_level_result(int(level), of_one) for (level,), of_one in by_level]
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
     utility = utility_answer(utilities, of_entry)
     deviations = {name: math.sqrt(variance) for name, variance in entry.variances.items()} if is_ordered else {}

@@ -134,8 +134,8 @@ def _structure(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTa
         for name, (axis, columns) in _dimensions(tables, table).items():
             if name not in lists:
                 lists[name] = _codelist(tables, tree, name, axis, columns)
-        made, of_level = _data_structure(tables, table)
-        concepts |= of_level
+        made, own = _data_structure(tables, table)
+        concepts |= own
         flows += made
     header = Header(
         id=sdmx_id(tables.manifest.id), prepared=day_of(tables.manifest), sender=Organisation(id=_AGENCY), test=False

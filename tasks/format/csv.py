@@ -29,11 +29,11 @@ def names_in(folder: Path) -> list[pl.DataFrame]:
 
 def with_names(table: pa.Table, names: Sequence[pl.DataFrame]) -> pa.Table:
     """Return a table of text and numbers with a column of names beside each column of codes that has names."""
-    for of_level in names:
-        *path, name = of_level.columns
+    for areas in names:
+        *path, name = areas.columns
         if set(path) <= set(table.column_names):
             place = table.column_names.index(path[-1]) + 1
-            found = pl.DataFrame(table.select(path)).join(of_level, on=path, how="left", maintain_order="left")[name]
+            found = pl.DataFrame(table.select(path)).join(areas, on=path, how="left", maintain_order="left")[name]
             table = table.add_column(place, name, found.to_arrow().cast(pa.string()))
     return table
 

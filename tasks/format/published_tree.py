@@ -52,7 +52,7 @@ def steps_of(manifest: Manifest) -> tuple[int, ...]:
     """Return the order in which the axes are refined, as in `Tree`."""
     reached = [list(entry.axes.values()) for entry in manifest.levels]
     return tuple(
-        next(axis for axis, name in enumerate(of_level) if name != above[axis]) for above, of_level in pairwise(reached)
+        next(axis for axis, name in enumerate(level) if name != above[axis]) for above, level in pairwise(reached)
     )
 
 
@@ -231,8 +231,6 @@ def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Ax
     of_axis = codebook.filter(pl.col("axis") == name)
     levels = [of_axis.filter(pl.col("level") == level) for level in level_names]
     parent = tuple(level["parent"].to_numpy().astype(np.int64) for level in levels)
-    sizes = [1, *(len(of_level) for of_level in parent)]
-    first_child = tuple(
-        np.searchsorted(of_level, np.arange(size + 1)) for of_level, size in zip(parent, sizes, strict=False)
-    )
+    sizes = [1, *(len(level) for level in parent)]
+    first_child = tuple(np.searchsorted(level, np.arange(size + 1)) for level, size in zip(parent, sizes, strict=False))
     return Axis(name, level_names, first_child, parent, tuple(level["code"] for level in levels))

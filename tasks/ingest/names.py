@@ -119,14 +119,16 @@ def _of_table(labels: Labels, table: Table, levels: Sequence[str]) -> dict[int, 
     if not has_levels:
         read = read.select(pl.lit(only).alias(_LEVEL), _CODE, NAME)
     found = {
-        number: _named(of_level.select(pl.col(_CODE).alias(level)), of_level[NAME])
+        number: _named(named.select(pl.col(_CODE).alias(level)), named[NAME])
         for number, level in enumerate(levels, 1)
-        if not (of_level := read.filter(pl.col(_LEVEL) == level)).is_empty()
+        if not (named := read.filter(pl.col(_LEVEL) == level)).is_empty()
     }
     if not found and not read.is_empty():
-        said = f"column {_LEVEL} of {table.name}" if has_levels else f"{table.name} names areas of level {only}, and so"
+        subject = (
+            f"column {_LEVEL} of {table.name}" if has_levels else f"{table.name} names areas of level {only}, and so"
+        )
         raise InputError(
-            f"{labels.field}: {said} names none of the released levels.",
+            f"{labels.field}: {subject} names none of the released levels.",
             field=labels.field,
             hint=f"These are {', '.join(levels)}. A column {_LEVEL} says of which of them a row's code is.",
         )

@@ -187,7 +187,7 @@ def shapes_of(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], pl.D
             depth = down_to(end.codebook, end.finest).width
             shapes = read_shapes(axis.boundaries, end.codebook, depth, read)
             done.append((axis.boundaries, end, shapes))
-        found |= {(axis.name, level): of_level for level, of_level in shapes.items()}
+        found |= {(axis.name, level): areas for level, areas in shapes.items()}
     return found
 
 

@@ -57,7 +57,7 @@ def _faults_of_feature(feature: str, entries: Sequence[tuple[str, int]], levels:
         finest: the number of its finest released level.
     """
     stop, given = levels[feature][finest - 1], {level for entry, level in entries if entry != feature}
-    reached, before, told = 0, "", set[int]()
+    reached, before, mentioned = 0, "", set[int]()
     for entry, level in entries:
         if entry != feature and level > finest:
             yield (
@@ -65,13 +65,13 @@ def _faults_of_feature(feature: str, entries: Sequence[tuple[str, int]], levels:
                 f" Delete {entry}, or choose a finer level in release.finest."
             )
         elif reached >= min(level, finest):
-            if level not in told:
+            if level not in mentioned:
                 again = "twice" if [named for named, _ in entries].count(entry) > 1 else f"after {before}"
                 yield f"release.order must refine each level once, got {entry} {again}. Delete the later one."
         else:
             left_out = range(reached + 1, level if entry != feature else reached + 1)
             yield from (_left_out(_entry(feature, of, levels), entry, of in given) for of in left_out)
-            told.update(left_out)
+            mentioned.update(left_out)
             reached, before = min(level, finest), entry
     if not before:
         yield f"release.order must refine each of input.features: {feature} is missing."
