@@ -28,37 +28,13 @@ _ENDS = (
 _COUNTS = {"count", "counts", "trips", "trip", "flow", "flows", "people", "persons", "jobs", "commuters"}
 _COUNTS |= {"s000", "n", "obs", "volume", "frequency", "freq", "total"}
 _NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total"}
-_UNITS = {
-    "person",
-    "user",
-    "household",
-    "hh",
-    "device",
-    "card",
-    "respondent",
-    "individual",
-    "unit",
-    "rider",
-    "customer",
-}
-_UNITS |= {"traveller", "traveler", "employee", "worker", "patient", "member", "subscriber", "participant"}
+_UNITS = {"person", "user", "household", "hh", "device", "card", "respondent", "individual", "unit", "rider"}
+_UNITS |= {"customer", "traveller", "traveler", "employee", "worker", "patient", "member", "subscriber", "participant"}
 _IDENTIFIERS = {"id", "nr", "no", "key", "hash", "number"}
 _PLACES = {"lat", "lng", "lon", "long", "latitude", "longitude"}
 _NO_AREA = {"time", "date", "datetime", "timestamp", "at", "name"} | _PLACES
-_OF_EACH_ROW = {
-    "uuid",
-    "guid",
-    "rowid",
-    "ssn",
-    "email",
-    "mail",
-    "phone",
-    "telephone",
-    "firstname",
-    "surname",
-    "lastname",
-}
-_OF_EACH_ROW |= _NO_AREA - {"at"} | {"created", "updated", "iban", "url", "ip"}
+_OF_EACH_ROW = {"uuid", "guid", "rowid", "ssn", "email", "mail", "phone", "telephone", "firstname", "surname"}
+_OF_EACH_ROW |= _NO_AREA - {"at"} | {"lastname", "created", "updated", "iban", "url", "ip"}
 _OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
 _ABOUT_AREAS = {"name", "label", "population", "pop", "households", "km2", "hectares"} | _PLACES - {"lng", "long"}
 

@@ -82,7 +82,7 @@ def test_whole_sizes_cost_no_more_than_any(seed: int, total: int | None, window:
 
 @given(problems())
 @settings(max_examples=20)
-def test_blocks_of_sizes_are_solved_as_all_at_once(problem: Problem) -> None:
+def test_blocks_of_group_sizes_are_solved_as_all_at_once(problem: Problem) -> None:
     """Each size alone has the same counts to the bit."""
     noisy = noisy_sizes(problem)
     at_once = [
