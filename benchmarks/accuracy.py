@@ -19,7 +19,7 @@ import polars as pl
 from compute import DELTA, axis_of, table_of, trips_tree
 from results import save
 
-from flows.trials.in_memory import PublicTable, Trial, public_table, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
 from tasks.laws.table_sampler import table_noise
@@ -30,6 +30,7 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.validate.distances import level_errors
+from tests.support.scales import try_scales
 
 EPSILON = 1.0
 SEED = 2025

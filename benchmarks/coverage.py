@@ -18,7 +18,7 @@ from accuracy import SEED, sets
 from compute import measurements
 from results import load, markdown, save
 
-from flows.trials.in_memory import MeasuredLevel, PublicTable, try_scales
+from flows.trials.in_memory import PublicTable
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
@@ -26,7 +26,8 @@ from tasks.mechanisms import MECHANISMS
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import CONFIDENCE, margins_of
-from tasks.validate.coverage import GROUPS, TRUE_COUNTS, ZEROED, Bounds, level_coverages, measured_bounds
+from tasks.validate.coverage import GROUPS, TRUE_COUNTS, ZEROED, Bounds, MeasuredCells, level_coverages, measured_bounds
+from tests.support.scales import try_scales
 
 EPSILONS = (1.0, 10.0)
 NAMES = ("inftda", "inftda_reconciled")
@@ -76,7 +77,7 @@ Measured on {machine}.
 
 
 def of_zeroed(
-    tree: Tree, true: Frontier, level: MeasuredLevel, bounds: Bounds, margin: int
+    tree: Tree, true: Frontier, level: MeasuredCells, bounds: Bounds, margin: int
 ) -> dict[str, tuple[int, int, float]]:
     """Return of the measured cells that were zeroed while not 0 how many there are, and how many either interval covers."""
     row = locate(true.areas, bounds.areas, tree.sizes(true.level))

@@ -21,7 +21,7 @@ from accuracy import BASELINE, Candidate, cells_of, sets
 from compute import table_of
 from results import load, markdown, save
 
-from flows.trials.in_memory import PublicTable, public_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table
 from storage.releases.terms import ALL, SURVIVORS
 from tasks.laws.table_sampler import table_noise
 from tasks.mechanisms import MECHANISMS
@@ -29,6 +29,7 @@ from tasks.synthesize.survey import draw_survey
 from tasks.tree.frontier import Frontier, locate
 from tasks.validate.coverage import false_share
 from tasks.validate.distances import level_errors
+from tests.support.scales import try_scales
 
 SEED, RUNS = 2026, 40
 DEFAULT = Candidate("inftda_reconciled", MECHANISMS["inftda_reconciled"])

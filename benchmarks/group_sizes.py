@@ -40,10 +40,11 @@ from tasks.sizes.cumulative import (
     monotone_sizes,
 )
 from tasks.sizes.direct import from_sizes, from_sizes_exact, from_sizes_top_down, nearest_to_total, top_down
+from tasks.sizes.estimators import Estimator
 from tasks.sizes.monotone import round_half_up
 from tasks.sizes.slopes import real_optimum
 from tasks.sizes.statistics import CHAIN, SIZES, TAILS, Statistic
-from tasks.sizes.tables import levels_above, sums_over_children, tails_of
+from tasks.sizes.tables import NoisyLevels, levels_above, sums_over_children, tails_of
 from tasks.sizes.tails import from_tails
 from tasks.sizes.windows import whole_optimum
 from tasks.synthesize.households import draw_sizes, states_of_counties
@@ -97,9 +98,9 @@ class Entry:
     adds_up: bool = True
 
 
-def free(estimate: Callable[[Sequence[IntArray], Sequence[float], Sequence[IntArray]], list[IntArray]]) -> Make:
+def free(estimate: Estimator) -> Make:
     """Return what makes group sizes without knowing how many groups there are."""
-    return lambda noisy, variances, table: estimate(noisy, variances, table.first_child)
+    return lambda noisy, variances, table: estimate(NoisyLevels(noisy, variances, table.first_child))
 
 
 ENTRIES = {

@@ -9,9 +9,9 @@ from compute import trips_tree
 from results import FOLDER
 
 from tasks.synthesize.areas import Country, write_country
-from tasks.synthesize.nation import ITALY, draw_nation
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.order import Tree
+from tests.support.nation import ITALY, draw_nation
 
 FLOWS, PEOPLE = 14_300_000, 31_000_000
 SEED = 2025

@@ -27,7 +27,7 @@ from italy import folder_of, read
 from results import FOLDER, load, machine, save
 from serial import SerialPart, measure
 
-from tasks.synthesize.nation import LEVELS
+from tests.support.nation import LEVELS
 
 TRELLIS = Path(sys.executable).parent / "trellis"
 MAX_MEMORY = "1.5GB"  # for the branches in work: the default on a machine of 6 GB

@@ -19,13 +19,14 @@ from coverage import percent
 from results import load, markdown, save
 from rows import EPSILONS, LAWS, MOST_LEAVES, SEED, is_wanted, scales_of, survey
 
-from flows.trials.in_memory import PublicTable, try_scales
+from flows.trials.in_memory import PublicTable
 from tasks.mechanisms import MECHANISMS
 from tasks.released.estimate import Estimate
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.noise_rows import RISK
 from tasks.uncertainty.shares import KNOWN_WITHIN
 from tasks.validate.coverage import false_share
+from tests.support.scales import try_scales
 
 ROUNDING = 0.0005  # of a stated share
 NAMES = ("inftda", "inftda_reconciled", "inftda_lenient", "inftda_shrunk", "tda_l2", "gaussian")

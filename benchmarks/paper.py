@@ -31,13 +31,13 @@ from flows.trials.comparison import comparison_answer, make_comparison, trials_o
 from flows.trials.entries import Entry
 from tasks.laws.law import Sampling
 from tasks.synthesize.areas import Country
-from tasks.synthesize.paper_sets import Density, Kind
+from tasks.synthesize.paper_sets import PaperDensity, PaperKind
 from tasks.tree.axis import IntArray
 
 EPSILONS = (0.1, 1.0, 10.0)
 SEED = 2025
 QUICK = ("inftda", "tda_l2", "gaussian", "stability_histogram", "inftda_reconciled")
-NAMES = {f"{kind}_{density}": (kind, density) for kind, density in product(get_args(Kind), get_args(Density))}
+NAMES = {f"{kind}_{density}": (kind, density) for kind, density in product(get_args(PaperKind), get_args(PaperDensity))}
 
 
 def half_rho(entry: Entry) -> Entry:

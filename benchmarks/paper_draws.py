@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from tasks.synthesize.areas import Country
-from tasks.synthesize.paper_sets import EXPONENT, LARGEST, RANDOM_AREAS, SHARES, Density, Kind, draw_paper_set
+from tasks.synthesize.paper_sets import EXPONENT, LARGEST, RANDOM_AREAS, SHARES, PaperDensity, PaperKind, draw_paper_set
 from tasks.tree.axis import IntArray
 
 DRAWS = 100
@@ -56,18 +56,18 @@ class TheirHistogram:
         return float(people.sum() - people @ kept - (self.scale + np.abs(a)) @ half_tail)
 
 
-def draw_people(kind: Kind, density: Density, seed: int) -> IntArray:
+def draw_people(kind: PaperKind, density: PaperDensity, seed: int) -> IntArray:
     """Return the people of each pair of a set, shape (pairs,), by the recipe of `tasks/synthesize/paper_sets.py`."""
     x = np.random.default_rng(seed).pareto(EXPONENT, round(SHARES[density] * PAIRS[kind]))
     return np.floor(1 + (LARGEST - 1) * (x / x.max())).astype(np.int64)
 
 
-def people_of_draws(kind: Kind, density: Density) -> list[int]:
+def people_of_draws(kind: PaperKind, density: PaperDensity) -> list[int]:
     """Return how many people each of so many draws has."""
     return [int(draw_people(kind, density, seed).sum()) for seed in range(DRAWS)]
 
 
-def closest(kind: Kind, density: Density, lost: float, share: float) -> Country:
+def closest(kind: PaperKind, density: PaperDensity, lost: float, share: float) -> Country:
     """Return a set of the tree and of the people that are, each of so many draws, nearest to the authors'.
 
     Args:
@@ -93,6 +93,6 @@ def largest_share(country: Country) -> float:
     return float(sizes.max() / sizes.sum())
 
 
-def draw_set(kind: Kind, density: Density, seed: int) -> Country:
+def draw_set(kind: PaperKind, density: PaperDensity, seed: int) -> Country:
     """Return the set that a seed draws."""
     return draw_paper_set(kind, density, generator=np.random.default_rng(seed))

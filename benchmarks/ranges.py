@@ -29,7 +29,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from views import Asked
 
-from flows.trials.in_memory import public_table, try_scales
+from flows.trials.in_memory import public_table
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, shares_of
 from tasks.laws.table_sampler import table_noise
@@ -42,6 +42,7 @@ from tasks.unbiased.pieces import variances_in_pieces
 from tasks.unbiased.precisions import cascade, costs_of, for_workload, mean_fan_outs, twice_rho, uniform, wavelet
 from tasks.unbiased.variance import ROUNDING_VARIANCE, tree_variances
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORST, mean_variances
+from tests.support.scales import try_scales
 
 FloatArray = NDArray[np.float64]
 Row = dict[str, float]  # by workload

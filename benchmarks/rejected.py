@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
 
-from flows.trials.in_memory import PublicTable, try_scales
+from flows.trials.in_memory import PublicTable
 from tasks.laws.table_sampler import table_noise
 from tasks.mechanisms import MECHANISMS
 from tasks.noise.truth import TruthInMemory, true_counts_below
@@ -19,8 +19,8 @@ from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.reconcile import (
     BoolArray,
-    Estimates,
     FloatArray,
+    NodeEstimates,
     combined,
     first_kept,
     measured,
@@ -28,9 +28,10 @@ from tasks.optimize.reconcile import (
     settle,
     summed_children,
 )
-from tasks.optimize.task import Optimiser
+from tasks.optimize.siblings import Optimiser
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, expand, keep_positive, locate
+from tests.support.scales import try_scales
 
 SMALL = 12.0  # standard deviations: beyond it a count is left as it is
 STEPS = 40  # of expectation maximisation
@@ -142,7 +143,7 @@ def every_other_level(table: PublicTable, sigmas: Sequence[float]) -> list[Front
         nodes = keep_positive(cells, counts)
         totals = nodes.counts
     below = None
-    upwards: list[Estimates] = []
+    upwards: list[NodeEstimates] = []
     for _, _, first_cell, noisy, kept in reversed(passed):
         own = measured(noisy[kept], sigma**2) if below is None else combined(noisy[kept], sigma**2, below)
         below = summed_children(noisy, sigma**2, first_cell, kept, own)
@@ -198,7 +199,7 @@ def _settled_within(noisy: IntArray, first_cell: IntArray, totals: IntArray, sta
     return counts
 
 
-def _shrunk(cells: Estimates, kinds: IntArray) -> Estimates:
+def _shrunk(cells: NodeEstimates, kinds: IntArray) -> NodeEstimates:
     """Return posterior means and variances of cells, a prior for each kind of which there are enough."""
     values, variances = cells.values.copy(), cells.variances.copy()
     for kind in np.unique(kinds):
@@ -206,7 +207,7 @@ def _shrunk(cells: Estimates, kinds: IntArray) -> Estimates:
         small = of_kind[values[of_kind] < SMALL * np.sqrt(variances[of_kind].max())]
         if len(of_kind) >= 50 and 2 * len(small) > len(of_kind):
             values[small], variances[small] = _posterior(cells.values[small], cells.variances[small])
-    return Estimates(values, np.maximum(variances, 0.02 * cells.variances))
+    return NodeEstimates(values, np.maximum(variances, 0.02 * cells.variances))
 
 
 def _posterior(values: FloatArray, variances: FloatArray) -> tuple[FloatArray, FloatArray]:

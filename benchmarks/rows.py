@@ -24,7 +24,7 @@ from coverage import percent
 from results import load, markdown, save
 from scipy.special import ndtri
 
-from flows.trials.in_memory import PublicTable, Trial, public_table, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table
 from storage.releases.terms import SIGNAL_RATE
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
@@ -39,6 +39,7 @@ from tasks.uncertainty.bounds import chebyshev_bounds
 from tasks.uncertainty.intervals import margins_of
 from tasks.validate.coverage import false_share, measured_bounds, rows_covered, summed_bounds
 from tasks.validate.distances import level_errors
+from tests.support.scales import try_scales
 
 EPSILONS = (0.1, 1.0, 4.0)
 CONFIDENCES = (0.9, 0.95)

@@ -12,7 +12,7 @@ import numpy as np
 from compute import measurements, samplers, table_of, typical
 from results import save
 
-from tasks.synthesize.paper_sets import Density, Kind, draw_paper_set
+from tasks.synthesize.paper_sets import PaperDensity, PaperKind, draw_paper_set
 
 PAPER_SECONDS = {"random complete": 181.0, "random sparse": 9.6}  # its code at ε = 1, on another machine
 SEED = 2025
@@ -25,8 +25,8 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0])
     arguments = parser.parse_args()
     rows = []
-    for kind in get_args(Kind):
-        for density in get_args(Density):
+    for kind in get_args(PaperKind):
+        for density in get_args(PaperDensity):
             tree, leaves, people = table_of(draw_paper_set(kind, density, generator=np.random.default_rng(SEED)))
             for epsilon in arguments.epsilon:
                 for name, sampler in samplers(arguments.sampler).items():

@@ -14,6 +14,7 @@ import numpy as np
 import typer
 import yaml
 from pydantic.fields import FieldInfo
+from spec_keys import describe_type, rules, spec_schema
 
 from flows.answers.audit import audit_answer
 from flows.answers.ledger import budget_answer, ledger_answer
@@ -32,17 +33,14 @@ from flows.planning.plan import make_plan
 from flows.spec.explanations import (
     Model,
     describe_default,
-    describe_type,
     explanation,
-    rules,
     section_of,
     sections_in,
     summary,
 )
 from flows.spec.file import load_spec
 from flows.spec.keys import MUST_BE_GIVEN, Spec
-from flows.spec.schema import SCHEMA, spec_schema
-from flows.spec.starter import example, starter_answer
+from flows.spec.starter import SCHEMA, example, starter_answer
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.catalogue import catalogue
 from storage.mailbox.keys import KEYS

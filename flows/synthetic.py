@@ -13,7 +13,7 @@ from tasks.synthesize.city import ZONES, draw_city
 from tasks.synthesize.country import draw_country
 from tasks.synthesize.households import draw_households
 from tasks.synthesize.land import NAMES, SHAPES, write_land
-from tasks.synthesize.paper_sets import Density, Kind, draw_paper_set
+from tasks.synthesize.paper_sets import PaperDensity, PaperKind, draw_paper_set
 from tasks.synthesize.shuttle import Day, draw_trips, periods_of, write_shuttle
 from tasks.synthesize.survey import draw_survey
 from tasks.synthesize.taxis import draw_taxis
@@ -183,7 +183,7 @@ class SyntheticSet:
 
 
 def synthesise_answer(
-    kind: Kind | Literal["country", "survey"], density: Density | None, folder: Path, seed: int
+    kind: PaperKind | Literal["country", "survey"], density: PaperDensity | None, folder: Path, seed: int
 ) -> SyntheticSet:
     """Draw a set into a new folder, with a spec, and return a description.
 
@@ -370,7 +370,7 @@ def _draw_taxis(
 
 
 def check_choices(
-    kind: str, density: Density | None, day: Day | None = None, sizes: dict[str, int | None] | None = None
+    kind: str, density: PaperDensity | None, day: Day | None = None, sizes: dict[str, int | None] | None = None
 ) -> None:
     """Refuse a choice that a kind of set does not have.
 

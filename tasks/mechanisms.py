@@ -21,18 +21,18 @@ from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
-from tasks.optimize.reconcile import UpDown, least_squares, settle
+from tasks.optimize.reconcile import UpDown, by_least_squares, settle
+from tasks.optimize.siblings import Optimiser
 from tasks.optimize.solver import nearest_by_solver
-from tasks.optimize.task import Optimiser
 from tasks.settle.calibrate import Calibrate
 from tasks.settle.task import Together
 from tasks.shrink.task import Shrink
-from tasks.sizes.estimators import MECHANISMS as OF_SIZES
+from tasks.sizes.estimators import MECHANISMS as SIZE_MECHANISMS
+from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
 from tasks.unbiased.precisions import cascade, uniform, wavelet
 from tasks.unbiased.task import Unbiased
-from tasks.unbiased.variance import FloatArray
 from tasks.uncertainty.bounds import bounds_of_sums, chebyshev_bounds
 
 EVERY_CELL: Mapping[str, Law] = MappingProxyType(
@@ -170,8 +170,8 @@ class Mechanism:
         return all(law.keeps_some for law in self.laws.values())
 
     @property
-    def is_of_sizes(self) -> bool:
-        """Whether it releases group sizes, and nothing else."""
+    def counts_groups(self) -> bool:
+        """Whether it counts groups by their sizes."""
         return isinstance(self.finish, Sizes)
 
     @property
@@ -255,7 +255,7 @@ def _unbiased(name: str, split: Split | None, refused: Mapping[str, str]) -> Mec
     )
 
 
-def _of_sizes(name: str) -> Mechanism:
+def _counting_groups(name: str) -> Mechanism:
     """Return a mechanism of group sizes: what it measures of each region and size, and its estimator, are in their own table."""
     return Mechanism(
         name=name,
@@ -263,7 +263,7 @@ def _of_sizes(name: str) -> Mechanism:
         views=below_everything,
         cells="universe",
         repair=NOTHING_TO_REPAIR,
-        finish=Sizes(OF_SIZES[name]),
+        finish=Sizes(SIZE_MECHANISMS[name]),
         most_leaves=10**8,
         refused={"target": _NO_BOUND},
         how_counted=_BY_SIZE,
@@ -299,7 +299,7 @@ MECHANISMS = {
             views=every_level,
             cells="survivors",
             repair={"false_positives": nearest_in_chebyshev},
-            finish=least_squares(partial(settle, optimiser=nearest_in_chebyshev)),
+            finish=by_least_squares(partial(settle, optimiser=nearest_in_chebyshev)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
@@ -308,7 +308,7 @@ MECHANISMS = {
             views=every_level,
             cells="survivors",
             repair={"least_squares": spread_in_euclid},
-            finish=least_squares(partial(settle_and_prune, optimiser=nearest_in_euclid)),
+            finish=by_least_squares(partial(settle_and_prune, optimiser=nearest_in_euclid)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
@@ -317,7 +317,7 @@ MECHANISMS = {
             views=every_level,
             cells="survivors",
             repair={"false_positives": nearest_in_chebyshev},
-            finish=Shrink(least_squares(partial(settle, optimiser=nearest_in_euclid))),
+            finish=Shrink(by_least_squares(partial(settle, optimiser=nearest_in_euclid))),
             how_counted=_SHRUNK,
             measure=AUTO,
         ),
@@ -382,7 +382,7 @@ MECHANISMS = {
         _unbiased("wavelet", wavelet, {"split": _OWN_SPLIT}),
         _unbiased("hierarchical", uniform, {"split": _OWN_SPLIT}),
         _unbiased("unbiased_tree", None, {}),
-        *map(_of_sizes, OF_SIZES),
+        *map(_counting_groups, SIZE_MECHANISMS),
     )
 }
 

@@ -8,9 +8,9 @@ from storage.record import Record
 from storage.releases.shards import Shard
 from tasks.groups.task import Sizes, settle_sizes
 from tasks.mechanisms import Mechanism, mechanism_of
-from tasks.noise.task import draw, true_counts_of
+from tasks.noise.task import draw, opened_vault
 from tasks.noise.truth import Truth
-from tasks.optimize.second_pass import estimate, settle
+from tasks.optimize.second_pass import estimate_branch, settle_branch
 from tasks.optimize.task import add_up, repair, repeat
 from tasks.order import Order, Step, StepKind, part_for
 from tasks.settle.calibrate import calibrate
@@ -48,11 +48,11 @@ def _repeat(job: Job, step: Step, mechanism: Mechanism) -> Made:
 
 
 def _estimate(job: Job, step: Step, mechanism: Mechanism) -> Made:
-    return estimate(job, step.branch, _given(mechanism.second_pass, step))
+    return estimate_branch(job, step.branch, _given(mechanism.second_pass, step))
 
 
 def _settle(job: Job, step: Step, mechanism: Mechanism) -> Made:
-    return settle(job, step.branch, _given(mechanism.second_pass, step))
+    return settle_branch(job, step.branch, _given(mechanism.second_pass, step))
 
 
 def _share(job: Job, step: Step, mechanism: Mechanism) -> Made:
@@ -149,7 +149,7 @@ def _carry_out_here(order: Order) -> list[Shard]:
     job = job_of(order.record)
     if order.kind != "measure":
         return carry_out(order, job)
-    with true_counts_of(order) as truth:
+    with opened_vault(order) as truth:
         return carry_out(order, job, truth)
 
 

@@ -24,7 +24,7 @@ from tasks.noise.slicing import sliced_truth
 from tasks.order import Order
 from tasks.stage import Outcome
 from tasks.steps import carry_out
-from tasks.tree.job import Job, load_tree
+from tasks.tree.job import Job, tree_in
 from tasks.tree.order import Tree
 
 _LOOK_EVERY = 0.5  # seconds between two looks at the mark of a run
@@ -166,8 +166,7 @@ def _tree(dispatch: Dispatch, encrypted: EncryptedFiles) -> Tree:
             with partial_path.open("wb") as file:
                 encrypted.copy(codebook_name(axis), sha256, file)
             partial_path.replace(path)
-    terms = dispatch.order.record.release.terms
-    return load_tree(folder, terms.axes, terms.steps)
+    return tree_in(folder, dispatch.order.record.release.terms)
 
 
 def _going_on(place: Mailbox, mark: str, folder: Path) -> Callable[[], None]:

@@ -22,7 +22,7 @@ from tasks.words.numbers import format_share, format_sigma, format_spent, rounde
 if TYPE_CHECKING:
     from flows.forecast.check import FailedCheck, PassedCheck, Problem
     from flows.forecast.values import BudgetForecast, DiskUse, Forecast, PlannedDays
-    from flows.spec.starter import WrittenStarter
+    from flows.spec.starter import Starter
 
 
 def show_plan(forecast: "Forecast") -> None:
@@ -231,7 +231,7 @@ def _budget_line(budget: "BudgetForecast") -> str:
     )
 
 
-def show_starter(starter: "WrittenStarter") -> None:
+def show_starter(starter: "Starter") -> None:
     """Print a starter spec, or where it is."""
     if starter.path is None:
         print(starter.spec, end="")  # noqa: T201 (a file, whatever its lines look like)

@@ -95,12 +95,14 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             yield SpecError(
                 f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.", field=f"privacy.{key}"
             )
-    if mechanism.is_of_sizes != (spec.release.group_sizes is not None):
-        able = ", ".join(recipe.name for recipe in MECHANISMS.values() if recipe.is_of_sizes != mechanism.is_of_sizes)
-        key = "release.group_sizes" if mechanism.is_of_sizes else "mechanism"
+    if mechanism.counts_groups != (spec.release.group_sizes is not None):
+        able = ", ".join(
+            recipe.name for recipe in MECHANISMS.values() if recipe.counts_groups != mechanism.counts_groups
+        )
+        key = "release.group_sizes" if mechanism.counts_groups else "mechanism"
         yield SpecError(
             f"release.group_sizes must be given with mechanism {mechanism.name}."
-            if mechanism.is_of_sizes
+            if mechanism.counts_groups
             else f"mechanism must be one of {able} for group sizes, got {mechanism.name}.",
             field=key,
         )

@@ -8,7 +8,14 @@ from fractions import Fraction
 from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_asked_for, mechanism_named
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
-from flows.planning.scheme import Scheme, check_fan_out, check_leaves, check_memory_of_sizes, promised_levels, tree_over
+from flows.planning.scheme import (
+    Scheme,
+    check_fan_out,
+    check_leaves,
+    check_memory_of_groups,
+    promised_levels,
+    tree_over,
+)
 from flows.planning.shares import scheme_of
 from flows.planning.views import check_settling, derived_columns, views_of
 from flows.spec.file import SpecFile, located
@@ -375,8 +382,8 @@ def _plan(file: SpecFile) -> Plan:
     check_leaves(spec, tree, mechanism)
     check_groups(source, ends)
     shaped = check_areas(source, ends)
-    if mechanism.is_of_sizes:
-        check_memory_of_sizes(tree, spec.run.max_memory)
+    if mechanism.counts_groups:
+        check_memory_of_groups(tree, spec.run.max_memory)
     derived = derived_columns(source, tree)
     views = views_of(spec, tree, derived, together=is_settled_together(tree))
     if not (is_settled_together(tree) or any(view.number > tree.depth for _, view in views)):
@@ -437,7 +444,7 @@ def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[Part, ...]:
     if scheme.is_unbiased:
         return _unbiased_terms(scheme, guarantee, every_level(scheme.tree))
     if scheme.sizes:
-        return tuple(_terms_of_sizes(level, scheme, guarantee, noises) for level in range(scheme.tree.depth + 1))
+        return tuple(_terms_of_groups(level, scheme, guarantee, noises) for level in range(scheme.tree.depth + 1))
     if scheme.is_together:
         return tuple(_settled_terms(level, scheme, guarantee) for level in range(scheme.tree.depth + 1))
     for level in range(scheme.tree.depth + 1):
@@ -486,7 +493,7 @@ def _unbiased_terms(scheme: Scheme, guarantee: Guarantee, views: Sequence[View])
     return tuple(terms)
 
 
-def _terms_of_sizes(level: int, scheme: Scheme, guarantee: Guarantee, noises: Sequence[LevelNoise]) -> Part:
+def _terms_of_groups(level: int, scheme: Scheme, guarantee: Guarantee, noises: Sequence[LevelNoise]) -> Part:
     """Return the terms of a level of group sizes: it is measured, or a sum; then its σ is that of the sum from which its intervals follow."""
     is_measured = level in scheme.measured
     term = Part(

@@ -30,7 +30,7 @@ from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
 NOTHING = Allocation((), ())
 
-_BYTES_OF_SIZE = (
+_BYTES_OF_CELL = (
     200  # of the arrays that settle group sizes, per finest region and size, as benchmarks/group_sizes.py measures
 )
 
@@ -259,7 +259,7 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
     """
     axes = tuple(
         replace(
-            axis_from_codebook(name, codebook),
+            axis_from_codebook(name, codebook, spec.role_of(name)),
             is_listed=name not in unlisted,
             is_ordered=isinstance(spec.hierarchy_of(name)[1], Ordered),
         )
@@ -309,9 +309,9 @@ def _check_children(tree: Tree, field: str, memory: int, workers: int, raised: s
             )
 
 
-def check_memory_of_sizes(tree: Tree, max_memory: int | None) -> None:
+def check_memory_of_groups(tree: Tree, max_memory: int | None) -> None:
     """Refuse regions and sizes of which settling may take more memory than a release has."""
-    needed, memory = tree.possible_cells(tree.depth) * _BYTES_OF_SIZE, max_memory or default_memory()
+    needed, memory = tree.possible_cells(tree.depth) * _BYTES_OF_CELL, max_memory or default_memory()
     if needed > memory:
         raise SpecError(
             f"run.max_memory must be at least {rounded_up(needed / 1e9, 3)}GB: so much memory may settling"
@@ -326,7 +326,7 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     leaves, most = tree.possible_cells(tree.depth), mechanism.most_leaves
     if most is None or leaves <= most:
         return
-    if mechanism.is_of_sizes:
+    if mechanism.counts_groups:
         raise SpecError(
             f"release.group_sizes.largest must leave at most {most:,} regions times sizes, which all are measured, got"
             f" {format_cells(leaves)}.",
@@ -403,7 +403,7 @@ def _measured(
     tree: Tree, mechanism: Mechanism, first: int, views: Sequence[View], *, total_is_public: bool
 ) -> tuple[int, ...]:
     """Return the numbers of the levels and views that are measured with noise."""
-    if mechanism.is_of_sizes:
+    if mechanism.counts_groups:
         cells = [tree.possible_cells(level) for level in range(tree.depth + 1)]
         return tuple(level for level in range(first, tree.depth + 1) if level == 1 or cells[level] > cells[level - 1])
     if not isinstance(mechanism.finish, Together):

@@ -13,10 +13,11 @@ from storage.errors import SpecError
 from tasks.accounting.allocation import shares_of
 from tasks.accounting.sensitivity import joint_part
 from tasks.mechanisms import SPLITS
+from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import every_level
 from tasks.unbiased.precisions import costs_of, for_targets, for_workload, mean_fan_outs, twice_rho
-from tasks.unbiased.variance import ROUNDING_VARIANCE, FloatArray
+from tasks.unbiased.variance import ROUNDING_VARIANCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,7 @@ from storage.errors import SpecError
 from tasks.ingest.sources.locations import may_hold_credentials
 from tasks.words.nearest import did_you_mean
 
-_NO_DEFAULT = (
-    "default_factory_not_called"  # of a key that depends on others, which are wrong: their errors say what to mend
-)
+_NO_DEFAULT = "default_factory_not_called"  # of a key that depends on others: their errors say what to mend
 
 
 def spec_errors_of(fault: ValidationError) -> Iterator[SpecError]:

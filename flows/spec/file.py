@@ -20,7 +20,7 @@ from flows.spec.sections.schedule import second_run_of_a_day
 from flows.spec.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
 from tasks.ingest.boundaries import ANY_LEVEL, CODE, Boundaries
-from tasks.ingest.codebook import Unlisted, Values
+from tasks.ingest.codebook import ListedCodes, Unlisted
 from tasks.ingest.derived import DerivedSource
 from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.names import Labels
@@ -115,12 +115,12 @@ class SpecFile:
         kept = {key: value for key, value in keys_in(self.text).items() if key not in _NOT_PUBLISHED}
         return _without_paths(kept)
 
-    def _codebook(self, axis: str) -> Table | Values | OrderedAxis | Unlisted:
+    def _codebook(self, axis: str) -> Table | ListedCodes | OrderedAxis | Unlisted:
         key, hierarchy = self.spec.hierarchy_of(axis)
         if isinstance(hierarchy, Ordered):
             return hierarchy.axis(axis)
         if not isinstance(hierarchy, Hierarchy):
-            return Values(axis, hierarchy.values)
+            return ListedCodes(axis, hierarchy.values)
         if hierarchy.table is None:
             return Unlisted(tuple(hierarchy.levels))
         return self.table(f"{key}.table", hierarchy.table)
@@ -146,11 +146,11 @@ class SpecFile:
         if not isinstance(hierarchy, Hierarchy) or hierarchy.boundaries is None:
             return None
         field, given = f"{key}.boundaries", hierarchy.boundaries
-        of_level = {ANY_LEVEL: given} if isinstance(given, str) else given
-        fields = {level: f"{field}.{level}" if level else field for level in of_level}
+        by_level = {ANY_LEVEL: given} if isinstance(given, str) else given
+        fields = {level: f"{field}.{level}" if level else field for level in by_level}
         files = {
             level: shapes_at(fields[level], expand_variables(fields[level], file), self.folder)
-            for level, file in of_level.items()
+            for level, file in by_level.items()
         }
         return Boundaries(field, files, hierarchy.code or CODE)
 
@@ -254,8 +254,8 @@ def located(fault: T, text: str) -> T:
     if fault.field in {"", "SPEC"} or "(line " in str(fault) or re.match(r"Line \d+\.", fault.hint):
         return fault
     line = line_of(text, fault.field)
-    said = fault.hint or (next_step(Spec, fault.field) if isinstance(fault, SpecError) else "")
-    fault.hint = " ".join(part for part in (f"Line {line}." if line else "", said) if part)
+    advice = fault.hint or (next_step(Spec, fault.field) if isinstance(fault, SpecError) else "")
+    fault.hint = " ".join(part for part in (f"Line {line}." if line else "", advice) if part)
     return fault
 
 

@@ -28,54 +28,19 @@ _ENDS = (
 _COUNTS = {"count", "counts", "trips", "trip", "flow", "flows", "people", "persons", "jobs", "commuters"}
 _COUNTS |= {"s000", "n", "obs", "volume", "frequency", "freq", "total"}
 _NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total"}
-_UNITS = {
-    "person",
-    "user",
-    "household",
-    "hh",
-    "device",
-    "card",
-    "respondent",
-    "individual",
-    "unit",
-    "rider",
-    "customer",
-}
-_UNITS |= {"traveller", "traveler", "employee", "worker", "patient", "member", "subscriber", "participant"}
+_UNITS = {"person", "user", "household", "hh", "device", "card", "respondent", "individual", "unit", "rider"}
+_UNITS |= {"customer", "traveller", "traveler", "employee", "worker", "patient", "member", "subscriber", "participant"}
 _IDENTIFIERS = {"id", "nr", "no", "key", "hash", "number"}
-_NO_AREA = {"time", "date", "datetime", "timestamp", "at", "lat", "lng", "lon", "long", "latitude", "longitude", "name"}
-_OF_EACH_ROW = {
-    "uuid",
-    "guid",
-    "rowid",
-    "ssn",
-    "email",
-    "mail",
-    "phone",
-    "telephone",
-    "firstname",
-    "surname",
-    "lastname",
-}
-_OF_EACH_ROW |= _NO_AREA - {"at"} | {"created", "updated", "iban", "url", "ip"}
+_PLACES = {"lat", "lng", "lon", "long", "latitude", "longitude"}
+_NO_AREA = {"time", "date", "datetime", "timestamp", "at", "name"} | _PLACES
+_OF_EACH_ROW = {"uuid", "guid", "rowid", "ssn", "email", "mail", "phone", "telephone", "firstname", "surname"}
+_OF_EACH_ROW |= _NO_AREA - {"at"} | {"lastname", "created", "updated", "iban", "url", "ip"}
 _OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
-_ABOUT_AREAS = {
-    "name",
-    "label",
-    "population",
-    "pop",
-    "households",
-    "km2",
-    "hectares",
-    "lat",
-    "lon",
-    "latitude",
-    "longitude",
-}
+_ABOUT_AREAS = {"name", "label", "population", "pop", "households", "km2", "hectares"} | _PLACES - {"lng", "long"}
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class GuessedColumns:
     """The columns of a table by their guessed use.
 
     Attributes:
@@ -95,7 +60,7 @@ class Columns:
     left_over: tuple[str, ...]
 
 
-def guess_columns(names: Sequence[str], most_features: int) -> Columns:
+def guess_columns(names: Sequence[str], most_features: int) -> GuessedColumns:
     """Return the guessed use of columns.
 
     Args:
@@ -113,7 +78,7 @@ def guess_columns(names: Sequence[str], most_features: int) -> Columns:
     features = features[:most_features]
     used = {*origin, *destination, *features}
     left_over = tuple(name for name in others if name not in used)
-    return Columns(tuple(origin), tuple(destination), tuple(features), count, unit, left_over)
+    return GuessedColumns(tuple(origin), tuple(destination), tuple(features), count, unit, left_over)
 
 
 def level_names(columns: Sequence[str]) -> list[str]:

@@ -13,7 +13,7 @@ from pydantic import (
     model_validator,
 )
 
-from flows.spec.per_axis import AXES, ONE, PER_END, PER_FEATURE, PerFeature, one_or_each
+from flows.spec.per_axis import ONE, PER_END, PER_FEATURE, PerFeature, one_or_each
 from flows.spec.rules import Keys, Name, Slug, as_list, no_boolean, refuse
 from flows.spec.sections.formats import faults_of_formats
 from flows.spec.sections.grid import faults_of_grid, pairs_beside_levels
@@ -40,7 +40,18 @@ from flows.spec.sections.views import (
     faults_of_weights,
     margins_of,
 )
-from storage.counts.columns import NOISY, NUMBERS, REGION, REMAINDER, SIGNAL, SIZE, VARIANCE, column_name
+from storage.counts.columns import (
+    ENDS,
+    NOISY,
+    NUMBERS,
+    REGION,
+    REMAINDER,
+    SIGNAL,
+    SIZE,
+    VARIANCE,
+    Role,
+    column_name,
+)
 from storage.machine.files import is_file_name
 from tasks.atlas.names import name_column
 from tasks.atlas.shapes import GEOMETRY
@@ -53,21 +64,21 @@ LEAST_MEMORY = 256_000_000  # bytes
 DEFAULT_MECHANISM = "inftda_reconciled"
 DEFAULT_FOR_SIZES = "group_sizes"
 
-_OF_TRIPS = ("input.origin", "input.destination", "release.tree")
+_FOR_TRIPS = ("input.origin", "input.destination", "release.tree")
 _IN_MATRIX = ("input.origin", "input.destination")  # of which a matrix has no columns
-_OF_FEATURES = ("input.features", "release.order")
-_OF_GROUPS = ("input.group", "release.group_sizes")
+_FOR_FEATURES = ("input.features", "release.order")
+_FOR_GROUPS = ("input.group", "release.group_sizes")
 GRID = "release.grid"  # takes the place of release.order
 
 # Keys that only some specs need, and which specs must give them.
 MUST_BE_GIVEN = {
     "input.table": "must be given for trips without input.matrix, and for features and group sizes",
-    **dict.fromkeys(_OF_TRIPS, "must be given for trips, left out for features and group sizes"),
+    **dict.fromkeys(_FOR_TRIPS, "must be given for trips, left out for features and group sizes"),
     **dict.fromkeys(
         _IN_MATRIX, "must be given for trips, left out with input.matrix, for features and for group sizes"
     ),
-    **dict.fromkeys(_OF_FEATURES, "must be given for features, left out for trips and group sizes"),
-    **dict.fromkeys(_OF_GROUPS, "must be given for group sizes, left out for trips and features"),
+    **dict.fromkeys(_FOR_FEATURES, "must be given for features, left out for trips and group sizes"),
+    **dict.fromkeys(_FOR_GROUPS, "must be given for group sizes, left out for trips and features"),
     "release.order": f"must be given for features without {GRID}, left out for trips and group sizes",
     "release.finest": "must be given for trips, may be left out for features, left out for group sizes",
 }
@@ -194,7 +205,7 @@ class Spec(Keys):
     def _fits_together(self) -> "Spec":
         of_each = (
             self._faults_of_people(),
-            self._faults_of_sizes(),
+            self._faults_of_groups(),
             self._faults_of_levels(),
             self._faults_of_features(),
             self._faults_of_formats(),
@@ -212,7 +223,7 @@ class Spec(Keys):
         if self.supersedes and self.schedule:
             yield "supersedes must be left out with a schedule: only one of its releases could replace another release."
 
-    def _faults_of_sizes(self) -> Iterator[str]:
+    def _faults_of_groups(self) -> Iterator[str]:
         sizes = self.release.group_sizes
         if sizes is None:
             return
@@ -297,7 +308,7 @@ class Spec(Keys):
             self.release.formats,
             self.release.csv,
             columns,
-            of_trips=self.input.features is None and not self.release.group_sizes,
+            has_ends=all(self.role_of(axis) in ENDS for axis in self.axes),
             same_codebook=all(isinstance(of, Hierarchy) and of.table and of == domains[0] for of in domains),
             has_shapes=any(isinstance(of, Hierarchy) and of.boundaries for of in domains),
         )
@@ -356,7 +367,12 @@ class Spec(Keys):
         """The axes, in the order in which tables show them: the ends of trips, or the features, or regions and sizes."""
         if self.release.group_sizes:
             return (REGION, SIZE)
-        return AXES if self.input.features is None else tuple(self.input.features)
+        return ENDS if self.input.features is None else tuple(self.input.features)
+
+    def role_of(self, axis: str) -> Role | None:
+        """Return the role of an axis; None for a feature."""
+        roles: tuple[Role, ...] = (REGION, SIZE) if self.release.group_sizes else () if self.input.features else ENDS
+        return next((role for role in roles if role == axis), None)
 
     @property
     def flat_features(self) -> frozenset[str]:
@@ -443,7 +459,7 @@ def _faults_of_matrix(given: set[str]) -> Iterator[str]:
             yield f"{key} must be left out with input.matrix: rows are origins, columns are destinations, cells are counts."
     if "input.unit" in given:
         yield "input.unit must be left out with input.matrix: a matrix has counts, and no units."
-    for key in (*_OF_FEATURES, *_OF_GROUPS, GRID, "input.region", "input.groups"):
+    for key in (*_FOR_FEATURES, *_FOR_GROUPS, GRID, "input.region", "input.groups"):
         if key in given:
             yield f"{key} must be left out with input.matrix: a matrix holds trips."
 
@@ -463,7 +479,7 @@ def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
     if "input.zones" in given:
         yield "input.zones must be left out without input.matrix: it names the zones of a matrix."
     if is_of_groups(keys):
-        yield from faults_of_groups_kind(keys, given, (*_OF_GROUPS, *_OF_TRIPS, *_OF_FEATURES))
+        yield from faults_of_groups_kind(keys, given, (*_FOR_GROUPS, *_FOR_TRIPS, *_FOR_FEATURES))
         return
     for key in ("input.region", "input.groups"):
         if key in given:
@@ -473,12 +489,12 @@ def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
         yield f"{GRID} must be left out when input.features is not given: a release holds trips or features."
     if {GRID, "release.order"} <= given:
         yield f"release.order must be left out with {GRID}, which refines both features in turns."
-    needed = [key for key in _OF_FEATURES if key != "release.order" or GRID not in given]
-    for key in _OF_TRIPS if of_features else _OF_FEATURES:
+    needed = [key for key in _FOR_FEATURES if key != "release.order" or GRID not in given]
+    for key in _FOR_TRIPS if of_features else _FOR_FEATURES:
         if key in given:
             given_or_not = "is given" if of_features else "is not given"
             yield f"{key} must be left out when input.features {given_or_not}: a release holds trips or features."
-    for key in needed if of_features else (*_OF_TRIPS, "release.finest"):
+    for key in needed if of_features else (*_FOR_TRIPS, "release.finest"):
         if key not in given:
             yield f"{key} must be given."
     if not of_features:

@@ -3,8 +3,7 @@
 from typing import Any
 
 from flows.spec.rules import Keys
-
-AXES = ("origin", "destination")
+from storage.counts.columns import ENDS
 
 # which of these a value is, as pydantic tags it
 ONE, PER_END, PER_FEATURE = "<one for both ends>", "<one per end>", "<one per feature>"
@@ -22,5 +21,5 @@ def one_or_each(value: object) -> str:
     """Return whether a key holds one value for both ends of a trip, one per end, or one per feature."""
     if isinstance(value, PerFeature):
         return PER_FEATURE
-    both = isinstance(value, PerEnd) or (isinstance(value, dict) and not set(AXES).isdisjoint(value))
+    both = isinstance(value, PerEnd) or (isinstance(value, dict) and not set(ENDS).isdisjoint(value))
     return PER_END if both else ONE

@@ -8,7 +8,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -19,17 +19,18 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from flows.spec.explanations import Model, describe_default, explanation, options, section_of
-from flows.spec.headers import Columns, guess_columns, is_no_level, level_names
+from flows.spec.headers import GuessedColumns, guess_columns, is_no_level, level_names
 from flows.spec.keys import Spec
-from flows.spec.schema import SCHEMA
 from flows.spec.sections.hierarchy import Hierarchy, Values
 from flows.spec.sections.input import MOST_FEATURES
+from storage.counts.columns import ENDS
 from storage.errors import InputError, UsageError
 from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
-from tasks.ingest.tables import Table, opened, text_columns
+from tasks.ingest.tables import Table, opened, read_texts
 
+SCHEMA = Path(__file__).with_name("spec.schema.json")  # by which editors complete and check a spec
 FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
 
 # Examples for optional keys that have no default to show.
@@ -102,15 +103,17 @@ _EVERY_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A starter spec.
+    """A starter spec, and where it is.
 
     Attributes:
-        text: YAML that `load_spec` reads.
-        columns: the columns of the table by their guessed use.
+        path: the file; None where none was asked for.
+        spec: its text, YAML that `load_spec` reads.
+        columns: what it takes the columns of the table for.
     """
 
-    text: str
-    columns: Columns
+    path: str | None
+    spec: str
+    columns: GuessedColumns
 
 
 def starter(table: str, folder: Path, codebook: str | None = None, *, every_key: bool = False) -> Starter:
@@ -140,30 +143,13 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
             hint="Name the codebook of each feature in the spec: hierarchy: {FEATURE: {table: …, levels: […]}}.",
         )
     given = _given(place, folder, columns, _codebook_at(codebook, folder) if codebook else None)
-    said = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
-    head = [line for text in said for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
+    remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
+    head = [line for text in remarks for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
-    return Starter("\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
+    return Starter(None, "\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenStarter:
-    """A starter spec, and where it is.
-
-    Attributes:
-        path: the file; None where none was asked for.
-        spec: its text.
-        columns: what it takes the columns of the table for.
-    """
-
-    path: str | None
-    spec: str
-    columns: Columns
-
-
-def starter_answer(
-    table: str, out: Path | None, codebook: str | None = None, *, every_key: bool = False
-) -> WrittenStarter:
+def starter_answer(table: str, out: Path | None, codebook: str | None = None, *, every_key: bool = False) -> Starter:
     """Write the starter to a file, if one is named, and return the answer of `trellis new`.
 
     Args:
@@ -178,14 +164,14 @@ def starter_answer(
     if out:
         try:
             with out.open("x", encoding="utf-8") as file:
-                file.write(begun.text)
+                file.write(begun.spec)
         except FileExistsError:
             raise UsageError(
                 f"--out: {out} already exists and is not overwritten.", field="--out", hint="Name another file."
             ) from None
         except OSError as fault:
             raise UsageError(f"--out: {out} cannot be written ({fault.strerror}).", field="--out") from None
-    return WrittenStarter(str(out) if out else None, begun.text, begun.columns)
+    return replace(begun, path=str(out)) if out else begun
 
 
 def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:
@@ -221,7 +207,7 @@ def _header(table: Table) -> list[str]:
     return names
 
 
-def _short(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
+def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
     """Yield the lines of the keys that are set, without explanations but for a word on what is to be decided."""
     for section in ("", "input", "hierarchy", "release", "privacy", "budget"):
         if section:
@@ -231,8 +217,8 @@ def _short(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
         for path, value in given.items():
             above, _, key = path.rpartition(".")
             if above == section:
-                said = value.replace(f"# {FILL_IN}", f"{_DECIDE.get(path, '')} # {FILL_IN}".lstrip())
-                yield f"{'  ' * bool(above)}{key}: {said}"
+                line = value.replace(f"# {FILL_IN}", f"{_DECIDE.get(path, '')} # {FILL_IN}".lstrip())
+                yield f"{'  ' * bool(above)}{key}: {line}"
         if section == "input" and columns.left_over:
             yield f"  # not used: {_left_over(columns)}"
 
@@ -245,7 +231,7 @@ def _short_features(features: Sequence[str]) -> Iterator[str]:
         yield f"  {{{', '.join(codes)}}} # how many codes each, or a list such as [f, m] # {FILL_IN}"
 
 
-def _left_over(columns: Columns) -> str:
+def _left_over(columns: GuessedColumns) -> str:
     names = [name if name.isprintable() else ascii(name) for name in columns.left_over]
     more = f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else ""
     why = " (identifiers, times and places are no features)" if columns.features else ""
@@ -281,8 +267,7 @@ def _codebook_at(codebook: str, folder: Path) -> _Codebook:
     name beside a code, is no level.
     """
     table = table_at("--codebook", codebook, Path.cwd())
-    with duckdb.connect() as con, opened(con, table) as rows:
-        areas: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
+    areas = read_texts(table)
     coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
     numbers = {column.name: column.n_unique() for column in coded}
     finest = next((name for name, number in numbers.items() if number == areas.height), None)
@@ -314,12 +299,12 @@ def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
     return found
 
 
-def _given(table: Table, folder: Path, columns: Columns, codebook: _Codebook | None = None) -> dict[str, str]:
+def _given(table: Table, folder: Path, columns: GuessedColumns, codebook: _Codebook | None = None) -> dict[str, str]:
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
     name = _slug(table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0])
     decide = f" # {FILL_IN}"
     given = {"name": name, "dataset": name + decide, "input.table": _yaml(_place(table, folder))}
-    for end in ("origin", "destination") if columns.origin else ():
+    for end in ENDS if columns.origin else ():
         of_end = getattr(columns, end)
         given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
     if columns.features:
@@ -351,11 +336,11 @@ def _given(table: Table, folder: Path, columns: Columns, codebook: _Codebook | N
     }
 
 
-def _levels(columns: Columns) -> list[str]:
+def _levels(columns: GuessedColumns) -> list[str]:
     return level_names(columns.origin) if len(columns.origin) > 1 else ["region", "area"]
 
 
-def _section(model: Model, path: str, given: Mapping[str, str], columns: Columns) -> Iterator[str]:
+def _section(model: Model, path: str, given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
     """Yield the lines of the keys of a section, each key below its explanation."""
     indent = "  " * path.count(".")
     for key, info in model.model_fields.items():
@@ -379,7 +364,7 @@ def _section(model: Model, path: str, given: Mapping[str, str], columns: Columns
             yield from _comment(f"columns that no key uses: {left}", "  ")
 
 
-def _hierarchy(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
+def _hierarchy(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
     """Yield the lines for the codebook of both ends, or for the codes of each feature."""
     if columns.features:
         either = (
@@ -394,7 +379,7 @@ def _hierarchy(given: Mapping[str, str], columns: Columns) -> Iterator[str]:
         yield f"  {key}: {value}" if value else f"  #{key}: {describe_default(info)}"
 
 
-def example(path: str, info: FieldInfo, columns: Columns | None = None) -> str:
+def example(path: str, info: FieldInfo, columns: GuessedColumns | None = None) -> str:
     """Return the default of a key, or an example for it, as YAML."""
     if default := describe_default(info):
         return default

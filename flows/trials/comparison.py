@@ -33,12 +33,7 @@ from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResu
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import Partition, sums_of_leaves
-from tasks.validate.coverage import (
-    cells_covered,
-    false_share,
-    level_coverages,
-    rows_covered,
-)
+from tasks.validate.coverage import cells_covered, false_share, level_coverages, rows_covered
 from tasks.validate.distances import cell_errors, level_errors
 
 _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
@@ -178,12 +173,12 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
             row |= utility.row(tree, true, nodes) if is_finest else utility.no_row()
         rows.append(row)
     stated = _stated(comparison, trial.published)
-    return [row | said for row, said in zip(rows, stated, strict=True)]
+    return [row | columns for row, columns in zip(rows, stated, strict=True)]
 
 
 def _stated(comparison: Comparison, published: Estimate | None) -> list[dict[str, Any]]:
     """Return `STATED` of levels 0 to T: what a release would say of its rows, and how that is; null where it says nothing."""
-    tree, said = comparison.table.tree, list[dict[str, Any]]()
+    tree, stated = comparison.table.tree, list[dict[str, Any]]()
     if published is None:
         return [dict.fromkeys(STATED) for _ in comparison.true_levels]
     for true in comparison.true_levels:
@@ -192,8 +187,8 @@ def _stated(comparison: Comparison, published: Estimate | None) -> list[dict[str
         marked = [areas[rows.signal] for areas in rows.areas]
         false = {"false_rows": false_share(tree, true, rows.areas), "false_signal": false_share(tree, true, marked)}
         known = published.known(true.level)
-        said.append(row_columns(covered) | false | share_columns(known.shares) | {"bound_after": known.bound})
-    return said
+        stated.append(row_columns(covered) | false | share_columns(known.shares) | {"bound_after": known.bound})
+    return stated
 
 
 def _rows_of_views(comparison: Comparison, trial: Tried) -> list[dict[str, Any]]:
@@ -277,22 +272,14 @@ def _result(
     entry: Contestant, rows: pl.DataFrame, utilities: Sequence[AskedUtility], *, is_ordered: bool
 ) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
-    levels = [
-        LevelResult(
-            int(level),
-            **{measure: spread(of_level[measure].to_list()) for measure in MEASURES},
-            intervals=coverage_answer(of_level),
-            rows_covered=spread_of(of_level["rows_covered"]),
-            row_width=spread_of(of_level["row_width"]),
-            false_rows=spread_of(of_level["false_rows"]),
-            false_signal=spread_of(of_level["false_signal"]),
-            noise_rows=spread_of(of_level["noise_rows"]),
-            noise_rows_at_most=spread_of(of_level["noise_rows_at_most"]),
-            bound_after=spread_of(of_level["bound_after"]),
-        )
-        for (level,), of_level in of_entry.group_by("level", maintain_order=True)
-    ]
+    by_level = of_entry.group_by("level", maintain_order=True)
+    levels = [_level_result(int(level), of_one) for (level,), of_one in by_level]
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
     utility = utility_answer(utilities, of_entry)
     deviations = {name: math.sqrt(variance) for name, variance in entry.variances.items()} if is_ordered else {}
     return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations)
+
+
+def _level_result(level: int, rows: pl.DataFrame) -> LevelResult:
+    spreads: dict[str, Any] = {column: spread_of(rows[column]) for column in (*MEASURES, *STATED)}
+    return LevelResult(level, intervals=coverage_answer(rows), **spreads)

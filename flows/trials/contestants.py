@@ -1,6 +1,6 @@
 """What can be tried in a comparison at one ε, and how a baseline is measured at it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable
 from storage.releases.terms import Intervals
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import Mechanism
 from tasks.released.estimate import Estimate
 from tasks.tree.axis import IntArray
@@ -125,13 +125,21 @@ def baseline_scheme(
         SpecError: there is nothing to measure.
     """
     spec, law = plan.file.spec, mechanism.default_law
-    left_out = {*mechanism.refused, *law.refused, "target"}
-    fields: dict[str, Any] = {
-        key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in left_out
-    }
-    keys = spec.privacy.model_copy(update=fields | {"epsilon": epsilon})
-    sampler = spec.noise.sampler if spec.noise.sampler in law.samplers else next(iter(law.samplers))
+    left_out = privacy_defaults({*mechanism.refused, *law.refused, "target"})
+    keys = spec.privacy.model_copy(update=left_out | {"epsilon": epsilon})
+    sampler = sampler_of(plan, law)
     return scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law, views), sampler
+
+
+def privacy_defaults(keys: Iterable[str]) -> dict[str, Any]:
+    """Return keys of the spec's privacy with the values that they have where they are left out."""
+    return {key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in keys}
+
+
+def sampler_of(plan: Plan, law: Law) -> str:
+    """Return the spec's sampler where the law has it, otherwise its first."""
+    sampler: str = plan.file.spec.noise.sampler
+    return sampler if sampler in law.samplers else next(iter(law.samplers))
 
 
 def sums_of(finest: Partition, counts: IntArray) -> list[Frontier]:

@@ -34,12 +34,12 @@ def coverage_rows(rows: pl.DataFrame) -> pl.DataFrame:
     return pl.concat(groups, how="vertical_relaxed").drop_nulls("cells")
 
 
-def coverage_answer(of_level: pl.DataFrame) -> dict[str, GroupIntervals] | None:
+def coverage_answer(rows: pl.DataFrame) -> dict[str, GroupIntervals] | None:
     """Return the intervals of each group of cells, over the runs that had such cells; None where none are stated."""
     groups = {}
     for group in GROUPS:
         columns = coverage_columns(group)
-        cells, coverage, width = (of_level[columns[measure]].drop_nulls().to_list() for measure in columns)
+        cells, coverage, width = (rows[columns[measure]].drop_nulls().to_list() for measure in columns)
         if not cells:
             return None
         groups[group] = GroupIntervals(fmean(cells), _coverage(coverage), spread(width) if width else None)

@@ -10,9 +10,9 @@ from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan, level_terms, view_terms
 from flows.planning.scheme import check_leaves
 from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import Minimise, PrivacyKeys
+from flows.spec.sections.privacy import Minimise
 from flows.trials.baselines import BASELINES, baseline_entry
-from flows.trials.contestants import Contestant
+from flows.trials.contestants import Contestant, privacy_defaults, sampler_of
 from flows.trials.in_memory import PublicTable, Trial, try_release
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
@@ -94,7 +94,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Candidates:
     """What came of one name.
 
     Attributes:
@@ -118,7 +118,7 @@ def check_name(name: str) -> None:
         _named(name)
 
 
-def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Asked:
+def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Candidates:
     """Return a mechanism, or a baseline, at every ε at which it can be tried, and what is to be said of it.
 
     Args:
@@ -128,7 +128,7 @@ def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Asked:
     """
     if name in BASELINES:
         entries, reasons = _at_every(epsilons, lambda epsilon: baseline_entry(plan, name, epsilon))
-        return Asked(entries, reasons, _left_out(plan, BASELINES[name].mechanism) if entries else [])
+        return Candidates(entries, reasons, _left_out(plan, BASELINES[name].mechanism) if entries else [])
     mechanism, named = _named(name)
     try:
         tried = _with_views(plan, mechanism, named)
@@ -138,10 +138,10 @@ def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Asked:
         check_listed(plan.file.spec, tried)
         check_leaves(plan.file.spec, plan.tree, tried)
     except SpecError as reason:
-        return Asked([], [str(reason)], [])
+        return Candidates([], [str(reason)], [])
     priority = named if named in tried.repair else _priority(plan, tried)
     entries, reasons = _at_every(epsilons, lambda epsilon: _entry(measuring, name, tried, priority, epsilon))
-    return Asked(entries, reasons, _notes(plan, mechanism, named) if entries else [])
+    return Candidates(entries, reasons, _notes(plan, mechanism, named) if entries else [])
 
 
 def _asking(plan: Plan, measure: str | None) -> Plan:
@@ -208,7 +208,9 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     """Return which keys of the spec hold for a mechanism in another way than for the others, in sentences."""
     spec, notes = plan.file.spec, _left_out(plan, mechanism)
     if spec.noise.sampler not in _law(plan, mechanism).samplers:
-        notes.append(f"noise.sampler is {_sampler(plan, mechanism)}, because it has no {spec.noise.sampler}.")
+        notes.append(
+            f"noise.sampler is {sampler_of(plan, _law(plan, mechanism))}, because it has no {spec.noise.sampler}."
+        )
     if plan.named_views and not _with_views(plan, mechanism, named).measures_views:
         key = "grid" if spec.release.grid else "views"
         notes.append(f"release.{key} is left out: its views are sums of what it releases.")
@@ -226,12 +228,11 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
 
 def _left_out(plan: Plan, mechanism: Mechanism) -> list[str]:
     """Return which keys of the spec's privacy are left out, with the reasons, in sentences."""
-    privacy = plan.file.spec.privacy
+    privacy, refused = plan.file.spec.privacy, _refused(plan, mechanism)
     return [
-        f"privacy.{key} is left out: {reason}."
-        for key, reason in _refused(plan, mechanism).items()
-        if key not in _REPLACED
-        and getattr(privacy, key) != PrivacyKeys.model_fields[key].get_default(call_default_factory=True)
+        f"privacy.{key} is left out: {refused[key]}."
+        for key, default in privacy_defaults(refused).items()
+        if key not in _REPLACED and getattr(privacy, key) != default
     ]
 
 
@@ -248,22 +249,12 @@ def _refused(plan: Plan, mechanism: Mechanism) -> dict[str, str]:
     return refused
 
 
-def _sampler(plan: Plan, mechanism: Mechanism) -> str:
-    """Return the spec's sampler where the mechanism has it, otherwise its first."""
-    sampler: str = plan.file.spec.noise.sampler
-    samplers = _law(plan, mechanism).samplers
-    return sampler if sampler in samplers else next(iter(samplers))
-
-
 def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: float) -> Entry:
     """Return a mechanism at an ε; the spec's other privacy keys hold where the mechanism uses them."""
-    spec = plan.file.spec
-    without = {
-        key: PrivacyKeys.model_fields[key].get_default(call_default_factory=True) for key in _refused(plan, mechanism)
-    }
+    spec, law = plan.file.spec, _law(plan, mechanism)
+    without = privacy_defaults(_refused(plan, mechanism))
     keys = spec.privacy.model_copy(update={**without, **dict.fromkeys(_REPLACED), "epsilon": epsilon})
-    sampler = _sampler(plan, mechanism)
-    law = _law(plan, mechanism)
+    sampler = sampler_of(plan, law)
     has_views = mechanism.measures_views
     if isinstance(keys.split, dict | Minimise) and not has_views:
         keys = keys.model_copy(update={"split": "uniform"})

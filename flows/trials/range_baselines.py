@@ -10,19 +10,16 @@ from flows.planning.plan import Plan
 from flows.trials.contestants import BaselineEntry, TriedLevels, baseline_scheme, sums_of
 from flows.trials.in_memory import PublicTable
 from storage.errors import SpecError
-from storage.releases.terms import Intervals
 from tasks.accounting.sensitivity import SUBSTITUTION
 from tasks.laws.law import LevelNoise
 from tasks.mechanisms import Mechanism
+from tasks.tree.axis import FloatArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.leaves import without_zeros
-from tasks.tree.order import Tree
 from tasks.tree.views import Partition, level_view, sums_of_leaves
 from tasks.unbiased.eigen_design import best_precisions, covariance, draw_noise, largest_change, variances_by
 from tasks.unbiased.pieces import variances_in_pieces
 from tasks.unbiased.prefix_sums import round_prefix_sums
-from tasks.unbiased.variance import FloatArray
-from tasks.validate.coverage import Bounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,27 +70,21 @@ def noisy_nodes_entry(plan: Plan, mechanism: Mechanism, name: str, epsilon: floa
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SineEntry:
-    """Real-valued noise on sine coefficients at one ε, and whole counts by rounded prefix sums.
+class SineEntry(BaselineEntry):
+    """Real-valued noise on sine coefficients at one ε, and whole counts by rounded prefix sums; the tree has one axis.
 
     Attributes:
-        name: of the baseline.
-        epsilon: of every one of its trials.
-        tree: of one axis.
         precisions: of the coefficients, float64, shape (leaves,), as in `best_precisions`.
         variance: of the noise at a precision of 1, records squared.
     """
 
-    name: str
-    epsilon: float
-    tree: Tree
     precisions: FloatArray
     variance: float
 
     @property
     def sigmas(self) -> list[float]:
         """Of levels 0 to T the root of the mean variance of their nodes."""
-        [axis] = self.tree.axes
+        [axis] = self.scheme.tree.axes
         prefixes = np.pad(self.variance * covariance(self.precisions).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
         firsts = (axis.first_descendants(level, axis.depth) for level in range(axis.depth + 1))
         own = np.diag(prefixes)
@@ -102,7 +93,7 @@ class SineEntry:
     @property
     def variances(self) -> Mapping[str, float]:
         """By workload, the mean variance of its queries."""
-        return variances_by(self.variance * covariance(self.precisions), self.tree.axes[0])
+        return variances_by(self.variance * covariance(self.precisions), self.scheme.tree.axes[0])
 
     def try_on(self, table: PublicTable) -> TriedLevels:
         """Draw the noise of all coefficients, and make whole counts of the leaves."""
@@ -111,10 +102,6 @@ class SineEntry:
         noise = np.sqrt(self.variance) * draw_noise(self.precisions, np.random.default_rng())
         [counts] = round_prefix_sums([sums_of_leaves(finest, leaves) + noise])
         return TriedLevels(sums_of(finest, counts))
-
-    def bounds(self, tree: Tree, trial: TriedLevels, terms: Intervals) -> list[Bounds | None]:  # noqa: ARG002
-        """Return None for each of levels 0 to T: a baseline states no intervals."""
-        return [None] * (tree.depth + 1)
 
 
 def sine_entry(plan: Plan, mechanism: Mechanism, name: str, epsilon: float) -> SineEntry:
@@ -125,10 +112,11 @@ def sine_entry(plan: Plan, mechanism: Mechanism, name: str, epsilon: float) -> S
     """
     if len(plan.tree.axes) != 1 or not plan.tree.ordered:
         raise SpecError(f"hierarchy must have one axis, an ordered one, for baseline {name}.", field="hierarchy")
-    scheme, _ = baseline_scheme(plan, mechanism, epsilon)
-    [noise] = guarantee_of(scheme).noises
+    scheme, sampler = baseline_scheme(plan, mechanism, epsilon)
+    guarantee = guarantee_of(scheme)
     precisions = best_precisions(plan.tree.possible_cells(plan.tree.depth))
     is_replaced = scheme.keys.neighbours == SUBSTITUTION
     # there a record moves two leaves, and costs 2 with noise on the leaves alone
     change = max(largest_change(precisions), 1.0) / 2 if is_replaced else 1.0
-    return SineEntry(name, epsilon, plan.tree, precisions, noise.scale**2 * change)
+    variance = guarantee.noises[0].scale ** 2 * change
+    return SineEntry(name, epsilon, scheme, guarantee, sampler, precisions, variance)

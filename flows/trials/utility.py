@@ -4,22 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import polars as pl
 
-from flows.spec.file import SpecFile, expand_variables
+from flows.spec.file import SpecFile
 from flows.spec.keys import Spec
 from flows.spec.sections.fleet import FleetKeys
 from flows.spec.sections.hierarchy import Values
 from flows.spec.sections.utility import UtilityKeys
 from flows.trials.coverage import spread_of
 from storage.errors import InputError, SpecError, UsageError
-from tasks.ingest.sources.locations import names_a_table, table_at
-from tasks.ingest.tables import opened, text_columns
+from tasks.ingest.sources.locations import names_a_table
+from tasks.ingest.tables import read_texts
 from tasks.report.trial_results import Spread
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
-from tasks.validate.utility import UTILITIES, Terms, Utility
+from tasks.validate.utility import UTILITIES, Utility, UtilityTerms
 from tasks.words.nearest import did_you_mean
 
 
@@ -36,7 +35,7 @@ class AskedUtility:
 
     name: str
     measure: Utility
-    terms: Terms
+    terms: UtilityTerms
     numbers: tuple[str, ...]
 
     @property
@@ -110,7 +109,7 @@ def utility_answer(
     } or None
 
 
-def _terms(file: SpecFile, name: str) -> Terms:
+def _terms(file: SpecFile, name: str) -> UtilityTerms:
     spec = file.spec
     section = spec.utility.section(name) if spec.utility else None
     keys: dict[str, Any]
@@ -125,9 +124,9 @@ def _terms(file: SpecFile, name: str) -> Terms:
     else:
         keys = dict(section or {})
         tables = [key for key, value in keys.items() if isinstance(value, str) and names_a_table(value)]
-    return Terms(
+    return UtilityTerms(
         {key: value for key, value in keys.items() if key not in tables},
-        {key: _read(file, f"utility.{name}.{key}", keys[key]) for key in tables},
+        {key: read_texts(file.table(f"utility.{name}.{key}", keys[key])) for key in tables},
         _listed(spec),
     )
 
@@ -140,11 +139,3 @@ def _listed(spec: Spec) -> dict[str, tuple[str, ...]]:
         for axis, domain in domains.items()
         if isinstance(domain, Values) and isinstance(domain.values, tuple)
     }
-
-
-def _read(file: SpecFile, field: str, location: str) -> pl.DataFrame:
-    """Return a public table; every column is text."""
-    table = table_at(field, expand_variables(field, location), file.folder)
-    with duckdb.connect() as con, opened(con, table) as rows:
-        found: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
-    return found

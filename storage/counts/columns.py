@@ -1,7 +1,7 @@
 """The names of the columns of published tables, in folders and in the store."""
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal
 
 COUNT = "count"  # after the codes
 LOW, HIGH = "low", "high"  # after it: the interval that contains the truth of a cell, with the stated probability
@@ -15,7 +15,31 @@ NUMBERS = (COUNT, *BOUNDS)
 SIGNAL = "signal"  # last: whether the row stands out from the noise
 REMAINDER = "remainder"  # last in tables of such rows: whether the row is what they leave of a count
 NOISY, VARIANCE = "noisy_count", "variance"
-REGION, SIZE = "region", "size"  # the axes of group sizes
+
+# what an axis is in a release, beside a feature: an end of trips, or the regions or the sizes of groups
+Role = Literal["origin", "destination", "region", "size"]
+ENDS: tuple[Role, Role] = ("origin", "destination")
+REGION: Role = "region"
+SIZE: Role = "size"
+
+
+def roles_of(axes: Iterable[str], spec: Mapping[str, Any], *, counts_groups: bool) -> dict[str, Role | None]:
+    """Return the role of each axis; None for a feature. An axis with a role has its name.
+
+    Args:
+        axes: their names.
+        spec: as it is published, which names the features.
+        counts_groups: whether the release counts groups by region and size.
+    """
+    of_input, roles = spec.get("input"), (REGION, SIZE) if counts_groups else ENDS
+    features = of_input.get("features") if isinstance(of_input, dict) else None
+    named = [features] if isinstance(features, str) else features or []
+    return {axis: next((role for role in roles if role == axis and axis not in named), None) for axis in axes}
+
+
+def ends_of(roles: Sequence[Role | None]) -> tuple[int, int] | None:
+    """Return the numbers of the axes on which trips begin and end; None where there are no such axes."""
+    return (roles.index("origin"), roles.index("destination")) if set(ENDS) <= set(roles) else None
 
 
 def column_name(axis: str, level: str, flat: Collection[str] = ()) -> str:

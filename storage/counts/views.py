@@ -3,10 +3,9 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from storage.counts.columns import column_name
+from storage.counts.columns import ENDS, column_name
 
 _MOST_BYTES = 63  # of a name: the limit of other databases
-_ENDS = ["origin", "destination"]
 
 
 def level_views(
@@ -40,8 +39,8 @@ def level_views(
 def _wanted(axes: Mapping[str, str | None], flat: Collection[str]) -> str:
     if not any(axes.values()):
         return "total"
-    if list(axes) == _ENDS:
-        return "_to_".join(axes[end] or "all" for end in _ENDS)
+    if tuple(axes) == ENDS:
+        return "_to_".join(axes[end] or "all" for end in ENDS)
     return "_".join(["by", *(column_name(axis, level, flat) for axis, level in axes.items() if level)])
 
 

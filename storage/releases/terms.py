@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from storage.counts.columns import interval_columns
 from storage.errors import StoreError
 
 # what a mechanism may waive: that counts are above zero, so that a row left out is a 0; that a public total is met
@@ -99,11 +98,6 @@ class Intervals(BaseModel):
     simultaneous: bool = False
     rounded: bool = False
     signal_rate: float = SIGNAL_RATE
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns of the intervals in the tables."""
-        return interval_columns(simultaneous=self.simultaneous)
 
 
 @dataclass(frozen=True, slots=True)

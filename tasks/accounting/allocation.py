@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from tasks.accounting.floats import least_float
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.sensitivity import joint_part, square_root_up
 
@@ -91,12 +92,7 @@ class Allocation:
         ratio = error(self.measurements(Fraction(1))) / most
         if not 1e-100 < ratio < 1e100:
             raise ValueError(f"max_error must be a number of records that noise can reach, got {most:g}.")
-        rho = ratio**2
-        while not keeps(rho):
-            rho = math.nextafter(rho, math.inf)
-        while keeps(math.nextafter(rho, 0.0)):
-            rho = math.nextafter(rho, 0.0)
-        return Fraction(rho)
+        return Fraction(least_float(keeps, ratio**2))
 
 
 def shares_of(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
@@ -146,12 +142,7 @@ def scale_for(rho: Fraction, l2_sensitivity_squared: int) -> float:
         raise ValueError(f"sigma must be <= 2**32: epsilon is too small to release anything with rho {float(rho):g}.")
     if variance < LEAST_SCALE**2:
         raise ValueError(f"sigma must be >= {LEAST_SCALE}: with rho {float(rho):g} the true counts would be published.")
-    scale = math.sqrt(variance)
-    while Fraction(privacy_map(scale, sensitivity)) > rho:
-        scale = math.nextafter(scale, math.inf)
-    while Fraction(privacy_map(math.nextafter(scale, 0.0), sensitivity)) <= rho:
-        scale = math.nextafter(scale, 0.0)
-    return scale
+    return least_float(lambda scale: Fraction(privacy_map(scale, sensitivity)) <= rho, math.sqrt(variance))
 
 
 def ways_of(measurements: Sequence[Measurement]) -> tuple[tuple[int, ...], ...]:

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from tasks.accounting.floats import DIGITS, rounded_toward
-from tasks.accounting.opendp import opendp
+from tasks.accounting.opendp import gaussian_measurement, opendp
 from tasks.accounting.sensitivity import square_root_up
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -169,9 +169,7 @@ def _zcdp_profile(rho: Fraction) -> Any:  # OpenDP's curve of (ε, δ) of a ρ-z
 
 @cache
 def _gaussian_profile() -> Any:  # an OpenDP measurement of scale 1: it costs ρ = d²/2 at distance d
-    dp = opendp()
-    histograms = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
-    return dp.c.make_zCDP_to_approxDP(dp.m.make_gaussian(*histograms, scale=1.0, MO="ZeroConcentratedDivergence"))
+    return opendp().c.make_zCDP_to_approxDP(gaussian_measurement(1.0))
 
 
 def _converted(conversion: Callable[[], float], otherwise: float) -> float:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray
+
 Sums = tuple[FloatArray, FloatArray]  # the probability and the loss of each
 
 _TAIL = 1e-24  # of one discrete Gaussian, at most, beyond what is summed; it is added to δ
@@ -37,7 +37,7 @@ def summed_delta(events: Sequence[tuple[float, int]], epsilon: float) -> float |
     Source:
         Canonne, Kamath and Steinke (2020), section 3, for the noise; Balle and Wang (2018) for δ as an expectation.
     """
-    *others, most = sorted(2 * times * reach(sigma) + 1 for sigma, times in events) or [0]
+    *others, most = sorted(2 * times * truncated_at(sigma) + 1 for sigma, times in events) or [0]
     if not events or most > _MOST_VALUES or math.prod(others) > _MOST_TOGETHER:
         return None
     tails = sum(times for _, times in events) * _TAIL
@@ -51,14 +51,14 @@ def summed_delta(events: Sequence[tuple[float, int]], epsilon: float) -> float |
     return delta * (1 + _ROUNDING) + tails
 
 
-def reach(sigma: float) -> int:
+def truncated_at(sigma: float) -> int:
     """Return how far the outcomes of a discrete Gaussian are summed, records: beyond, it has less than `_TAIL`."""
     return math.ceil(sigma * math.sqrt(2 * math.log(8 * (sigma + 1) / _TAIL))) + 1
 
 
 def _of_sums(sigma: float, times: int) -> Sums:
     """Return the probability and the loss of each sum of outcomes, the largest loss first."""
-    end = reach(sigma)
+    end = truncated_at(sigma)
     outcomes = np.arange(-end, end + 1)
     one = np.exp(-((outcomes / sigma) ** 2) / 2)
     one /= one.sum()

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tasks.accounting.convolution import reach, summed_delta
+from tasks.accounting.convolution import summed_delta, truncated_at
+from tasks.tree.axis import FloatArray
 
-FloatArray = NDArray[np.float64]
 Events = Sequence[tuple[float, int]]  # scales, records, and how many counts of each change by one
 
 _MOST_VALUES = 2**10  # of the sum of all outcomes of one scale, for them to be few
@@ -25,7 +24,7 @@ _NEAR = 1e-3  # relative: of points nearer than this one is looked at
 
 def has_few_values(ways: Sequence[Events]) -> bool:
     """Return whether few values of some noise matter, whatever a unit does."""
-    values = [[2 * times * reach(sigma) + 1 for sigma, times in events] for events in ways]
+    values = [[2 * times * truncated_at(sigma) + 1 for sigma, times in events] for events in ways]
     return all(max(of, default=1) <= _MOST_VALUES and math.prod(of) <= _MOST_LOSSES for of in values)
 
 
@@ -120,7 +119,7 @@ def _losing(events: Events, rho: float, epsilon: float, lowest: float, highest: 
     """Return all ρ within a range at which some outcome loses ε."""
     losses = []
     for sigma, times in events:  # at ρ = 1
-        furthest = times * reach(sigma * math.sqrt(rho / lowest))
+        furthest = times * truncated_at(sigma * math.sqrt(rho / lowest))
         losses.append((times - 2 * np.arange(-furthest, times)) / (2 * sigma**2 * rho))
     together = reduce(lambda some, more: np.add.outer(some, more).ravel(), losses)
     at = epsilon / together[together > 0]

@@ -1,9 +1,9 @@
 """The ε of discrete Laplace noise by OpenDP's map, and the least scale that keeps an ε. Such ε add up, and need no δ."""
 
-import math
 from functools import lru_cache
 
 from tasks.accounting.allocation import LARGEST_SCALE, LEAST_SCALE
+from tasks.accounting.floats import least_float
 from tasks.accounting.opendp import laplace_measurement
 
 
@@ -40,8 +40,4 @@ def laplace_scale_for(epsilon: float, l1_sensitivity: int) -> float:
         raise ValueError(
             f"the noise scale must be >= {LEAST_SCALE}: with epsilon {epsilon:g} at a level the true counts show."
         )
-    while laplace_map(scale, l1_sensitivity) > epsilon:
-        scale = math.nextafter(scale, math.inf)
-    while laplace_map(math.nextafter(scale, 0.0), l1_sensitivity) <= epsilon:
-        scale = math.nextafter(scale, 0.0)
-    return scale
+    return least_float(lambda scale: laplace_map(scale, l1_sensitivity) <= epsilon, scale)

@@ -160,7 +160,7 @@ def l1_derivation(neighbours: str, max_records: int, *, is_root: bool = False) -
     )
 
 
-_MOVED_OF_SIZES = {
+_MOVED_BY_RECORD = {
     "tails": "lowers one number of groups of at least some size by 1",
     "sizes": "makes a group of one size a group of another, and so moves two numbers by 1",
     "chain": "lowers as many running sums by 1 as there are regions",
@@ -179,7 +179,7 @@ def sizes_derivation(statistic: str, moved: Sensitivity, neighbours: str, max_re
     """
     leaves = "come or go" if neighbours == ADD_REMOVE else "leave groups and others enter"
     total = f"Δ₁ = {moved.l1}" if norm == 1 else f"Δ₂² = {moved.l2_squared}"
-    return f"records of one unit {leaves}, at most {max_records}, and each {_MOVED_OF_SIZES[statistic]}: {total}"
+    return f"records of one unit {leaves}, at most {max_records}, and each {_MOVED_BY_RECORD[statistic]}: {total}"
 
 
 def square_root_up(square: int | Fraction) -> float:

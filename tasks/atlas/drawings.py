@@ -9,7 +9,8 @@ import numpy as np
 import shapely
 from numpy.typing import NDArray
 
-from tasks.atlas.shapes import Place, Shapes
+from tasks.atlas.names import AxisLevel
+from tasks.atlas.shapes import Shapes
 
 WIDTH = 1000  # of the plane
 
@@ -46,8 +47,8 @@ class Plane:
 
 
 def drawn_shapes(
-    shapes: Shapes, places: Mapping[Place, Sequence[tuple[str, ...]]], most: int
-) -> tuple[dict[Place, str], dict[str, Any]]:
+    shapes: Shapes, places: Mapping[AxisLevel, Sequence[tuple[str, ...]]], most: int
+) -> tuple[dict[AxisLevel, str], dict[str, Any]]:
     """Return under which key each axis level is drawn, and the drawings by key.
 
     Args:
@@ -58,9 +59,9 @@ def drawn_shapes(
         The keys; axes that are alike share one. And per key `width` and `height` of the plane, which all have in common, and per area `d`,
         the path, and `x` and `y`, a place inside; None where it has no shape.
     """
-    keys, first = dict[Place, str](), dict[str, Place]()
+    keys, first = dict[AxisLevel, str](), dict[str, AxisLevel]()
     for place in places:
-        if place in shapes.of_level:
+        if place in shapes.tables:
             axis, level = place
             alike = [
                 key
@@ -87,7 +88,7 @@ def drawn_shapes(
     return {}, {}
 
 
-def _plane(shapes: Shapes, places: Sequence[Place]) -> Plane:
+def _plane(shapes: Shapes, places: Sequence[AxisLevel]) -> Plane:
     """Return the plane that holds all shapes of some axis levels."""
     boxes = [shapely.total_bounds(np.array(list(shapes.simplified(*place, 0)), dtype=object)) for place in places]
     west, south = np.min([box[:2] for box in boxes], axis=0).tolist()
@@ -99,7 +100,7 @@ def _plane(shapes: Shapes, places: Sequence[Place]) -> Plane:
 
 
 def _drawing(
-    shapes: Shapes, plane: Plane, place: Place, paths: Sequence[str], areas: Sequence[tuple[str, ...]]
+    shapes: Shapes, plane: Plane, place: AxisLevel, paths: Sequence[str], areas: Sequence[tuple[str, ...]]
 ) -> dict[str, Any]:
     """Return the drawing of an axis level, with its shapes in the order of its areas."""
     numbers = {path: number for number, path in enumerate(shapes.paths(*place))}

@@ -9,6 +9,7 @@ import polars as pl
 
 NAME = "name"  # after the codes
 STEP = " › "  # from an area to one in it
+AxisLevel = tuple[str, int]  # an axis, and one of its levels
 _NAME = "_name"  # at the end of the name of a column of codes
 
 
@@ -23,39 +24,43 @@ def name_column(column: str) -> str:
 
 
 @dataclass(frozen=True)
-class Names:
-    """The names of the areas of a release.
+class AreaTables:
+    """What the areas of a release have, such as names. It is false where none has any.
 
     Attributes:
-        of_level: by axis and axis level (from 1 on), the areas that have a name: text columns `code_1` to `code_<level>`, coarse to
-            fine, and `name`; sorted by codes.
+        tables: by axis and axis level (from 1 on), the areas that have it: text columns `code_1` to `code_<level>`, coarse to fine,
+            and a column of what they have; sorted by codes.
     """
 
-    of_level: Mapping[tuple[str, int], pl.DataFrame] = field(default_factory=dict)
+    tables: Mapping[AxisLevel, pl.DataFrame] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        """Return whether any area has a name."""
-        return bool(self.of_level)
+        """Return whether any area has it."""
+        return bool(self.tables)
 
     def levels(self, axis: str) -> list[int]:
-        """Return the levels of an axis whose areas have names, coarse to fine."""
-        return sorted(level for of, level in self.of_level if of == axis)
+        """Return the levels of an axis of which areas have it, coarse to fine."""
+        return sorted(level for of, level in self.tables if of == axis)
+
+
+class Names(AreaTables):
+    """The names of the areas of a release, as texts in the column `name`."""
 
     def name_of(self, axis: str, path: Sequence[str]) -> str | None:
         """Return the name of an area by the codes of its path, coarse to fine; None if it has none."""
         return self._by_path.get((axis, tuple(path)))
 
-    def called(self, axis: str, path: Sequence[str], told: int = 1) -> str:
+    def called(self, axis: str, path: Sequence[str], codes: int = 1) -> str:
         """Return what to call an area where people read it: its name with its code, or the code alone.
 
         Args:
             axis: the axis.
             path: the codes of the areas that contain it, coarse to fine, and its own.
-            told: how many of these codes identify it: all of them where areas of its level share a code.
+            codes: how many of these codes identify it: all of them where areas of its level share a code.
         """
         if not path:
             return ""
-        name, code = self.name_of(axis, path), STEP.join(path[-told:])
+        name, code = self.name_of(axis, path), STEP.join(path[-codes:])
         return code if name is None or name == code else f"{name} ({code})"
 
     def paths(self, axis: str, name: str) -> list[tuple[str, ...]]:
@@ -72,16 +77,14 @@ class Names:
     @cached_property
     def _by_path(self) -> dict[tuple[str, tuple[str, ...]], str]:
         return {
-            (axis, tuple(codes)): name
-            for (axis, _), areas in self.of_level.items()
-            for *codes, name in areas.iter_rows()
+            (axis, tuple(codes)): name for (axis, _), areas in self.tables.items() for *codes, name in areas.iter_rows()
         }
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, str], list[tuple[str, ...]]]:
         found: dict[tuple[str, str], list[tuple[str, ...]]] = {}
-        for axis, level in sorted(self.of_level):
-            for *codes, name in self.of_level[axis, level].iter_rows():
+        for axis, level in sorted(self.tables):
+            for *codes, name in self.tables[axis, level].iter_rows():
                 found.setdefault((axis, folded(name)), []).append(tuple(codes))
         return found
 

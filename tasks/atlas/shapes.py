@@ -1,46 +1,28 @@
 """The shapes of areas: polygons in degrees of longitude and latitude (WGS 84), to draw maps with."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 import shapely
 from numpy.typing import NDArray
 
+from tasks.atlas.names import AreaTables
+
 GEOMETRY = "geometry"  # after the codes
 
-Place = tuple[str, int]  # an axis, and one of its levels
 
-
-@dataclass(frozen=True)
-class Shapes:
-    """The shapes of the areas of a release.
-
-    Attributes:
-        of_level: by axis and axis level (from 1 on), the areas that have a shape: text columns `code_1` to `code_<level>`, coarse to
-            fine, and `geometry`, a polygon or several as WKB; sorted by codes.
-    """
-
-    of_level: Mapping[Place, pl.DataFrame] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        """Return whether any area has a shape."""
-        return bool(self.of_level)
-
-    def levels(self, axis: str) -> list[int]:
-        """Return the levels of an axis whose areas have shapes, coarse to fine."""
-        return sorted(level for of, level in self.of_level if of == axis)
+class Shapes(AreaTables):
+    """The shapes of the areas of a release, in the column `geometry`: a polygon or several as WKB."""
 
     def paths(self, axis: str, level: int) -> list[tuple[str, ...]]:
         """Return the areas of an axis level that have a shape, by the codes of their paths, sorted."""
-        return [tuple(codes) for *codes, _ in self.of_level[axis, level].iter_rows()]
+        return [tuple(codes) for *codes, _ in self.tables[axis, level].iter_rows()]
 
     def are_alike(self, one: str, other: str, level: int) -> bool:
         """Return whether two axes have the same shapes at a level, so that one drawing holds for both."""
-        return self.of_level[one, level].equals(self.of_level[other, level])
+        return self.tables[one, level].equals(self.tables[other, level])
 
     def simplified(self, axis: str, level: int, tolerance: float) -> Sequence[Any]:
         """Return the shapes of an axis level in the order of `paths`, with fewer corners; areas that touch still touch.
@@ -67,7 +49,7 @@ class Shapes:
         return points
 
     def _shapes(self, axis: str, level: int) -> NDArray[np.object_]:
-        found: NDArray[np.object_] = shapely.from_wkb(self.of_level[axis, level][GEOMETRY].to_numpy())
+        found: NDArray[np.object_] = shapely.from_wkb(self.tables[axis, level][GEOMETRY].to_numpy())
         return found
 
 

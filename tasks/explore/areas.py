@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tasks.atlas.drawings import drawn_shapes
 from tasks.released.boxes import AxisLevels
 from tasks.released.estimate import Estimate
 from tasks.released.folder import PublishedFolder
-from tasks.tree.axis import Axis
 from tasks.words.readers import level_called
 
 _MOST_DRAWN = 1_000_000  # characters of the page that shapes take
@@ -26,7 +23,7 @@ def axes_shown(estimate: Estimate, finest: AxisLevels) -> tuple[list[dict[str, A
     """
     folder = estimate.folder.folder
     paths = {
-        (axis.name, level): paths_of(axis, level)
+        (axis.name, level): axis.paths(level).rows()
         for axis, last in zip(estimate.folder.tree.axes, finest, strict=True)
         for level in range(1, last + 1)
     }
@@ -34,6 +31,7 @@ def axes_shown(estimate: Estimate, finest: AxisLevels) -> tuple[list[dict[str, A
     axes = [
         {
             "name": axis.name,
+            "role": folder.manifest.roles[axis.name],
             "ordered": axis.name in folder.ordered,
             "levels": [
                 {
@@ -50,13 +48,6 @@ def axes_shown(estimate: Estimate, finest: AxisLevels) -> tuple[list[dict[str, A
         for axis in estimate.folder.tree.axes
     ]
     return axes, drawings
-
-
-def paths_of(axis: Axis, level: int) -> list[Path]:
-    """Return the paths of all areas of an axis level, in their order."""
-    every = np.arange(axis.areas(level))
-    codes = [axis.codes[own - 1].gather(axis.ancestors(every, level, own)).to_list() for own in range(1, level + 1)]
-    return list(zip(*codes, strict=True))
 
 
 def names_of(folder: PublishedFolder, axis: str, paths: Sequence[Path]) -> list[str | None] | None:

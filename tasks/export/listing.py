@@ -42,8 +42,8 @@ def _known(manifest: Manifest) -> Iterator[str]:
     for place, names in with_csv.items():
         for name in names:
             yield from (f"{place}/{name}.parquet", f"{place}/{name}.csv")
-    for of_level in manifest.levels:
-        yield from (*of_level.files, level_csv(of_level.level))
+    for entry in manifest.levels:
+        yield from (*entry.files, level_csv(entry.level))
     yield from (f"{DERIVED}/{name}.parquet" for name in manifest.derived)
     if manifest.records in {"csv", "parquet"}:
         yield f"records.{manifest.records}"

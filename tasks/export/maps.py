@@ -15,13 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
+from storage.counts.columns import ends_of
 from tasks.atlas.names import code_columns
 from tasks.atlas.shapes import GEOMETRY
 from tasks.export.tables import PublishedTable, PublishedTables
 from tasks.format.batches import UNREADABLE
 from tasks.format.csv import of_rows
 from tasks.format.manifest import Manifest
-from tasks.format.published_tree import axes_of, published_shapes
+from tasks.format.published_tree import published_shapes
 
 FOLDER = "geo"
 
@@ -39,7 +40,7 @@ def shaped_axes(manifest: Manifest, axes: Any) -> list[str]:
     """
     refined = [axis for axis, level in axes.items() if level]
     shaped = [axis for axis in refined if axes[axis] in manifest.boundaries.get(axis, [])]
-    if list(axes_of(manifest)) == ["origin", "destination"] and shaped != refined:
+    if ends_of(list(manifest.roles.values())) and shaped != refined:
         return []  # a line that has one end is none
     return shaped[:_LINES]
 
@@ -80,7 +81,7 @@ class _Geometries:
         self._shapes = []
         for axis in self._axes:
             columns = tables.codes_of(table, axis)
-            areas = shapes.of_level[axis, len(columns)]
+            areas = shapes.tables[axis, len(columns)]
             codes = areas.select(code_columns(len(columns)))
             codes.columns = columns
             of_areas = np.asarray(shapely.from_wkb(areas[GEOMETRY].to_list()), dtype=object)

@@ -15,15 +15,14 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.counts.columns import COUNT
+from storage.counts.columns import COUNT, ENDS
 from tasks.atlas.names import NAME, code_columns
-from tasks.export.tables import PublishedTable, PublishedTables, areas_of
+from tasks.export.tables import PublishedTable, PublishedTables
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import axes_of, published_names, tree_of_codebook
 from tasks.tree.order import Tree
 
-ENDS = ("origin", "destination")
 MOST_ZONES = 20_000  # of a matrix of 400 million cells, 3.2 GB once it is read
 
 FOLDER = "omx"
@@ -44,7 +43,7 @@ def is_square(axes: Mapping[str, str | None]) -> bool:
         axes: per axis, the name of the level that is reached.
     """
     origin, destination = (axes.get(end) for end in ENDS)
-    return list(axes) == list(ENDS) and origin is not None and origin == destination
+    return tuple(axes) == ENDS and origin is not None and origin == destination
 
 
 def matrix_path(table: PublishedTable) -> str:
@@ -69,8 +68,8 @@ def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[Publish
     names = published_names(tables.folder, tables.manifest)
     for table in levels:
         level = axes_of(tables.manifest)[ENDS[0]].index(str(table.axes[ENDS[0]])) + 1
-        zones = areas_of(tree.axes[0], level)
-        called = names.of_level.get((ENDS[0], level))
+        zones = tree.axes[0].paths(level).sort(code_columns(level))
+        called = names.tables.get((ENDS[0], level))
         if called is not None:
             zones = zones.join(called, on=code_columns(level), how="left", maintain_order="left")
         _write(tables, table, zones)
@@ -228,7 +227,7 @@ def _zones_in(file: Any, tables: PublishedTables, table: PublishedTable) -> pl.D
     """Return the zones of a file of matrices; None where they are not those of the release."""
     level = len(tables.codes_of(table, ENDS[0]))
     there = {name: file.get_node(file.root.lookup, name)[:] for name in file.list_mappings()}
-    names = published_names(tables.folder, tables.manifest).of_level.get((ENDS[0], level))
+    names = published_names(tables.folder, tables.manifest).tables.get((ENDS[0], level))
     mapped = [*(f"zone_{column}" for column in code_columns(level)[:-1]), _CODE]
     if there.keys() != {_ZONE, *mapped} | ({_NAME} if names is not None else set()):
         return None
@@ -254,4 +253,4 @@ def _are_of_codebook(zones: pl.DataFrame, tables: PublishedTables, level: int) -
     if not codebook.exists():
         return True
     tree = tree_of_codebook(tables.manifest, pl.read_parquet(codebook, glob=False))
-    return zones.equals(areas_of(tree.axes[0], level))
+    return zones.equals(tree.axes[0].paths(level).sort(code_columns(level)))

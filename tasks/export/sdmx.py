@@ -1,12 +1,11 @@
 """Counts for statistical offices: SDMX-CSV 2.0 of each level, and their structure as SDMX-ML 3.0.
 
 A dimension is an axis that a level has reached, with a list of codes; the measure is `OBS_VALUE`. `LOW`, `HIGH` and `SIGNAL` are attributes
-of an observation. A code is a valid identifier of SDMX as it is, or gets one by the rule of `identifier`.
+of an observation. A code is a valid identifier of SDMX as it is, or gets one by the rule of `sdmx_id`.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from typing import Any
 
 import polars as pl
@@ -14,9 +13,9 @@ import pyarrow as pa
 
 from storage.counts.columns import COUNT
 from tasks.atlas.names import NAME, code_columns
-from tasks.export.tables import PublishedTable, PublishedTables, areas_of, day_of
+from tasks.export.tables import PublishedTable, PublishedTables, day_of
 from tasks.format.batches import UNREADABLE
-from tasks.format.csv import of_rows, open_csv
+from tasks.format.csv import have_same_rows, open_csv
 from tasks.format.manifest import Manifest
 from tasks.format.metadata import SDMX
 from tasks.format.published_tree import axis_columns, published_names
@@ -32,7 +31,7 @@ _RESERVED = {_VALUE, *_OF_EVERY_FILE}
 _BETWEEN = "@"  # the codes of a path
 
 
-def identifier(text: str, *, begins_with_letter: bool = False) -> str:
+def sdmx_id(text: str, *, begins_with_letter: bool = False) -> str:
     """Return an identifier of SDMX for a text: letters, digits, _, $ and -; any other character as `_x` with its number in hexadecimal and `_`.
 
     Different texts have different identifiers.
@@ -74,7 +73,7 @@ def write_sdmx(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTa
 
 
 def _flow(manifest: Manifest, table: PublishedTable) -> str:
-    return identifier(f"{manifest.id}_level_{table.level}", begins_with_letter=True)
+    return sdmx_id(f"{manifest.id}_level_{table.level}", begins_with_letter=True)
 
 
 def _dimensions(tables: PublishedTables, table: PublishedTable) -> dict[str, tuple[str, list[str]]]:
@@ -86,7 +85,7 @@ def _dimensions(tables: PublishedTables, table: PublishedTable) -> dict[str, tup
             named = of_input.get(axis) if isinstance(of_input, dict) else None
             by_path = isinstance(named, list) and len(named) > 1  # then a code may be in several areas
             own = columns if by_path else columns[-1:]
-            found[identifier(columns[-1], begins_with_letter=True)] = (axis, own)
+            found[sdmx_id(columns[-1], begins_with_letter=True)] = (axis, own)
     return found
 
 
@@ -121,7 +120,7 @@ def _identified(rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
 
 
 def _of_path(path: Sequence[str]) -> str:
-    return _BETWEEN.join(map(identifier, path))
+    return _BETWEEN.join(map(sdmx_id, path))
 
 
 def _structure(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> str:
@@ -135,11 +134,11 @@ def _structure(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTa
         for name, (axis, columns) in _dimensions(tables, table).items():
             if name not in lists:
                 lists[name] = _codelist(tables, tree, name, axis, columns)
-        made, of_level = _data_structure(tables, table)
-        concepts |= of_level
+        made, own = _data_structure(tables, table)
+        concepts |= own
         flows += made
     header = Header(
-        id=identifier(tables.manifest.id), prepared=day_of(tables.manifest), sender=Organisation(id=_AGENCY), test=False
+        id=sdmx_id(tables.manifest.id), prepared=day_of(tables.manifest), sender=Organisation(id=_AGENCY), test=False
     )
     text = write([*lists.values(), _concept_scheme(concepts), *flows], prettyprint=True, header=header)
     return str(text)
@@ -150,7 +149,7 @@ def _codelist(tables: PublishedTables, tree: Tree, name: str, axis: str, columns
 
     [of_axis] = [each for each in tree.axes if each.name == axis]
     level = axis_columns(tables.manifest, axis).index(columns[-1]) + 1
-    areas = areas_of(of_axis, level)
+    areas = of_axis.paths(level).sort(code_columns(level))
     names = published_names(tables.folder, tables.manifest)
     codes = [
         Code(id=_of_path(path[-len(columns) :]), name=names.name_of(axis, path) or " / ".join(path[-len(columns) :]))
@@ -201,12 +200,8 @@ def sdmx_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> 
         schema = _schema(_dimensions(tables, table), _numbers(tables, table))
         try:
             reader = open_csv(tables.folder / name, schema)
-            there = of_rows(pa.Table.from_batches([batch]) for batch in reader)
-            expected = of_rows(_observations(tables, table))
-            same = reader.schema.names == schema.names and all(
-                one is not None and other is not None and one.equals(other)
-                for one, other in zip_longest(expected, there)
-            )
+            there = (pa.Table.from_batches([batch]) for batch in reader)
+            same = reader.schema.names == schema.names and have_same_rows(_observations(tables, table), there)
         except UNREADABLE:
             failures.append(f"{name} is missing or is not a CSV file.")
             continue
@@ -240,7 +235,7 @@ def _structure_failures(tables: PublishedTables, levels: Sequence[PublishedTable
                 if not set(_identified(rows, columns)) <= lists.get(f"CL_{name}", {}).keys():
                     return [f"{STRUCTURE} lacks codes of {sdmx_path(table)}."]
         for name, (axis, columns) in dimensions.items():
-            called = names.of_level.get((axis, len(tables.codes_of(table, axis))))
+            called = names.tables.get((axis, len(tables.codes_of(table, axis))))
             if called is not None and not _are_called(called, len(columns), lists[f"CL_{name}"]):
                 return [f"{STRUCTURE} has other names than names/."]
     return []

@@ -8,17 +8,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tasks.atlas.names import code_columns
 from tasks.format.batches import batches
 from tasks.format.csv import names_in, plain, with_names
 from tasks.format.manifest import Manifest
 from tasks.format.published_tree import axes_of, axis_columns
-from tasks.tree.axis import Axis
 from tasks.words.levels import grouped_by, place
 from tasks.words.readers import axes_called
 
@@ -127,16 +124,6 @@ class PublishedTables:
         reached = table.axes.get(axis)
         levels = axes_of(self.manifest)[axis]
         return axis_columns(self.manifest, axis)[: levels.index(reached) + 1 if reached else 0]
-
-
-def areas_of(axis: Axis, level: int) -> pl.DataFrame:
-    """Return the areas of an axis level in the order of their codes: text columns `code_1` to `code_<level>`, coarse to fine."""
-    every = np.arange(axis.areas(level))
-    paths = {
-        column: axis.codes[own - 1].gather(axis.ancestors(every, level, own))
-        for own, column in enumerate(code_columns(level), 1)
-    }
-    return pl.DataFrame(paths).sort(list(paths))
 
 
 _DAY_OF_ID = re.compile(r"-(\d{4})-?(\d{2})-?(\d{2})(?:T\d{6}Z)?$")

@@ -29,11 +29,11 @@ def names_in(folder: Path) -> list[pl.DataFrame]:
 
 def with_names(table: pa.Table, names: Sequence[pl.DataFrame]) -> pa.Table:
     """Return a table of text and numbers with a column of names beside each column of codes that has names."""
-    for of_level in names:
-        *path, name = of_level.columns
+    for areas in names:
+        *path, name = areas.columns
         if set(path) <= set(table.column_names):
             place = table.column_names.index(path[-1]) + 1
-            found = pl.DataFrame(table.select(path)).join(of_level, on=path, how="left", maintain_order="left")[name]
+            found = pl.DataFrame(table.select(path)).join(areas, on=path, how="left", maintain_order="left")[name]
             table = table.add_column(place, name, found.to_arrow().cast(pa.string()))
     return table
 
@@ -60,12 +60,8 @@ def csv_failures(
     schema = with_names(pq.read_schema(table[0]).empty_table(), names).schema
     try:
         reader = open_csv(path, schema)
-        same = reader.schema.names == schema.names
         there = (pa.Table.from_batches([batch]) for batch in reader)
-        same = same and all(
-            one is not None and other is not None and one.equals(other)
-            for one, other in zip_longest(of_rows(expected), of_rows(there))
-        )
+        same = reader.schema.names == schema.names and have_same_rows(expected, there)
     except UNREADABLE:
         return [f"{path.name} is missing or is not a CSV file of {level}."]
     return [] if same else [f"{path.name} differs from the table of {level}."]
@@ -106,7 +102,13 @@ def plain(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=table.column_names)
 
 
-def of_rows(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def have_same_rows(tables: Iterable[pa.Table], others: Iterable[pa.Table]) -> bool:
+    """Return whether tables have the same rows as others, however they are cut."""
+    pairs = zip_longest(of_rows(tables), of_rows(others))
+    return all(one is not None and other is not None and one.equals(other) for one, other in pairs)
+
+
+def of_rows(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """Yield the same rows in tables of a fixed number of rows; the last may have fewer."""
     waiting, rows = [], 0
     for table in tables:

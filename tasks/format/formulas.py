@@ -17,8 +17,8 @@ def formulas_in(tree: Tree, names: Names) -> str:
     CSV file evaluates what begins with =, +, - or @, unless it is a number.
     """
     finest = zip(tree.axes, tree.axis_levels(tree.depth), strict=True)
-    codes = [of_level for axis, level in finest for of_level in axis.codes[:level]]
-    texts = pl.concat([*codes, *(areas[NAME].rename("") for areas in names.of_level.values())], rechunk=False)
+    codes = [own for axis, level in finest for own in axis.codes[:level]]
+    texts = pl.concat([*codes, *(areas[NAME].rename("") for areas in names.tables.values())], rechunk=False)
     found = texts.filter(texts.str.contains(_FORMULA) & ~texts.str.contains(_NUMBER)).unique().sort()
     if found.is_empty():
         return ""

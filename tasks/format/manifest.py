@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from storage.counts.columns import Role, interval_columns, roles_of
 from storage.counts.tables import level_files, level_path
 from storage.record import KNOWN_AFTER, ReleasedPart
 from storage.releases.parts import DISCRETE_GAUSSIAN
@@ -419,6 +420,11 @@ class Manifest(_Part):
     left_out: dict[Format, list[str]] = {}
 
     @property
+    def roles(self) -> dict[str, Role | None]:
+        """The role of each axis; None for a feature."""
+        return roles_of(self.levels[0].axes, self.spec, counts_groups=bool(self.statistic))
+
+    @property
     def complete(self) -> int:
         """The finest level of which every cell was measured because a second pass reads it, whatever survived; 0 where none was."""
         return complete_level(self.measure, len(self.levels) - 1)
@@ -484,7 +490,7 @@ class Manifest(_Part):
     @property
     def bounds(self) -> tuple[str, ...]:
         """The columns of intervals that every table has."""
-        return self.intervals.columns
+        return interval_columns(simultaneous=self.intervals.simultaneous)
 
     @property
     def unlisted(self) -> list[str]:

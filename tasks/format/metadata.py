@@ -70,7 +70,7 @@ def csv_file(
     schema = with_names(schema.empty_table(), names).schema
     numbers = tuple(field.name for field in schema if field.type in {pa.int64(), pa.bool_()})
     texts = tuple(schema.names[: len(schema.names) - len(numbers)])
-    of_names = frozenset(of_level.columns[-1] for of_level in names) & {*texts}
+    of_names = frozenset(areas.columns[-1] for areas in names) & {*texts}
     return CsvFile(url, level, texts, numbers, view, of_signal, of_names)
 
 

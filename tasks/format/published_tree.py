@@ -1,6 +1,7 @@
 """The tree, the derived columns and the views of a published folder, from its manifest and what is published with noisy counts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -48,14 +49,17 @@ def steps_of(manifest: Manifest) -> tuple[int, ...]:
     """Return the order in which the axes are refined, as in `Tree`."""
     reached = [list(entry.axes.values()) for entry in manifest.levels]
     return tuple(
-        next(axis for axis, name in enumerate(of_level) if name != above[axis]) for above, of_level in pairwise(reached)
+        next(axis for axis, name in enumerate(level) if name != above[axis]) for above, level in pairwise(reached)
     )
 
 
 def tree_of_codebook(manifest: Manifest, codebook: pl.DataFrame) -> Tree:
     """Return the tree of a release, from the codebook that is published with its noisy counts."""
     axes = axes_of(manifest)
-    return Tree(tuple(_axis(codebook, axis, names) for axis, names in axes.items()), steps_of(manifest))
+    return Tree(
+        tuple(replace(_axis(codebook, axis, names), role=manifest.roles[axis]) for axis, names in axes.items()),
+        steps_of(manifest),
+    )
 
 
 def tree_of_spec(manifest: Manifest) -> Tree | None:
@@ -65,7 +69,7 @@ def tree_of_spec(manifest: Manifest) -> Tree | None:
         codebook = codebook_of_spec(name, domains.get(name))
         if codebook is None:
             return None
-        axes.append(axis_from_codebook(name, codebook.select(levels).unique(maintain_order=True)))
+        axes.append(axis_from_codebook(name, codebook.select(levels).unique(maintain_order=True), manifest.roles[name]))
     return Tree(tuple(axes), steps_of(manifest))
 
 
@@ -195,9 +199,9 @@ def areas_of_rows(manifest: Manifest, tree: Tree, levels: Sequence[int], table: 
 def _areas(axis: Axis, level: int, columns: list[str], table: pl.DataFrame) -> IntArray:
     if not level:
         return np.zeros(table.height, dtype=np.int64)
-    every = np.arange(axis.areas(level))
-    codes = {name: axis.codes[own].gather(axis.ancestors(every, level, own + 1)) for own, name in enumerate(columns)}
-    numbers = pl.DataFrame(codes | {_AREA: every})
+    numbers = axis.paths(level)
+    numbers.columns = columns
+    numbers = numbers.with_columns(pl.Series(_AREA, np.arange(numbers.height)))
     found = table.select(columns).join(numbers, on=columns, how="left", maintain_order="left")[_AREA]
     return found.fill_null(-1).to_numpy().astype(np.int64)
 
@@ -207,8 +211,6 @@ def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Ax
     of_axis = codebook.filter(pl.col("axis") == name)
     levels = [of_axis.filter(pl.col("level") == level) for level in level_names]
     parent = tuple(level["parent"].to_numpy().astype(np.int64) for level in levels)
-    sizes = [1, *(len(of_level) for of_level in parent)]
-    first_child = tuple(
-        np.searchsorted(of_level, np.arange(size + 1)) for of_level, size in zip(parent, sizes, strict=False)
-    )
+    sizes = [1, *(len(level) for level in parent)]
+    first_child = tuple(np.searchsorted(level, np.arange(size + 1)) for level, size in zip(parent, sizes, strict=False))
     return Axis(name, level_names, first_child, parent, tuple(level["code"] for level in levels))

@@ -1,7 +1,6 @@
 """Synthetic records: the finest level again, with one row for each record that it counts."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, column_name
 from tasks.format.batches import UNREADABLE, batches
-from tasks.format.csv import of_rows, open_csv, plain
+from tasks.format.csv import have_same_rows, open_csv, plain
 from tasks.tree.order import Tree
 
 CHUNK_RECORDS = 1_000_000  # records in memory at once
@@ -78,8 +77,7 @@ def records_failures(folder: Path, kind: str, finest: Sequence[Path], axes: Sequ
             return [f"{path.name} must have the columns of the finest codes."]
         counted = (pa.Table.from_batches([batch]) for batch in batches(finest))
         expected = (plain(table) for table in record_tables(counted, names))
-        pairs = zip_longest(of_rows(expected), of_rows(there))
-        same = all(one is not None and other is not None and one.equals(other) for one, other in pairs)
+        same = have_same_rows(expected, there)
     except UNREADABLE:
         return [f"{path.name} is missing or is not a readable file of records."]
     return [] if same else [f"{path.name} does not hold the records that the finest level counts."]

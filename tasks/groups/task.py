@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from storage.counts.columns import REGION
 from storage.releases.shards import TRUNK, Shard
 from tasks.laws.named import noise_of
 from tasks.optimize.task import all_leaves, write_frontier
 from tasks.sizes.estimators import Estimator, SizeMechanism
+from tasks.sizes.tables import NoisyLevels
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS
 from tasks.tree.job import Job
@@ -38,7 +38,8 @@ def settle_sizes(job: Job, estimate: Estimator) -> Shard:
     skipped = 0 if groups is None else 1  # size 0 is what is left of the list
     noisy = [by_region(tree, terms.level, job.all_noisy(terms.level))[:, skipped:] for terms in measured]
     variances = [noise_of(terms).variance for terms in measured]
-    *_, sizes = estimate(noisy, variances, first_children(tree, [terms.level for terms in measured]), groups)
+    first = first_children(tree, [terms.level for terms in measured])
+    *_, sizes = estimate(NoisyLevels(noisy, variances, first, groups))
     if groups is not None:
         sizes = np.column_stack((groups - sizes.sum(axis=1), sizes))
     return write_frontier(job, tree.depth, TRUNK, all_leaves(tree, _in_order_of_tree(sizes)))
@@ -69,5 +70,5 @@ def first_children(tree: Tree, levels: list[int]) -> list[IntArray]:
 
 
 def region_axis(tree: Tree) -> int:
-    """Return the number of the axis of regions."""
-    return [axis.name for axis in tree.axes].index(REGION)
+    """Return the number of the axis of regions, which a tree of group sizes has."""
+    return next(number for number, axis in enumerate(tree.axes) if axis.role == "region")

@@ -7,7 +7,6 @@ from typing import Any
 import polars as pl
 import shapely
 
-from storage.errors import InputError
 from tasks.atlas.names import code_columns
 from tasks.atlas.shapes import GEOMETRY
 from tasks.ingest.shape_files import Feature, polygon, polygons, read_features
@@ -79,20 +78,18 @@ def _of_level(
     known = set(areas[level])
     kept = [feature for feature in features if feature.code in known]
     if not kept:
-        raise InputError(
-            f"{table.field}: no code of {table.path.name} in {boundaries.code} is a code of the axis.",
-            field=table.field,
-            hint=_ZEROS.format(boundaries.field.partition(".boundaries")[0]),
+        raise table.fault(
+            f"no code of {table.path.name} in {boundaries.code} is a code of the axis.",
+            _ZEROS.format(boundaries.field.partition(".boundaries")[0]),
         )
     shapes = [(of.code, shape) for of, shape in zip(kept, polygons(table, kept), strict=True) if shape is not None]
     if not shapes:
-        raise InputError(f"{table.field}: no area of {table.path.name} has a shape.", field=table.field)
+        raise table.fault(f"no area of {table.path.name} has a shape.")
     by_code = _unions(shapes)
     if areas.filter(pl.col(level).is_in(by_code.keys()))[level].is_duplicated().any():
-        raise InputError(
-            f"{table.field}: the codes of level {level} must differ to have shapes; one is that of two areas.",
-            field=table.field,
-            hint="Give areas codes of their own in the codebook, such as those of the areas above and their own together.",
+        raise table.fault(
+            f"the codes of level {level} must differ to have shapes; one is that of two areas.",
+            "Give areas codes of their own in the codebook, such as those of the areas above and their own together.",
         )
     return _sorted(areas.rows(), lambda path: by_code.get(path[-1]))
 

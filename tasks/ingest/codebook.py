@@ -11,15 +11,13 @@ import polars as pl
 
 from storage.errors import InputError
 from storage.releases.terms import RELEASED_CODES
-from tasks.ingest.tables import Table, check_columns, opened, text_columns
-
-_MOST_NAMED = 5  # rows, in an error
+from tasks.ingest.tables import Table, check_columns, is_blank, opened, rows_named, text_columns
 
 MOST_CHILDREN = 2**20  # of one area: keeps products of fan-out and count inside 64 bits
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ListedCodes:
     """The codes of a feature that the spec itself lists: a codebook with one level and without a file.
 
     Attributes:
@@ -84,14 +82,13 @@ def read_codebook(
     with duckdb.connect() as con, opened(con, table) as rows:
         check_columns(table, rows, levels)
         if not_all_of is not None and not_all_of <= set(rows.names):
-            raise InputError(
-                f"{table.field}: {table.name} has the columns of the confidential table.",
-                field=table.field,
-                hint="Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",
+            raise table.fault(
+                f"{table.name} has the columns of the confidential table.",
+                "Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",
             )
         codebook: pl.DataFrame = con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl()
     if codebook.is_empty():
-        raise InputError(f"{table.field}: {table.name} has no rows.", field=table.field)
+        raise table.fault(f"{table.name} has no rows.")
     _check_no_blank(codebook[levels[-1]], table, is_finest=True)
     if own_area:
         codebook = _with_own_areas(codebook, table)
@@ -105,35 +102,25 @@ def read_codebook(
         for depth, level in enumerate(levels):
             areas = codebook.select(levels[: depth + 1]).unique()
             if areas.group_by(levels[:depth] or pl.lit(0)).len()["len"].max() > MOST_CHILDREN:  # type: ignore[operator]
-                raise InputError(
-                    f"{table.field}: column {level} must have at most 2**20 areas in one area of the level above.",
-                    field=table.field,
-                )
+                raise table.fault(f"column {level} must have at most 2**20 areas in one area of the level above.")
     if not by_path:
         for above, level in pairwise(levels):
             if codebook.select(above, level).unique()[level].is_duplicated().any():
-                raise InputError(
-                    f"{table.field}: an area of column {level} lies under two areas of column {above}.",
-                    field=table.field,
-                    hint="Correct the codebook, or give one input column per level, so that the whole path identifies an area.",
+                raise table.fault(
+                    f"an area of column {level} lies under two areas of column {above}.",
+                    "Correct the codebook, or give one input column per level, so that the whole path identifies an area.",
                 )
     return codebook
 
 
-def _is_blank(codes: pl.Series) -> pl.Series:
-    return codes.is_null() | (codes.str.strip_chars() == "")
-
-
 def _check_no_blank(codes: pl.Series, table: Table, *, is_finest: bool) -> None:
-    """Refuse blank codes, naming their rows and not what is in them: a table that was named by mistake may be confidential."""
-    rows = [row + 1 for row in _is_blank(codes).arg_true()]
-    if rows:
-        which = ", ".join(f"{row:,}" for row in rows[:_MOST_NAMED]) + (" and others" if rows[_MOST_NAMED:] else "")
-        raise InputError(
-            f"{table.field}: column {codes.name} has a blank code in {len(rows):,} {'rows' if rows[1:] else 'row'}:"
-            f" {which}, not counting the header.",
-            field=table.field,
-            hint="Every row is an area and needs a code at the finest level. Delete rows that are empty."
+    """Refuse blank codes, by their rows."""
+    blank = is_blank(codes)
+    if rows := blank.sum():
+        raise table.fault(
+            f"column {codes.name} has a blank code in {rows:,} {'row' if rows == 1 else 'rows'}:"
+            f" {rows_named(blank)}, not counting the header.",
+            "Every row is an area and needs a code at the finest level. Delete rows that are empty."
             if is_finest
             else f"Fill the codes in; or, if such an area stands alone at {codes.name}, write blank: own_area beside table.",
         )
@@ -147,12 +134,11 @@ def _with_own_areas(codebook: pl.DataFrame, table: Table) -> pl.DataFrame:
     """
     finer, *coarser = reversed(codebook.columns)
     for level in coarser:
-        blank, own = _is_blank(codebook[level]), codebook[finer]
+        blank, own = is_blank(codebook[level]), codebook[finer]
         if own.filter(blank).is_in(codebook[level].filter(~blank).implode()).any():
-            raise InputError(
-                f"{table.field}: column {level} has a blank code, and another area there has the code that {finer} gives it.",
-                field=table.field,
-                hint=f"Fill in the blank codes of column {level}.",
+            raise table.fault(
+                f"column {level} has a blank code, and another area there has the code that {finer} gives it.",
+                f"Fill in the blank codes of column {level}.",
             )
         codebook = codebook.with_columns(pl.when(blank).then(own).otherwise(codebook[level]).alias(level))
         finer = level
@@ -169,10 +155,7 @@ def _repeated(codebook: pl.DataFrame, table: Table, levels: Sequence[str]) -> In
             field=field,
             hint=f"Write levels: [{', '.join(reversed(levels))}].",
         )
-    return InputError(
-        f"{table.field}: column {levels[-1]} repeats an area; a codebook must have one row per finest area.",
-        field=table.field,
-    )
+    return table.fault(f"column {levels[-1]} repeats an area; a codebook must have one row per finest area.")
 
 
 def down_to(codebook: pl.DataFrame, finest: str) -> pl.DataFrame:

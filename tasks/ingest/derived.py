@@ -15,7 +15,7 @@ import polars as pl
 from storage.errors import InputError
 from storage.ledger.recognition import Columns
 from tasks.ingest.contents import same_content
-from tasks.ingest.tables import Table, check_columns, opened, same_table, text_columns
+from tasks.ingest.tables import Table, check_columns, is_blank, opened, same_table, text_columns
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, numbered_codes
 
@@ -64,23 +64,18 @@ def read_derived(
         InputError: the table is the confidential one by its place or its columns, cannot be read, lacks a column or a
             combination, lists one twice, or has a blank or unknown code.
     """
-    field, names = source.table.field, [axis for axis, _ in source.of]
-    wanted = [*names, source.name]
+    wanted = [*(axis for axis, _ in source.of), source.name]
     if same_table(source.table, confidential):
         raise _confidential(source)
     of_records = {*codes, *([count] if count else [])}
     with duckdb.connect() as con, opened(con, source.table) as rows:
         check_columns(source.table, rows, wanted)
-        if len(of_records) > len(names) and of_records <= {*rows.names}:
-            raise InputError(
-                f"{field}: {source.table.name} has the columns of the confidential table.",
-                field=field,
-                hint=_PUBLIC,
-            )
+        if len(of_records) > len(source.of) and of_records <= {*rows.names}:
+            raise source.table.fault(f"{source.table.name} has the columns of the confidential table.", _PUBLIC)
         table: pl.DataFrame = con.sql(f"SELECT {text_columns(wanted)} FROM {rows.scan(wanted)}").pl()
     for column in table.iter_columns():
-        if (column.is_null() | (column.str.strip_chars() == "")).any():
-            raise InputError(f"{field}: column {column.name} has a blank code.", field=field, hint=_NO_BLANK)
+        if is_blank(column).any():
+            raise source.table.fault(f"column {column.name} has a blank code.", _NO_BLANK)
     places = _places(source, tree)
     return numbered_codes(source.name, places, _codes(source, tree, table, places))
 
@@ -99,38 +94,33 @@ def _places(source: DerivedSource, tree: Tree) -> tuple[tuple[int, int], ...]:
 
 def _codes(source: DerivedSource, tree: Tree, table: pl.DataFrame, places: Sequence[tuple[int, int]]) -> pl.Series:
     """Return the code of every combination."""
-    field, combination = source.table.field, np.zeros(table.height, dtype=np.int64)
+    combination = np.zeros(table.height, dtype=np.int64)
     for number, own in places:
         axis = tree.axes[number]
         codes = axis.codes[own - 1]
         if codes.n_unique() < len(codes):
-            raise InputError(
-                f"{field}: the codes of level {axis.level_names[own - 1]} must be unique for axis {axis.name}, since the table has"
-                " one column for it.",
-                field=field,
+            raise source.table.fault(
+                f"the codes of level {axis.level_names[own - 1]} must be unique for axis {axis.name}, since the table has one column"
+                " for it."
             )
         known = pl.DataFrame({axis.name: codes}).with_row_index("area")
         found = table.select(axis.name).join(known, on=axis.name, how="left", maintain_order="left")["area"]
         if found.has_nulls():
-            raise InputError(
-                f"{field}: column {axis.name} has a code that level {axis.level_names[own - 1]} of the codebook does not list.",
-                field=field,
-                hint="The table must list the codes of exactly this level, as they are in the codebook.",
+            raise source.table.fault(
+                f"column {axis.name} has a code that level {axis.level_names[own - 1]} of the codebook does not list.",
+                "The table must list the codes of exactly this level, as they are in the codebook.",
             )
         combination = combination * len(codes) + found.to_numpy().astype(np.int64)
     combinations = _combinations(tree, places)
     listed = np.bincount(combination, minlength=combinations)
     if (listed > 1).any():
-        raise InputError(
-            f"{field}: {source.table.name} lists a combination twice.",
-            field=field,
-            hint=f"Keep one row for each combination of {' and '.join(axis for axis, _ in source.of)}, with one code.",
+        raise source.table.fault(
+            f"{source.table.name} lists a combination twice.",
+            f"Keep one row for each combination of {' and '.join(axis for axis, _ in source.of)}, with one code.",
         )
     if not listed.all():
-        raise InputError(
-            f"{field}: {source.table.name} must list all {combinations:,} combinations of codes, and lacks some.",
-            field=field,
-            hint=_PUBLIC,
+        raise source.table.fault(
+            f"{source.table.name} must list all {combinations:,} combinations of codes, and lacks some.", _PUBLIC
         )
     return table[source.name].gather(np.argsort(combination))
 

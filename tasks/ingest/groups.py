@@ -11,11 +11,9 @@ from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.caller import tell_caller
 from tasks.ingest.codebook import down_to
-from tasks.ingest.tables import Table, check_columns, identifier, opened
+from tasks.ingest.tables import Table, check_columns, identifier, is_blank, opened, rows_named
 from tasks.ingest.trips import End, Units, area_of_codes, sum_table
 from tasks.tree.axis import IntArray
-
-_MOST_NAMED = 5  # rows, in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,6 @@ def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArr
     Raises:
         InputError: the list cannot be read, lacks a column, has a blank code, repeats a group or names an unknown region.
     """
-    field = listed.table.field
     wanted = [*listed.columns, listed.region]
     with duckdb.connect() as con, opened(con, listed.table) as rows:
         check_columns(listed.table, rows, wanted)
@@ -69,15 +66,16 @@ def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArr
         ).pl()
     keys = [f"code_{part}" for part in range(len(listed.columns))]
     for name, column in zip((*listed.columns, listed.region), (*keys, "region"), strict=True):
-        blank = found[column].is_null() | (found[column].str.strip_chars() == "")
-        _refuse_rows(blank, field, f"column {name} must not be empty")
+        _refuse_rows(is_blank(found[column]), listed.table, f"column {name} must not be empty")
     _refuse_rows(
-        found.select(keys).is_duplicated(), field, f"column {' and '.join(listed.columns)} must list each group once"
+        found.select(keys).is_duplicated(),
+        listed.table,
+        f"column {' and '.join(listed.columns)} must list each group once",
     )
     areas = area_of_codes(replace(region, columns=(listed.region,))).rename({"code_0": "region"})
     found = found.join(areas, on="region", how="left", maintain_order="left")
     _refuse_rows(
-        found["area"].is_null(), field, f"column {listed.region} must hold codes of the codebook of the regions"
+        found["area"].is_null(), listed.table, f"column {listed.region} must hold codes of the codebook of the regions"
     )
     regions = down_to(region.codebook, region.finest).height
     per_region = np.bincount(found["area"].to_numpy().astype(np.int64), minlength=regions)
@@ -146,9 +144,7 @@ def _refuse_groups_in_two_regions(con: Connection, table: Table, groups: GroupSo
         )
 
 
-def _refuse_rows(at_fault: pl.Series, field: str, rule: str) -> None:
-    """Refuse rows of the public list, naming their numbers and not what is in them: a table named by mistake may be confidential."""
-    rows = [row + 1 for row in at_fault.arg_true()[: _MOST_NAMED + 1]]
-    if rows:
-        which = ", ".join(f"{row:,}" for row in rows[:_MOST_NAMED]) + (" and others" if rows[_MOST_NAMED:] else "")
-        raise InputError(f"{field}: {rule}; see row {which}, not counting the header.", field=field)
+def _refuse_rows(at_fault: pl.Series, table: Table, rule: str) -> None:
+    """Refuse rows of the public list, by their numbers."""
+    if at_fault.any():
+        raise table.fault(f"{rule}; see row {rows_named(at_fault)}, not counting the header.")

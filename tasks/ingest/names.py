@@ -8,7 +8,7 @@ import polars as pl
 
 from storage.errors import InputError
 from tasks.atlas.names import NAME, code_columns
-from tasks.ingest.tables import Table, check_columns, identifier, opened, text_columns
+from tasks.ingest.tables import Table, check_columns, identifier, is_blank, opened, text_columns
 
 _CODE, _LEVEL = "code", "level"
 _NAME = "\0name"  # no column of codes has such a name
@@ -100,7 +100,7 @@ def _with_own(codes: pl.DataFrame, names: dict[str, pl.Series]) -> tuple[pl.Data
     """Return codes and names in which an area without a code at a level has the code and the name of the next finer level."""
     finer, *coarser = reversed(codes.columns)
     for level in coarser:
-        blank = codes[level].is_null() | (codes[level].str.strip_chars() == "")
+        blank = is_blank(codes[level])
         codes = codes.with_columns(pl.when(blank).then(codes[finer]).otherwise(codes[level]).alias(level))
         if level in names and finer in names:
             names[level] = names[finer].zip_with(blank, names[level])
@@ -119,14 +119,16 @@ def _of_table(labels: Labels, table: Table, levels: Sequence[str]) -> dict[int, 
     if not has_levels:
         read = read.select(pl.lit(only).alias(_LEVEL), _CODE, NAME)
     found = {
-        number: _named(of_level.select(pl.col(_CODE).alias(level)), of_level[NAME])
+        number: _named(named.select(pl.col(_CODE).alias(level)), named[NAME])
         for number, level in enumerate(levels, 1)
-        if not (of_level := read.filter(pl.col(_LEVEL) == level)).is_empty()
+        if not (named := read.filter(pl.col(_LEVEL) == level)).is_empty()
     }
     if not found and not read.is_empty():
-        said = f"column {_LEVEL} of {table.name}" if has_levels else f"{table.name} names areas of level {only}, and so"
+        subject = (
+            f"column {_LEVEL} of {table.name}" if has_levels else f"{table.name} names areas of level {only}, and so"
+        )
         raise InputError(
-            f"{labels.field}: {said} names none of the released levels.",
+            f"{labels.field}: {subject} names none of the released levels.",
             field=labels.field,
             hint=f"These are {', '.join(levels)}. A column {_LEVEL} says of which of them a row's code is.",
         )

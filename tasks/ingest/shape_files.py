@@ -52,18 +52,16 @@ def read_features(table: FileTable, code: str) -> list[Feature]:
             coordinates are, or a package is missing.
     """
     if table.path.stat().st_size > _MOST_BYTES:
-        raise InputError(
-            f"{table.field}: {table.path.name} must have at most {_MOST_BYTES // 10**6} MB.",
-            field=table.field,
-            hint="Simplify its shapes, for example with mapshaper: maps need no more than a few megabytes.",
+        raise table.fault(
+            f"{table.path.name} must have at most {_MOST_BYTES // 10**6} MB.",
+            "Simplify its shapes, for example with mapshaper: maps need no more than a few megabytes.",
         )
     read = {".geojson": _geojson, ".parquet": _geoparquet, ".gpkg": _geopackage}[table.ending]
     found = [feature for feature in read(table, code) if feature.code]
     if not found:
-        raise InputError(
-            f"{table.field}: no feature of {table.path.name} has a code in {code}.",
-            field=table.field,
-            hint=f"Set {table.field.partition('.boundaries')[0]}.code to the property that holds the codes of areas."
+        raise table.fault(
+            f"no feature of {table.path.name} has a code in {code}.",
+            f"Set {table.field.partition('.boundaries')[0]}.code to the property that holds the codes of areas."
             f"{_in_words(_properties(table))}",
         )
     return found
@@ -100,10 +98,9 @@ def polygons(table: FileTable, features: Sequence[Feature]) -> list[Any]:
     shapes = np.array([feature.shape for feature in features], dtype=object)
     for feature, kind in zip(features, shapely.get_type_id(shapes), strict=True):
         if kind not in {-1, shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON}:
-            raise InputError(
-                f"{table.field}: feature {feature.number} of {table.path.name} must be a polygon or several,"
-                f" got a {feature.shape.geom_type}.",
-                field=table.field,
+            raise table.fault(
+                f"feature {feature.number} of {table.path.name} must be a polygon or several,"
+                f" got a {feature.shape.geom_type}."
             )
     shapes = shapely.force_2d(shapes)
     is_empty = shapely.is_missing(shapes) | shapely.is_empty(shapes)
@@ -111,11 +108,10 @@ def polygons(table: FileTable, features: Sequence[Feature]) -> list[Any]:
     within = (west >= -180 - _BEYOND) & (east <= 180 + _BEYOND) & (south >= -90 - _BEYOND) & (north <= 90 + _BEYOND)
     outside = np.flatnonzero(~within & ~is_empty)
     if outside.size:
-        raise InputError(
-            f"{table.field}: feature {features[outside[0]].number} of {table.path.name} must lie between -180 and 180 degrees of"
+        raise table.fault(
+            f"feature {features[outside[0]].number} of {table.path.name} must lie between -180 and 180 degrees of"
             " longitude and -90 and 90 of latitude.",
-            field=table.field,
-            hint=_why_outside(*(float(edge[outside[0]]) for edge in (west, south, east, north))),
+            _why_outside(*(float(edge[outside[0]]) for edge in (west, south, east, north))),
         )
     return [None if empty else polygon(shape) for shape, empty in zip(shapes, is_empty, strict=True)]
 
@@ -251,10 +247,9 @@ def _code(table: FileTable, number: int, value: Any) -> str:
     is_whole = isinstance(value, int | np.integer) or (isinstance(value, float) and value.is_integer())
     if is_whole and not isinstance(value, bool):
         return str(int(value))
-    raise InputError(
-        f"{table.field}: feature {number} of {table.path.name} must have a code that is text or a whole number.",
-        field=table.field,
-        hint=f"Set {table.field.partition('.boundaries')[0]}.code to the property that holds the codes of areas.",
+    raise table.fault(
+        f"feature {number} of {table.path.name} must have a code that is text or a whole number.",
+        f"Set {table.field.partition('.boundaries')[0]}.code to the property that holds the codes of areas.",
     )
 
 
@@ -263,18 +258,12 @@ def _package(table: FileTable, name: str) -> Any:
         return import_module(name)
     except ImportError:
         pass
-    raise InputError(
-        f"{table.field}: to read {table.path.name}, Trellis needs {name}, which is not installed.",
-        field=table.field,
-        hint=_EXTRA,
-    )
+    raise table.fault(f"to read {table.path.name}, Trellis needs {name}, which is not installed.", _EXTRA)
 
 
 def _unreadable(table: FileTable, kind: str, hint: str = "") -> InputError:
-    return InputError(f"{table.field}: {table.path.name} cannot be read as {kind}.", field=table.field, hint=hint)
+    return table.fault(f"{table.path.name} cannot be read as {kind}.", hint)
 
 
 def _no_geometry(table: FileTable, number: int) -> InputError:
-    return InputError(
-        f"{table.field}: feature {number} of {table.path.name} has no shape that can be read.", field=table.field
-    )
+    return table.fault(f"feature {number} of {table.path.name} has no shape that can be read.")

@@ -9,17 +9,19 @@ from dataclasses import dataclass
 from itertools import count
 
 import duckdb
+import polars as pl
 
 from storage.database.connections import Connection
 from storage.errors import InputError, StoreError, TrellisError, disk_fault
 from storage.ledger.recognition import RecognisedTable
 from tasks.words.nearest import did_you_mean
 
+_MOST_NAMED = 5  # rows, in an error
 _numbers = count()
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TableRows:
     """The rows of a table that is open on a connection.
 
     Attributes:
@@ -104,7 +106,7 @@ class Table(ABC):
         """
 
     @abstractmethod
-    def rows(self, con: Connection) -> AbstractContextManager[Rows]:
+    def rows(self, con: Connection) -> AbstractContextManager[TableRows]:
         """Open it; all values are text, or become text when SQL casts them.
 
         Raises:
@@ -120,9 +122,13 @@ class Table(ABC):
         """Yield it so that reading it several times finds the same rows; files are taken to stay as they are."""
         return nullcontext(self)
 
+    def fault(self, text: str, hint: str = "") -> InputError:
+        """Return a refusal of the table, whose text goes on after the key that names it."""
+        return InputError(f"{self.field}: {text}", field=self.field, hint=hint)
+
     def unreadable(self, hint: str = "") -> InputError:
         """Return the refusal of a table that cannot be read."""
-        return InputError(f"{self.field}: {self.name} cannot be read as {self.kind}.", field=self.field, hint=hint)
+        return self.fault(f"{self.name} cannot be read as {self.kind}.", hint)
 
 
 def same_table(one: Table, other: Table) -> bool:
@@ -154,7 +160,7 @@ def json_line(texts: Sequence[str | None]) -> bytes:
 
 
 @contextmanager
-def opened(con: Connection, table: Table) -> Iterator[Rows]:
+def opened(con: Connection, table: Table) -> Iterator[TableRows]:
     """Yield the rows of a table.
 
     Raises:
@@ -192,7 +198,7 @@ def registered(con: Connection) -> Iterator[Callable[[object], str]]:
             con.unregister(name)
 
 
-def check_columns(table: Table, rows: Rows, wanted: Sequence[str], others: Sequence[str] = ()) -> None:
+def check_columns(table: Table, rows: TableRows, wanted: Sequence[str], others: Sequence[str] = ()) -> None:
     """Refuse a table that lacks a column.
 
     Args:
@@ -207,12 +213,33 @@ def check_columns(table: Table, rows: Rows, wanted: Sequence[str], others: Seque
     has_header = not {*wanted, *others}.isdisjoint(rows.names)
     for column in wanted:
         if column not in rows.names:
-            raise InputError(
-                f"{table.field}: {table.name} has no column {column}.",
-                field=table.field,
-                hint=(did_you_mean(column, rows.names, 0.75) if has_header else "")
+            raise table.fault(
+                f"{table.name} has no column {column}.",
+                (did_you_mean(column, rows.names, 0.75) if has_header else "")
                 or "The first line of the table must hold the column names, spelled as in the spec.",
             )
+
+
+def read_texts(table: Table) -> pl.DataFrame:
+    """Return a public table; every column is text.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    with duckdb.connect() as con, opened(con, table) as rows:
+        found: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
+    return found
+
+
+def is_blank(codes: pl.Series) -> pl.Series:
+    """Return which codes are missing, or nothing but blanks."""
+    return codes.is_null() | (codes.str.strip_chars() == "")
+
+
+def rows_named(at_fault: pl.Series) -> str:
+    """Return the numbers of the first rows at fault, and not what is in them: a table named by mistake may be confidential."""
+    rows = [row + 1 for row in at_fault.arg_true()[: _MOST_NAMED + 1]]
+    return ", ".join(f"{row:,}" for row in rows[:_MOST_NAMED]) + (" and others" if rows[_MOST_NAMED:] else "")
 
 
 def column_names(con: Connection, sql: str) -> list[str]:

@@ -14,7 +14,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import Columns
 from tasks.ingest.boundaries import Boundaries, read_shapes
-from tasks.ingest.codebook import Unlisted, Values, down_to, read_codebook
+from tasks.ingest.codebook import ListedCodes, Unlisted, down_to, read_codebook
 from tasks.ingest.contents import same_content
 from tasks.ingest.derived import DerivedSource, check_derived, read_derived
 from tasks.ingest.groups import GroupSource, ingest_groups, read_listed
@@ -47,7 +47,7 @@ class AxisSource:
     name: str
     field: str
     columns: tuple[str, ...]
-    codebook: Table | Values | OrderedAxis | Unlisted
+    codebook: Table | ListedCodes | OrderedAxis | Unlisted
     levels: tuple[str, ...]
     finest: str
     own_area: bool = False
@@ -124,7 +124,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
             axis.columns,
             codebook_of(axis),
             axis.finest,
-            listed_by=f"hierarchy.{axis.name}" if isinstance(axis.codebook, Values | OrderedAxis) else "",
+            listed_by=f"hierarchy.{axis.name}" if isinstance(axis.codebook, ListedCodes | OrderedAxis) else "",
         )
         for axis in source.axes
     )
@@ -187,7 +187,7 @@ def shapes_of(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], pl.D
             depth = down_to(end.codebook, end.finest).width
             shapes = read_shapes(axis.boundaries, end.codebook, depth, read)
             done.append((axis.boundaries, end, shapes))
-        found |= {(axis.name, level): of_level for level, of_level in shapes.items()}
+        found |= {(axis.name, level): areas for level, areas in shapes.items()}
     return found
 
 

@@ -10,9 +10,10 @@ from scipy.special import ndtri_exp
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.sensitivity import square_root_up
-from tasks.laws.law import CARE, FloatArray, Law, LevelCost, Sampling
+from tasks.laws.law import CARE, Law, LevelCost, Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.table_sampler import LARGEST_TAU, table_noise
+from tasks.tree.axis import FloatArray
 
 _MOST_LISTED = 2.0**13  # of σ: beyond it a bound on the tail is at most 1 too far
 _LEAST_LISTED = -500.0  # of a logarithm of a probability: below it sums of floats say nothing

@@ -15,16 +15,15 @@ from scipy.special import gammaln, kve
 
 from tasks.accounting.pure import laplace_map, laplace_scale_for
 from tasks.accounting.sensitivity import l1_derivation
-from tasks.laws.law import CARE, FloatArray, Law, LevelCost, Sampling
+from tasks.laws.law import CARE, Law, LevelCost, Sampling
 from tasks.laws.samplers import discrete_laplace
 from tasks.laws.table_sampler import LARGEST_TAU, laplace_by_table
+from tasks.tree.axis import FloatArray
 
 _NORMAL_FROM = 30  # terms, more of which are taken to add up to a normal variable, where only a density is asked for
 _NEAR_ZERO = 0.01  # scales, within which the density of a sum is flat
 _CARE_OF_SUMS = 1e-9  # of the logarithm of a probability: far more than floats lose
-_LEAST_SUMMED = (
-    -500.0
-)  # of a logarithm of a probability: below it the bound by Chernoff is taken, then hardly too large
+_LEAST_SUMMED = -500.0  # of a logarithm of a probability: below it Chernoff's bound is taken, then hardly too large
 _LEFT_OUT = -30.0  # the logarithm of the terms, beside the largest, from which on they are bounded and not added up
 _ALIASES = 45.0  # the logarithm by which the other terms of the sum are at least below the probability
 

@@ -9,21 +9,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tasks.accounting.sensitivity import Sensitivity
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray, IntArray
 
 Sampler = Callable[[IntArray, float], IntArray]  # from true counts and a scale to noisy counts
-ThresholdedSampler = Callable[
-    [IntArray, float, int], tuple[IntArray, IntArray]
-]  # to the rows that are kept, and theirs
-Density = Callable[
-    [FloatArray, float, int], FloatArray
-]  # from values, a scale and a number of terms to how likely their sum is, up to a factor
+# with a threshold: to the rows that are kept, and theirs
+ThresholdedSampler = Callable[[IntArray, float, int], tuple[IntArray, IntArray]]
+# from values, a scale and a number of terms to how likely their sum is, up to a factor
+Density = Callable[[FloatArray, float, int], FloatArray]
 
 CARE = 1e-12  # of the logarithm of a probability, lowered by it: more than floats lose, or any sampler lacks
 

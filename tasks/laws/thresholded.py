@@ -37,11 +37,6 @@ class Thresholded:
     epsilon: float
     delta: float
 
-    @property
-    def sigma(self) -> float:
-        """The standard deviation of the noise, records."""
-        return standard_deviation(self.scale)
-
 
 def thresholded_for(sensitivity: Sensitivity, epsilon: float, delta: float) -> Thresholded:
     r"""Return the least noise and the least threshold that keep (ε, δ).

@@ -37,7 +37,7 @@ _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and
 
 
 @contextmanager
-def true_counts_of(order: Order) -> Iterator[Truth]:
+def opened_vault(order: Order) -> Iterator[Truth]:
     """Open the vault of the release that an order is about."""
     with vault(order.release_id, memory=memory_of(order.record.release.terms.run) // 4) as con:
         yield _Vault(con)

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from tasks.optimize.siblings import (
     ascending_siblings,
-    check_siblings,
     least_threshold,
     share_above,
     solve_in_blocks,
@@ -41,7 +40,6 @@ def nearest_in_chebyshev(noisy: IntArray, first_cell: IntArray, totals: IntArray
     Source:
         Boninsegna and Silvestri (2025), Algorithm 3.
     """
-    check_siblings(noisy, first_cell, totals)
     return solve_in_blocks(partial(_solve, small_first=True), noisy, first_cell, totals)
 
 
@@ -55,20 +53,13 @@ def nearest_in_chebyshev_large_first(noisy: IntArray, first_cell: IntArray, tota
     is that of `nearest_in_chebyshev` with the other order: from max(0, x + L) towards max(0, x − t₀) if that suffices,
     otherwise from max(0, x − t* + 1) one off each of the largest.
 
-    Args:
-        noisy: x, shape (cells,), int64, records; may be negative.
-        first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
-        totals: c, shape (parents,), int64, records, >= 0.
-    Returns:
-        y, shape (cells,), int64, records.
+    Arguments, result and errors as of `nearest_in_chebyshev`.
+
     Guarantees:
         Post-processing: reads no true count. Deterministic; of equal counts the lower cell gives first.
-    Raises:
-        ValueError: a total is negative, a parent has no cell, or the shapes disagree.
     Source:
         Boninsegna and Silvestri (2025), Algorithm 3 with its cells in the opposite order.
     """
-    check_siblings(noisy, first_cell, totals)
     return solve_in_blocks(partial(_solve, small_first=False), noisy, first_cell, totals)
 
 

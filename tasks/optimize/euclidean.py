@@ -4,7 +4,6 @@ import numpy as np
 
 from tasks.optimize.siblings import (
     ascending_siblings,
-    check_siblings,
     least_threshold,
     share_above,
     solve_in_blocks,
@@ -26,21 +25,14 @@ def nearest_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) -
     What is nearest in squares is nearest in the Chebyshev norm as well, among real numbers and among integers: so this is
     both the Euclidean baseline and, of all that IntOpt may return, the nearest in squares (docs/mechanisms.md).
 
-    Args:
-        noisy: x, shape (cells,), int64, records; may be negative.
-        first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
-        totals: c, shape (parents,), int64, records, >= 0.
-    Returns:
-        y, shape (cells,), int64, records.
+    Arguments, result and errors as of `nearest_in_chebyshev`.
+
     Guarantees:
         Post-processing: reads no true count. Deterministic and without rounding; ties go to the larger count, then the
         lower cell.
-    Raises:
-        ValueError: a total is negative, a parent has no cell, or the shapes disagree.
     Source:
         Held, Wolfe and Crowder (1974) for the projection; Abowd et al. (2022) for least squares down a tree.
     """
-    check_siblings(noisy, first_cell, totals)
     return solve_in_blocks(_solve, noisy, first_cell, totals)
 
 

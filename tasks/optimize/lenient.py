@@ -4,13 +4,11 @@ Nothing below a cell that the first pass prunes is measured, so the second pass 
 keeps in error can still be dropped by the second pass, which knows all noisy counts.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from tasks.optimize.euclidean import nearest_in_euclid
-from tasks.optimize.reconcile import Estimates, first_kept, settle
-from tasks.optimize.siblings import check_siblings
+from tasks.optimize.reconcile import NodeEstimates, first_kept, settle
+from tasks.optimize.siblings import Optimiser, check_siblings
 from tasks.tree.axis import IntArray
 
 LEAST = 0.4  # of an estimate's standard deviation: a smaller count does not stay
@@ -23,19 +21,11 @@ def spread_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) ->
         \quad \text{s.t.} \quad \sum_i y_i = c
 
     More cells stay above zero than with the noisy counts themselves, most of all where the noise is large compared with
-    the counts.
+    the counts. They decide which cells stay, and what these share among their children in the first pass. As released
+    counts they would be worse than those of `nearest_in_euclid`. Arguments, result and errors as of `nearest_in_chebyshev`.
 
-    Args:
-        noisy: x, shape (cells,), int64, records; may be negative.
-        first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
-        totals: c, shape (parents,), int64, records, >= 0.
-    Returns:
-        y, shape (cells,), int64, records. They decide which cells stay, and what these share among their children in
-        the first pass. As released counts they would be worse than those of `nearest_in_euclid`.
     Guarantees:
         Post-processing: reads no true count. Deterministic; ties go to the lower cell.
-    Raises:
-        ValueError: a total is negative, a parent has no cell, or the shapes disagree.
     """
     check_siblings(noisy, first_cell, totals)
     fan_out = np.diff(first_cell)
@@ -43,12 +33,7 @@ def spread_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) ->
     return nearest_in_euclid(spread, first_cell, totals)
 
 
-def settle_and_prune(
-    estimates: Estimates,
-    first: IntArray,
-    totals: IntArray,
-    optimiser: Callable[[IntArray, IntArray, IntArray], IntArray],
-) -> IntArray:
+def settle_and_prune(estimates: NodeEstimates, first: IntArray, totals: IntArray, optimiser: Optimiser) -> IntArray:
     """Settle as `settle` does, drop counts below `LEAST` standard deviations, and settle the remaining counts again.
 
     The cells with the largest count of each parent always stay, so that one of them can take the parent's total.
@@ -72,7 +57,7 @@ def settle_and_prune(
     is_largest = counts == np.repeat(most, fan_out[parents])
     stays = (counts > 0) & (is_largest | (counts >= LEAST * np.sqrt(estimates.variances)))
     counts[stays] = settle(
-        Estimates(estimates.values[stays], estimates.variances[stays]), first_kept(stays, first), totals, optimiser
+        NodeEstimates(estimates.values[stays], estimates.variances[stays]), first_kept(stays, first), totals, optimiser
     )
     counts[~stays] = 0
     return counts

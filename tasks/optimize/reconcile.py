@@ -9,16 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
+from tasks.optimize.siblings import Optimiser
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Estimates:
+class NodeEstimates:
     """Estimates of some counts.
 
     Attributes:
@@ -32,12 +29,12 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, nodes: slice) -> "Estimates":
-        return Estimates(self.values[nodes], self.variances[nodes])
+    def __getitem__(self, nodes: slice) -> "NodeEstimates":
+        return NodeEstimates(self.values[nodes], self.variances[nodes])
 
-    def of(self, which: BoolArray | IntArray) -> "Estimates":
+    def of(self, which: BoolArray | IntArray) -> "NodeEstimates":
         """Return those of some of the counts: which they are, shape (counts,), or their places."""
-        return Estimates(self.values[which], self.variances[which])
+        return NodeEstimates(self.values[which], self.variances[which])
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +50,25 @@ class UpDown:
         share: from the estimates of kept cells, where those of each parent begin, and the parents' counts, to counts.
     """
 
-    own: Callable[[IntArray, float], Estimates]
-    gather: Callable[[IntArray, float, IntArray, BoolArray, Estimates | None], Estimates]
-    join: Callable[[IntArray, float, Estimates], Estimates]
-    root: Callable[[Estimates, int], int]
-    share: Callable[[Estimates, IntArray, IntArray], IntArray]
+    own: Callable[[IntArray, float], NodeEstimates]
+    gather: Callable[[IntArray, float, IntArray, BoolArray, NodeEstimates | None], NodeEstimates]
+    join: Callable[[IntArray, float, NodeEstimates], NodeEstimates]
+    root: Callable[[NodeEstimates, int], int]
+    share: Callable[[NodeEstimates, IntArray, IntArray], IntArray]
 
-    def of_nodes(self, noisy: IntArray, variance: float, below: Estimates | None) -> Estimates:
+    def of_nodes(self, noisy: IntArray, variance: float, below: NodeEstimates | None) -> NodeEstimates:
         """Return the estimates of some nodes; `below` is None at the finest level."""
         return self.join(noisy, variance, below) if below else self.own(noisy, variance)
 
 
-def measured(noisy: IntArray, variance: float) -> Estimates:
+def measured(noisy: IntArray, variance: float) -> NodeEstimates:
     """Return noisy counts of one level, shape (nodes,), as they are: with the variance of the level's noise."""
-    return Estimates(noisy.astype(np.float64), np.full(len(noisy), variance))
+    return NodeEstimates(noisy.astype(np.float64), np.full(len(noisy), variance))
 
 
 def summed_children(
-    noisy: IntArray, variance: float, first_cell: IntArray, kept: BoolArray, below: Estimates | None = None
-) -> Estimates:
+    noisy: IntArray, variance: float, first_cell: IntArray, kept: BoolArray, below: NodeEstimates | None = None
+) -> NodeEstimates:
     r"""Return, for each node, the sum over all its measured children.
 
     .. math:: s_p = \sum_{i \in p,\ \text{kept}} e_i + \sum_{i \in p,\ \text{pruned}} x_i
@@ -100,10 +97,10 @@ def summed_children(
     node = np.repeat(np.arange(nodes), np.diff(first_cell))
     values = np.bincount(node, cells.values, nodes).astype(np.float64, copy=False)
     variances = np.bincount(node, cells.variances, nodes).astype(np.float64, copy=False)
-    return Estimates(values, variances)
+    return NodeEstimates(values, variances)
 
 
-def combined(noisy: IntArray, variance: float, below: Estimates) -> Estimates:
+def combined(noisy: IntArray, variance: float, below: NodeEstimates) -> NodeEstimates:
     r"""Return the inverse-variance mean of each kept node's own noisy count and the sum over its children.
 
     .. math:: e = \frac{x / \sigma^2 + s / v}{1 / \sigma^2 + 1 / v}, \quad \mathrm{Var}\, e = \frac{1}{1 / \sigma^2 + 1 / v}
@@ -120,7 +117,7 @@ def combined(noisy: IntArray, variance: float, below: Estimates) -> Estimates:
     if variance == 0:
         return measured(noisy, variance)
     own = below.variances / (variance + below.variances)  # the weight of x
-    return Estimates(own * noisy + (1 - own) * below.values, own * variance)
+    return NodeEstimates(own * noisy + (1 - own) * below.values, own * variance)
 
 
 def first_kept(kept: BoolArray, first_cell: IntArray) -> IntArray:
@@ -129,7 +126,7 @@ def first_kept(kept: BoolArray, first_cell: IntArray) -> IntArray:
     return before[first_cell]
 
 
-def root_total(estimate: Estimates, first_total: int) -> int:
+def root_total(estimate: NodeEstimates, first_total: int) -> int:
     """Return the second pass's total: the root's estimate, rounded, and at least 0; 0 where the first pass's is.
 
     Args:
@@ -139,17 +136,12 @@ def root_total(estimate: Estimates, first_total: int) -> int:
     return max(0, int(rounded(estimate)[0])) if first_total > 0 else 0
 
 
-def rounded(estimates: Estimates) -> IntArray:
+def rounded(estimates: NodeEstimates) -> IntArray:
     """Return the values as whole numbers, int64, shape (nodes,), records; halves go to the even one."""
     return np.rint(estimates.values).astype(np.int64)
 
 
-def settle(
-    estimates: Estimates,
-    first_kept: IntArray,
-    totals: IntArray,
-    optimiser: Callable[[IntArray, IntArray, IntArray], IntArray],
-) -> IntArray:
+def settle(estimates: NodeEstimates, first_kept: IntArray, totals: IntArray, optimiser: Optimiser) -> IntArray:
     """Return the counts of the cells that the first pass has kept, given those of their parents.
 
     Args:
@@ -169,7 +161,7 @@ def settle(
     return optimiser(rounded(estimates), first, totals[parents])
 
 
-def least_squares(share: Callable[[Estimates, IntArray, IntArray], IntArray]) -> UpDown:
+def by_least_squares(share: Callable[[NodeEstimates, IntArray, IntArray], IntArray]) -> UpDown:
     """Return the finish that estimates every node by least squares, and shares totals among children as it is told.
 
     Source:

@@ -9,14 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from storage.releases.shards import TRUNK, Shard, shard_name
-from tasks.optimize.reconcile import BoolArray, Estimates, UpDown, first_kept
+from tasks.optimize.reconcile import NodeEstimates, UpDown, first_kept
 from tasks.optimize.task import in_chunks
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks
 from tasks.tree.job import Job
 
 
-def estimate(job: Job, branch: str, finish: UpDown) -> list[Shard]:
+def estimate_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
     """Estimate the nodes of a branch from the noisy counts of all that lies below them, the finest level first.
 
     The branches into which it was cut must be estimated before. The last shard belongs to the level of the cut: the sum of
@@ -25,7 +25,7 @@ def estimate(job: Job, branch: str, finish: UpDown) -> list[Shard]:
     levels, parts = job.record.levels_of(branch), job.record.parts(branch)
     found: list[Shard] = []
 
-    def keep(level: int, estimates: Estimates) -> None:
+    def keep(level: int, estimates: NodeEstimates) -> None:
         columns = {"value": estimates.values, "variance": estimates.variances}
         sha256 = job.shard_store.write(shard_name("estimates", level, branch), tuple(columns), [columns], pa.float64())
         found.append(Shard("estimates", level, branch, sha256))
@@ -46,7 +46,7 @@ def estimate(job: Job, branch: str, finish: UpDown) -> list[Shard]:
     return found
 
 
-def settle(job: Job, branch: str, finish: UpDown) -> list[Shard]:
+def settle_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
     """Go down a branch once more, from estimates to the counts that are released, over the nodes of the first pass.
 
     The branch that was cut into it is settled already.
@@ -89,8 +89,8 @@ def _variance(job: Job, level: int) -> float:
 
 
 def _estimates(
-    job: Job, level: int, branch: str, below: Estimates | None, finish: UpDown
-) -> tuple[Estimates, Estimates]:
+    job: Job, level: int, branch: str, below: NodeEstimates | None, finish: UpDown
+) -> tuple[NodeEstimates, NodeEstimates]:
     """Return the estimates of the nodes that were kept of a level, and what all cells add up to for each of their parents."""
     kept, parents, variance = nodes_kept(job, level, branch), job.parents(level, branch), _variance(job, level)
     first, cell = cells_of(job.tree, parents, kept)
@@ -157,17 +157,17 @@ def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray
     return counts
 
 
-def read_estimates(job: Job, level: int, branch: str) -> Estimates:
+def read_estimates(job: Job, level: int, branch: str) -> NodeEstimates:
     """Return the estimates of the nodes that were kept of a level of a branch."""
     shard = job.record.shards["estimates"][level, branch]
     columns = job.shard_store.columns(shard_name("estimates", level, branch), shard.sha256)
-    return Estimates(columns["value"], columns["variance"])
+    return NodeEstimates(columns["value"], columns["variance"])
 
 
-def _joined(parts: Sequence[Estimates]) -> Estimates:
+def _joined(parts: Sequence[NodeEstimates]) -> NodeEstimates:
     """Return parts of a level as one; there are none below a root that was released as 0."""
     nothing = np.zeros(0)
-    return Estimates(
+    return NodeEstimates(
         np.concatenate([nothing, *(part.values for part in parts)]),
         np.concatenate([nothing, *(part.variances for part in parts)]),
     )

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 
 from tasks.tree.axis import IntArray
 
+# from noisy counts, where the cells of each parent begin, and the parents' totals to counts that add up to these
+Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
+
 _BLOCK = 2**17  # cells solved at once, or one wider parent: arrays that stay near the processor and bound the memory
 _KEY_BITS = 63
 _ROW = 256  # keys sorted as one row: about as many as a vectorised sort takes without partitioning
@@ -34,17 +37,18 @@ def as_they_are(noisy: IntArray, _first_cell: IntArray, _totals: IntArray) -> In
     return noisy
 
 
-def solve_in_blocks(
-    solve: Callable[[IntArray, IntArray, IntArray], IntArray], noisy: IntArray, first_cell: IntArray, totals: IntArray
-) -> IntArray:
-    """Return an optimiser's solution of a checked problem, computed in blocks of whole parents.
+def solve_in_blocks(solve: Optimiser, noisy: IntArray, first_cell: IntArray, totals: IntArray) -> IntArray:
+    """Return an optimiser's solution, computed in blocks of whole parents.
 
     Args:
         solve: the optimiser; takes one block as if it were all.
         noisy: shape (cells,), int64, records.
         first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
         totals: shape (parents,), int64, records, >= 0.
+    Raises:
+        ValueError: as `check_siblings`.
     """
+    check_siblings(noisy, first_cell, totals)
     y = np.empty(len(noisy), dtype=np.int64)
     cuts = np.unique(np.searchsorted(first_cell, [*range(0, len(noisy), _BLOCK), len(noisy)]))
     for first, stop in pairwise(cuts.tolist()):

@@ -21,17 +21,12 @@ def nearest_by_solver(noisy: IntArray, first_cell: IntArray, totals: IntArray) -
     brought within t of x and above zero, and what is then missing from the sum is made up within the same bounds, so that
     the result is exact or refused. Among the optima it takes any.
 
-    Args:
-        noisy: x, shape (cells,), int64, records; may be negative.
-        first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
-        totals: c, shape (parents,), int64, records, >= 0.
-    Returns:
-        y, shape (cells,), int64, records.
+    Arguments, result and errors as of `nearest_in_chebyshev`, and one error more.
+
     Guarantees:
         Post-processing: reads no true count. Exact: no non-negative integers with the sum are nearer. Deterministic for one
         version of HiGHS; which of several optima it takes may depend on the version and on the order of cells.
     Raises:
-        ValueError: a total is negative, a parent has no cell, or the shapes disagree.
         RuntimeError: HiGHS finds no optimum, or one that whole numbers do not keep.
     Source:
         Boninsegna and Silvestri (2025), the baseline TDA with a black-box solver; Huangfu and Hall (2018), HiGHS.

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from storage.releases.shards import Shard, shard_name
-from tasks.optimize.siblings import as_they_are
+from tasks.optimize.siblings import Optimiser, as_they_are
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import (
     CHUNK_CELLS,
@@ -18,14 +18,12 @@ from tasks.tree.frontier import (
     taking,
 )
 from tasks.tree.job import Job
-from tasks.tree.leaves import nodes_above_leaves, root_of, sums_of_children, without_zeros
+from tasks.tree.leaves import nodes_above, root_of, sums_of_children, without_zeros
 from tasks.tree.order import Tree
 from tasks.tree.views import Measured
 
-Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
-Keep = Callable[
-    [Cells, IntArray, IntArray], Frontier
-]  # from all cells, their counts and noisy counts to the nodes that stay
+# from all cells, their counts and noisy counts to the nodes that stay
+Keep = Callable[[Cells, IntArray, IntArray], Frontier]
 
 
 def repair(
@@ -93,7 +91,7 @@ def _leaves(job: Job, level: int, branch: str, cells: Measured) -> Iterator[Fron
 def all_leaves(tree: Tree, noisy: Iterator[IntArray]) -> Iterator[Frontier]:
     """Yield the leaves whose noisy count is not 0, part by part, from the noisy counts of all, in whatever parts."""
     take = taking(noisy)
-    for parents in nodes_above_leaves(tree, CHUNK_CELLS):
+    for parents in nodes_above(tree, tree.depth, CHUNK_CELLS):
         cells = expand(tree, parents)
         yield without_zeros(Frontier(cells.level, cells.areas, take(len(cells))))
 

@@ -1,15 +1,10 @@
 """Whole increments: non-negative integers nearest to real numbers, with a given sum for each parent and bounds for each cell."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-
-_ONE = (
-    2**20
-)  # fractions count as equal where they are within about a millionth: floating point does not decide between them
+_ONE = 2**20  # fractions count as equal within about a millionth: floating point does not decide between them
 
 
 def nearest_whole(values: FloatArray, first_cell: IntArray, totals: IntArray, most: IntArray | None = None) -> IntArray:

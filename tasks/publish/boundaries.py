@@ -27,7 +27,7 @@ def write_boundaries(folder: Path, tree: Tree, shapes: Shapes, flat: Collection[
     for axis in tree.axes:
         columns = [column_name(axis.name, level, flat) for level in axis.level_names]
         for level in shapes.levels(axis.name):
-            areas = shapes.of_level[axis.name, level]
+            areas = shapes.tables[axis.name, level]
             table = pa.table(
                 {
                     column: areas[own].to_arrow().cast(pa.string())

@@ -27,7 +27,7 @@ def write_names(folder: Path, tree: Tree, names: Names, flat: Collection[str]) -
         for level in names.levels(axis.name):
             *path, last = columns[:level]
             as_published = dict(zip(code_columns(level), [*path, last], strict=True)) | {"name": name_column(last)}
-            names.of_level[axis.name, level].rename(as_published).write_parquet(names_path(folder, last))
+            names.tables[axis.name, level].rename(as_published).write_parquet(names_path(folder, last))
         if found := names.levels(axis.name):
             written[axis.name] = [axis.level_names[level - 1] for level in found]
     return written

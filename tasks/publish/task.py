@@ -44,7 +44,7 @@ from tasks.publish.boundaries import write_boundaries
 from tasks.publish.names import write_names
 from tasks.publish.signal_tables import write_signal_tables
 from tasks.publish.views import derived_entries, poor_margins, rounding_of, write_views
-from tasks.query.totals import ends_of_sizes, ranges_of_areas
+from tasks.query.totals import ends_of_groups, ranges_of_areas
 from tasks.released.families import estimate_of
 from tasks.released.folder import PublishedFolder
 from tasks.released.folder_source import FolderSource
@@ -95,7 +95,6 @@ def publish(release_id: str) -> bool:
                 tree,
                 release.levels,
                 ordered_axes(release.terms.published_spec),
-                of_sizes=bool(release.terms.statistic),
                 names=names,
                 shapes=shapes,
             ),
@@ -124,7 +123,7 @@ def publish(release_id: str) -> bool:
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
             drawing.result()
             asked = estimate_of(FolderSource(PublishedFolder(beside, manifest)))
-            facts = collector.facts(ranges_of_areas(asked), ends_of_sizes(asked))
+            facts = collector.facts(ranges_of_areas(asked), ends_of_groups(asked))
             page = report(manifest, facts, passed_checks(checks), how_counted, formulas)
             (beside / REPORT).write_text(page, encoding="utf-8")
             (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from storage.counts.columns import COUNT
+from storage.counts.columns import COUNT, ends_of
 from tasks.format.published_tree import axes_by_path
 from tasks.released.folder import PublishedFolder
 from tasks.released.folder_source import FolderSource
 from tasks.report.sections.largest import are_the_same
-from tasks.tree.order import are_flows, finest_clear, levels_of_flows
+from tasks.tree.order import finest_clear, levels_of_flows
 
 _MOST_ROWS = 0.5  # of a level, that stand above the noise
 
@@ -63,7 +63,7 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
             (
                 [
                     folder.names.called(
-                        names[of[0]], [row[c] for c in path], told=len(path) if names[of[0]] in by_path else 1
+                        names[of[0]], [row[c] for c in path], codes=len(path) if names[of[0]] in by_path else 1
                     )
                     for of, path in zip(refined, paths, strict=True)
                 ],
@@ -87,7 +87,9 @@ def level_shown(folder: PublishedFolder, most: int | None = None) -> int | None:
         The level; None where there is none below the total.
     """
     entries = folder.manifest.levels[: None if most is None else most + 1]
-    flows = levels_of_flows(folder.axes, [folder.reached(entry.level) for entry in entries])
+    flows = levels_of_flows(
+        _ends(folder), list(folder.axes.values()), [folder.reached(entry.level) for entry in entries]
+    )
     fit = flows or [entry.level for entry in entries[1:]]
     if not fit:
         return None
@@ -101,9 +103,13 @@ def level_shown(folder: PublishedFolder, most: int | None = None) -> int | None:
     return finest_clear(fit, clear)
 
 
+def _ends(folder: PublishedFolder) -> tuple[int, int] | None:
+    return ends_of(list(folder.manifest.roles.values()))
+
+
 def _is_within(folder: PublishedFolder, level: int, paths: Sequence[Sequence[str]]) -> pl.Expr | None:
     """Return which rows are of trips within one area; None where two ends have no common levels."""
-    if not are_flows(list(folder.axes)) or len(paths) < 2:
+    if _ends(folder) is None or len(paths) < 2:
         return None
     common = min(folder.reached(level))
     origin, destination = folder.axes.values()

@@ -37,7 +37,7 @@ def ranges_of_areas(estimate: Estimate) -> RangesOf:
     return ranges_of
 
 
-def ends_of_sizes(estimate: Estimate) -> EndsOf:
+def ends_of_groups(estimate: Estimate) -> EndsOf:
     """Return the function that yields the intervals of numbers of groups by region and size, as questions about them are answered.
 
     It yields None where some have none, and where more cells would be added up than a page is worth.

@@ -14,8 +14,7 @@ from tasks.released.boxes import AxisLevels, Boxes, Met, level_of
 from tasks.released.folder_source import FolderSource
 from tasks.released.known import Known
 from tasks.released.source import Source
-from tasks.tree.axis import BoolArray, IntArray
-from tasks.unbiased.variance import FloatArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)

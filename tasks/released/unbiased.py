@@ -13,13 +13,13 @@ from tasks.released.boxes import AxisLevels, Boxes, fewest_areas, level_of, poss
 from tasks.released.estimate import Answers, Estimate, without_intervals
 from tasks.released.known import Known
 from tasks.released.source import Misfit, Source, measured_cells
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
 from tasks.unbiased.grid import grid_of
 from tasks.unbiased.least_squares import least_squares, precisions_of
 from tasks.unbiased.released import ReleasedCounts, pair_precisions, released_counts
-from tasks.unbiased.variance import FloatArray, tree_variances
+from tasks.unbiased.variance import tree_variances
 from tasks.uncertainty.intervals import NO_CAP, intervals
 
 _SHOWN = 6  # areas that an explanation names

@@ -22,7 +22,7 @@ from tasks.report.sections.largest import (
 )
 from tasks.report.sections.totals import AreaTotals, Ranges, RangesOf, TermsOfLevel, shown_on_maps, totals_at
 from tasks.tree.axis import Axis, IntArray
-from tasks.tree.order import Tree, are_flows, finest_clear, levels_of_flows
+from tasks.tree.order import Tree, finest_clear, levels_of_flows
 from tasks.uncertainty.bounds import finest_above_noise
 from tasks.uncertainty.shares import Shares
 
@@ -194,7 +194,6 @@ class Collector:
         levels: Sequence[TermsOfLevel],
         ordered: Collection[str] = (),
         *,
-        of_sizes: bool = False,
         names: Names | None = None,
         shapes: Shapes | None = None,
     ) -> None:
@@ -204,7 +203,6 @@ class Collector:
             tree: the axes and their order.
             levels: the terms of levels 0 to T.
             ordered: the names of the ordered axes.
-            of_sizes: whether sizes of groups are counted.
             names: of areas.
             shapes: of areas; without them, no totals are kept for maps.
         """
@@ -212,12 +210,13 @@ class Collector:
         self._totals: list[AreaTotals] = []
         self._ranges: dict[tuple[int, int], Ranges] = {}  # of views of one axis, by its number and level
         self._flows = levels_of_flows(
-            {axis.name: axis.level_names for axis in tree.axes},
+            tree.ends,
+            [axis.level_names for axis in tree.axes],
             [tree.axis_levels(own) for own in range(tree.depth + 1)],
         )
         self._within: tuple[LargeCount, ...] = ()
         self._within_records = 0
-        self._histograms: list[Histograms] | None = [] if of_sizes else None
+        self._histograms: list[Histograms] | None = None if tree.number_of("size") is None else []
         self._tree, self._terms = tree, levels
         self._matrix_level = _first_matrix(tree)
         self._total = 0
@@ -273,7 +272,7 @@ class Collector:
     def _take_largest(self, level: int, rows: SlicedRows) -> None:
         """Keep the largest counts of a level; of trips, those within one area by themselves."""
         refined = sum(own > 0 for own in self._tree.axis_levels(level))
-        if not are_flows([axis.name for axis in self._tree.axes]) or refined < 2:
+        if self._tree.ends is None or refined < 2:
             self._largest = largest(self._tree, level, list(map(largest_rows, _parts(rows))))
             return
         within = flows_within(self._tree, level)
@@ -296,7 +295,7 @@ class Collector:
         refined = [number for number, level in enumerate(levels) if level]
         if len(refined) == 1 and self._tree.axes[refined[0]].name in self._ordered and len(rows) <= _MOST_POINTS:
             self._add_series(levels, f"view {name}", rows)
-        if len(refined) == 1 and (self._tree.axes[refined[0]].name, levels[refined[0]]) in self._shapes.of_level:
+        if len(refined) == 1 and (self._tree.axes[refined[0]].name, levels[refined[0]]) in self._shapes.tables:
             self._add_ranges(refined[0], levels[refined[0]], rows)
 
     def _add_ranges(self, axis: int, level: int, rows: Rows) -> None:

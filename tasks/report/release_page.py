@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
+from storage.counts.columns import ENDS
 from storage.releases.register import CheckResult
 from storage.releases.terms import ADJUSTED, FIXED_TOTAL
 from tasks.format.manifest import Manifest
@@ -25,20 +26,19 @@ from tasks.report.readme.protected import exact_levels, protection
 from tasks.report.readme.reading import reading
 from tasks.report.sections.maps import MAP_STYLE, maps_section
 from tasks.report.sections.numbers import (
+    numbers_of_groups,
     of_areas,
     of_cells,
     of_histograms,
     of_matrix,
     of_noise,
     of_series,
-    of_sizes,
 )
 from tasks.report.tables import (
     Checks,
     cells_called,
     counted_in,
     file_table,
-    is_of_trips,
     largest_counts,
     noise_table,
     signal_sentence,
@@ -241,7 +241,7 @@ def passed_checks(checks: Sequence[CheckResult]) -> dict[int, tuple[int, int]]:
 
 def _sentence(manifest: Manifest, facts: Facts) -> str:
     """Return in a few sentences what was released."""
-    axes = in_short(list(manifest.levels[0].axes)) if not is_of_trips(manifest) else "origin and destination"
+    axes = "origin and destination" if tuple(manifest.roles) == ENDS else in_short(list(manifest.roles))
     finest, rows = manifest.levels[-1], facts.levels[-1].rows
     many = len(manifest.levels)
     return (
@@ -455,7 +455,7 @@ def _pictures(manifest: Manifest, facts: Facts) -> list[_Picture]:
             "Sizes of the released counts",
             sizes_picture(facts),
             "The share of each level's rows that have a count of each size; darker means larger.",
-            of_sizes(facts),
+            numbers_of_groups(facts),
         ),
     ]
 
@@ -471,7 +471,7 @@ def _details(manifest: Manifest, facts: Facts) -> list[_Picture]:
             of_cells(manifest.levels, facts, cells),
         ),
         (
-            "Areas with a released count" if is_of_trips(manifest) else "Values with a released count",
+            "Areas with a released count" if "origin" in manifest.roles.values() else "Values with a released count",
             areas_picture(facts),
             "Of those in the codebook, the share that has at least one released count.",
             of_areas(facts),

@@ -29,14 +29,9 @@ _MOST_COLUMNS = 6  # columns of codes that are all listed
 _MOST_AXES = 6  # axes that have a column each in the table of the largest counts
 
 
-def is_of_trips(manifest: Manifest) -> bool:
-    """Return whether a release counts trips."""
-    return list(manifest.levels[0].axes) == ["origin", "destination"]
-
-
 def cells_called(manifest: Manifest) -> str:
     """Return the word for cells: pairs for trips."""
-    return "pairs" if is_of_trips(manifest) else "cells"
+    return "pairs" if "origin" in manifest.roles.values() else "cells"
 
 
 def counted_in(manifest: Manifest) -> str:
@@ -53,7 +48,7 @@ def largest_counts(manifest: Manifest, facts: Facts) -> str:
         facts.largest_level,
         escape(place(axes_called(manifest.spec, manifest.levels[facts.largest_level].axes))),
     )
-    is_of_flows = is_of_trips(manifest) and len(facts.largest_axes) > 1
+    is_of_flows = "origin" in manifest.roles.values() and len(facts.largest_axes) > 1
     parts = []
     if facts.largest:
         title = f"<h3>The largest {'flows' if is_of_flows else 'counts'} (level {level}: {of})</h3>"

@@ -1,11 +1,8 @@
 """Counts of sibling cells that agree with the totals of their families, and with those of areas as far as they can."""
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray, IntArray
 
 _MOST_TURNS = 200  # of areas and families
 _CLOSE = 0.1  # records: areas that are all as near as this need no further turn

@@ -37,7 +37,7 @@ class Calibrate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Margin:
+class Marginal:
     """The totals of one axis at one of its levels.
 
     Attributes:
@@ -51,7 +51,7 @@ class Margin:
     variance: float
 
 
-Margins = Mapping[tuple[int, int], Margin]  # by the number of an axis, and one of its levels
+Marginals = Mapping[tuple[int, int], Marginal]  # by the number of an axis, and one of its levels
 
 
 def calibrate(job: Job) -> list[Shard]:
@@ -71,7 +71,7 @@ def calibrate(job: Job) -> list[Shard]:
     return [*made, *views]
 
 
-def _settled_margins(job: Job) -> Margins:
+def _settled_margins(job: Job) -> Marginals:
     """Return the totals of single axes, each axis settled as a tree of its own below what stays as it is."""
     tree, views = job.tree, dict[tuple[int, int], Part]()
     for terms in job.record.release.views:
@@ -82,7 +82,7 @@ def _settled_margins(job: Job) -> Margins:
         nodes, axis = _released(job, level), tree.steps[0]
         counts = fixed.setdefault(axis, {})[level] = np.zeros(tree.axes[axis].areas(level), dtype=np.int64)
         counts[nodes.areas[axis]] = nodes.counts
-    found = dict[tuple[int, int], Margin]()
+    found = dict[tuple[int, int], Marginal]()
     for axis, known in fixed.items():
         noisy = {
             level: (job.all_noisy(terms.level), noise_of(terms).variance)
@@ -90,14 +90,13 @@ def _settled_margins(job: Job) -> Margins:
             if of == axis
         }
         for level, counts in settle_axis(tree.axes[axis], known, noisy).items() if noisy else ():
-            found[axis, level] = Margin(views[axis, level].level, counts, noisy[level][1])
+            found[axis, level] = Marginal(views[axis, level].level, counts, noisy[level][1])
     return found
 
 
-def _calibrated(job: Job, margins: Margins) -> Iterator[IntArray]:
+def _calibrated(job: Job, margins: Marginals) -> Iterator[IntArray]:
     """Yield the counts of levels 0 to T, each with a count for every node that is left, shape (nodes,)."""
-    tree, above = job.tree, _released(job, 0)
-    totals = above.counts
+    tree, totals = job.tree, _released(job, 0).counts
     yield totals
     for level in range(1, tree.depth + 1):
         job.check_going_on()
@@ -105,13 +104,13 @@ def _calibrated(job: Job, margins: Margins) -> Iterator[IntArray]:
         if level <= leading_levels(tree):
             counts = nodes.counts
         else:
-            first = _first_children(tree, above, nodes)
+            first = _first_children(tree, nodes)
             counts = nearest_in_euclid(nodes.counts, first, totals)
             if margin := margins.get((axis, tree.axis_levels(level)[axis])):
                 variance = noise_of(job.record.release.levels[level]).variance
                 counts = _nearer(nodes, first, totals, counts, nodes.areas[axis], margin, variance)
         yield counts
-        totals, above = counts, nodes
+        totals = counts
 
 
 def _nearer(
@@ -120,7 +119,7 @@ def _nearer(
     totals: IntArray,
     counts: IntArray,
     area: IntArray,
-    margin: Margin,
+    margin: Marginal,
     variance: float,
 ) -> IntArray:
     """Return the counts of the nodes of a level whose families have their totals, and whose areas are near theirs.
@@ -140,12 +139,9 @@ def _nearer(
     return swapped(whole, exact, family, area)
 
 
-def _first_children(tree: Tree, parents: Frontier, nodes: Frontier) -> IntArray:
+def _first_children(tree: Tree, nodes: Frontier) -> IntArray:
     """Return where the nodes of each parent begin, and the end, shape (parents + 1,); every parent has some."""
-    axis = tree.steps[parents.level]
-    above = list(nodes.areas)
-    above[axis] = tree.axes[axis].parent[tree.axis_levels(parents.level)[axis]][above[axis]]
-    return np.append(np.flatnonzero(begins_run(above)), len(nodes))
+    return np.append(np.flatnonzero(begins_run(tree.areas_above(nodes.level, nodes.areas))), len(nodes))
 
 
 def _released(job: Job, level: int) -> Frontier:
@@ -171,7 +167,7 @@ def _write_level(job: Job, shard: Shard, counts: IntArray) -> Shard:
     return Shard("calibrated", *shard.place, sha256, len(left))
 
 
-def _write_view(job: Job, margin: Margin) -> Shard:
+def _write_view(job: Job, margin: Marginal) -> Shard:
     """Write the counts of all cells of a view, in the order of their areas."""
     parts = range(0, len(margin.counts), CHUNK_CELLS)
     groups = ({"count": margin.counts[start : start + CHUNK_CELLS]} for start in parts)

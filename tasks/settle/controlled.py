@@ -8,17 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.settle.evened import evened
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 Labels = NDArray[np.int32]
 
 _ONE = 2**29  # fractions are whole multiples of 1 / _ONE: those of 2**24 leaves add up exactly in floating point
 _LARGE = 2.0**-48  # of a sum: what floating point may have lost of it
-_MOST_PROGRAMMED = (
-    30_000  # atoms times groupings of a mixed-integer program: it takes up to 3 s; 80,000 take 13 s and more
-)
+_MOST_PROGRAMMED = 30_000  # atoms times groupings of a mixed-integer program, which takes up to 3 s; 80,000 take 13 s
 _DIGITS = 9  # of deviations: what floating point adds to or takes from 1 is beyond them
 _CLOSENESS = 1e-3  # what distance between atoms and their real sums costs, beside 1 for a cell that is off by one
 

@@ -5,12 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
+from tasks.tree.axis import BoolArray, FloatArray
 
-_GOLDEN = (
-    5**0.5 / 2 - 0.5
-)  # multiples of it are spread evenly from 0 to 1, and so are they at every second place, or third …
+# multiples of it are spread evenly from 0 to 1, and so are they at every second place, or third …
+_GOLDEN = 5**0.5 / 2 - 0.5
 _MOST_MOVED = 500_000  # fractions that may change sides; the others stay as they are at first
 _ROUNDS = 80  # for each grouping
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tasks.optimize.euclidean import nearest_in_euclid
-from tasks.optimize.reconcile import Estimates, combined, measured, rounded
+from tasks.optimize.reconcile import NodeEstimates, combined, measured, rounded
 from tasks.tree.axis import Axis, IntArray
 
 
@@ -30,15 +30,15 @@ def settle_axis(
     Source:
         Hay, Rastogi, Miklau and Suciu (2010) for the estimates.
     """
-    levels, estimates = sorted(noisy), dict[int, Estimates]()
-    below: Estimates | None = None
+    levels, estimates = sorted(noisy), dict[int, NodeEstimates]()
+    below: NodeEstimates | None = None
     for level in reversed(levels):
         counts, variance = noisy[level]
         own = combined(counts, variance, below) if below else measured(counts, variance)
         estimates[level] = own
         if level > levels[0]:
             starts = axis.first_descendants(levels[levels.index(level) - 1], level)[:-1]
-            below = Estimates(np.add.reduceat(own.values, starts), np.add.reduceat(own.variances, starts))
+            below = NodeEstimates(np.add.reduceat(own.values, starts), np.add.reduceat(own.variances, starts))
     above = max(fixed)
     totals, found = fixed[above], dict[int, IntArray]()
     for level in levels:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.settle.newton_step import FloatArray
 from tasks.settle.overlapping import Grouping
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 
 def settle_nested(

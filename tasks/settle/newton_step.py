@@ -14,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 Labels = NDArray[np.int32]
 
 _MOST_DENSE = 3000  # cells that are factored as a dense matrix

@@ -6,20 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.settle.newton_step import FloatArray, Incidence, newton_step
+from tasks.settle.newton_step import Incidence, newton_step
+from tasks.tree.axis import FloatArray
 
 _MOST_STEPS = 200
 _FEW_STEPS = 25  # before the problem is approached from easier ones
-_LEAST_INVERSES = (
-    1.0,
-    0.3,
-    0.1,
-    0.03,
-    0.01,
-    0.003,
-    0.001,
-    0.0003,
-)  # 1 / w of cells at least, where that of leaves is 1
+# 1 / w of cells at least, where that of leaves is 1
+_LEAST_INVERSES = (1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003)
 _CLOSE = 1e-9  # of the largest count: how far sums may be from where they must be, if no step brings them nearer
 _CLOSEST = 1e-13  # of the largest count: how near is near enough
 _LEAST_LENGTH = 1e-13  # of a step, before the search along it ends

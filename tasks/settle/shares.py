@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
+from tasks.tree.axis import BoolArray, FloatArray
 
 MOST_ATOMS = 2000  # whose covariance is dense
 
@@ -144,9 +143,8 @@ def _with_least_shares(shares: FloatArray) -> FloatArray:
 
 def _wanted(sizes: NDArray[np.int64], parts: Sequence[Part], of_leaf: float) -> FloatArray:
     """Return Q, shape (atoms, atoms)."""
-    wanted: FloatArray = np.diag(
-        of_leaf / sizes.astype(np.float64)
-    )  # the leaves of an atom share its deviation equally
+    # the leaves of an atom share its deviation equally
+    wanted: FloatArray = np.diag(of_leaf / sizes.astype(np.float64))
     for part in parts:
         if part.weight:
             wanted += part.weight / part.cells * _together(part)

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from tasks.optimize.reconcile import FloatArray
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 
 
 def shrunk_totals(values: FloatArray, variances: FloatArray, first_child: IntArray) -> FloatArray:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.optimize.reconcile import Estimates, FloatArray
-from tasks.tree.axis import IntArray
+from tasks.optimize.reconcile import NodeEstimates
+from tasks.tree.axis import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class Families:
         )
 
 
-def families_with(estimates: Estimates, first: IntArray, totals: IntArray) -> Families:
+def families_with(estimates: NodeEstimates, first: IntArray, totals: IntArray) -> Families:
     r"""Return the families that have a total to share out and two cells at least, with their estimates given that total.
 
     .. math:: z_i = e_i + \frac{v_i}{V} \Bigl(c - \sum_{j} e_j\Bigr), \qquad u_i = v_i \Bigl(1 - \frac{v_i}{V}\Bigr),
@@ -76,7 +76,7 @@ def families_with(estimates: Estimates, first: IntArray, totals: IntArray) -> Fa
     own = sizes[parent]
     ends = np.cumsum(own)
     cell = np.arange(ends[-1] if len(own) else 0) + np.repeat(first[parent] - ends + own, own)
-    of = Estimates(estimates.values[cell], estimates.variances[cell])
+    of = NodeEstimates(estimates.values[cell], estimates.variances[cell])
     total_variance = np.repeat(_sums(of.variances, ends), own)
     lacking = np.repeat(totals[parent] - _sums(of.values, ends), own)
     part = of.variances / total_variance

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from tasks.optimize.reconcile import FloatArray
 from tasks.optimize.siblings import ascending_siblings
 from tasks.shrink.families import Families
 from tasks.shrink.prior import RATIOS, SPREAD, Prior, stratum_of
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 
 _CLEAR = 7.0  # deviations above 0 from which on the prior is taken to be flat around an estimate
 _STEPS_OF_MEAN = 8  # in one octave of m/√u, of the tables

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.optimize.reconcile import FloatArray
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 
 RATIOS: FloatArray = np.geomspace(0.03, 30_000, 32)  # r
 SPREAD = 0.28  # of a component, relative to its mean

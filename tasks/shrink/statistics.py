@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.optimize.reconcile import FloatArray
 from tasks.shrink.families import Families
 from tasks.shrink.prior import STRATA, Sample, prior_means, stratum_of
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 
 _COLUMNS = ("family", "total", "size", "area", "value", "variance")  # of statistics as a table of floats
 
@@ -77,7 +76,7 @@ def statistics_of(families: Families, areas: IntArray, names: FloatArray, number
     Args:
         families: the families.
         areas: of their cells on the refined axis, int64, shape (cells,).
-        names: of the families, as `names_of` gives them, shape (families,).
+        names: of the families, as `hashed_names` gives them, shape (families,).
         number_of_areas: how many there are.
     """
     values = np.bincount(areas, np.rint(families.values * _UNITS), number_of_areas) / _UNITS
@@ -95,7 +94,7 @@ def nothing_learnt(number_of_areas: int) -> Statistics:
     return Statistics(*sums, sample, nothing, nothing, none)
 
 
-def joined(parts: Sequence[Statistics]) -> Statistics:
+def joined_statistics(parts: Sequence[Statistics]) -> Statistics:
     """Return the statistics of all the families of several; at least one part."""
     values, variances, cells = (
         np.sum([getattr(part, name) for part in parts], axis=0) for name in ("values", "variances", "cells")
@@ -127,7 +126,7 @@ def sample_of(statistics: Statistics, totals_of_areas: FloatArray) -> Sample:
     return Sample(families.values, families.variances, means, np.repeat(totals, given), stand_for)
 
 
-def names_of(areas: Sequence[IntArray]) -> FloatArray:
+def hashed_names(areas: Sequence[IntArray]) -> FloatArray:
     """Return a name for each of some nodes, by their areas alone: whole numbers of 53 bits as if at random, float64, shape (nodes,).
 
     Source:
@@ -152,9 +151,8 @@ def _fewest(
     begins = np.searchsorted(stratum[order], stratum[order])
     chosen = order[before - before[begins] < _SAMPLED] if len(order) else order
     first = np.concatenate(([0], np.cumsum(kept[chosen])))
-    of_kept = np.arange(first[-1]) - np.repeat(
-        first[:-1], kept[chosen]
-    )  # the place of each cell among those of its family
+    # the place of each cell among those of its family
+    of_kept = np.arange(first[-1]) - np.repeat(first[:-1], kept[chosen])
     at = of_kept * np.repeat(families.sizes[chosen], kept[chosen]) // np.repeat(kept[chosen], kept[chosen])
     cells = np.repeat(families.first[:-1][chosen], kept[chosen]) + at
     some = _families(first, families.totals[chosen], families.values[cells], families.variances[cells])

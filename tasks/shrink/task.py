@@ -10,21 +10,21 @@ import numpy as np
 import pyarrow as pa
 
 from storage.releases.shards import TRUNK, Kind, Shard, shard_name
-from tasks.optimize.reconcile import Estimates, FloatArray, UpDown, first_kept
+from tasks.optimize.reconcile import NodeEstimates, UpDown, first_kept
 from tasks.optimize.second_pass import may_count, nodes_kept, read_estimates, root_settled, totals_above, write_settled
 from tasks.shrink.areas import shrunk_totals
 from tasks.shrink.families import Families, families_with
 from tasks.shrink.posterior import shared_out
 from tasks.shrink.prior import RATIOS, STRATA, Prior, fitted, prior_means
 from tasks.shrink.statistics import (
-    joined,
-    names_of,
+    hashed_names,
+    joined_statistics,
     nothing_learnt,
     sample_of,
     statistics_from,
     statistics_of,
 )
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cells_of, chunks
 from tasks.tree.job import Job
 
@@ -48,8 +48,8 @@ def gather(job: Job, level: int, branch: str) -> Shard:
     learnt = nothing_learnt(areas)
     for part in _parts(job, level, branch):
         families = part.families
-        names = names_of([of_axis[families.parent] for of_axis in part.parents.areas])
-        learnt = joined([learnt, statistics_of(families, part.areas[axis][families.cell], names, areas)])
+        names = hashed_names([of_axis[families.parent] for of_axis in part.parents.areas])
+        learnt = joined_statistics([learnt, statistics_of(families, part.areas[axis][families.cell], names, areas)])
     return _write(job, "statistics", level, branch, learnt.columns())
 
 
@@ -60,7 +60,7 @@ def fit(job: Job, level: int, branch: str) -> Shard:
     """
     learnt = nothing_learnt(_number_of_areas(job, level))
     for of in job.record.branches_of(level):
-        learnt = joined([learnt, statistics_from(_read(job, job.record.shards["statistics"][level, of]))])
+        learnt = joined_statistics([learnt, statistics_from(_read(job, job.record.shards["statistics"][level, of]))])
     tree, axis = job.tree, job.tree.steps[level - 1]
     above = tree.axes[axis].first_child[tree.axis_levels(level - 1)[axis]]
     of_areas = shrunk_totals(learnt.values, learnt.variances, above)
@@ -110,7 +110,7 @@ class _Part:
     first: IntArray
     nodes: IntArray
     areas: tuple[IntArray, ...]
-    estimates: Estimates
+    estimates: NodeEstimates
 
     @property
     def families(self) -> Families:

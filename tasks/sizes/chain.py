@@ -1,13 +1,11 @@
 """The chain of Fioretto, Van Hentenryck and Zhu: running sums over all sizes and regions of a level. For comparisons only."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from scipy.optimize import isotonic_regression
 
 from tasks.sizes.down import within
 from tasks.sizes.monotone import round_half_up
-from tasks.sizes.tables import levels_above
+from tasks.sizes.tables import NoisyLevels, levels_above
 from tasks.tree.axis import IntArray
 
 
@@ -28,12 +26,7 @@ def chain_of(sizes: IntArray) -> IntArray:
     return np.ascontiguousarray(running.reshape(sizes.shape[::-1]).T)
 
 
-def from_chain(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    groups: IntArray | None = None,
-) -> list[IntArray]:
+def from_chain(levels: NoisyLevels) -> list[IntArray]:
     r"""Return the group sizes whose running sums are nearest to noisy ones, in weighted squares.
 
     .. math:: \min \sum_\ell \sigma_\ell^{-2} \sum_{r, s} (\hat u_{rs} - u_{rs})^2
@@ -43,8 +36,7 @@ def from_chain(
     regression over sizes × leaves. Rounded, it is the best in whole numbers too.
 
     Args:
-        noisy: u of each level from the root to the finest, shape (regions, N), int64; may be negative.
-        variances: as in `from_tails`; likewise `first_child` and `groups`.
+        levels: what was measured; u are its noisy counts.
     Returns:
         As `from_tails`.
     Guarantees:
@@ -52,19 +44,19 @@ def from_chain(
     Source:
         Fioretto, Van Hentenryck and Zhu (2020), Model 3 with the constraint of recurrence (6b); it needs none of their cost tables.
     """
-    regions, largest = noisy[-1].shape
+    regions, largest = levels.noisy[-1].shape
     sums, weights = np.zeros((regions, largest)), np.zeros(regions)
     leaf = np.arange(regions)  # the first one of each region
-    for level in reversed(range(len(noisy))):
-        sums[leaf] += noisy[level] / variances[level]
-        weights[leaf] += 1 / variances[level]
+    for level, (noisy, variance) in reversed(list(enumerate(zip(levels.noisy, levels.variances, strict=True)))):
+        sums[leaf] += noisy / variance
+        weights[leaf] += 1 / variance
         if level:
-            leaf = leaf[first_child[level - 1][:-1]]
+            leaf = leaf[levels.first_child[level - 1][:-1]]
     means = sums / weights[:, None]
     pooled = isotonic_regression(means.T.ravel(), weights=np.tile(weights, largest), increasing=False).x
     running = np.maximum(round_half_up(pooled), 0)
-    if groups is not None:
-        running = np.minimum(running, groups.sum())
+    if levels.total is not None:
+        running = np.minimum(running, levels.total)
     running[:-1] -= running[1:].copy()
-    levels = levels_above(np.ascontiguousarray(running.reshape(largest, regions).T), first_child)
-    return within(levels, first_child, groups)
+    finest = np.ascontiguousarray(running.reshape(largest, regions).T)
+    return within(levels_above(finest, levels.first_child), levels.first_child, levels.groups)

@@ -5,59 +5,45 @@ The paper publishes c, the groups of at most each size, for a known number of gr
 .. math:: c_{rs} = A_r - t_{r, s + 1}
 
 so what is measured here are tails, which need no number of groups: with sizes from 1 on, c moves in all N columns when a person who
-lives alone leaves. Arguments and results are those of `from_tails`.
+lives alone leaves. Results are those of `from_tails`.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from tasks.sizes.direct import from_sizes_exact
 from tasks.sizes.down import settle_down
 from tasks.sizes.monotone import falling, round_half_up
-from tasks.sizes.slopes import FloatArray
-from tasks.sizes.tables import sizes_of, sums_over_children
+from tasks.sizes.tables import NoisyLevels, sizes_of, sums_over_children
 from tasks.sizes.tails import up
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 
 _MOST_TURNS = 60  # between tails that add up and tails that do not increase
 _CLOSE = 0.05  # records: sums that are met as nearly as this need no further turn
 
 
-def from_cumulative(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    groups: IntArray | None = None,
-) -> list[IntArray]:
+def from_cumulative(levels: NoisyLevels) -> list[IntArray]:
     """Return whole group sizes near to the nearest real tails that add up: M_c, rounded from the root down."""
-    real = nearest_tails(noisy, variances, first_child)
-    root = real[0] if groups is None else np.minimum(real[0], groups.sum())
-    sizes = sizes_of(round_half_up(root))
-    return settle_down(sizes, real, [np.ones(len(of)) for of in real], first_child, groups)
+    real = nearest_tails(levels.noisy, levels.variances, levels.first_child)
+    sizes = sizes_of(round_half_up(_at_most(real[0], levels.total)))
+    return settle_down(sizes, real, [np.ones(len(of)) for of in real], levels.first_child, levels.groups)
 
 
-def from_cumulative_relaxed(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    groups: IntArray | None = None,
-) -> list[IntArray]:
+def from_cumulative_relaxed(levels: NoisyLevels) -> list[IntArray]:
     """Return the nearest real tails, rounded count by count: M_c^r. Its sums do not hold, so that it is for comparisons only."""
-    real = nearest_tails(noisy, variances, first_child)
-    if groups is not None:
-        real = [np.minimum(of, groups.sum()) for of in real]
-    return [sizes_of(round_half_up(of)) for of in real]
+    real = nearest_tails(levels.noisy, levels.variances, levels.first_child)
+    return [sizes_of(round_half_up(_at_most(of, levels.total))) for of in real]
 
 
-def from_cumulative_exact(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    groups: IntArray | None = None,
-) -> list[IntArray]:
+def from_cumulative_exact(levels: NoisyLevels) -> list[IntArray]:
     """Return the whole optimum of M_H^dp for the sizes of tails that were made monotone and whole, region by region: M_c^dp."""
-    return from_sizes_exact(monotone_sizes(noisy), variances, first_child, groups)
+    return from_sizes_exact(replace(levels, noisy=monotone_sizes(levels.noisy)))
+
+
+def _at_most(values: FloatArray, most: int | None) -> FloatArray:
+    return values if most is None else np.minimum(values, most)
 
 
 def monotone_sizes(noisy: Sequence[IntArray]) -> list[IntArray]:

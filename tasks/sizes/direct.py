@@ -1,78 +1,58 @@
 """Mechanisms that measure group sizes themselves: M_H of Fioretto, Van Hentenryck and Zhu, and top-down."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.sizes.down import settle_down, within
 from tasks.sizes.monotone import round_half_up
-from tasks.sizes.slopes import FloatArray, real_optimum
-from tasks.sizes.tables import sizes_of, tails_of
+from tasks.sizes.slopes import real_optimum
+from tasks.sizes.tables import NoisyLevels, Scalar, sizes_of, tails_of
 from tasks.sizes.windows import whole_optimum
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 
-# Arguments and results are those of `from_tails`, with noisy group sizes in place of noisy tails. A public number of groups bounds all
-# groups in the optimum. Then groups move between siblings where a region would have too many.
+# Results are those of `from_tails`, and what is noisy are group sizes in place of tails. A public number of groups bounds all groups in the
+# optimum. Then groups move between siblings where a region would have too many.
 
 
-def from_sizes(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    groups: IntArray | None = None,
-) -> list[IntArray]:
+def from_sizes(levels: NoisyLevels) -> list[IntArray]:
     """Return whole group sizes near to the real optimum that add up: M_H, rounded from the root down."""
-    real = _real(noisy, variances, first_child, groups)
-    tails = [tails_of(of) for of in real]
+    tails = [tails_of(of) for of in _real(levels)]
     root = sizes_of(round_half_up(tails[0]))
-    return settle_down(root, tails, [np.ones(len(of)) for of in tails], first_child, groups)
+    return settle_down(root, tails, [np.ones(len(of)) for of in tails], levels.first_child, levels.groups)
 
 
-def from_sizes_relaxed(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    groups: IntArray | None = None,
-) -> list[IntArray]:
+def from_sizes_relaxed(levels: NoisyLevels) -> list[IntArray]:
     """Return the real optimum, rounded count by count: M_H^r. Its sums do not hold, so that it is for comparisons only."""
-    return [round_half_up(of) for of in _real(noisy, variances, first_child, groups)]
+    return [round_half_up(of) for of in _real(levels)]
 
 
-def from_sizes_exact(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    groups: IntArray | None = None,
-) -> list[IntArray]:
+def from_sizes_exact(levels: NoisyLevels) -> list[IntArray]:
     """Return the whole optimum: M_H^dp."""
-    found = whole_optimum(noisy, variances, first_child)
-    if groups is not None and found[0].sum() > groups.sum():
-        found = whole_optimum(noisy, variances, first_child, int(groups.sum()))
-    return within(found, first_child, groups)
+    return within(_bounded(whole_optimum, levels), levels.first_child, levels.groups)
 
 
-def _real(
-    noisy: Sequence[IntArray], variances: Sequence[float], first_child: Sequence[IntArray], groups: IntArray | None
-) -> list[FloatArray]:
+def _real(levels: NoisyLevels) -> list[FloatArray]:
     """Return the real optimum, with no more groups than there are."""
-    found = real_optimum(noisy, variances, first_child)
-    if groups is not None and found[0].sum() > groups.sum():
-        found = real_optimum(noisy, variances, first_child, int(groups.sum()))
+    return _bounded(real_optimum, levels)
+
+
+def _bounded(optimum: Callable[..., list[NDArray[Scalar]]], levels: NoisyLevels) -> list[NDArray[Scalar]]:
+    """Return an optimum with no more groups than there are."""
+    found = optimum(levels.noisy, levels.variances, levels.first_child)
+    if levels.total is not None and found[0].sum() > levels.total:
+        found = optimum(levels.noisy, levels.variances, levels.first_child, levels.total)
     return found
 
 
-def from_sizes_top_down(
-    noisy: Sequence[IntArray],
-    _variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    groups: IntArray | None = None,
-) -> list[IntArray]:
+def from_sizes_top_down(levels: NoisyLevels) -> list[IntArray]:
     """Return group sizes from the root down: of each region and size the whole counts of its children nearest to the noisy ones."""
-    root = np.maximum(noisy[0], 0)
-    if groups is not None and root.sum() > groups.sum():
-        root = nearest_to_total(noisy[0], int(groups.sum()))
-    return within(top_down(root, noisy, first_child), first_child, groups)
+    root = np.maximum(levels.noisy[0], 0)
+    if levels.total is not None and root.sum() > levels.total:
+        root = nearest_to_total(levels.noisy[0], levels.total)
+    return within(top_down(root, levels.noisy, levels.first_child), levels.first_child, levels.groups)
 
 
 def nearest_to_total(noisy: IntArray, total: int) -> IntArray:

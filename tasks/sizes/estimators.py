@@ -1,6 +1,6 @@
 """The mechanisms of group sizes: what each one measures, and how it makes a table of its noisy counts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -8,12 +8,11 @@ from tasks.sizes.chain import from_chain
 from tasks.sizes.cumulative import from_cumulative, from_cumulative_exact, from_cumulative_relaxed
 from tasks.sizes.direct import from_sizes, from_sizes_exact, from_sizes_relaxed, from_sizes_top_down
 from tasks.sizes.statistics import CHAIN, SIZES, TAILS, Statistic
+from tasks.sizes.tables import NoisyLevels
 from tasks.sizes.tails import from_tails
 from tasks.tree.axis import IntArray
 
-Estimator = Callable[
-    [Sequence[IntArray], Sequence[float], Sequence[IntArray], IntArray | None], list[IntArray]
-]  # from noisy counts of each level, the variances of their noise, first children and public groups, as in `from_tails`
+Estimator = Callable[[NoisyLevels], list[IntArray]]  # to the group sizes of each level, as `from_tails`
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray
 
 _REACH = 2.0**40  # records that rows may span together: beside it, floats resolve a thousandth of a record
 

@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.sizes.down import settle_down
 from tasks.sizes.monotone import falling, round_half_up
-from tasks.sizes.tables import sizes_of, sums_over_children
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.sizes.tables import NoisyLevels, sizes_of, sums_over_children
+from tasks.tree.axis import FloatArray, IntArray
 
 _LEAST_SHARE = 0.1  # of the budget of a level, below which noise is averaged over regions alone
 
@@ -26,14 +23,7 @@ def is_cleaned(variances: Sequence[float]) -> bool:
     return bool(precisions.min() >= _LEAST_SHARE * precisions.sum() * (1 - 1e-9))
 
 
-def from_tails(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    groups: IntArray | None = None,
-    *,
-    clean: bool | None = None,
-) -> list[IntArray]:
+def from_tails(levels: NoisyLevels, *, clean: bool | None = None) -> list[IntArray]:
     r"""Return group sizes near to noisy tails: up to estimates of all levels, and down to whole counts.
 
     Up, from the finest level, the noisy tails y of a region and the estimates of its children make an estimate z with variance v:
@@ -44,23 +34,20 @@ def from_tails(
     `settle_down`.
 
     Args:
-        noisy: y of each level from the root to the finest, shape (regions, N), int64, records; may be negative.
-        variances: σ² of the noise of each level, > 0.
-        first_child: of each level but the finest, shape (regions + 1,), int64: the children of a region are adjacent.
-        groups: of each region of the finest level, how many groups it has, empty ones too, where that is public; shape (regions,).
+        levels: what was measured; y are its noisy counts, and σ² its variances.
         clean: whether u is monotone. None decides by `is_cleaned`.
     Returns:
         For each level the groups of sizes 1 to N (or more), shape (regions, N), int64, >= 0.
     Guarantees:
         Post-processing: reads no true count. Deterministic. Children add up to their parents, and no region has more groups than
-        `groups`. Tails of a true table are returned as that table.
+        there are. Tails of a true table are returned as that table.
     """
-    clean = is_cleaned(variances) if clean is None else clean
-    estimates, spread = up(noisy, variances, first_child, clean=clean)
+    clean = is_cleaned(levels.variances) if clean is None else clean
+    estimates, spread = up(levels.noisy, levels.variances, levels.first_child, clean=clean)
     root = np.maximum(falling(estimates[0]), 0)
-    if groups is not None:
-        root = np.minimum(root, groups.sum())
-    return settle_down(sizes_of(round_half_up(root)), estimates, spread, first_child, groups)
+    if levels.total is not None:
+        root = np.minimum(root, levels.total)
+    return settle_down(sizes_of(round_half_up(root)), estimates, spread, levels.first_child, levels.groups)
 
 
 def up(

@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.sizes.slopes import blocks, real_optimum, weights_of
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray, IntArray
 
 WINDOW = 6  # whole numbers on either side of the real optimum
 
@@ -77,7 +75,7 @@ def whole_optimum(
     for part in blocks(*noisy[-1].shape):
         left, reach = np.arange(part.start, part.stop), window
         while len(left):
-            table = _up(_of_sizes(noisy, left), _of_sizes(real, left), weights, first_child, reach)
+            table = _up(_columns(noisy, left), _columns(real, left), weights, first_child, reach)
             counts = _down(table, (table.root < 0).sum(axis=1), first_child)
             is_proven = _is_proven(table, counts)
             for values, of_part in zip(found, counts, strict=True):
@@ -97,7 +95,7 @@ def _with_total(
     """Return v where the sizes of the root share a total: they take the least steps among those of all sizes."""
     parts = list(blocks(*noisy[-1].shape))
     while True:
-        tables = [_up(_of_sizes(noisy, part), _of_sizes(real, part), weights, first_child, window) for part in parts]
+        tables = [_up(_columns(noisy, part), _columns(real, part), weights, first_child, window) for part in parts]
         steps = np.concatenate([of.root for of in tables])
         wanted = total - sum(int(of.low[0].sum()) for of in tables)
         taken = np.zeros(steps.size, dtype=np.bool_)
@@ -109,7 +107,7 @@ def _with_total(
         window *= 2
 
 
-def _of_sizes(levels: Sequence[NDArray[np.generic]], sizes: slice | IntArray) -> list[FloatArray]:
+def _columns(levels: Sequence[NDArray[np.generic]], sizes: slice | IntArray) -> list[FloatArray]:
     """Return the counts of some sizes, shape (sizes, regions), of each level."""
     return [np.ascontiguousarray(of[:, sizes].T, dtype=np.float64) for of in levels]
 
@@ -129,9 +127,8 @@ def _up(
         steps = above
         low = np.maximum(np.floor(real[level]).astype(np.int64) - window, 0)
         if lows:
-            below = np.add.reduceat(
-                lows[0], first_child[level][:-1], axis=1
-            )  # children have no fewer, whatever x was rounded to
+            # children have no fewer, whatever x was rounded to
+            below = np.add.reduceat(lows[0], first_child[level][:-1], axis=1)
             low = np.clip(low, below, below + width * (np.diff(first_child[level]) - 1))
         own = 2 * weights[level] * (low - noisy[level] + 0.5)
         above = own[:, :, None] + 2 * weights[level] * np.arange(width)

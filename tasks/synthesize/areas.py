@@ -7,11 +7,8 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray, IntArray
 
 TITLE = "# A synthetic country"
 README = """\

@@ -3,21 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray, IntArray
 
 ZONES = ("centre", "north", "south", "west")
 STOPS = (40, 35, 30, 25)  # of each zone: 130, as in the paper
 MIDDLES = ((0.0, 0.0), (1.0, 4.5), (3.5, -3.5), (-5.0, -0.5))  # km, of each zone
 SPREADS = (0.9, 1.3, 1.3, 1.3)  # km: standard deviation, per coordinate, of the stops of a zone around its middle
-HALTS = (
-    0.3,
-    0.8,
-    1.2,
-)  # where the line to a zone has its hubs, as a share of the way from the centre to the zone's middle
+HALTS = (0.3, 0.8, 1.2)  # where the line to a zone has its hubs: shares of the way from the centre to its middle
 ON_FOOT = 0.5  # km: from a stop this near to its hub, people walk
 MODES = (
     "walk",

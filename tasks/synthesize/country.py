@@ -5,11 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from tasks.synthesize.areas import Country, at_least, draw_parents, extend_codes
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray
 
 LEVELS = ("region", "province", "municipality")
 DIGITS = (2, 2, 3)  # the least number of digits that a level adds to the code of the area above

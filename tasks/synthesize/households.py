@@ -5,20 +5,11 @@ from functools import partial
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from tasks.tree.axis import IntArray
 
-FloatArray = NDArray[np.float64]
-
-SHARES = (
-    0.267,
-    0.328,
-    0.161,
-    0.134,
-    0.065,
-    0.026,
-)  # of households with 1 to 6 people, as in a census of the United States
+# of households with 1 to 6 people, as in a census of the United States
+SHARES = (0.267, 0.328, 0.161, 0.134, 0.065, 0.026)
 SHARE_ABOVE = 0.019  # with 7 and more
 RATIO = 0.45  # of the households of a size above 7 to those with one person fewer
 TILTS = (0.06, 0.08)  # how much a person more counts in a state, and in a county: σ of the exponent

@@ -8,14 +8,11 @@ import polars as pl
 from tasks.synthesize.areas import Country, extend_codes
 from tasks.tree.axis import IntArray
 
-Kind = Literal["binary", "random"]
-Density = Literal["complete", "dense", "sparse"]
+PaperKind = Literal["binary", "random"]
+PaperDensity = Literal["complete", "dense", "sparse"]
 
-SHARES: dict[Density, float] = {
-    "complete": 1.0,
-    "dense": 0.5,
-    "sparse": 0.01,
-}  # the share of the pairs of areas that have people
+# of the pairs of areas, those that have people
+SHARES: dict[PaperDensity, float] = {"complete": 1.0, "dense": 0.5, "sparse": 0.01}
 BINARY_LEVELS, RANDOM_LEVELS = 8, 4
 FEWEST, MOST = 2, 10  # children of an area of the random hierarchy
 RANDOM_AREAS = 435  # at its finest level, as in the paper: 189,225 pairs
@@ -23,7 +20,7 @@ EXPONENT = 3.0  # of the Pareto law of people
 LARGEST = 1000  # people of one pair
 
 
-def draw_paper_set(kind: Kind, density: Density, *, generator: np.random.Generator) -> Country:
+def draw_paper_set(kind: PaperKind, density: PaperDensity, *, generator: np.random.Generator) -> Country:
     r"""Return one of the sets, drawn again by the method of its authors.
 
     .. math:: \text{people} = \lfloor 1 + 999 x / \max x \rfloor, \quad P(x > t) = (1 + t)^{-3}

@@ -6,25 +6,20 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from tasks.synthesize.city import MODES, ZONES, City, FloatArray
-from tasks.tree.axis import IntArray
+from tasks.synthesize.city import MODES, ZONES, City
+from tasks.tree.axis import FloatArray, IntArray
 
 Day = Literal["morning", "weekday", "weekend"]
 
-PERIODS = tuple(
-    f"{minutes // 60:02}:{minutes % 60:02}" for minutes in range(0, 24 * 60, 30)
-)  # half hours, by their start
+PERIODS = tuple(f"{hour:02}:{half}" for hour in range(24) for half in ("00", "30"))  # half hours, by their start
 MORNING = slice(16, 20)  # the half hours from 08:00 to 10:00
 TRIPS = {"morning": 4_878, "weekday": 37_714, "weekend": 18_000}  # the first two are the paper's
 PURPOSES: dict[Day, tuple[float, float, float]] = {  # shares of trips to work, of trips back, and of others
     "weekday": (0.13, 0.22, 0.65),
     "weekend": (0.03, 0.04, 0.93),
 }
-TIMES = (
-    (8.5, 1.0, 0.4),
-    (17.25, 1.4, 0.4),
-    (14.0, 3.6, 1.5),
-)  # of day, per purpose: mean, its σ over pairs, σ of one pair
+# of day, per purpose: mean, its σ over pairs, σ of one pair
+TIMES = ((8.5, 1.0, 0.4), (17.25, 1.4, 0.4), (14.0, 3.6, 1.5))
 CONNECTIONS = 155  # pairs of stops between which people travel: the morning of a weekday then has about 590 trip types
 POPULARITY_SIGMA = 1.0  # σ of the lognormal popularity of such a pair
 HOMES_SIGMA, JOBS_SIGMA = 0.8, 1.2  # σ of the lognormal sizes of stops

@@ -6,7 +6,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from storage.counts.columns import Role
+from tasks.atlas.names import code_columns
+
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
@@ -28,6 +32,7 @@ class Axis:
         is_listed: whether these are all areas that there can be; where no codebook lists them, there are none, and that
             says nothing.
         is_ordered: whether its areas have an order that questions may ask for ranges in.
+        role: what it is in a release, beside a feature; None for a feature.
     """
 
     name: str
@@ -37,6 +42,7 @@ class Axis:
     codes: tuple[pl.Series, ...]
     is_listed: bool = True
     is_ordered: bool = False
+    role: Role | None = None
 
     @property
     def depth(self) -> int:
@@ -89,14 +95,25 @@ class Axis:
             areas = self.parent[step - 1].take(areas)  # which other threads need not wait for
         return areas
 
+    def paths(self, level: int, areas: IntArray | None = None) -> pl.DataFrame:
+        """Return the paths of some areas of a level, or of all in their order: text columns `code_1` to `code_<level>`, coarse to fine."""
+        of = np.arange(self.areas(level)) if areas is None else areas
+        return pl.DataFrame(
+            {
+                column: self.codes[own - 1].gather(self.ancestors(of, level, own))
+                for own, column in enumerate(code_columns(level), 1)
+            }
+        )
 
-def axis_from_codebook(name: str, codebook: pl.DataFrame) -> Axis:
+
+def axis_from_codebook(name: str, codebook: pl.DataFrame, role: Role | None = None) -> Axis:
     """Return the axis of a codebook.
 
     Args:
         name: what the axis is called.
         codebook: one row per finest area, one text column per level, coarse to fine; sorted by all columns, no row
             twice, no null. There may be no row.
+        role: as in `Axis`.
     """
     rows = codebook.height
     begins_area = np.zeros(rows, dtype=bool)
@@ -113,7 +130,7 @@ def axis_from_codebook(name: str, codebook: pl.DataFrame) -> Axis:
         parent.append(numbers[first_rows])
         codes.append(column.gather(first_rows))
         numbers = numbers_below
-    return Axis(name, tuple(codebook.columns), tuple(first_child), tuple(parent), tuple(codes))
+    return Axis(name, tuple(codebook.columns), tuple(first_child), tuple(parent), tuple(codes), role=role)
 
 
 def numbered(paths: pl.DataFrame) -> tuple[pl.DataFrame, IntArray]:

@@ -137,17 +137,17 @@ def slices_of(tree: Tree, frontier: Frontier, branches: int, most: int, complete
         frontier: public.
         branches: how many slices are sought.
         most: cells; a single node with more makes a slice of its own.
-        complete: as in `expected_cells`.
+        complete: as in `work_below`.
     """
     cells = cell_counts(tree, frontier)
     return [
         slice(part.start + within.start, part.start + within.stop)
-        for part in cut(expected_cells(tree, frontier, complete), branches)
+        for part in cut(work_below(tree, frontier, complete), branches)
         for within in chunks(cells[part], most)
     ]
 
 
-def expected_cells(tree: Tree, frontier: Frontier, complete: int = 0) -> NDArray[np.float64]:
+def work_below(tree: Tree, frontier: Frontier, complete: int = 0) -> NDArray[np.float64]:
     """Return how many cells may be expected on all levels below each node, shape (nodes,), from its public count.
 
     A node of count c has at most c nodes with records on any level below it, and they have children like its others.

@@ -7,12 +7,10 @@ from itertools import pairwise
 import numpy as np
 
 from tasks.tree.axis import BoolArray, IntArray
-from tasks.tree.keys import begins_run
+from tasks.tree.keys import LARGEST_KEY, begins_run
 from tasks.tree.order import Tree
 
 CHUNK_CELLS = 1_000_000  # one sampler call and one row group
-
-_LARGEST_KEY = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +31,7 @@ class Frontier:
     def __len__(self) -> int:
         return len(self.counts)
 
-    def __getitem__(self, nodes: slice) -> "Frontier":
+    def __getitem__(self, nodes: slice | BoolArray) -> "Frontier":
         return Frontier(self.level, tuple(areas[nodes] for areas in self.areas), self.counts[nodes])
 
     def copy(self) -> "Frontier":
@@ -61,14 +59,13 @@ class Cells:
 
 def cell_counts(tree: Tree, parents: Frontier) -> IntArray:
     """Return how many cells hang below each of some nodes, shape (parents,)."""
-    axis = tree.steps[parents.level]
-    return tree.axes[axis].children_of(tree.axis_levels(parents.level)[axis], parents.areas[axis])
+    axis, own_level = tree.refined(parents.level)
+    return tree.axes[axis].children_of(own_level, parents.areas[axis])
 
 
 def first_cells(tree: Tree, parents: Frontier) -> tuple[IntArray, IntArray]:
     """Return where each node's cells begin, and the end, shape (parents + 1,); and the area of each one's first cell."""
-    refined = tree.steps[parents.level]
-    own_level = tree.axis_levels(parents.level)[refined]
+    refined, own_level = tree.refined(parents.level)
     first_cell = np.concatenate(([0], np.cumsum(cell_counts(tree, parents))))
     return first_cell, tree.axes[refined].first_child[own_level][parents.areas[refined]]
 
@@ -92,7 +89,7 @@ def keep_positive(cells: Cells, counts: IntArray, _noisy: IntArray | None = None
         cells: the children of the nodes of a level.
         counts: of the first pass, shape (cells,), int64, records, >= 0.
     """
-    return _kept(cells, counts, counts > 0)
+    return keep_all(cells, counts)[counts > 0]
 
 
 def keep_all(cells: Cells, counts: IntArray, _noisy: IntArray | None = None) -> Frontier:
@@ -113,11 +110,7 @@ def keep_largest(cells: Cells, counts: IntArray, noisy: IntArray) -> Frontier:
     order = np.lexsort((-noisy, np.repeat(np.arange(len(fan_out)), fan_out)))
     kept = counts > 0
     kept[order[cells.first_cell[:-1]]] = True
-    return _kept(cells, counts, kept)
-
-
-def _kept(cells: Cells, counts: IntArray, kept: BoolArray) -> Frontier:
-    return Frontier(cells.level, tuple(areas[kept] for areas in cells.areas), counts[kept])
+    return keep_all(cells, counts)[kept]
 
 
 def cells_of(tree: Tree, parents: Frontier, kept: Frontier) -> tuple[IntArray, IntArray]:
@@ -131,18 +124,16 @@ def cells_of(tree: Tree, parents: Frontier, kept: Frontier) -> tuple[IntArray, I
         int64, shape (parents + 1,): parent p has the nodes first_kept[p] to first_kept[p + 1]; and int64, shape (kept,):
         the cell that each node is, as `expand(tree, parents)` numbers them.
     """
-    refined = tree.steps[parents.level]
-    own_level = tree.axis_levels(parents.level)[refined]
-    above = list(kept.areas)
-    above[refined] = tree.axes[refined].parent[own_level][kept.areas[refined]]
-    begins = begins_run(above)
+    begins = begins_run(tree.areas_above(kept.level, kept.areas))
     starts = np.flatnonzero(begins)
     has_kept = np.arange(len(parents)) if len(starts) == len(parents) else np.flatnonzero(parents.counts)
     of_parents = np.zeros(len(parents), dtype=np.int64)
     of_parents[has_kept] = np.diff(starts, append=len(kept))
     first_kept = np.concatenate(([0], np.cumsum(of_parents)))
     first_cell, first_area = first_cells(tree, parents)
-    return first_kept, (first_cell[:-1] - first_area)[has_kept][np.cumsum(begins) - 1] + kept.areas[refined]
+    return first_kept, (first_cell[:-1] - first_area)[has_kept][np.cumsum(begins) - 1] + kept.areas[
+        tree.steps[parents.level]
+    ]
 
 
 def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:
@@ -190,7 +181,7 @@ def locate(wanted: Sequence[IntArray], present: Sequence[IntArray], sizes: Seque
     size = sizes[0]
     wanted_key, present_key = wanted[0], present[0]
     for wanted_area, present_area, areas in zip(wanted[1:], present[1:], sizes[1:], strict=True):
-        if size * areas > _LARGEST_KEY:
+        if size * areas > LARGEST_KEY:
             seen, key = np.unique(np.concatenate((wanted_key, present_key)), return_inverse=True)
             wanted_key, present_key, size = key[: len(wanted_key)], key[len(wanted_key) :], len(seen)
         wanted_key = wanted_key * areas + wanted_area

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from storage.counts.columns import Role, roles_of
 from storage.counts.shard_files import derived_path, read_codebook, read_groups, read_names, read_shapes
 from storage.counts.shard_store import ShardStore, shards_in_folder
 from storage.database.connections import store
@@ -16,6 +17,7 @@ from storage.machine.locks import check_going_on
 from storage.record import Record, load_record
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Place, Shard, shard_name
+from storage.releases.terms import Terms
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
 from tasks.tree.axis import IntArray, axis_from_codebook, numbered
@@ -170,7 +172,13 @@ def job_of(record: Record) -> Job:
 
 def tree_of(release: Release) -> Tree:
     """Return the tree of a release that the store knows."""
-    return load_tree(shard_folder(release.id), release.terms.axes, release.terms.steps)
+    return tree_in(shard_folder(release.id), release.terms)
+
+
+def tree_in(folder: Path, terms: Terms) -> Tree:
+    """Return the tree of a release, from the codebooks in a folder."""
+    roles = roles_of(terms.axes, terms.published_spec, counts_groups=bool(terms.statistic))
+    return load_tree(folder, terms.axes, terms.steps, tuple(roles.values()))
 
 
 def names_of(release: Release) -> Names:
@@ -202,12 +210,15 @@ def derived_of(release: Release) -> dict[str, Derived]:
 
 
 @lru_cache(maxsize=4)
-def load_tree(shards: Path, axes: tuple[str, ...], steps: tuple[int, ...]) -> Tree:
+def load_tree(
+    shards: Path, axes: tuple[str, ...], steps: tuple[int, ...], roles: tuple[Role | None, ...] | None = None
+) -> Tree:
     """Return the tree of a release from the codebooks that were kept among its shards when it was ingested.
 
     A release without a codebook has its codes there once its leaves are kept, and has no tree before.
     """
-    return Tree(tuple(axis_from_codebook(axis, read_codebook(shards, axis)) for axis in axes), steps)
+    codebooks = (read_codebook(shards, axis) for axis in axes)
+    return Tree(tuple(map(axis_from_codebook, axes, codebooks, roles or (None,) * len(axes))), steps)
 
 
 def cut_branch(job: Job, shard: Shard, most_cells: int, runs: int = RUNS, wanted: int = 0) -> list[Branch]:

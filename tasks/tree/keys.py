@@ -10,7 +10,7 @@ from tasks.tree.axis import IntArray
 
 AreaArray = NDArray[np.int32] | IntArray
 
-_LARGEST_KEY = 2**63 - 1
+LARGEST_KEY = 2**63 - 1
 
 
 def packed(areas: Sequence[AreaArray], sizes: Sequence[int]) -> IntArray | None:
@@ -22,7 +22,7 @@ def packed(areas: Sequence[AreaArray], sizes: Sequence[int]) -> IntArray | None:
     Returns:
         int64, shape (nodes,), an array of its own; two nodes have the same key where they have the same areas.
     """
-    if math.prod(sizes) > _LARGEST_KEY:
+    if math.prod(sizes) > LARGEST_KEY:
         return None
     keys = areas[0].astype(np.int64)
     for column, size in zip(areas[1:], sizes[1:], strict=True):
@@ -66,7 +66,7 @@ def _few_keys(areas: Sequence[AreaArray], sizes: Sequence[int]) -> list[IntArray
     keys, first = [], 0
     while first < len(areas):
         end = first + 1
-        while end < len(areas) and math.prod(sizes[first : end + 1]) <= _LARGEST_KEY:
+        while end < len(areas) and math.prod(sizes[first : end + 1]) <= LARGEST_KEY:
             end += 1
         key = packed(areas[first:end], sizes[first:end])
         keys.append(areas[first].astype(np.int64) if key is None else key)

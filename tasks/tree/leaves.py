@@ -14,11 +14,6 @@ def root_of(tree: Tree, count: int) -> Frontier:
     return Frontier(0, tuple(np.zeros(1, dtype=np.int64) for _ in tree.axes), np.array([count], dtype=np.int64))
 
 
-def nodes_above_leaves(tree: Tree, most_cells: int) -> Iterator[Frontier]:
-    """Yield all nodes of the level above the leaves; arguments and parts are those of `nodes_above`."""
-    return nodes_above(tree, tree.depth, most_cells)
-
-
 def nodes_above(tree: Tree, level: int, most_cells: int) -> Iterator[Frontier]:
     """Yield all nodes of the level above a level (> 0), in the order of the tree; nothing here depends on a true count.
 
@@ -45,8 +40,7 @@ def nodes_above(tree: Tree, level: int, most_cells: int) -> Iterator[Frontier]:
 
 def without_zeros(nodes: Frontier) -> Frontier:
     """Return the nodes whose count is not 0, below zero or above."""
-    kept = nodes.counts != 0
-    return Frontier(nodes.level, tuple(areas[kept] for areas in nodes.areas), nodes.counts[kept])
+    return nodes[nodes.counts != 0]
 
 
 def sums_of_children(tree: Tree, level: int, children: Iterable[Frontier]) -> Iterator[Frontier]:
@@ -62,20 +56,15 @@ def sums_of_children(tree: Tree, level: int, children: Iterable[Frontier]) -> It
     if level == 0:
         yield root_of(tree, sum(int(part.counts.sum()) for part in children))
         return
-    refined = tree.steps[level]
-    axis, own_level = tree.axes[refined], tree.axis_levels(level + 1)[refined]
     waiting: Frontier | None = None  # the last node, whose children may go on in the next part
     for part in children:
         if not len(part):
             continue
-        above = list(part.areas)
-        above[refined] = axis.ancestors(above[refined], own_level, own_level - 1)
-        areas, counts = tuple(above), part.counts
-        if waiting:
-            areas = tuple(np.concatenate(pair) for pair in zip(waiting.areas, areas, strict=True))
-            counts = np.concatenate((waiting.counts, counts))
-        starts = np.flatnonzero(begins_run(areas))
-        nodes = Frontier(level, tuple(column[starts] for column in areas), np.add.reduceat(counts, starts))
+        parents = Frontier(level, tuple(tree.areas_above(level + 1, part.areas)), part.counts)
+        parents = joined(level, [waiting, parents]) if waiting else parents
+        starts = np.flatnonzero(begins_run(parents.areas))
+        sums = np.add.reduceat(parents.counts, starts)
+        nodes = Frontier(level, tuple(column[starts] for column in parents.areas), sums)
         yield without_zeros(nodes[:-1])
         waiting = nodes[-1:].copy()
     if waiting:

@@ -1,11 +1,12 @@
 """The tree: a universe (a product of axes) and the order in which the axes are refined, one level at a time."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from storage.counts.columns import Role, ends_of
 from tasks.tree.axis import Axis, IntArray
 
 
@@ -34,6 +35,15 @@ class Tree:
         """The numbers of the axes whose areas have an order."""
         return [number for number, axis in enumerate(self.axes) if axis.is_ordered]
 
+    @property
+    def ends(self) -> tuple[int, int] | None:
+        """The numbers of the axes on which trips begin and end; None where there are no such axes."""
+        return ends_of([axis.role for axis in self.axes])
+
+    def number_of(self, role: Role) -> int | None:
+        """Return the number of the axis with a role; None where none has it."""
+        return next((number for number, axis in enumerate(self.axes) if axis.role == role), None)
+
     def axis_levels(self, level: int) -> tuple[int, ...]:
         """Return, per axis, which of its own levels a tree level has reached."""
         return tuple(self.steps[:level].count(axis) for axis in range(len(self.axes)))
@@ -41,6 +51,17 @@ class Tree:
     def refined(self, level: int) -> tuple[int, int]:
         """Return which axis is refined below a level, and which of its own levels it has reached there."""
         return self.steps[level], self.axis_levels(level)[self.steps[level]]
+
+    def areas_above(self, level: int, areas: Sequence[IntArray]) -> list[IntArray]:
+        """Return, per axis, the areas of the nodes one level up that hold some nodes of a level (> 0), int64, shape (nodes,).
+
+        Args:
+            level: of the nodes.
+            areas: per axis, int64, shape (nodes,).
+        """
+        (axis, own_level), above = self.refined(level - 1), list(areas)
+        above[axis] = self.axes[axis].ancestors(above[axis], own_level + 1, own_level)
+        return above
 
     def sizes(self, level: int) -> tuple[int, ...]:
         """Return, per axis, how many areas it has at a tree level."""
@@ -140,24 +161,23 @@ def alternate(depths: Sequence[int], first: int) -> tuple[int, ...]:
     return tuple(axis for level in range(max(depths)) for axis in turn if level < depths[axis])
 
 
-def are_flows(axes: Sequence[str]) -> bool:
-    """Return whether axes of these names are those of trips from areas to areas."""
-    return list(axes) == ["origin", "destination"]
-
-
-def levels_of_flows(axes: Mapping[str, Sequence[str]], reached: Sequence[Sequence[int]]) -> list[int]:
-    """Return the levels of trips that refine both ends alike: to levels of one name, or to as many levels; none for others.
+def levels_of_flows(
+    ends: tuple[int, int] | None, names: Sequence[Sequence[str]], reached: Sequence[Sequence[int]]
+) -> list[int]:
+    """Return the levels that refine both ends of trips alike: to levels of one name, or to as many levels; none without ends.
 
     Args:
-        axes: by name, what the levels of each axis are called, coarse to fine.
+        ends: the numbers of their axes.
+        names: per axis, what its levels are called, coarse to fine.
         reached: per tree level, the level of each axis; 0 where an axis is summed over.
     """
-    if not are_flows(list(axes)):
+    if ends is None:
         return []
-    origin, destination = axes.values()
+    origin, destination = (names[end] for end in ends)
+    of_ends = [(levels[ends[0]], levels[ends[1]]) for levels in reached]
     return [
         level
-        for level, (one, other) in enumerate(reached)
+        for level, (one, other) in enumerate(of_ends)
         if one and other and (one == other or origin[one - 1] == destination[other - 1])
     ]
 

@@ -82,11 +82,11 @@ def _unfilled(nodes: int, axes: int, *, has_children: bool) -> TrueLevel:
 
 def _mark_beginnings(tree: Tree, level: int, leaf_areas: Sequence[IntArray], begins: BoolArray) -> None:
     """Mark the records with which nodes of the level below `level` begin; those of `level` are marked already."""
-    refined = tree.steps[level]
-    axis, own = tree.axes[refined], tree.axis_levels(level)[refined] + 1
+    refined, own_level = tree.refined(level)
+    axis = tree.axes[refined]
 
     def mark(records: slice) -> None:
-        areas = axis.ancestors(leaf_areas[refined][records.start : records.stop + 1], axis.depth, own)
+        areas = axis.ancestors(leaf_areas[refined][records.start : records.stop + 1], axis.depth, own_level + 1)
         begins[records.start + 1 : records.stop + 1] |= areas[1:] != areas[:-1]
 
     in_slices(len(begins) - 1, mark)

@@ -8,8 +8,7 @@ the sines :math:`q_{ki} = \sqrt{2 / (n + 1)} \sin(\pi k i / (n + 1))`, and no ei
 import numpy as np
 from scipy.fft import dct, dst
 
-from tasks.tree.axis import Axis
-from tasks.unbiased.variance import FloatArray
+from tasks.tree.axis import Axis, FloatArray
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORST, of_sets
 
 MOST_LEAVES = 2**11  # whose covariances are held at once

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.leaves import root_of
 from tasks.tree.order import Tree
 from tasks.unbiased.least_squares import subtrees
-from tasks.unbiased.variance import FloatArray, LevelVariances, TreeVariances, tree_variances
+from tasks.unbiased.variance import LevelVariances, TreeVariances, tree_variances
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, mean_variances
 
 Pair = tuple[int, int]  # an axis level of each of the two axes

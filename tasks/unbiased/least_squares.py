@@ -6,14 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, chunks, expand
 from tasks.tree.leaves import root_of
-from tasks.unbiased.variance import FloatArray, TreeVariances, at_nodes, shares_within
+from tasks.unbiased.variance import TreeVariances, at_nodes, shares_within
 
-Noisy = Callable[
-    [int], Callable[[int], IntArray]
-]  # from a level to what takes its next noisy counts, in the order of the tree
+# from a level to what takes its next noisy counts, in the order of the tree
+Noisy = Callable[[int], Callable[[int], IntArray]]
 
 
 def precisions_of(noises: Sequence[LevelNoise | None]) -> list[float]:

@@ -16,8 +16,9 @@ from fractions import Fraction
 import numpy as np
 from scipy.optimize import minimize
 
+from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
-from tasks.unbiased.variance import FloatArray, tree_variances
+from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import level_weights, mean_variances
 
 MOST_REFINED = 2**12  # leaves of a tree with uneven fan-outs for whose very shape a workload's precisions are found

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tasks.tree.axis import IntArray
-from tasks.unbiased.variance import FloatArray
+from tasks.tree.axis import FloatArray, IntArray
 
 
 def round_prefix_sums(parts: Iterable[FloatArray]) -> Iterator[IntArray]:

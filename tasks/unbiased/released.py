@@ -9,11 +9,11 @@ from typing import Protocol
 import numpy as np
 
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.order import Tree
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, grid_of
 from tasks.unbiased.least_squares import precisions_of
-from tasks.unbiased.variance import ROUNDING_VARIANCE, FloatArray, LevelVariances, TreeVariances, tree_variances
+from tasks.unbiased.variance import ROUNDING_VARIANCE, LevelVariances, TreeVariances, tree_variances
 from tasks.unbiased.workloads import mean_variances
 from tasks.uncertainty.estimates import (
     GRID_ROUNDING,

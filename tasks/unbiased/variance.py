@@ -1,4 +1,4 @@
-"""Exact variances of least squares in a tree of which every node is measured: of nodes, boxes, and any weighted sum of leaves."""
+"""Exact variances of least squares in a tree of which every node is measured: of nodes, and of boxes of leaves."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,15 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import Axis, FloatArray, IntArray
 from tasks.tree.frontier import Frontier, expand
 from tasks.tree.order import Tree
 
-FloatArray = NDArray[np.float64]
-
-ROUNDING_VARIANCE = (
-    1 / 6
-)  # of a range of leaves, records squared: each of its two prefix sums is rounded by up to a half
+# of a range of leaves, records squared: each of its two prefix sums is rounded by up to a half
+ROUNDING_VARIANCE = 1 / 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +62,10 @@ class TreeVariances:
             level: of the nodes.
             areas: per axis, int64, shape (nodes,).
         """
-        areas = list(areas)
         variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))
         for above in reversed(range(level)):
             own = at_nodes(self.below[above + 1], areas)
-            axis, own_level = self.tree.refined(above)
-            areas[axis] = self.tree.axes[axis].ancestors(areas[axis], own_level + 1, own_level)
+            areas = self.tree.areas_above(above + 1, areas)
             share, rest = shares_within(own, at_nodes(self.children[above], areas))
             variances += weight * rest * (1 - share)
             weight *= share**2
@@ -148,22 +143,6 @@ class TreeVariances:
                 cells = expand(tree, Frontier(level, tuple(of[partly] for of in areas), nodes.counts[partly]))
                 place, areas, fan_out = place[partly], cells.areas, np.diff(cells.first_cell)
         return len(np.setdiff1d(np.concatenate(begins), np.concatenate(ends)))
-
-    def of_sum(self, weights: FloatArray) -> float:
-        """Return the variance of the sum of all leaves with some weights, records squared.
-
-        Args:
-            weights: any, shape `tree.sizes(T)`.
-        """
-        variance = 0.0
-        for above in reversed(range(self.tree.depth)):
-            axis, own_level = self.tree.refined(above)
-            first = self.tree.axes[axis].first_child[own_level]
-            share, rest = shares_within(self.below[above + 1], np.repeat(self.children[above], np.diff(first), axis))
-            means = np.add.reduceat(share * weights, first[:-1], axis)
-            variance += float((rest * (weights - np.repeat(means, np.diff(first), axis)) ** 2).sum())
-            weights = means
-        return variance + float(weights.item()) ** 2 * self.total
 
     def moments_of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
         """Return of each box the share of the total that least squares gives it, and its variance given the total; as `of_boxes`."""

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tasks.tree.axis import Axis
+from tasks.tree.axis import Axis, FloatArray
 from tasks.tree.order import Tree
-from tasks.unbiased.variance import FloatArray, TreeVariances, shares_within
+from tasks.unbiased.variance import TreeVariances, shares_within
 
 RANGES, PREFIX, NODES, LEAVES, SETS = WORKLOADS = ("ranges", "prefix", "nodes", "leaves", "sets")
 

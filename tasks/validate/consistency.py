@@ -37,10 +37,7 @@ def children_add_up(tree: Tree, parents: Frontier, nodes: Frontier) -> bool:
 
     Counts above zero never do that, so that no child is without its parent.
     """
-    refined = tree.steps[parents.level]
-    axis, own_level = tree.axes[refined], tree.axis_levels(nodes.level)[refined]
-    above = list(nodes.areas)
-    above[refined] = axis.ancestors(above[refined], own_level, own_level - 1)
+    above = tree.areas_above(nodes.level, nodes.areas)
     starts = np.flatnonzero(begins_run(above))
     sums = np.add.reduceat(nodes.counts, starts) if len(starts) else nodes.counts
     starts, sums = starts[sums != 0], sums[sums != 0]

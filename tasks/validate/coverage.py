@@ -7,26 +7,18 @@ may be too many to list, so unlisted cells are counted by the part of the level 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import log
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 from tasks.tree.frontier import Cells, Frontier, locate
 from tasks.tree.keys import AreaArray, begins_run
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import NO_CAP, Margins, caps, intervals, rounded_outwards, sum_margins
 
-FloatArray = NDArray[np.float64]
-
-TRUE_COUNTS = (
-    "0",
-    "1",
-    "2 to 10",
-    "more",
-)  # groups that are fixed before any noise is drawn: what is promised holds for them
+# groups that are fixed before any noise is drawn: what is promised holds for them
+TRUE_COUNTS = ("0", "1", "2 to 10", "more")
 ZEROED = "zeroed"  # a group that noise has chosen: nothing is promised
 GROUPS = (*TRUE_COUNTS, "all", ZEROED)
 
@@ -40,20 +32,19 @@ def are_few(intervals: float) -> bool:
     return round(intervals) < FEW_INTERVALS
 
 
-class Measured(Protocol):
-    """What a first pass knows of a level."""
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredCells:
+    """What was measured of a level.
 
-    @property
-    def cells(self) -> Cells:
-        """All children of the nodes that it has kept of the level above; at level 0 the root."""
+    Attributes:
+        cells: all children of the nodes that are left of the level above; at level 0 the root.
+        noisy: int64, shape (cells,), records.
+        kept: which cells are left, shape (cells,).
+    """
 
-    @property
-    def noisy(self) -> IntArray:
-        """Their noisy counts, int64, shape (cells,), records."""
-
-    @property
-    def kept(self) -> BoolArray:
-        """Below which of them it has measured on, shape (cells,)."""
+    cells: Cells
+    noisy: IntArray
+    kept: BoolArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +92,7 @@ class Covered:
 
 def measured_bounds(
     tree: Tree,
-    levels: Sequence[Measured],
+    levels: Sequence[MeasuredCells],
     released: Sequence[Frontier],
     margins: Sequence[Margins],
     steps: Sequence[int],
@@ -206,9 +197,8 @@ def level_coverages(
     """
     part_below = np.full(1, -1)  # of the true nodes of the level above: as `Bounds.part_below`, listed or not
     for level, (of_truth, bound) in enumerate(zip(truth, bounds, strict=True)):
-        true = (
-            of_truth if len(of_truth) and of_truth.counts.all() else of_truth[:0]
-        )  # an empty table's root has no count
+        # an empty table's root has no count
+        true = of_truth if len(of_truth) and of_truth.counts.all() else of_truth[:0]
         if bound is None:
             yield None
             continue
@@ -317,8 +307,4 @@ def _parents(tree: Tree, nodes: Frontier) -> IntArray:
     """
     if nodes.level == 0:
         return np.zeros(len(nodes), dtype=np.int64)
-    refined = tree.steps[nodes.level - 1]
-    own = tree.axis_levels(nodes.level)[refined]
-    above = list(nodes.areas)
-    above[refined] = tree.axes[refined].ancestors(above[refined], own, own - 1)
-    return np.cumsum(begins_run(above)) - 1
+    return np.cumsum(begins_run(tree.areas_above(nodes.level, nodes.areas))) - 1

@@ -42,52 +42,32 @@ def level_errors(tree: Tree, truth: Frontier, released: Frontier) -> LevelErrors
         truth: the nodes with a true count; one with 0, as an empty root is, counts as none.
         released: those with a released count, which may be negative.
     """
-    truth, released = _nonzero(truth), _nonzero(released)
     row = locate(released.areas, truth.areas, tree.sizes(released.level))
-    found = row >= 0
     missed = truth.counts.copy()
-    missed[row[found]] = 0
-    errors = released.counts.copy()
-    errors[found] -= truth.counts[row[found]]
-    absolute = np.abs(np.concatenate((errors, missed)))
-    cells = len(released) + np.count_nonzero(missed)
-    l1 = int(absolute.sum())
-    is_discovered = released.counts > 0
-    discovered, true = int(is_discovered.sum()), int((is_discovered & found).sum())
-    return LevelErrors(
-        level=released.level,
-        max_absolute=int(absolute.max(initial=0)),
-        mean_absolute=l1 / cells if cells else 0.0,
-        l1=l1,
-        false_discovery=_share(discovered - true, discovered),
-        false_negative=_share(len(truth) - true, len(truth)),
-    )
+    missed[row[row >= 0]] = 0
+    true = np.concatenate((np.append(truth.counts, 0)[row], missed))
+    return cell_errors(released.level, true, np.append(released.counts, np.zeros_like(missed)))
 
 
 def cell_errors(number: int, truth: IntArray, released: IntArray) -> LevelErrors:
-    """Return the errors of a view, all of whose cells are listed.
+    """Return the errors of a level or view, of which all cells with a count are listed.
 
     Args:
-        number: of the view.
+        number: of the level or view.
         truth: the true counts, int64, shape (cells,), records.
         released: the released ones, likewise.
     """
-    absolute, there = np.abs(released - truth), (truth != 0) | (released != 0)
-    l1, cells = int(absolute.sum()), np.count_nonzero(there)
-    discovered, true = int((released > 0).sum()), int(((released > 0) & (truth != 0)).sum())
+    absolute, is_true, is_discovered = np.abs(released - truth), truth != 0, released > 0
+    l1, cells, with_records = int(absolute.sum()), int((is_true | (released != 0)).sum()), int(is_true.sum())
+    discovered, true = int(is_discovered.sum()), int((is_discovered & is_true).sum())
     return LevelErrors(
         level=number,
         max_absolute=int(absolute.max(initial=0)),
         mean_absolute=l1 / cells if cells else 0.0,
         l1=l1,
         false_discovery=_share(discovered - true, discovered),
-        false_negative=_share((of_truth := int((truth != 0).sum())) - true, of_truth),
+        false_negative=_share(with_records - true, with_records),
     )
-
-
-def _nonzero(nodes: Frontier) -> Frontier:
-    there = nodes.counts != 0
-    return Frontier(nodes.level, tuple(areas[there] for areas in nodes.areas), nodes.counts[there])
 
 
 def _share(part: int, of: int) -> float:

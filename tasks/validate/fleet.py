@@ -7,11 +7,8 @@ period on board as it has seats. Vehicles begin anywhere and end anywhere.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray, IntArray
 
 _DIGITS = 9  # to which quotients are rounded before they are rounded up: 0.3 / 0.1 is three, not four
 _WHOLE = 1e-6  # how far the optimum of a network may be from a whole number

@@ -37,7 +37,7 @@ BOOK_BLOCKS = 18  # that the ledger and its sister tables take once the first re
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class ExpectedCells:
     """What a level is expected to have.
 
     Attributes:
@@ -96,7 +96,7 @@ def records_kind(records: float) -> RecordsKind:
 
 def expected_cells(
     possible_cells: Sequence[int], sigmas: Sequence[float], total: int | None, complete: int = 0
-) -> list[Cells]:
+) -> list[ExpectedCells]:
     r"""Return the cells of levels 0 to T that will be measured, and those that will survive as non-zero.
 
     .. math:: n_k = s_{k-1} N_k / N_{k-1}, \qquad s_k = s_{k-1} + (n_k - s_{k-1}) \frac{o_k}{1 + o_k},
@@ -114,21 +114,23 @@ def expected_cells(
             it is elsewhere.
     """
     if total is None:
-        most = [Cells(1.0, 1.0)]
+        most = [ExpectedCells(1.0, 1.0)]
         for above, possible in pairwise(possible_cells):
             measured = most[-1].nonzero * (possible / above)
-            most.append(Cells(measured, min(measured, MOST_ROWS)))
+            most.append(ExpectedCells(measured, min(measured, MOST_ROWS)))
         return _with_all_measured(most, possible_cells, complete)
-    cells = [Cells(1.0, 1.0)]
+    cells = [ExpectedCells(1.0, 1.0)]
     for above, possible, sigma in zip(possible_cells, possible_cells[1:], sigmas[1:], strict=False):
         survived = cells[-1].nonzero
         measured = survived * (possible / above)
         odds = SURVIVAL * math.sqrt(total / (measured * max(sigma, 1.0)))
-        cells.append(Cells(measured, min(max(total, 1), survived + (measured - survived) * odds / (1 + odds))))
+        cells.append(ExpectedCells(measured, min(max(total, 1), survived + (measured - survived) * odds / (1 + odds))))
     return _with_all_measured(cells, possible_cells, complete)
 
 
-def _with_all_measured(cells: Sequence[Cells], possible_cells: Sequence[int], complete: int) -> list[Cells]:
+def _with_all_measured(
+    cells: Sequence[ExpectedCells], possible_cells: Sequence[int], complete: int
+) -> list[ExpectedCells]:
     """Return the cells of levels 0 to T with every cell measured down to a level."""
     return [
         replace(of, measured=float(possible)) if level <= complete else of
@@ -136,7 +138,7 @@ def _with_all_measured(cells: Sequence[Cells], possible_cells: Sequence[int], co
     ]
 
 
-def expected_leaves(possible_cells: Sequence[int], total: int | None, threshold: int) -> list[Cells]:
+def expected_leaves(possible_cells: Sequence[int], total: int | None, threshold: int) -> list[ExpectedCells]:
     """Return the cells of levels 0 to T of a mechanism that measures leaves only.
 
     Args:
@@ -147,7 +149,7 @@ def expected_leaves(possible_cells: Sequence[int], total: int | None, threshold:
     *above, leaves = possible_cells
     most = leaves if total is None or not threshold else min(leaves, total / threshold)
     kept = max(float(min(most, 2**1000)), 1.0)  # universes may be beyond every float
-    return [*(Cells(0.0, min(cells, kept)) for cells in above), Cells(kept, kept)]
+    return [*(ExpectedCells(0.0, min(cells, kept)) for cells in above), ExpectedCells(kept, kept)]
 
 
 def disk_size(
@@ -160,7 +162,7 @@ def disk_size(
     noisy_counts_kept: bool = True,
     store_is_new: bool = False,
     csv: CsvKind | None = None,
-    cells: Sequence[Cells] | None = None,
+    cells: Sequence[ExpectedCells] | None = None,
     records: bool = False,
     bounds: int = 0,
     noisy_counts: bool | None = False,
@@ -200,9 +202,8 @@ def disk_size(
         if noisy_counts_kept:
             shards += _noisy_bytes(expected.measured, sigma)
         shards += SHARD_BYTES + COLUMN_BYTES * len(finest_areas) + row * expected.nonzero
-        digits = (1 + bounds) * (
-            1 + bits * math.log10(2)
-        )  # of its numbers in a CSV, with the commas or the end of line
+        # of its numbers in a CSV, with the commas or the end of line
+        digits = (1 + bounds) * (1 + bits * math.log10(2))
         tables = 2 if signal_tables and level else 1
         published += tables * (SHARD_BYTES + COLUMN_BYTES * (level + bounds) + wide * expected.nonzero)
         # level k has k of the columns of codes, the coarse and short ones first
@@ -232,7 +233,7 @@ def disk_size(
     return DiskSize(math.ceil(shards), math.ceil(published), blocks * BLOCK_BYTES, total is None)
 
 
-def _count_bits(total: int | None, cells: Cells) -> float:
+def _count_bits(total: int | None, cells: ExpectedCells) -> float:
     if total is None:
         return LARGEST_COUNT_BITS
     return min(LARGEST_COUNT_BITS, SPREAD_BITS + math.log2(1 + total / cells.nonzero))

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import Axis, FloatArray, IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
-from tasks.validate.fleet import Demand, FloatArray, Service, busy_vehicles, flow_vehicles, pooled_vehicles
+from tasks.validate.fleet import Demand, Service, busy_vehicles, flow_vehicles, pooled_vehicles
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class UtilityTerms:
     """What a spec says of a measure, in its section `utility.<name>`.
 
     Attributes:
@@ -33,10 +33,10 @@ class Terms:
 
 # The tree, the true leaves, the released leaves, and the terms, to numbers by name; None where a number does not exist.
 # It raises a ValueError, whose text begins with a key of the section, where the terms do not fit the tree.
-Utility = Callable[[Tree, Frontier, Frontier, Terms], Mapping[str, float | None]]
+Utility = Callable[[Tree, Frontier, Frontier, UtilityTerms], Mapping[str, float | None]]
 
 
-def fleet(tree: Tree, true: Frontier, released: Frontier, terms: Terms) -> dict[str, float | None]:
+def fleet(tree: Tree, true: Frontier, released: Frontier, terms: UtilityTerms) -> dict[str, float | None]:
     """Return how many vehicles the released trips need for each one that the true trips need.
 
     Args:
@@ -69,7 +69,7 @@ UTILITIES: dict[str, Utility] = {
 }
 
 
-def _service(tree: Tree, period: int, origin: int, destination: int, terms: Terms) -> Service:
+def _service(tree: Tree, period: int, origin: int, destination: int, terms: UtilityTerms) -> Service:
     """Return the stops with their zones and minutes, given the numbers of the axes."""
     finest = tree.axis_levels(tree.depth)
     zones = [
@@ -134,7 +134,7 @@ def _minutes(durations: pl.DataFrame, stops: list[pl.Series]) -> FloatArray:
     return found_minutes.reshape(len(stops[0]), size)
 
 
-def _places(tree: Tree, period: int, terms: Terms) -> IntArray:
+def _places(tree: Tree, period: int, terms: UtilityTerms) -> IntArray:
     """Return the place of each period in time: as the spec lists them, or by number if all codes are numbers, or as text.
 
     The codes of an axis are numbered as text, in which 10 comes before 9.

@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from storage.counts.columns import ENDS
+
 Axes = Mapping[str, str | None]  # per axis, the name of the axis level reached, None where it is not refined yet
 
-_ENDS = ["origin", "destination"]
 _MOST_NAMES = 4  # names that one line shows
 
 
@@ -18,8 +19,8 @@ def level_columns(levels: Sequence[Axes]) -> dict[str, list[str]]:
     Args:
         levels: the axes of levels 0, 1, …, at least one.
     """
-    if list(levels[0]) == _ENDS:
-        return {axis: [axes[axis] or "all" for axes in levels] for axis in _ENDS}
+    if tuple(levels[0]) == ENDS:
+        return {axis: [axes[axis] or "all" for axes in levels] for axis in ENDS}
     above: Axes = {}
     refined = []
     for axes in levels:
@@ -31,7 +32,7 @@ def level_columns(levels: Sequence[Axes]) -> dict[str, list[str]]:
 
 def place(axes: Axes) -> str:
     """Return in words how far a level is refined."""
-    if list(axes) == _ENDS:
+    if tuple(axes) == ENDS:
         return ", ".join(f"{axis} {name or 'all'}" for axis, name in axes.items())
     return in_short([_named(axis, name) for axis, name in axes.items() if name])
 

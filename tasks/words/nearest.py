@@ -15,3 +15,8 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     folded = {one.casefold(): one for one in known}
     closest = get_close_matches(name.casefold(), folded, 1, cutoff)
     return f"Did you mean {folded[closest[0]]}?" if closest else ""
+
+
+def with_question(fault: str, name: str, known: Iterable[str]) -> str:
+    """Return a sentence on an unknown name, with `did_you_mean` behind it."""
+    return f"{fault} {did_you_mean(name, known)}".rstrip()

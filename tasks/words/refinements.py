@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tasks.words.nearest import did_you_mean
+from tasks.words.nearest import with_question
 
 Levels = Mapping[str, Sequence[str]]  # per feature, its levels, coarse to fine
 
@@ -57,7 +57,7 @@ def _faults_of_feature(feature: str, entries: Sequence[tuple[str, int]], levels:
         finest: the number of its finest released level.
     """
     stop, given = levels[feature][finest - 1], {level for entry, level in entries if entry != feature}
-    reached, before, told = 0, "", set[int]()
+    reached, before, mentioned = 0, "", set[int]()
     for entry, level in entries:
         if entry != feature and level > finest:
             yield (
@@ -65,13 +65,13 @@ def _faults_of_feature(feature: str, entries: Sequence[tuple[str, int]], levels:
                 f" Delete {entry}, or choose a finer level in release.finest."
             )
         elif reached >= min(level, finest):
-            if level not in told:
+            if level not in mentioned:
                 again = "twice" if [named for named, _ in entries].count(entry) > 1 else f"after {before}"
                 yield f"release.order must refine each level once, got {entry} {again}. Delete the later one."
         else:
             left_out = range(reached + 1, level if entry != feature else reached + 1)
             yield from (_left_out(_entry(feature, of, levels), entry, of in given) for of in left_out)
-            told.update(left_out)
+            mentioned.update(left_out)
             reached, before = min(level, finest), entry
     if not before:
         yield f"release.order must refine each of input.features: {feature} is missing."
@@ -93,13 +93,12 @@ def _unknown(entry: str, levels: Levels, finest: Mapping[str, str]) -> str:
     known = [*levels]
     for feature, names in levels.items():
         known += [f"{feature}.{name}" for name in names[: names.index(finest[feature]) + 1] if len(names) > 1]
-    meant = did_you_mean(entry, known)
     features = [feature for feature in levels if entry.startswith(f"{feature}.")]
     rule = "release.order must hold features, or levels as feature.level"
     if features:
         feature = max(features, key=len)
         rule = f"{rule}; {feature} has the {_levels(levels[feature])}"
-    return " ".join(part for part in (f"{rule}, got {entry}.", meant) if part)
+    return with_question(f"{rule}, got {entry}.", entry, known)
 
 
 def _levels(names: Sequence[str]) -> str:

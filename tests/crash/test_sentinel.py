@@ -85,14 +85,14 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
     monkeypatch.setattr(tasks.ingest.task, "ingest_groups", planting)
 
     def make(sampler: Sampler, row: str = "", *, named: str = "opendp", walks: str = "inftda") -> Made:
-        mechanism, is_of_trips = MECHANISMS[walks], not isinstance(MECHANISMS[walks].finish, Sizes)
-        if is_of_trips:
+        mechanism, counts_trips = MECHANISMS[walks], not isinstance(MECHANISMS[walks].finish, Sizes)
+        if counts_trips:
             spec = write_trips(tmp_path, walks, row)
         else:
             write_tables(tmp_path, draw_homes(60))
             spec = write_spec(tmp_path, **OF_HOMES, mechanism=walks, **(LISTED if mechanism.takes_list else {}))
         spec.write_text(f"{spec.read_text()}noise: {{sampler: {named}}}\noutput: out\n")
-        watch = Watch(tmp_path, set(PLANTED)) if is_of_trips else Watch(tmp_path, least=10**6)
+        watch = Watch(tmp_path, set(PLANTED)) if counts_trips else Watch(tmp_path, least=10**6)
         sampling = Sampling(watch.on(sampler), mechanism.default_law.samplers[named].tau)
         monkeypatch.setitem(MECHANISMS, walks, drawn_by(walks, {named: sampling}))
         plan, release_id, fault = make_plan(load_spec(spec)), "unmade", None

@@ -137,7 +137,7 @@ def test_slurm_and_kubernetes_start_workers_with_memory_to_spare_whose_files_are
 def test_what_is_refused_and_what_fails_is_what_the_code_says() -> None:
     """The page lists each mechanism that home refuses with dask, a step or another way for each refusal, and each failure in the words of the code."""
     sentence = part("## When not to use one", "## ").split("nothing to share out")[1].split("`trellis check`")[0]
-    refused = {name for name, of in MECHANISMS.items() if of.cells != "survivors" and not of.is_of_sizes}
+    refused = {name for name, of in MECHANISMS.items() if of.cells != "survivors" and not of.counts_groups}
     assert set(re.findall(r"`(\w+)`", sentence)) == refused
     assert "group sizes" in sentence
     advice = re.findall(r"^\| (?!home finds|---).* \| (.*) \|$", part("## What home refuses", "## "), re.MULTILINE)

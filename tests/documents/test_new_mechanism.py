@@ -16,7 +16,7 @@ import tasks.mechanisms
 import tasks.validate.utility
 from flows.spec.file import load_spec
 from flows.trials.comparison import make_comparison
-from flows.trials.in_memory import public_table, try_scales
+from flows.trials.in_memory import public_table
 from storage.errors import InputError
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
@@ -27,6 +27,7 @@ from tests.support.comparisons import answer_of
 from tests.support.making import CUT, make, quick
 from tests.support.passes import check_consistent, counts_of, noise_of
 from tests.support.problems import Problem, problems, solve
+from tests.support.scales import try_scales
 from tests.support.spec import SPEC
 from tests.support.user import REPOSITORY
 

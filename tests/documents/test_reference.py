@@ -1,6 +1,6 @@
 """The reference is what the code says."""
 
-import importlib.util
+import importlib
 import re
 from typing import Any
 
@@ -17,11 +17,9 @@ from storage.database.catalogue import catalogue
 from tasks.format.manifest import Manifest
 from tests.support.user import REPOSITORY
 
-_AT = importlib.util.spec_from_file_location("generate", REPOSITORY / "docs" / "generate.py")
-assert _AT
-assert _AT.loader
-GENERATE: Any = importlib.util.module_from_spec(_AT)  # the program that writes the pages
-_AT.loader.exec_module(GENERATE)
+with pytest.MonkeyPatch.context() as patched:
+    patched.syspath_prepend(str(REPOSITORY / "docs"))
+    GENERATE: Any = importlib.import_module("generate")  # the program that writes the pages
 
 
 @pytest.mark.parametrize("page", ["spec.md", "commands.md", "manifest.md", "store.md", "the schema"])

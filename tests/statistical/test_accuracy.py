@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flows.trials.in_memory import public_table, try_scales
+from flows.trials.in_memory import public_table
 from tasks.mechanisms import MECHANISMS
 from tasks.synthesize.paper_sets import draw_paper_set
 from tasks.tree.axis import axis_from_codebook
@@ -11,6 +11,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree, alternate
 from tasks.validate.distances import level_errors
 from tests.support.passes import noise_of
+from tests.support.scales import try_scales
 
 RUNS = 20
 RHO_LEMMA, RHO_PLD = 0.013215, 0.01921  # what ε = 1 and δ = 1e-8 are by either accountant, under substitution

@@ -18,7 +18,7 @@ import tasks.mechanisms
 from flows.execution.reservation import reserved_release
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
-from flows.trials.in_memory import PublicTable, Trial, public_table, try_release, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table, try_release
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import SIGNAL_RATE
 from tasks.laws.gaussian import GAUSSIAN
@@ -41,6 +41,7 @@ from tasks.uncertainty.shares import KNOWN_WITHIN
 from tasks.validate.coverage import TRUE_COUNTS, false_share, level_coverages, measured_bounds, rows_covered
 from tasks.validate.distances import level_errors
 from tests.support.laws import sampler_of
+from tests.support.scales import try_scales
 from tests.support.universe import universe_of
 
 FALSE_ALARM = 1e-6

@@ -7,6 +7,7 @@ from tasks.groups.released import MeasuredSizes, ReleasedSizes
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import LevelNoise
 from tasks.sizes.statistics import STATISTICS
+from tasks.sizes.tables import NoisyLevels
 from tasks.sizes.tails import from_tails
 
 REGIONS, SIZES, RUNS, ALPHA, RATE = 60, 9, 120, 0.1, 0.1
@@ -54,7 +55,7 @@ def test_few_rows_are_missed_and_few_marks_are_false(statistic: str, regions: in
         counts = np.maximum(measured.counts, 0)  # chosen by the noise
         if statistic == "tails" and regions == 1 and not has_list:
             total = noisy.sum(axis=0, keepdims=True)
-            counts = from_tails([total, noisy], [1.0, 1.0], [np.array([0, REGIONS])])[-1]
+            counts = from_tails(NoisyLevels([total, noisy], [1.0, 1.0], [np.array([0, REGIONS])]))[-1]
         released = ReleasedSizes(counts, measured, 1 - ALPHA)
         low, high = released.intervals(released.log_tail)
         at = true[released.places]

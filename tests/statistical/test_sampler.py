@@ -21,7 +21,7 @@ from scipy import stats
 
 import tasks.noise.task
 import tasks.noise.truth
-from flows.trials.in_memory import PublicTable, public_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
@@ -33,6 +33,7 @@ from tasks.mechanisms import MECHANISMS
 from tasks.noise.measure import measure
 from tasks.tree.axis import IntArray
 from tests.support.passes import try_threshold
+from tests.support.scales import try_scales
 from tests.support.universe import Universe, universe_of
 
 FALSE_ALARM = 1e-6

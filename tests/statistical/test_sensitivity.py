@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
-from flows.trials.in_memory import PublicTable, public_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table
 from storage.releases.terms import ABOVE, ALL, SURVIVORS, Measure
 from tasks.accounting.sensitivity import (
     ADD_REMOVE,
@@ -29,6 +29,7 @@ from tasks.mechanisms import MECHANISMS, Mechanism
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree, alternate
 from tests.support.neighbours import RELATIONS, Counts, contributions, holds
+from tests.support.scales import try_scales
 from tests.support.universe import universe_of
 
 UNIVERSES = {

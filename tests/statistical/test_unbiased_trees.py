@@ -9,7 +9,7 @@ import pytest
 
 from tasks.laws.gaussian import GAUSSIAN, gaussian_variance
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import IntArray, axis_from_codebook
+from tasks.tree.axis import FloatArray, IntArray, axis_from_codebook
 from tasks.tree.frontier import taking
 from tasks.tree.order import Tree, alternate
 from tasks.tree.ordered import ordered_axis
@@ -18,7 +18,7 @@ from tasks.unbiased.least_squares import least_squares
 from tasks.unbiased.precisions import cascade, mean_fan_outs, uniform
 from tasks.unbiased.prefix_sums import round_prefix_sums
 from tasks.unbiased.released import released_counts
-from tasks.unbiased.variance import FloatArray, tree_variances
+from tasks.unbiased.variance import tree_variances
 
 LEAVES, RUNS, CONFIDENCE = 16, 20_000, 0.9
 TRUE = np.array([0, 0, 3, 40, 7, 7, 7, 1, 900, 0, 0, 0, 12, 5, 5, 60])

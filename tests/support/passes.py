@@ -14,7 +14,7 @@ from flows.execution.reservation import reserved_release
 from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
 from flows.spec.file import load_spec
-from flows.trials.in_memory import PublicTable, Trial, public_table, try_release, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table, try_release
 from storage.ledger.books import Charge, reserved_charges
 from storage.releases.parts import Part
 from storage.releases.shards import TRUNK
@@ -22,12 +22,13 @@ from tasks.ingest.task import read_in_memory
 from tasks.laws.law import Sampler
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded
 from tasks.mechanisms import MECHANISMS, Mechanism
-from tasks.optimize.reconcile import Estimates
+from tasks.optimize.reconcile import NodeEstimates
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.leaves import joined
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel
+from tests.support.scales import try_scales
 
 
 def noise_of(seed: int, asked: list[int] | None = None) -> Sampler:
@@ -90,12 +91,12 @@ def first_pass_of(trial: Trial) -> list[Frontier]:
     return [joined(level, job.level(level, job.record.shards["counts"])) for level in range(job.record.finest + 1)]
 
 
-def estimates_of(trial: Trial) -> list[Estimates]:
+def estimates_of(trial: Trial) -> list[NodeEstimates]:
     """Return what the finish has estimated of the nodes of levels 0 to T."""
     job = trial.job
     shards = [job.record.shards["estimates"][level, TRUNK] for level in range(job.record.finest + 1)]
     columns = [job.shard_store.columns(shard.name, shard.sha256) for shard in shards]
-    return [Estimates(of["value"], of["variance"]) for of in columns]
+    return [NodeEstimates(of["value"], of["variance"]) for of in columns]
 
 
 def try_threshold(table: PublicTable, noise: Thresholded, neighbours: str, most_records: int, sampler: Any) -> Trial:

@@ -2,15 +2,15 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 from hypothesis import strategies as st
 
+from tasks.optimize.siblings import Optimiser
 from tasks.tree.axis import IntArray
 
-Optimiser = Callable[[IntArray, IntArray, IntArray], IntArray]
 Problem = tuple[list[int], int]  # x, the noisy counts of one parent's cells, and c, its total
 LARGEST_NOISE = 2**36
 LARGEST_COUNT = 2**40

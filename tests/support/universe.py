@@ -8,11 +8,13 @@ from itertools import product
 import polars as pl
 from hypothesis import strategies as st
 
+from storage.counts.columns import ENDS, Role
 from tasks.tree.axis import Axis, axis_from_codebook
 from tasks.tree.order import Tree
 
 Path = tuple[str, ...]  # the codes of an area and of the areas that hold it, coarse to fine
 Node = tuple[Path, ...]  # a path per axis
+ROLES: dict[str, Role] = {end: end for end in ENDS}
 CODES = ["a", "b", "c", "10", "9", "é"]  # few, so that the same code often lies under several areas
 
 
@@ -59,9 +61,11 @@ class Universe:
 
 
 def axis_of(name: str, paths: Sequence[Path]) -> Axis:
-    """Return an axis from paths of codes."""
+    """Return an axis from paths of codes; one with the name of an end of trips is that end."""
     levels = [f"level_{level}" for level in range(1, len(paths[0]) + 1)]
-    return axis_from_codebook(name, pl.DataFrame(list(paths), schema=levels, orient="row").sort(levels))
+    return axis_from_codebook(
+        name, pl.DataFrame(list(paths), schema=levels, orient="row").sort(levels), ROLES.get(name)
+    )
 
 
 def universe_of(paths: Sequence[Sequence[Path]], steps: Sequence[int]) -> Universe:

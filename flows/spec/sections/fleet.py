@@ -6,9 +6,8 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from flows.spec.rules import Keys, Name, Positive, as_list, no_boolean
-from tasks.words.nearest import did_you_mean
-
-_ENDS = ("origin", "destination")
+from storage.counts.columns import ENDS
+from tasks.words.nearest import with_question
 
 
 def _one_or_two(zone: list[str]) -> list[str]:
@@ -55,18 +54,17 @@ class FleetKeys(Keys):
         if not levels:
             yield "utility.fleet needs input.features, one of which is the period in which a trip begins."
             return
-        named = {key: name for key in ("period", *_ENDS) if (name := getattr(self, key)) is not None}
+        named = {key: name for key in ("period", *ENDS) if (name := getattr(self, key)) is not None}
         for key, name in named.items():
             if name not in levels:
-                meant = did_you_mean(name, levels)
-                of_them = f"one of input.features ({', '.join(levels)})"
-                yield f"utility.fleet.{key} must be {of_them}, got {name}.{f' {meant}' if meant else ''}"
+                rule = f"utility.fleet.{key} must be one of input.features ({', '.join(levels)})"
+                yield with_question(f"{rule}, got {name}.", name, levels)
                 return
         if len(set(named.values())) < len(named):
             yield "utility.fleet must name another feature for period, origin and destination each."
             return
         left = len(levels) - len(named)
-        if (missing := [end for end in _ENDS if end not in named]) and left != len(missing):
+        if (missing := [end for end in ENDS if end not in named]) and left != len(missing):
             yield f"utility.fleet.{missing[0]} must be given: besides the named ones there are {left} features."
             return
         yield from self._faults_of_zones(levels)
@@ -77,11 +75,8 @@ class FleetKeys(Keys):
     def _faults_of_zones(self, levels: Mapping[str, Sequence[str]]) -> Iterator[str]:
         for end, zone in zip(self.ends(levels), self.zones(levels), strict=True):
             if zone not in levels[end]:
-                meant = did_you_mean(zone, levels[end])
-                yield (
-                    f"utility.fleet.zone must be one of the released levels of {end} ({', '.join(levels[end])}),"
-                    f" got {zone}.{f' {meant}' if meant else ''}"
-                )
+                rule = f"utility.fleet.zone must be one of the released levels of {end} ({', '.join(levels[end])})"
+                yield with_question(f"{rule}, got {zone}.", zone, levels[end])
 
     def ends(self, features: Mapping[str, Any]) -> tuple[str, str]:
         """Return the features that say where a trip begins and ends, without faults among `features`, which are in their order."""

@@ -29,7 +29,7 @@ def faults_of_formats(
     csv: CsvKeys | None,
     columns: Sequence[str],
     *,
-    of_trips: bool,
+    has_ends: bool,
     same_codebook: bool,
     has_shapes: bool,
 ) -> Iterator[str]:
@@ -39,13 +39,13 @@ def faults_of_formats(
         formats: the list.
         csv: the value of release.csv.
         columns: the published columns of codes.
-        of_trips: whether the spec is one of trips.
+        has_ends: whether the axes are the two ends of trips.
         same_codebook: whether both ends of trips have the same codebook.
         has_shapes: whether any axis has boundaries.
     """
     if "csv" in formats and csv is False:
         yield "release.formats must not list csv where release.csv is false."
-    if "omx" in formats and not of_trips:
+    if "omx" in formats and not has_ends:
         yield "release.formats must not list omx without input.origin and input.destination: a matrix has trips from zone to zone."
     elif "omx" in formats and not same_codebook:
         yield (

@@ -9,7 +9,7 @@ from flows.spec.rules import Columns, Keys, Location, Name, no_boolean
 from flows.spec.sections.hierarchy import Ordered
 from storage.counts.columns import REGION, SIZE, size_codes
 from tasks.tree.ordered import MOST_CODES
-from tasks.words.nearest import did_you_mean
+from tasks.words.nearest import with_question
 
 
 class GroupSizesKeys(Keys):
@@ -95,11 +95,8 @@ def faults_of_group_sizes(
         count: the column of counts.
     """
     if sizes.region not in levels:
-        meant = did_you_mean(sizes.region, levels)
-        yield (
-            f"release.group_sizes.region must be one of the levels {', '.join(levels)} of hierarchy.region, got"
-            f" {sizes.region}.{f' {meant}' if meant else ''}"
-        )
+        rule = f"release.group_sizes.region must be one of the levels {', '.join(levels)} of hierarchy.region"
+        yield with_question(f"{rule}, got {sizes.region}.", sizes.region, levels)
     if SIZE in levels:
         yield f"hierarchy.region must have no level named {SIZE}, which is the name of the other axis."
     if groups is not None:

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, model_validator
 from flows.spec.rules import Keys
 from flows.spec.sections.fleet import FleetKeys
 from tasks.validate.utility import UTILITIES
-from tasks.words.nearest import did_you_mean
+from tasks.words.nearest import with_question
 
 
 class UtilityKeys(Keys):
@@ -29,10 +29,8 @@ class UtilityKeys(Keys):
         """Refuse measures that do not exist, and sections without keys."""
         for name, keys in sections.items() if isinstance(sections, dict) else ():
             if name not in UTILITIES:
-                meant = did_you_mean(str(name), UTILITIES)
-                raise ValueError(
-                    f"must name measures ({', '.join(UTILITIES)}), got {name}.{f' {meant}' if meant else ''}"
-                )
+                fault = f"must name measures ({', '.join(UTILITIES)}), got {name}."
+                raise ValueError(with_question(fault, str(name), UTILITIES))
             if name not in cls.model_fields and not isinstance(keys, dict):
                 raise ValueError(f"must have keys with values for {name}.")
         return sections

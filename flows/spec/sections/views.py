@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag
 
 from flows.spec.rules import Columns, Keys, Location
 from storage.counts.columns import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
-from tasks.words.nearest import did_you_mean
+from tasks.words.nearest import with_question
 from tasks.words.refinements import refinement
 
 MARGINS = "margins"
@@ -86,7 +86,9 @@ def faults_of_derived(
         found = [refinement(one, levels) for one in keys.of]
         for one, place in zip(keys.of, found, strict=True):
             if place is None:
-                yield f"derived.{name}.of must name released levels as axis.level, got {one}." + _meant(one, levels)
+                released = [f"{axis}.{level}" for axis, names in levels.items() for level in names]
+                rule = f"derived.{name}.of must name released levels as axis.level"
+                yield with_question(f"{rule}, got {one}.", one, released)
         axes = [place[0] for place in found if place]
         if len(set(axes)) < len(axes):
             yield f"derived.{name}.of must name each axis once."
@@ -128,25 +130,16 @@ def _faults_of_view(
                 yield f"{key}.{axis} must be {axis}: a derived column has one level."
         elif axis not in levels:
             known = [*levels, *derived]
-            yield f"{key} must name axes or derived columns ({', '.join(known)}), got {axis}." + _asked(axis, known)
+            rule = f"{key} must name axes or derived columns ({', '.join(known)})"
+            yield with_question(f"{rule}, got {axis}.", axis, known)
         elif level not in levels[axis]:
-            yield (
-                f"{key}.{axis} must be one of the released levels {', '.join(levels[axis])}, got {level}."
-                + _asked(level, levels[axis])
-            )
+            rule = f"{key}.{axis} must be one of the released levels {', '.join(levels[axis])}"
+            yield with_question(f"{rule}, got {level}.", level, levels[axis])
 
 
 def faults_of_weights(weights: Mapping[str, float], known: Sequence[str], key: str) -> Iterator[str]:
     """Yield which weights are of nothing that is measured."""
     for name in weights:
         if name not in known:
-            yield f"{key} must name what is measured ({', '.join(known)}), got {name}." + _asked(name, known)
-
-
-def _meant(text: str, levels: Mapping[str, Sequence[str]]) -> str:
-    return _asked(text, [f"{axis}.{level}" for axis, names in levels.items() for level in names])
-
-
-def _asked(name: str, known: Sequence[str]) -> str:
-    question = did_you_mean(name, known)
-    return f" {question}" if question else ""
+            rule = f"{key} must name what is measured ({', '.join(known)})"
+            yield with_question(f"{rule}, got {name}.", name, known)

@@ -147,7 +147,7 @@ function drawAttributes(rows, first, second, title, isMatrix) {
   part.hidden = false;
   document.getElementById("chart-title").textContent = title;
   const width = widthOf("chart");
-  const ordered = data.axes[first.axis].ordered || (data.kind === "sizes" && data.axes[first.axis].name === "size");
+  const ordered = data.axes[first.axis].ordered || data.axes[first.axis].role === "size";
   const said = `${title}. The table has the same numbers.`;
   document.getElementById("chart-keys").hidden = !isMatrix;
   if (isMatrix) {
@@ -199,7 +199,7 @@ export function beginAttributes() {
   chosen.second = titles.includes(asked.second) ? titles.indexOf(asked.second) : null;
   others();
   if (data.kind === "sizes" && chosen.second === null && !asked.first) {
-    const size = attributes.findIndex((one) => data.axes[one.axis].name === "size");
+    const size = attributes.findIndex((one) => data.axes[one.axis].role === "size");
     if (size >= 0) chosen.first = size;
     others();
   }

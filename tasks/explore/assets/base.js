@@ -55,7 +55,7 @@ export function called(axis, level, area) {
   const of = axis.levels[level - 1];
   const code = of.codes[area];
   const name = nameOf(of, area);
-  if (data.kind === "sizes" && axis.name === "size" && area === of.codes.length - 1) return `${code} or more`;
+  if (axis.role === "size" && area === of.codes.length - 1) return `${code} or more`;
   return name && name !== code ? `${name} (${code})` : code;
 }
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import RecognisedTable
-from tasks.ingest.tables import Rows, Table, identifier, json_line, registered
+from tasks.ingest.tables import Table, TableRows, identifier, json_line, registered
 
 URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
@@ -166,7 +166,7 @@ class Relation(Table):
         return digest.hexdigest()
 
     @contextmanager
-    def rows(self, con: Connection) -> Iterator[Rows]:
+    def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open it in one read-only transaction; DuckDB then asks the server for a batch of rows at a time."""
         with self._connected() as server, registered(con) as register:
 
@@ -174,7 +174,7 @@ class Relation(Table):
                 texts = ", ".join(f"{identifier(name)}::text AS {identifier(name)}" for name in dict.fromkeys(columns))
                 return register(server.read(f"SELECT {texts} FROM {self._from()}"))
 
-            yield Rows(self._names(server), scan)
+            yield TableRows(self._names(server), scan)
 
     def cause(self, message: str) -> str:
         """Return what a fault of the server comes from, by the driver's text."""
@@ -207,9 +207,7 @@ class Relation(Table):
         try:
             from adbc_driver_postgresql import dbapi  # it is not installed with every Trellis
         except ImportError:
-            raise InputError(
-                f"{self.field}: to read PostgreSQL, Trellis needs its driver.", field=self.field, hint=_INSTALL
-            ) from None
+            raise self.fault("to read PostgreSQL, Trellis needs its driver.", _INSTALL) from None
         failure: InputError | None = None
         try:
             with ExitStack() as stack:

@@ -13,11 +13,10 @@ from typing import IO
 import duckdb
 
 from storage.database.connections import Connection, file_literal
-from storage.errors import InputError
 from storage.ledger.recognition import RecognisedTable, table_at_place
 from storage.machine.files import sha256_of
 from storage.machine.fingerprints import fingerprint_of_file
-from tasks.ingest.tables import Rows, Table, column_names, identifier, opened, sha256_of_rows, text_columns
+from tasks.ingest.tables import Table, TableRows, column_names, identifier, opened, sha256_of_rows, text_columns
 
 _LONGEST_HEADER = 2**20  # characters
 
@@ -110,17 +109,17 @@ class FileTable(Table):
             return sha256_of_rows(rows.names, texts)
 
     @contextmanager
-    def rows(self, con: Connection) -> Iterator[Rows]:
+    def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open it with DuckDB, which reads nothing else."""
         if self.inner is None:
             sql = _reader(self)
-            yield Rows(column_names(con, sql), lambda _: sql)
+            yield TableRows(column_names(con, sql), lambda _: sql)
             return
         self._check_closed(".wal")
         con.execute(f"ATTACH {_quoted(str(self.path))} AS source (READ_ONLY)")
         try:
             sql = f"source.{identifier(self.inner)}"
-            yield Rows(column_names(con, sql), lambda _: sql)
+            yield TableRows(column_names(con, sql), lambda _: sql)
         finally:
             con.execute("DETACH source")
 
@@ -131,10 +130,9 @@ class FileTable(Table):
             beside = path.with_name(path.name + ending)
             # a journal that is kept after its changes are made begins with zeros
             if beside.is_file() and begin_of(beside).strip(b"\0"):
-                raise InputError(
-                    f"{self.field}: {self.name} must hold all its rows itself, and {beside.name} has changes to it.",
-                    field=self.field,
-                    hint=f"Close the program that has the database open, or open and close it once with `{self._program}`.",
+                raise self.fault(
+                    f"{self.name} must hold all its rows itself, and {beside.name} has changes to it.",
+                    f"Close the program that has the database open, or open and close it once with `{self._program}`.",
                 )
 
     @property
@@ -146,6 +144,24 @@ class FileTable(Table):
         return next((cause for sign, cause in _CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
 
 
+@dataclass(frozen=True, slots=True)
+class FileOfTables(FileTable):
+    """A table in a file that the ledger takes for one table, whatever tables it holds.
+
+    One of them need not be named, or may be a view that shows the people of another.
+    """
+
+    @property
+    def recognised_inner(self) -> str | None:
+        """Nothing: the tables of the file are not told apart."""
+        return None
+
+    @property
+    def holds_others(self) -> bool:
+        """So the bytes of the file are recognised too."""
+        return True
+
+
 def _reader(table: FileTable) -> str:
     """Return the SQL that reads one file. DuckDB guesses nothing, skips no line and reads no other file."""
     name = file_literal(table.path)
@@ -153,7 +169,7 @@ def _reader(table: FileTable) -> str:
         return f"read_parquet({name}, hive_partitioning = false)"
     header = header_of(table)
     if not header:
-        raise InputError(f"{table.field}: {table.name} has no line of column names.", field=table.field)
+        raise table.fault(f"{table.name} has no line of column names.")
     columns = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
     packed = "gzip" if table.ending == ".gz" else "none"
     return (
@@ -168,18 +184,16 @@ def header_of(table: FileTable) -> list[str]:
     if names is None:
         raise table.unreadable(hint)
     if any("\n" in name or "\r" in name for name in names):  # the name contains rows, which no message may show
-        raise InputError(
-            f"{table.field}: {table.name} must have no line break in a column name.",
-            field=table.field,
-            hint="The usual cause is a quote in the first line that is not closed.",
+        raise table.fault(
+            f"{table.name} must have no line break in a column name.",
+            "The usual cause is a quote in the first line that is not closed.",
         )
     if len(names) == 1:
         for mark, separator in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
             if mark in names[0]:
-                raise InputError(
-                    f"{table.field}: {table.name} must use commas between columns; it seems to use {separator}.",
-                    field=table.field,
-                    hint="Convert the file to commas, and put values that contain a comma in quotes.",
+                raise table.fault(
+                    f"{table.name} must use commas between columns; it seems to use {separator}.",
+                    "Convert the file to commas, and put values that contain a comma in quotes.",
                 )
     return names
 

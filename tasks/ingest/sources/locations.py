@@ -36,8 +36,8 @@ _CONVERT = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where something may be.
+class _Allowed:
+    """Which locations something may have.
 
     Attributes:
         takes: in words that follow "must be".
@@ -48,16 +48,16 @@ class _Place:
     hint: str
 
 
-_OF_TABLE = _Place(
+_OF_TABLE = _Allowed(
     "a file, or a table at postgresql://",
     "Name a database as postgresql://HOST:PORT/DATABASE::SCHEMA.TABLE. User and password come from PGUSER and PGPASSWORD, or"
     " PGPASSFILE or PGSERVICE, in the environment.",
 )
-_OF_MATRIX = _Place(
+_OF_MATRIX = _Allowed(
     f"a file that ends in {', '.join(_MATRICES)} or .omx::<matrix>",
     "Matrices come from files only. A table of a database with a row per pair of zones is named by input.table.",
 )
-_OF_SHAPES = _Place(
+_OF_SHAPES = _Allowed(
     f"a file that ends in {', '.join(_SHAPE_FILES[:-1])} or {_SHAPE_FILES[-1]}",
     "Boundaries come from files only. Export them, for example with `ogr2ogr -t_srs EPSG:4326 areas.geojson`.",
 )
@@ -183,7 +183,7 @@ def may_hold_credentials(text: str) -> bool:
     return is_url(text) or _SECRET.search(text) is not None
 
 
-def _refuse_url(field: str, location: str, place: _Place) -> None:
+def _refuse_url(field: str, location: str, place: _Allowed) -> None:
     if found := _ANY_URL.match(location):
         raise InputError(
             f"{field} must be {place.takes}, got a location that begins with {found[1]}:.",
@@ -197,7 +197,7 @@ def _ends_in(path: Path, endings: str | tuple[str, ...]) -> bool:
     return path.name.lower().endswith(endings)
 
 
-def _path(field: str, file: str, location: str, base: Path, place: _Place) -> Path:
+def _path(field: str, file: str, location: str, base: Path, place: _Allowed) -> Path:
     """Return the path of a file; refuse what is none and may hold credentials, without repeating it."""
     path = (base / Path(file).expanduser()).absolute()
     is_file, failure = False, None

@@ -14,7 +14,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from tasks.ingest.sources.files import FileTable, header_of
-from tasks.ingest.tables import Rows, registered
+from tasks.ingest.tables import TableRows, registered
 from tasks.words.nearest import did_you_mean
 
 ORIGIN, DESTINATION, COUNT = COLUMNS = ("origin", "destination", "count")
@@ -49,7 +49,7 @@ class Matrix(FileTable):
         return FileTable.cause(self, message)
 
     @contextmanager
-    def rows(self, con: Connection) -> Iterator[Rows]:
+    def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open it; its cells pass by a block of rows at a time."""
         if self.inner is None:
             with self._rows_of_csv(con) as rows:
@@ -58,27 +58,25 @@ class Matrix(FileTable):
         with self._omx() as file, registered(con) as register:
             cells, zones = self._cells(file), self._zones(file)
             if cells.shape != (len(zones), len(zones)):
-                raise InputError(
-                    f"{self.field}: {self.inner} must be a matrix of {len(zones):,} by {len(zones):,} zones, as its lookup says.",
-                    field=self.field,
+                raise self.fault(
+                    f"{self.inner} must be a matrix of {len(zones):,} by {len(zones):,} zones, as its lookup says."
                 )
-            yield Rows(COLUMNS, lambda columns: register(_reader(_of_blocks(cells, zones), columns)))
+            yield TableRows(COLUMNS, lambda columns: register(_reader(_of_blocks(cells, zones), columns)))
 
     @contextmanager
-    def _rows_of_csv(self, con: Connection) -> Iterator[Rows]:
+    def _rows_of_csv(self, con: Connection) -> Iterator[TableRows]:
         _, *destinations = header_of(self) or [""]
         if not destinations:
-            raise InputError(
-                f"{self.field}: {self.name} has no line of destinations.",
-                field=self.field,
-                hint="The first line must hold the codes of the destinations, behind one cell that is not read.",
+            raise self.fault(
+                f"{self.name} has no line of destinations.",
+                "The first line must hold the codes of the destinations, behind one cell that is not read.",
             )
         if _repeated(destinations):
             raise self._zone_twice("line")
         is_repeated = False
         try:
             with registered(con) as register:
-                yield Rows(COLUMNS, lambda columns: register(_reader(self._of_csv(destinations), columns)))
+                yield TableRows(COLUMNS, lambda columns: register(_reader(self._of_csv(destinations), columns)))
         except duckdb.Error as fault:
             if _TWICE not in str(fault):
                 raise
@@ -87,7 +85,7 @@ class Matrix(FileTable):
             raise self._zone_twice("column")
 
     def _zone_twice(self, first: str) -> InputError:
-        return InputError(f"{self.field}: the first {first} of {self.name} must list each zone once.", field=self.field)
+        return self.fault(f"the first {first} of {self.name} must list each zone once.")
 
     def _of_csv(self, destinations: Sequence[str]) -> Iterator[pa.RecordBatch]:
         opening = gzip.open if self.ending == ".gz" else open
@@ -116,9 +114,7 @@ class Matrix(FileTable):
         try:
             import openmatrix  # it is not installed with every Trellis
         except ImportError:
-            raise InputError(
-                f"{self.field}: to read OMX, Trellis needs openmatrix.", field=self.field, hint=_INSTALL
-            ) from None
+            raise self.fault("to read OMX, Trellis needs openmatrix.", _INSTALL) from None
         file = None
         with suppress(Exception):  # HDF5's traces are of no use to a reader
             file = openmatrix.open_file(str(self.path), "r")
@@ -131,10 +127,8 @@ class Matrix(FileTable):
 
     def _cells(self, file: Any) -> Any:
         if self.inner not in file.list_matrices():
-            raise InputError(
-                f"{self.field}: {self.name} has no matrix {self.inner}.",
-                field=self.field,
-                hint=did_you_mean(self.inner or "", file.list_matrices()),
+            raise self.fault(
+                f"{self.name} has no matrix {self.inner}.", did_you_mean(self.inner or "", file.list_matrices())
             )
         return file[self.inner]
 

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from storage.database.connections import Connection
-from storage.errors import InputError
-from tasks.ingest.sources.files import FileTable
-from tasks.ingest.tables import Rows, registered, sha256_of_rows
+from tasks.ingest.sources.files import FileOfTables
+from tasks.ingest.tables import TableRows, registered, sha256_of_rows
 from tasks.words.nearest import did_you_mean
 
 _MOST_BYTES = 2**30  # of a workbook once it is unpacked
@@ -20,23 +19,13 @@ _ZEROS = "A spreadsheet drops the leading zeros of codes. Format the column as t
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet(FileTable):
+class Sheet(FileOfTables):
     """A sheet of a workbook: the one named `inner`, or the first."""
 
     @property
     def kind(self) -> str:
         """A workbook."""
         return "an .xlsx workbook"
-
-    @property
-    def recognised_inner(self) -> str | None:
-        """Nothing: the ledger takes all sheets of a workbook for one table, since the first one need not be named."""
-        return None
-
-    @property
-    def holds_others(self) -> bool:
-        """So the bytes of the file are recognised too."""
-        return True
 
     def sha256(self) -> str:
         """Return the hash of the rows of the sheet that have a value, as texts."""
@@ -52,12 +41,14 @@ class Sheet(FileTable):
         return sha256_of_rows(names, texts)
 
     @contextmanager
-    def rows(self, con: Connection) -> Iterator[Rows]:
+    def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open the workbook. Its texts stay in memory while it is open, and its rows pass one by one."""
         with self._workbook() as workbook, registered(con) as register:
             sheet = self._sheet(workbook)
             names = self._names(sheet)
-            yield Rows([name for name in names if name], lambda columns: register(self._read(sheet, names, columns)))
+            yield TableRows(
+                [name for name in names if name], lambda columns: register(self._read(sheet, names, columns))
+            )
 
     @contextmanager
     def _workbook(self) -> Iterator[Any]:
@@ -84,10 +75,9 @@ class Sheet(FileTable):
         titles = {sheet.title.casefold(): sheet for sheet in workbook.worksheets}
         sheet = titles.get(self.inner.casefold()) if self.inner else workbook.worksheets[0]
         if sheet is None:
-            raise InputError(
-                f"{self.field}: {self.name} has no sheet {self.inner}.",
-                field=self.field,
-                hint=did_you_mean(self.inner or "", [sheet.title for sheet in workbook.worksheets]),
+            raise self.fault(
+                f"{self.name} has no sheet {self.inner}.",
+                did_you_mean(self.inner or "", [sheet.title for sheet in workbook.worksheets]),
             )
         sheet.reset_dimensions()  # some programs state them wrongly
         return sheet
@@ -96,9 +86,7 @@ class Sheet(FileTable):
         """Return the names in the first row; empty for columns without one."""
         first = next(sheet.iter_rows(max_row=1, values_only=True), ())
         if not any(isinstance(name, str) and name.strip() for name in first):
-            raise InputError(
-                f"{self.field}: {self.name} must hold the column names in its first row.", field=self.field
-            )
+            raise self.fault(f"{self.name} must hold the column names in its first row.")
         return [name if isinstance(name, str) else "" for name in first]
 
     def _read(self, sheet: Any, names: Sequence[str], columns: Sequence[str]) -> pa.Table:
@@ -106,7 +94,7 @@ class Sheet(FileTable):
         wanted = list(dict.fromkeys(columns))
         for name in wanted:
             if names.count(name) > 1:
-                raise InputError(f"{self.field}: {self.name} has two columns {name}.", field=self.field)
+                raise self.fault(f"{self.name} has two columns {name}.")
         places = [names.index(name) for name in wanted]
         texts: list[list[str | None]] = [[] for _ in wanted]
         last = 0
@@ -126,17 +114,15 @@ class Sheet(FileTable):
             return value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not abs(value) < _LONGEST or value != int(value):
-            raise InputError(
-                f"{self.field}: column {name} of {self.name} must hold text or whole numbers, not dates, fractions, true or"
+            raise self.fault(
+                f"column {name} of {self.name} must hold text or whole numbers, not dates, fractions, true or"
                 " false, errors, or numbers of more than 15 digits.",
-                field=self.field,
-                hint=_ZEROS,
+                _ZEROS,
             )
         if cell.number_format.startswith("00"):
-            raise InputError(
-                f"{self.field}: column {name} of {self.name} must hold text: its numbers are shown with leading zeros, which"
+            raise self.fault(
+                f"column {name} of {self.name} must hold text: its numbers are shown with leading zeros, which"
                 " they do not have.",
-                field=self.field,
-                hint=_ZEROS,
+                _ZEROS,
             )
         return str(int(value))

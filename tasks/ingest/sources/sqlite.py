@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from storage.database.connections import Connection
 from storage.errors import InputError
-from tasks.ingest.sources.files import FileTable, begin_of
-from tasks.ingest.tables import Rows, identifier, registered, sha256_of_rows
+from tasks.ingest.sources.files import FileOfTables, begin_of
+from tasks.ingest.tables import TableRows, identifier, registered, sha256_of_rows
 from tasks.words.nearest import did_you_mean
 
 SQLITE_ENDINGS = (".sqlite", ".sqlite3", ".db", ".gpkg")
@@ -22,23 +22,13 @@ _SOURCE = "trellis_row"  # columns are named with it: SQLite takes an unknown na
 
 
 @dataclass(frozen=True, slots=True)
-class SqliteTable(FileTable):
+class SqliteTable(FileOfTables):
     """A table or a view of an SQLite database: the one named `inner`."""
 
     @property
     def kind(self) -> str:
         """SQLite."""
         return "an SQLite database with that table"
-
-    @property
-    def recognised_inner(self) -> str | None:
-        """Nothing: the ledger takes all tables of a database for one, since a view may show the people of another table."""
-        return None
-
-    @property
-    def holds_others(self) -> bool:
-        """So the bytes of the file are recognised too."""
-        return True
 
     def sha256(self) -> str:
         """Return the hash of the rows of the table as texts, without shapes; a binary value is its digits in hex."""
@@ -48,11 +38,11 @@ class SqliteTable(FileTable):
             return sha256_of_rows(names, [[_as_text(value) for value in row] for row in rows])
 
     @contextmanager
-    def rows(self, con: Connection) -> Iterator[Rows]:
+    def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open the database, which nothing writes to, and read it a batch of rows at a time."""
         with self._opened() as base, registered(con) as register:
             names = self._names(base)
-            yield Rows(names, lambda columns: register(self._read(base, list(dict.fromkeys(columns)))))
+            yield TableRows(names, lambda columns: register(self._read(base, list(dict.fromkeys(columns)))))
 
     @contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -80,11 +70,7 @@ class SqliteTable(FileTable):
         )
         tables = [name for (name,) in base.execute(kept)]
         if (self.inner or "").casefold() not in (name.casefold() for name in tables):
-            raise InputError(
-                f"{self.field}: {self.name} has no table {self.inner}.",
-                field=self.field,
-                hint=did_you_mean(self.inner or "", tables),
-            )
+            raise self.fault(f"{self.name} has no table {self.inner}.", did_you_mean(self.inner or "", tables))
         names = [column[0] for column in base.execute(f"SELECT * FROM {self._from()} LIMIT 0").description]
         shapes = set[str]()
         if "gpkg_geometry_columns" in tables:  # of a GeoPackage: they hold shapes, and no codes
@@ -112,9 +98,8 @@ class SqliteTable(FileTable):
         is_whole = f"abs({value}) < {_EXACT} AND {value} = CAST({value} AS INTEGER)"
         refused = f"typeof({value}) = 'blob' OR typeof({value}) = 'real' AND NOT ({is_whole})"
         if base.execute(f"SELECT 1 FROM {self._from()} WHERE {refused} LIMIT 1").fetchone():
-            raise InputError(
-                f"{self.field}: column {name} of {self.name} must hold text or whole numbers, not fractions or binary values.",
-                field=self.field,
+            raise self.fault(
+                f"column {name} of {self.name} must hold text or whole numbers, not fractions or binary values."
             )
 
     def _from(self) -> str:

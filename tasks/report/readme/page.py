@@ -32,8 +32,7 @@ def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: str = "") 
     )
     superseded = f"\n\n{text}" if (text := revision(manifest)) else ""
     stated = f"{fill(text, 120)}\n\n" if (text := about(manifest.spec)) else ""
-    of_trips = "origin" in columns
-    finest = "areas" if of_trips else "cells"
+    finest = "areas" if "origin" in manifest.roles.values() else "cells"
     return f"""# {title_of(manifest.spec, manifest.id)}
 
 `{manifest.id}`

@@ -5,19 +5,18 @@ from storage.releases.terms import COUNTS_POSITIVE, FIXED_TOTAL
 from tasks.format.manifest import Manifest
 from tasks.report.readme.intervals import promises
 from tasks.tree.ordered import ordered_axes
-from tasks.words.levels import level_columns
 
 
 def reading(manifest: Manifest, how_counted: str, formulas: str = "") -> str:
     """Return how to read the counts: a list in Markdown."""
-    of_trips = "origin" in level_columns([level.axes for level in manifest.levels])
+    has_ends = "origin" in manifest.roles.values()
     refinements = (
-        "" if of_trips else "- Each level refines the level above it: level k counts by the first k refinements.\n"
+        "" if has_ends else "- Each level refines the level above it: level k counts by the first k refinements.\n"
     )
     return f"""{_counts(manifest)}
 - The counts of every level add up to those of the level above it, and to the total.{_total(manifest)}
 {_noise(manifest, how_counted)}{_below(_measured(manifest))}
-{_rounding(manifest)}{promises(manifest)}{refinements}{_prefer(manifest, of_trips=of_trips)}{_below(formulas)}"""
+{_rounding(manifest)}{promises(manifest)}{refinements}{_prefer(manifest, has_ends=has_ends)}{_below(formulas)}"""
 
 
 def _measured(manifest: Manifest) -> str:
@@ -53,7 +52,7 @@ def _counts(manifest: Manifest) -> str:
     return f"- Every count is a whole number above zero. {zero}"
 
 
-_MEASURED_OF_SIZES = {
+_MEASURED_OF_GROUPS = {
     "tails": "how many groups of the region have at least that size",
     "sizes": "how many groups of the region have that size",
     "chain": "how many groups of the level are larger, or have that size and are in this region or a later one",
@@ -71,7 +70,7 @@ def _sizes(manifest: Manifest) -> str:
     )
     return (
         f"- Size {largest} stands for {largest} records or more. What was measured of each size is\n"
-        f"  {_MEASURED_OF_SIZES[manifest.statistic]}.{of_list}"
+        f"  {_MEASURED_OF_GROUPS[manifest.statistic]}.{of_list}"
     )
 
 
@@ -138,7 +137,7 @@ def _rounding(manifest: Manifest) -> str:
     )
 
 
-def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
+def _prefer(manifest: Manifest, *, has_ends: bool) -> str:
     """Return which level to use, and what happens to the noise when counts are added up."""
     if manifest.is_settled_together:
         return (
@@ -168,7 +167,7 @@ def _prefer(manifest: Manifest, *, of_trips: bool) -> str:
             "- Read the totals of one axis in their views, and anything else at the coarsest level that answers your question.\n"
             "  `trellis query` chooses between them. A sum of counts carries the noise of each of them."
         )
-    apart, one = (" of counts that have no area in common", "area") if of_trips else ("", "cell")
+    apart, one = (" of counts that have no area in common", "area") if has_ends else ("", "cell")
     return (
         f"- Use the coarsest level that answers your question. A sum{apart} carries the noise of each\n"
         f"  of them; only the counts of all children of one {one} add up to its own, less noisy count."

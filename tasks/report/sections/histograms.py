@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.counts.columns import REGION
 from tasks.format.rows import Rows
+from tasks.groups.task import region_axis
 from tasks.report.sections.largest import Path, paths_of
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
@@ -62,7 +62,7 @@ EndsOf = Callable[[int, Sequence[int], int], Ends | None]
 
 def histograms_of(tree: Tree, level: int, rows: Rows) -> Histograms | None:
     """Return the numbers of groups by size of the regions of a level with the most groups, with the intervals of their rows; None without rows."""
-    axis = [one.name for one in tree.axes].index(REGION)
+    axis = region_axis(tree)
     region, size = (rows.areas[number].astype(np.int64) for number in (axis, 1 - axis))
     if not len(rows):
         return None

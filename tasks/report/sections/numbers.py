@@ -43,7 +43,7 @@ def of_noise(levels: Sequence[LevelEntry], facts: Facts) -> str:
     return _by_level({head: cells for head, cells in columns.items() if not {*cells} <= {_ZERO, NOT_STATED}})
 
 
-def of_sizes(facts: Facts) -> str:
+def numbers_of_groups(facts: Facts) -> str:
     """Return how many rows of each level have a count of each size."""
     shown = [number for number in range(len(CLASS_NAMES)) if any(level.sizes[number] for level in facts.levels)]
     return _by_level({CLASS_NAMES[number]: [f"{level.sizes[number]:,}" for level in facts.levels] for number in shown})

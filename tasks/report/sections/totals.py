@@ -111,7 +111,7 @@ def shown_on_maps(
     """Return, of each of the axes that has shapes, the finest level at which half of the areas or more stand out, or its coarsest."""
     shown: dict[str, AreaTotals] = {}
     for added_up in found:
-        if (added_up.axis, added_up.level) not in shapes.of_level:
+        if (added_up.axis, added_up.level) not in shapes.tables:
             continue
         totals = _with_ranges(added_up, ranges_of(axes.index(added_up.axis), added_up.level))
         shaped = np.isin(_joined(totals.paths), _joined(shapes.paths(totals.axis, totals.level)))

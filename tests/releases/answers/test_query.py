@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from flows.answers.query import AreaCounted, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
 from flows.console.query_view import show_query
-from flows.trials.in_memory import PublicTable, Trial, public_table, try_scales
+from flows.trials.in_memory import PublicTable, Trial, public_table
 from storage.errors import StageFailed, StoreError, UsageError
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
@@ -35,6 +35,7 @@ from tests.support.folders import without_noisy_counts
 from tests.support.laws import gaussians, sampler_of
 from tests.support.library import ROWS, TABLE, Library
 from tests.support.passes import counts_of, tables
+from tests.support.scales import try_scales
 from tests.support.spec import SPEC as COUNTRY
 
 EXAMPLES = settings(max_examples=40)  # each is a universe, and most a first pass over it

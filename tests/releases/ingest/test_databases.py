@@ -306,7 +306,7 @@ def test_faults_of_the_server_are_told_by_their_cause(desk):
 
 def test_a_spec_is_begun_and_checked(desk, monkeypatch):
     """`new` reads the names of the columns, `check` says which the spec has wrong; without the driver it is asked for."""
-    begun = yaml.safe_load(starter(desk.at("trips"), desk.folder, desk.at("areas")).text)
+    begun = yaml.safe_load(starter(desk.at("trips"), desk.folder, desk.at("areas")).spec)
     assert begun["input"]["table"] == f'{desk.server.url}::"{desk.schema}"."trips"'
     assert (begun["input"]["origin"], begun["hierarchy"]["levels"]) == ("home", LEVELS)
     assert check_answer(desk.spec()).ok

@@ -237,7 +237,7 @@ def test_a_codebook_is_known_by_its_rows_alone(place, ending):
     path, other = place.folder / f"areas.{ending}", [HEADER, *TRIPS]
     if ending == "gpkg":
         write(path, {"Areas": SHAPES}, *GEOPACKAGE)
-        starts = yaml.safe_load(starter(str(place.folder / "trips.csv"), place.folder, f"{path}::Areas").text)
+        starts = yaml.safe_load(starter(str(place.folder / "trips.csv"), place.folder, f"{path}::Areas").spec)
         assert starts["hierarchy"]["levels"] == LEVELS
     else:
         write(path, {"Areas": [LEVELS, *AREAS[::-1]], "Other": other})

@@ -130,8 +130,8 @@ UNLISTED: Keys = {
 }
 WALKED = [name for name, recipe in MECHANISMS.items() if recipe.cells == "survivors"]
 ON_EVERY_NODE = [name for name, recipe in MECHANISMS.items() if recipe.split or name == "unbiased_tree"]
-OF_SIZES = [name for name, recipe in MECHANISMS.items() if recipe.is_of_sizes]
-WITH_LIST = [name for name in OF_SIZES if MECHANISMS[name].takes_list]
+COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_groups]
+WITH_LIST = [name for name in COUNTING_GROUPS if MECHANISMS[name].takes_list]
 
 # what is released: the table and the spec, and the mechanisms that it is released by
 FAMILIES: dict[str, tuple[Write, list[str]]] = {
@@ -145,7 +145,7 @@ FAMILIES: dict[str, tuple[Write, list[str]]] = {
     "a grid": (of_people(**GRID), ON_EVERY_NODE),
     "views": (of_town(), ["cbdp", "inftda_reconciled"]),
     "margins": (of_town(derived=None, release__views="margins"), ["inftda"]),
-    "sizes": (of_homes(), OF_SIZES),
+    "sizes": (of_homes(), COUNTING_GROUPS),
     "sizes within a list": (of_homes(**households.LISTED), WITH_LIST),
     "codes that no codebook lists": (of_town(**NO_VIEWS, **UNLISTED), ["stability_histogram"]),
 }
@@ -165,7 +165,7 @@ OF_COUNTY: Keys = {"input": households.SPEC["input"] | {"region": "county"}}
 
 ONE_AGE: Keys = {"hierarchy": {"zone": GRID["hierarchy"]["zone"], "age": {"ordered": 1}}}
 ONE_LEAF: Keys = {"hierarchy": {"zone": {"ordered": ["0"]}, "age": {"ordered": 1}}}
-OF_SIZES_AT_ONCE: Keys = {"csv": "every_level", "records": True, "intervals": {"simultaneous": True}}
+GROUPS_AT_ONCE: Keys = {"csv": "every_level", "records": True, "intervals": {"simultaneous": True}}
 OF_MEETING: Keys = {"derived": None, "release": {"order": ["from", "to"], "views": MEETING}}
 
 # at the edge of what is allowed
@@ -173,9 +173,9 @@ EDGES: dict[str, tuple[Write, list[str]]] = {
     "ages of nobody": (nobody(of_people()), ON_EVERY_NODE),
     "a grid of nobody": (nobody(of_people(**GRID)), ON_EVERY_NODE),
     "ages of nobody without noise": (nobody(of_people(privacy=ages.PRIVACY | {"epsilon": 240.0})), ON_EVERY_NODE),
-    "homes of nobody without noise": (nobody(of_homes(**households.EXACT)), OF_SIZES),
+    "homes of nobody without noise": (nobody(of_homes(**households.EXACT)), COUNTING_GROUPS),
     "views of nobody": (nobody(of_town()), ["cbdp"]),
-    "homes of nobody": (nobody(of_homes()), OF_SIZES),
+    "homes of nobody": (nobody(of_homes()), COUNTING_GROUPS),
     "leaves of nobody": (nobody(of_trips()), ["stability_histogram"]),
     "one leaf": (of_people(in_one("zone", "age"), **ONE_LEAF), ON_EVERY_NODE),
     "an axis of one area": (of_people(in_one("age"), hierarchy=ONE_CODE), ON_EVERY_NODE),
@@ -188,15 +188,15 @@ EDGES: dict[str, tuple[Write, list[str]]] = {
     "views that codebooks make levels": (of_town(ONE_COUNTRY, **OF_MEETING), ["inftda"]),
     "dots in names": (dotted({"m": {"mode": "mode", "a.to": "district"}}), ["cbdp"]),
     "dots in margins": (dotted("margins"), ["cbdp"]),
-    "one home": (of_homes(lambda homes: homes.head(1)), OF_SIZES),
-    "one size": (of_counties(1), OF_SIZES),
-    "every home is larger": (of_counties(2, of=lambda homes: homes.with_columns(people=9)), OF_SIZES),
+    "one home": (of_homes(lambda homes: homes.head(1)), COUNTING_GROUPS),
+    "one size": (of_counties(1), COUNTING_GROUPS),
+    "every home is larger": (of_counties(2, of=lambda homes: homes.with_columns(people=9)), COUNTING_GROUPS),
     "more sizes than homes": (of_counties(2000, **households.LISTED), WITH_LIST),
-    "states alone": (of_counties(region="state"), OF_SIZES),
-    "regions by their codes": (of_counties(region="region", **BY_CODE, **OF_COUNTY), OF_SIZES),
+    "states alone": (of_counties(region="state"), COUNTING_GROUPS),
+    "regions by their codes": (of_counties(region="region", **BY_CODE, **OF_COUNTY), COUNTING_GROUPS),
     "regions that repeat": (of_one_country, WITH_LIST),
-    "sizes by shares": (of_homes(privacy=households.PRIVACY | {"split": [1, 2, 3]}), OF_SIZES),
-    "sizes with all there is": (of_homes(release=households.SPEC["release"] | OF_SIZES_AT_ONCE), ["group_sizes"]),
+    "sizes by shares": (of_homes(privacy=households.PRIVACY | {"split": [1, 2, 3]}), COUNTING_GROUPS),
+    "sizes with all there is": (of_homes(release=households.SPEC["release"] | GROUPS_AT_ONCE), ["group_sizes"]),
 }
 
 
@@ -307,7 +307,7 @@ def test_counts_add_up_and_are_sealed_as_they_are_charged(
     assert sum(charge.rho for charge in charges.values()) == Fraction(plan.guarantee.rho)
     spent, epsilon = sum(Fraction(charge.epsilon) for charge in charges.values()), plan.file.spec.privacy.epsilon
     assert not spent if plan.guarantee.rho else 0.999 * epsilon < spent <= epsilon
-    may_differ = plan.mechanism.is_of_sizes or "fixed_total" in plan.mechanism.waived
+    may_differ = plan.mechanism.counts_groups or "fixed_total" in plan.mechanism.waived
     assert is_exact == (neighbours == "substitution" and not may_differ)
     if is_exact:
         assert trial.released[0].counts.tolist() == table.levels[0].true_counts.tolist()
@@ -331,7 +331,7 @@ def test_without_noise_everything_is_the_truth(
     """Every level is the true one, and with it every view."""
     plan, table, trial = try_spec(spec_of(write, mechanism, law, neighbours, epsilon=60.0), no_noise)
     check(plan, trial)
-    for nodes, true in zip(trial.released, table.levels, strict=True) if not plan.mechanism.is_of_sizes else ():
+    for nodes, true in zip(trial.released, table.levels, strict=True) if not plan.mechanism.counts_groups else ():
         cells = zip(*(areas.tolist() for areas in true.areas), strict=True)
         found = {cell: count for cell, count in counts_of(nodes).items() if count}
         assert found == dict(zip(cells, true.true_counts.tolist(), strict=True))
@@ -345,7 +345,7 @@ def test_nothing_is_released_of_nobody_and_of_noise_far_below_zero(
     check(*try_spec(spec_of(nobody(write), mechanism, law, neighbours))[::2])
     plan, _, trial = try_spec(spec_of(write, mechanism, law, neighbours), far_below)
     check(plan, trial)
-    if "counts_positive" not in plan.mechanism.waived and not (plan.mechanism.is_of_sizes and plan.source.groups):
+    if "counts_positive" not in plan.mechanism.waived and not (plan.mechanism.counts_groups and plan.source.groups):
         assert [int(nodes.counts.sum()) for nodes in trial.released] == [0] * len(plan.levels)
         assert {charge.state for charge in trial.job.record.charges.values()} == {"sealed"}
 

@@ -35,7 +35,7 @@ from tests.support.library import Library
 from tests.support.making import no_noise
 from tests.support.passes import check_rows, counts_of, try_spec
 
-OF_SIZES = [name for name, recipe in MECHANISMS.items() if recipe.is_of_sizes]
+COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_groups]
 
 Make = Callable[..., PublishedRelease]
 
@@ -76,11 +76,11 @@ def asked_of(folder: Path, *where: str, simultaneous: bool = False) -> Any:
     return query_answer(folder, None, None, [*where], simultaneous=simultaneous)
 
 
-WITH_LIST = [name for name in OF_SIZES if MECHANISMS[name].takes_list]
+WITH_LIST = [name for name in COUNTING_GROUPS if MECHANISMS[name].takes_list]
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "listed"), [*((name, False) for name in OF_SIZES), *((name, True) for name in WITH_LIST)]
+    ("mechanism", "listed"), [*((name, False) for name in COUNTING_GROUPS), *((name, True) for name in WITH_LIST)]
 )
 def test_without_noise_the_sizes_are_the_true_ones(tables: Path, mechanism: str, listed: bool) -> None:
     """Whatever is measured, and whether a list of addresses is public, without noise the sizes are those of the table."""

@@ -281,7 +281,7 @@ def test_sums_of_leaves_are_held_to_their_noise(library, tmp_path, column):
 BOTH = [  # views and group sizes have tests of their own
     name
     for name, recipe in MECHANISMS.items()
-    if "laplace" in recipe.laws and "gaussian" in recipe.laws and recipe.cells != "views" and not recipe.is_of_sizes
+    if "laplace" in recipe.laws and "gaussian" in recipe.laws and recipe.cells != "views" and not recipe.counts_groups
 ]
 
 

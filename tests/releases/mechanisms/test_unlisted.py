@@ -411,7 +411,7 @@ def test_no_other_mechanism_can_say_that_it_has_taken_them(world: World) -> None
     ]
 
 
-OTHERS = [name for name, recipe in MECHANISMS.items() if not (recipe.shows_codes or recipe.is_of_sizes)]
+OTHERS = [name for name, recipe in MECHANISMS.items() if not (recipe.shows_codes or recipe.counts_groups)]
 
 
 @pytest.mark.parametrize("mechanism", OTHERS)

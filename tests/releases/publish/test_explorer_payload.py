@@ -15,7 +15,6 @@ import pytest
 
 from flows.answers.verify import verify_answer
 from flows.api import release
-from tasks.explore.areas import paths_of
 from tasks.explore.check import explorer_failures
 from tasks.explore.payload import VERSION, embedded, payload, payload_text
 from tasks.laws import table_sampler
@@ -177,7 +176,7 @@ def check_pairs(folder: Path, shown: dict[str, Any], most: int = 20) -> int:
 def _areas(estimate: Estimate, boxes: Boxes) -> list[list[Area]]:
     """Return the areas of boxes as a question names them."""
     paths = [
-        paths_of(axis, level) if level else [()]
+        axis.paths(level).rows() if level else [()]
         for axis, level in zip(estimate.folder.tree.axes, boxes.levels, strict=True)
     ]
     return [
@@ -319,13 +318,16 @@ def test_sums_over_ordered_attributes_are_answered_as_each_by_itself(library: Li
     assert all((table["sd"] is not None) == is_unbiased for table in found["tables"])
 
 
-OF_SIZES = [name for name, recipe in MECHANISMS.items() if recipe.is_of_sizes]
+COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_groups]
 IN_LIBRARY = {ROWS[name][FAMILY] for name in OF_HOMES}
 
 
 @pytest.mark.parametrize(
     "kind",
-    [*OF_HOMES, *(pytest.param(name, marks=pytest.mark.thorough) for name in OF_SIZES if name not in IN_LIBRARY)],
+    [
+        *OF_HOMES,
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
+    ],
 )
 def test_numbers_of_groups_are_answered_as_each_by_itself(library: Library, place: Path, kind: str) -> None:
     """Whatever is measured of group sizes, with a public list of groups or without, regions and sizes are what a query says."""

@@ -169,7 +169,7 @@ def test_no_interval_claims_less_than_nothing(told: Kept) -> None:
 
 
 @pytest.mark.parametrize("name", OF_HOMES)
-def test_the_numbers_behind_charts_of_sizes_are_those_of_queries(library: Library, name: str) -> None:
+def test_the_numbers_behind_charts_of_group_sizes_are_those_of_queries(library: Library, name: str) -> None:
     """Each size of each region has the interval that a question about it has, those without a row too."""
     told = library[name]
     section = told.texts["report"].split("Groups by size")[1].split("Level by level")[0]

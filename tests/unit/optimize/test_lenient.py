@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import LEAST, settle_and_prune, spread_in_euclid
-from tasks.optimize.reconcile import Estimates, settle
+from tasks.optimize.reconcile import NodeEstimates, settle
 
 families = st.lists(
     st.tuples(st.lists(st.integers(-60, 60), max_size=7), st.integers(0, 80), st.sampled_from([1.0, 100.0, 900.0])),
@@ -23,12 +23,16 @@ def integers(*values: int) -> np.ndarray:
     return array
 
 
-def laid_out(drawn: list) -> tuple[Estimates, np.ndarray, np.ndarray]:
+def laid_out(drawn: list) -> tuple[NodeEstimates, np.ndarray, np.ndarray]:
     """Return the arguments of settling; parents without a cell have nothing to share out."""
     values = np.array([value for of_parent, _, _ in drawn for value in of_parent], dtype=np.float64)
     variances = np.array([variance for of_parent, _, variance in drawn for _ in of_parent], dtype=np.float64)
     first = np.cumsum([0, *(len(of_parent) for of_parent, _, _ in drawn)])
-    return Estimates(values, variances), first, integers(*(total if of_parent else 0 for of_parent, total, _ in drawn))
+    return (
+        NodeEstimates(values, variances),
+        first,
+        integers(*(total if of_parent else 0 for of_parent, total, _ in drawn)),
+    )
 
 
 def test_more_cells_stay():

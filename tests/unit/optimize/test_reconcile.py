@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import (
-    Estimates,
+    NodeEstimates,
     combined,
     measured,
     root_total,
@@ -27,10 +27,10 @@ def integers(*values: int) -> np.ndarray:
     return array
 
 
-def estimates(*pairs: tuple[float, float]) -> Estimates:
+def estimates(*pairs: tuple[float, float]) -> NodeEstimates:
     """Return estimates from pairs of value and variance."""
     values, variances = np.array(pairs, dtype=np.float64).reshape(-1, 2).T.copy()
-    return Estimates(values, variances)
+    return NodeEstimates(values, variances)
 
 
 def test_what_is_exact_stays():
@@ -45,7 +45,7 @@ def test_what_is_exact_stays():
 def test_totals_are_not_negative_and_not_without_a_cell():
     """The root's total is the rounded estimate, at least 0, and 0 where the first pass has released nothing.
 
-    Estimates become the nearest whole numbers, halves the even one, and keep their size.
+    NodeEstimates become the nearest whole numbers, halves the even one, and keep their size.
     """
     for value, first, total in ((-3.0, 5, 0), (4.2, 5, 4), (4.2, 0, 0), (2.5, 5, 2)):
         assert root_total(estimates((value, 1.0)), first) == total
@@ -106,7 +106,7 @@ def test_a_node_is_the_same_in_whatever_company(cells, data):
     before = np.concatenate(([0], np.cumsum(stay)))
     for node, (start, stop) in enumerate(pairwise(first_cell.tolist())):
         of_node = slice(before[start], before[stop])
-        own = Estimates(below.values[of_node], below.variances[of_node])
+        own = NodeEstimates(below.values[of_node], below.variances[of_node])
         alone = summed_children(noisy[start:stop], 7.0, np.array([0, stop - start]), stay[start:stop], own)
         assert (alone.values[0], alone.variances[0]) == (together.values[node], together.variances[node])
 

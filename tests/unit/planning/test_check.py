@@ -193,7 +193,7 @@ def test_the_ledger_of_earlier_releases_is_asked(folder: Path) -> None:
 
 def test_a_starter_can_be_released_once_it_is_decided(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`check` lists what `new` left open, and nothing any more once codebook and levels are named and the marks are gone."""
-    begun = starter(str(folder / "trips.csv"), folder).text
+    begun = starter(str(folder / "trips.csv"), folder).spec
     path = folder / "begun.yaml"
     path.write_text(begun)
     assert cli._run(["check", str(path), "--json"]) == cli.WRONG

@@ -17,7 +17,7 @@ from storage.counts.columns import column_name, flat_features
 from storage.errors import InputError
 from tasks.format import synthetic_records
 from tasks.format.synthetic_records import record_tables
-from tasks.ingest.codebook import Values
+from tasks.ingest.codebook import ListedCodes
 from tasks.tree.order import in_sequence
 from tasks.uncertainty.bounds import chebyshev_bounds, finest_above_noise
 from tasks.validate.size import disk_size, expected_cells
@@ -78,7 +78,7 @@ def test_the_example_is_planned(folder: Path) -> None:
 @given(st.one_of(st.integers(1, 2000), st.lists(st.text(min_size=1), min_size=1, unique=True).map(tuple)))
 def test_a_domain_is_a_codebook_of_one_level(codes: Any) -> None:
     """A codebook made of codes has each once, as text, sorted as all codebooks are."""
-    codebook = Values("sex", codes).codebook()
+    codebook = ListedCodes("sex", codes).codebook()
     assert codebook.columns == ["sex"]
     assert sorted(codebook["sex"]) == sorted(map(str, range(codes)) if isinstance(codes, int) else codes)
     assert codebook.equals(codebook.sort("sex"))

@@ -220,7 +220,7 @@ def test_every_mechanism_with_noise_on_any_cell_has_both_laws() -> None:
         if isinstance(recipe.finish, Unbiased):
             assert list(recipe.laws) == ["gaussian"]  # by which their counts deviate
         elif name != "stability_histogram":
-            assert list(recipe.laws) == (["laplace", "gaussian"] if recipe.is_of_sizes else ["gaussian", "laplace"])
+            assert list(recipe.laws) == (["laplace", "gaussian"] if recipe.counts_groups else ["gaussian", "laplace"])
 
 
 # what other ε would be worth -----------------------------------------------------------------------------------------

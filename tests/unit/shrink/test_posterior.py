@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import tasks.shrink.posterior
-from tasks.optimize.reconcile import Estimates
+from tasks.optimize.reconcile import NodeEstimates
 from tasks.shrink.families import Families, families_with
 from tasks.shrink.posterior import shared_out
 from tasks.shrink.prior import RATIOS, SPREAD, STRATA, Prior
@@ -32,7 +32,7 @@ def problems(draw: st.DrawFn) -> tuple[Families, np.ndarray]:
     totals = random.integers(1, max(2, int(scale * 3)), len(sizes))
     values, variances = random.normal(0, scale, cells), random.uniform(0.2, scale, cells)
     first = np.concatenate(([0], np.cumsum(sizes)))
-    return families_with(Estimates(values, variances), first, totals), random.gamma(0.3, scale, cells) + 1e-3
+    return families_with(NodeEstimates(values, variances), first, totals), random.gamma(0.3, scale, cells) + 1e-3
 
 
 @settings(max_examples=60)
@@ -78,7 +78,7 @@ def test_no_other_way_to_share_out_has_a_much_smaller_expected_error(weights: np
     random = np.random.default_rng(seed)
     total = int(random.integers(3, 26))
     values, means = random.normal(total / 3, 6, 3), random.gamma(0.5, total / 2, 3) + 0.05
-    families = families_with(Estimates(values, np.full(3, 20.0)), np.array([0, 3]), np.array([total]))
+    families = families_with(NodeEstimates(values, np.full(3, 20.0)), np.array([0, 3]), np.array([total]))
     chances = posterior(families, means, weights, total)
     errors = chances @ np.abs(np.arange(total + 1)[:, None] - np.arange(total + 1))  # of each cell, by its count
     ways = [way for way in product(range(total + 1), repeat=3) if sum(way) == total]
@@ -89,7 +89,7 @@ def test_no_other_way_to_share_out_has_a_much_smaller_expected_error(weights: np
 
 def test_what_is_beyond_every_quantile_is_shared_out_too() -> None:
     """A total that no posterior explains goes by prior means and estimates, and nothing is lost."""
-    families = families_with(Estimates(np.zeros(5), np.full(5, 1.0)), np.array([0, 5]), np.array([1]))
+    families = families_with(NodeEstimates(np.zeros(5), np.full(5, 1.0)), np.array([0, 5]), np.array([1]))
     nothing = np.zeros(2 + len(RATIOS))
     nothing[0] = 1.0
     counts = shared_out(families, np.array([0.1, 0.1, 5.0, 0.1, 0.1]), Prior(np.tile(nothing, (STRATA, 1))))
@@ -110,7 +110,7 @@ def test_estimates_given_their_total_follow_the_conditional_law(drawn: list) -> 
     totals = np.array([total for total, _ in drawn], dtype=np.int64)
     values, variances = np.array([cell for _, cells in drawn for cell in cells] or [(0.0, 1.0)])[: sum(sizes)].T
     first = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    found = families_with(Estimates(values, variances), first, totals)
+    found = families_with(NodeEstimates(values, variances), first, totals)
 
     shared = [number for number, (total, cells) in enumerate(drawn) if total > 0 and len(cells) > 1]
     assert found.parent.tolist() == shared
@@ -131,4 +131,4 @@ def test_estimates_given_their_total_follow_the_conditional_law(drawn: list) -> 
 def test_what_is_exact_has_no_posterior() -> None:
     """An estimate without a variance is refused."""
     with pytest.raises(ValueError, match="variances must be > 0"):
-        families_with(Estimates(np.ones(2), np.array([0.0, 4])), np.array([0, 2]), np.array([3]))
+        families_with(NodeEstimates(np.ones(2), np.array([0.0, 4])), np.array([0, 2]), np.array([3]))

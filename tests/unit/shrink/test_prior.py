@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tasks.shrink.statistics
-from tasks.optimize.reconcile import Estimates
+from tasks.optimize.reconcile import NodeEstimates
 from tasks.shrink.areas import shrunk_totals
 from tasks.shrink.families import Families, families_with
 from tasks.shrink.prior import RATIOS, SPREAD, Sample, fitted, prior_means, stratum_of
 from tasks.shrink.statistics import (
     Statistics,
-    joined,
-    names_of,
+    hashed_names,
+    joined_statistics,
     nothing_learnt,
     sample_of,
     statistics_from,
@@ -102,9 +102,9 @@ def level(seed: int, number: int) -> tuple[Families, np.ndarray, np.ndarray]:
     sizes = random.integers(2, 40, number)
     cells = int(sizes.sum())
     totals = (random.pareto(0.5, number) * 20).astype(np.int64) + 1
-    estimates = Estimates(random.normal(3, 9, cells), random.uniform(1, 9, cells))
+    estimates = NodeEstimates(random.normal(3, 9, cells), random.uniform(1, 9, cells))
     families = families_with(estimates, np.concatenate(([0], np.cumsum(sizes))), totals)
-    return families, random.integers(0, AREAS, cells), names_of([np.arange(number), random.integers(0, 9, number)])
+    return families, random.integers(0, AREAS, cells), hashed_names([np.arange(number), random.integers(0, 9, number)])
 
 
 def of(families: Families, areas: np.ndarray, names: np.ndarray, some: slice) -> Statistics:
@@ -137,8 +137,8 @@ def test_how_families_are_divided_and_in_what_order_changes_nothing(
         random.shuffle(parts)
         learnt = nothing_learnt(AREAS)
         for part in parts:
-            learnt = joined([learnt, part])
-        assert listed(learnt) == listed(joined(parts)) == listed(whole)
+            learnt = joined_statistics([learnt, part])
+        assert listed(learnt) == listed(joined_statistics(parts)) == listed(whole)
         for written in (whole, learnt, of(families, areas, names, slice(0, 0))):
             assert listed(statistics_from(written.columns())) == listed(written)
 

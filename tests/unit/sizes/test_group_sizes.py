@@ -11,7 +11,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from tasks.sizes.down import settle_down
 from tasks.sizes.estimators import MECHANISMS
-from tasks.sizes.tables import tails_of
+from tasks.sizes.tables import NoisyLevels, tails_of
 from tasks.sizes.tails import from_tails, up
 from tests.support.group_sizes import Problem, check_table, draw_problem, problems
 
@@ -27,7 +27,7 @@ def test_one_parent_is_settled_as_among_many(problem: Problem, clean: bool) -> N
     if len(problem.first_child) < 2:
         return
     estimates, variances = up(noisy_tails(problem), problem.variances, problem.first_child, clean=clean)
-    found = from_tails(noisy_tails(problem), problem.variances, problem.first_child, clean=clean)
+    found = from_tails(NoisyLevels(noisy_tails(problem), problem.variances, problem.first_child), clean=clean)
     first = problem.first_child[1]
     for child, (begin, end) in enumerate(pairwise(first)):
         alone = settle_down(
@@ -108,7 +108,7 @@ def released(name: str, problem: Problem, groups: Any = None) -> list[np.ndarray
     noisy = [of(true) + noise for true, noise in zip(problem.true, problem.noise, strict=True)]
     for given_ in (*noisy, *problem.first_child, problem.groups):
         given_.flags.writeable = False
-    return MECHANISMS[name].estimate(noisy, problem.variances, problem.first_child, groups)
+    return MECHANISMS[name].estimate(NoisyLevels(noisy, problem.variances, problem.first_child, groups))
 
 
 @pytest.mark.parametrize("name", [name for name, of in MECHANISMS.items() if of.is_consistent])

@@ -13,7 +13,7 @@ from tasks.sizes.chain import chain_of, from_chain
 from tasks.sizes.cumulative import nearest_tails
 from tasks.sizes.monotone import falling
 from tasks.sizes.slopes import blocks, real_optimum
-from tasks.sizes.tables import levels_above, tails_of
+from tasks.sizes.tables import NoisyLevels, levels_above, tails_of
 from tasks.sizes.windows import whole_optimum
 from tests.support.group_sizes import Problem, draw_problem, problems
 
@@ -82,7 +82,7 @@ def test_whole_sizes_cost_no_more_than_any(seed: int, total: int | None, window:
 
 @given(problems())
 @settings(max_examples=20)
-def test_blocks_of_sizes_are_solved_as_all_at_once(problem: Problem) -> None:
+def test_blocks_of_group_sizes_are_solved_as_all_at_once(problem: Problem) -> None:
     """Each size alone has the same counts to the bit."""
     noisy = noisy_sizes(problem)
     at_once = [
@@ -130,7 +130,7 @@ def test_the_chain_costs_what_the_recurrence_says(seed: int) -> None:
     """One isotonic regression over sizes and leaves is the whole optimum of the paper's dynamic program."""
     problem = draw_problem(np.random.default_rng(seed), largest=4, most=3)
     noisy = [chain_of(true) + noise for true, noise in zip(problem.true, problem.noise, strict=True)]
-    found = from_chain(noisy, problem.variances, problem.first_child)
+    found = from_chain(NoisyLevels(noisy, problem.variances, problem.first_child))
     costs = cost([chain_of(of) for of in found], noisy, problem.variances)
     assert costs == pytest.approx(cost_by_recurrence(problem, noisy))
 

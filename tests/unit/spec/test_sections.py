@@ -13,7 +13,7 @@ from flows.spec.file import is_same_spec, parse_spec
 from storage.errors import SpecError
 from tasks.export import matrices
 from tasks.export.formats import check_formats, too_many_zones
-from tasks.export.sdmx import identifier
+from tasks.export.sdmx import sdmx_id
 from tests.support.spec import SPEC
 
 FLEET = {"period": "hour", "minutes": 60, "capacity": 8, "durations": "data/minutes.csv"}
@@ -85,9 +85,9 @@ def test_identifiers_of_sdmx_are_valid_and_differ() -> None:
     """An identifier has only characters that SDMX allows, stays as it is where it can, and differs for different texts."""
     texts = ["007", "a b", "a_b", "a_x20_b", "a", "C_a", "1a", "C_1a", "é", "@", "OBS_VALUE", "C_OBS_VALUE", "", "_"]
     for begins in (False, True):
-        found = [identifier(text, begins_with_letter=begins) for text in texts]
+        found = [sdmx_id(text, begins_with_letter=begins) for text in texts]
         assert len(set(found)) == len(texts)
         assert all(re.fullmatch("[A-Za-z0-9_-]*", of) for of in found)
         assert not begins or all(of[0].isalpha() for of in found)
-    assert [identifier(text) for text in ("007", "a b")] == ["007", "a_x20_b"]
-    assert identifier("OBS_VALUE", begins_with_letter=True) == "C_OBS_VALUE"
+    assert [sdmx_id(text) for text in ("007", "a b")] == ["007", "a_x20_b"]
+    assert sdmx_id("OBS_VALUE", begins_with_letter=True) == "C_OBS_VALUE"

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from flows.cli import main as cli
-from flows.spec import schema
 from flows.spec.explanations import Model, explanation, section_of
 from flows.spec.file import parse_spec
 from flows.spec.headers import guess_columns
 from flows.spec.keys import Spec
 from flows.spec.sections.input import MOST_FEATURES
-from flows.spec.starter import FILL_IN, left_to_fill_in, starter
+from flows.spec.starter import FILL_IN, SCHEMA, left_to_fill_in, starter
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.files import FileTable
 from tasks.mechanisms import MECHANISMS
@@ -53,7 +52,7 @@ FEATURES = {  # headers with the features
     "sex,age,uuid,email": ("sex", "age"),
     "sex,rowId,age,pickup_datetime": ("sex", "age"),
 }
-SCHEMA = Draft202012Validator(json.loads(schema.SCHEMA.read_text()))
+SPECS_SCHEMA = Draft202012Validator(json.loads(SCHEMA.read_text()))
 DEEP = "home_region,home_town,work_region,work_town,trips"
 
 
@@ -92,19 +91,19 @@ def test_columns_are_guessed_by_the_names_that_the_field_uses(header: str) -> No
 def test_a_starter_is_a_spec(header: str, every_key: bool, tmp_path: Path) -> None:
     """Whatever the table, the starter is read without a fault, names its columns and the schema, and says what is to be decided."""
     begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
-    first, *lines = begun.text.splitlines()
-    assert Path(urlsplit(first.removeprefix("# yaml-language-server: $schema=")).path) == schema.SCHEMA
+    first, *lines = begun.spec.splitlines()
+    assert Path(urlsplit(first.removeprefix("# yaml-language-server: $schema=")).path) == SCHEMA
     assert every_key or len(lines) < 40
-    assert not list(SCHEMA.iter_errors(yaml.safe_load(begun.text)))
-    spec = parse_spec(begun.text, tmp_path / "spec.yaml").spec
+    assert not list(SPECS_SCHEMA.iter_errors(yaml.safe_load(begun.spec)))
+    spec = parse_spec(begun.spec, tmp_path / "spec.yaml").spec
     assert spec.input.table == "table.csv"
     assert {*spec.axes} == ({*begun.columns.features} or {"origin", "destination"})
     assert (spec.input.count, spec.input.unit) == (begun.columns.count, begun.columns.unit)
-    left = [key for _, key in left_to_fill_in(begun.text)]
+    left = [key for _, key in left_to_fill_in(begun.spec)]
     assert {"dataset", "privacy.unit", "privacy.epsilon", "privacy.neighbours", "budget.epsilon"} <= {*left}
     assert ("input.count" in left) == (begun.columns.count is not None)
     assert ("hierarchy.table" in left) == (not begun.columns.features)
-    assert begun.text.count(f"# {FILL_IN}") == len(left)
+    assert begun.spec.count(f"# {FILL_IN}") == len(left)
 
 
 def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
@@ -113,7 +112,7 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
         "name,tract,lat,county,county_name,nation,zone\n"
         + "".join(f"N{k},T{k},{k}.5,C{k // 4},County {k // 4},X,{'' if k % 3 else k}\n" for k in range(16))
     )
-    keys = yaml.safe_load(starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv")).text)
+    keys = yaml.safe_load(starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv")).spec)
     labels = {"county": "county_name"}
     assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "name"], "labels": labels}
     assert keys["release"]["finest"] == "name"
@@ -137,7 +136,7 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
                 starter("/t.csv", Path("/"))
             return
         begun = starter("/t.csv", Path("/"))
-    spec = parse_spec(begun.text, Path("spec.yaml")).spec
+    spec = parse_spec(begun.spec, Path("spec.yaml")).spec
     expected = begun.columns.features or begun.columns.origin
     assert tuple(spec.input.features or spec.input.origin or ()) == expected
 
@@ -145,7 +144,7 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
 @pytest.mark.parametrize("header", [LODES, NO_TRIPS])
 def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_path: Path) -> None:
     """Each key of the spec is there, given or behind a #, in its section, and the words of its class stand above it."""
-    lines = starter(table(tmp_path, header), tmp_path, every_key=True).text.splitlines()
+    lines = starter(table(tmp_path, header), tmp_path, every_key=True).spec.splitlines()
     place = -1
     for model, key, path in paths_of(Spec):
         begins = re.compile(rf"{'  ' * path.count('.')}#?{key}:(\s|$)")
@@ -164,7 +163,7 @@ def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_pa
 
 def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
     """The # taken away, each key is accepted as it stands, but for those in place of others, and a utility that needs features."""
-    lines = starter(table(tmp_path, LODES), tmp_path, every_key=True).text.splitlines()
+    lines = starter(table(tmp_path, LODES), tmp_path, every_key=True).spec.splitlines()
     refused, tried = set(), set()
 
     def section_line(at: int, indent: str) -> str:
@@ -209,8 +208,8 @@ def test_rows_are_not_copied_as_names(tmp_path: Path, header: str, rows: str, ru
 def test_only_the_header_is_read(tmp_path: Path) -> None:
     """No value of a row is in a starter, which says what to do if its names are values; names may begin with digits if few do."""
     planted = 'SECRET-CODE,"never closed\x00\n1,2,3,4,5,6,7,8\n'
-    assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).text
-    said = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path, every_key=True).text.replace("\n# ", " ")
+    assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).spec
+    said = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path, every_key=True).spec.replace("\n# ", " ")
     assert "If the column names below are data values, the table has no header line: do not share this file." in said
     assert len(re.findall(r"\{values: 2\}", said)) == 3
 
@@ -277,17 +276,17 @@ WRONG: list[dict[str, Any]] = [
 
 def test_what_trellis_reads_is_accepted() -> None:
     """Every example, and whatever is written in a shorter way: one text for a list, a list for values, bytes with a unit, off."""
-    Draft202012Validator.check_schema(SCHEMA.schema)
+    Draft202012Validator.check_schema(SPECS_SCHEMA.schema)
     examples = [yaml.safe_load(path.read_text("utf-8")) for path in (REPOSITORY / "deployments/specs").glob("*.yaml")]
     assert examples
     for keys in (*examples, *(SPEC | keys for keys in ALSO)):
-        assert not list(SCHEMA.iter_errors(keys)), keys
+        assert not list(SPECS_SCHEMA.iter_errors(keys)), keys
 
 
 @pytest.mark.parametrize("keys", WRONG, ids=lambda keys: next(iter(keys)))
 def test_what_is_misspelt_is_not(keys: dict[str, Any]) -> None:
     """A key or a value that Trellis refuses by itself, without the others, is refused in the editor."""
-    assert list(SCHEMA.iter_errors(SPEC | keys))
+    assert list(SPECS_SCHEMA.iter_errors(SPEC | keys))
     if "mechanism" not in keys:
         with pytest.raises(SpecError):
             parse_spec(yaml.safe_dump(SPEC | keys), Path("spec.yaml"))
@@ -295,7 +294,7 @@ def test_what_is_misspelt_is_not(keys: dict[str, Any]) -> None:
 
 def test_every_key_is_explained() -> None:
     """Whoever hovers over a key reads what it is for."""
-    sections = [SCHEMA.schema, *SCHEMA.schema["$defs"].values()]
+    sections = [SPECS_SCHEMA.schema, *SPECS_SCHEMA.schema["$defs"].values()]
     sections += [option for section in sections for option in section.get("anyOf", ())]
     keys = {key: of for section in sections for key, of in section.get("properties", {}).items()}
     assert len(keys) > 40

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.tree.axis import axis_from_codebook, numbered
 from tasks.tree.frontier import Frontier, cell_counts, expand
-from tasks.tree.leaves import joined, nodes_above_leaves, sums_of_children
+from tasks.tree.leaves import joined, nodes_above, sums_of_children
 from tasks.tree.order import Tree
 from tests.support.universe import Node, Universe, universes
 
@@ -39,7 +39,7 @@ def leaves_of(universe: Universe, counts: list[int]) -> Frontier:
 def test_every_node_above_the_leaves_is_listed_once_in_order(universe, most):
     """Whatever the size of the parts, they are all nodes of the level in the order of the tree, and no part is too large."""
     tree = universe.tree
-    parts = list(nodes_above_leaves(tree, most))
+    parts = list(nodes_above(tree, tree.depth, most))
     found = [node for part in parts for node in listed(part)]
     assert found == [universe.areas(node) for node in universe.nodes(tree.depth - 1)]
     assert all(len(part) == 1 or cell_counts(tree, part).sum() <= most for part in parts)

@@ -21,11 +21,11 @@ from tasks.tree.branches import (
     branch_count,
     branch_name,
     cut,
-    expected_cells,
     memory_for,
     most_cells,
     pieces_of,
     slices_of,
+    work_below,
 )
 from tasks.tree.frontier import (
     Cells,
@@ -241,17 +241,17 @@ def test_expected_cells_follow_from_counts_and_complete_levels(universes, data) 
     nodes = universe.nodes(level)
     areas = frontier_of(universe, nodes, level).areas
     zeros, one, many = (Frontier(level, areas, np.full(len(nodes), count)) for count in (0, 1, 10**9))
-    everything = expected_cells(tree, many)
+    everything = work_below(tree, many)
     for node, expected in zip(nodes, everything, strict=True):
         leaves = [leaf for leaf in universe.leaves() if universe.node(leaf, level) == node]
         finer = range(level + 1, tree.depth + 1)
         assert expected == sum(len({universe.node(leaf, below) for leaf in leaves}) for below in finer)
-    assert (expected_cells(tree, one) <= everything).all()
-    assert (expected_cells(tree, one) >= tree.depth - level).all()
-    assert expected_cells(tree, zeros).sum() == 0
+    assert (work_below(tree, one) <= everything).all()
+    assert (work_below(tree, one) >= tree.depth - level).all()
+    assert work_below(tree, zeros).sum() == 0
     complete = data.draw(st.integers(level + 1, tree.depth))
     below = sum(tree.possible_cells(of) for of in range(level + 1, complete + 1))
-    assert expected_cells(tree, zeros, complete).sum() == pytest.approx(below)
+    assert work_below(tree, zeros, complete).sum() == pytest.approx(below)
     slices = slices_of(tree, zeros, 3, 2, complete)
     assert [node for part in slices for node in range(part.start, part.stop)] == list(range(len(zeros)))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.trials.in_memory import public_table, try_scales
+from flows.trials.in_memory import public_table
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
@@ -29,6 +29,7 @@ from tasks.validate.coverage import (
 )
 from tests.support.laws import gaussians
 from tests.support.passes import noise_of
+from tests.support.scales import try_scales
 
 Areas = tuple[int, ...]
 

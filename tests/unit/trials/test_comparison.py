@@ -22,7 +22,7 @@ from storage.errors import InputError, SpecError, UsageError
 from storage.ledger.events import advance
 from tasks.mechanisms import MECHANISMS
 from tasks.report.comparison_page import comparison_page
-from tasks.validate.utility import UTILITIES, Terms
+from tasks.validate.utility import UTILITIES, UtilityTerms
 from tests.support.comparisons import answer_of, rows_of
 from tests.support.keys import PRIVACY as OF_PEOPLE
 from tests.support.keys import features_of
@@ -48,7 +48,7 @@ def test_every_mechanism_can_be_tried(tmp_path: Path, capsys: pytest.CaptureFixt
         f"{name}:{priority}" if len(mechanism.repair) > 1 else name
         for name, mechanism in MECHANISMS.items()
         for priority in list(mechanism.repair) or [""]
-        if mechanism.cells != "views" and not mechanism.is_of_sizes
+        if mechanism.cells != "views" and not mechanism.counts_groups
     ]
     comparison = make_comparison(load_spec(spec_at(tmp_path)), names, [0.1, 100.0], runs=2)
     answer = answer_of(comparison, 2)
@@ -229,9 +229,9 @@ def test_a_measure_of_ones_own_has_its_keys_and_tables(
 
     A number that no run has is null in JSON and in the rows, and a dash in the terminal and on the page.
     """
-    seen: list[Terms] = []
+    seen: list[UtilityTerms] = []
 
-    def own(tree: Any, true: Any, released: Any, terms: Terms) -> dict[str, float | None]:
+    def own(tree: Any, true: Any, released: Any, terms: UtilityTerms) -> dict[str, float | None]:
         seen.append(terms)
         return {"kept": released.counts.sum() / true.counts.sum(), "never": None}
 

@@ -18,7 +18,7 @@ from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import level_terms
 from flows.planning.shares import scheme_of
 from flows.spec.sections.privacy import PrivacyKeys
-from flows.trials.in_memory import PublicTable, public_table, try_release, try_scales
+from flows.trials.in_memory import PublicTable, public_table, try_release
 from storage.errors import StoreError
 from storage.ledger.books import Charge, reserved_charges
 from storage.releases.parts import Part
@@ -34,6 +34,7 @@ from tests.support.passes import (
     tables,
     try_threshold,
 )
+from tests.support.scales import try_scales
 
 BINARY = [(a, b, c) for a in "12" for b in "12" for c in "12"]
 ONCE, TWICE, LEAVES = MECHANISMS["inftda"], MECHANISMS["inftda_reconciled"], MECHANISMS["gaussian"]
@@ -75,7 +76,7 @@ def test_every_cell_is_measured_once(universes, data, seed, most):
     cells = [len(level.cells) for level in trial.measured]
     assert asked == [of_level for of_level in cells if of_level]
     record = trial.job.record
-    assert [record.shards["noisy"][level, "trunk"].cells for level in range(len(cells))] == cells
+    assert [record.shards["noisy"][level, "trunk"].rows for level in range(len(cells))] == cells
     assert {charge.state for charge in record.charges.values()} == {"sealed"}
     in_parts: list[int] = []
     with parts_of(most):

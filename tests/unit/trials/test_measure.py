@@ -8,13 +8,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.trials.in_memory import PublicTable, public_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table
 from storage.releases.terms import ABOVE, ALL, SURVIVORS, Measure
 from tasks.mechanisms import MECHANISMS, Mechanism
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
 from tests.support.making import no_noise, noise_of_the_cell
 from tests.support.passes import check_consistent, counts_of, family, first_pass_of, noise_of, tables
+from tests.support.scales import try_scales
 from tests.support.universe import universe_of
 
 SECOND = ["inftda_reconciled", "inftda_lenient", "inftda_shrunk"]

@@ -16,7 +16,7 @@ from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree, in_sequence
 from tasks.validate.fleet import Demand, Service, busy_vehicles, flow_vehicles, pooled_vehicles
-from tasks.validate.utility import Terms, fleet
+from tasks.validate.utility import UtilityTerms, fleet
 
 # two zones a and b with two stops each, ten minutes within a zone and forty between the two
 ZONES = np.array([0, 0, 1, 1])
@@ -155,9 +155,9 @@ def leaves(tree: Tree, *rows: tuple[str, str, str, int]) -> Frontier:
     return Frontier(tree.depth, tuple(columns), np.array([row[3] for row in rows], dtype=np.int64))
 
 
-def terms_of(durations: pl.DataFrame = DURATIONS, listed: Any = None, **keys: object) -> Terms:
+def terms_of(durations: pl.DataFrame = DURATIONS, listed: Any = None, **keys: object) -> UtilityTerms:
     """Return terms with some keys or the table changed."""
-    return Terms(KEYS | keys, {"durations": durations}, listed or {})
+    return UtilityTerms(KEYS | keys, {"durations": durations}, listed or {})
 
 
 def test_vehicles_are_compared() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import flows.trials.in_memory
 import tasks.steps
 import tasks.tree.branches
-from flows.trials.in_memory import PublicTable, public_table, try_scales
+from flows.trials.in_memory import PublicTable, public_table
 from flows.walks.steps import Cuts
 from flows.walks.walk import walk
 from storage.releases.shards import TRUNK
@@ -24,12 +24,13 @@ from tasks.stage import Outcome, running_remotely, width
 from tasks.steps import STAGES, may_travel, order_of, take
 from tasks.tree.job import Job
 from tests.support.passes import counts_of, noise_of
+from tests.support.scales import try_scales
 from tests.support.steps import beginnings
 from tests.support.universe import Path, Universe, universe_of
 
 BINARY = [(a, b) for a in "12" for b in "12"]
 SIGMAS = [0.0, 0.5, 0.5, 0.5, 0.5]
-WITH_LEVELS = [of.name for of in MECHANISMS.values() if of.cells in {"survivors", "universe"} and not of.is_of_sizes]
+WITH_LEVELS = [of.name for of in MECHANISMS.values() if of.cells in {"survivors", "universe"} and not of.counts_groups]
 
 
 @pytest.fixture
