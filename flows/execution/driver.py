@@ -8,27 +8,18 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from flows.approvals.checks import check_approved, check_budget_approved
+from flows.approvals.admission import check_still_supersedes
 from flows.cluster.choice import check_workers
-from flows.execution.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
+from flows.execution.ending import close_the_books, remove_all, remove_what_is_not_kept
 from flows.execution.notices import tell
-from flows.execution.reservation import reserve_release
+from flows.execution.reservation import admission_now, reserve_release
 from flows.execution.resumption import check_unchanged, plan_again
 from flows.execution.turns import running
-from flows.planning.admission import (
-    check_budget,
-    check_not_of_series,
-    check_still_supersedes,
-    check_supersedes,
-    check_writable,
-    different_people_from,
-)
 from flows.planning.plan import Plan
 from flows.walks.runner import Report, Submit, in_thread, result_of
 from flows.walks.stored import walk_release
 from storage.database.connections import store, transaction
 from storage.errors import ChecksFailed, UsageError
-from storage.ledger.events import read_books
 from storage.machine.locks import held
 from storage.record import load_record
 from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
@@ -189,18 +180,9 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
     Raises:
         TrellisError: what would stop the release.
     """
-    check_writable((output or plan.file.output()).absolute())
     check_workers(plan.terms.run.workers)
-    sweep_orphans()
-    table = plan.read_table()
+    admission_now(plan, (output or plan.file.output()).absolute(), different_people=different_people).check()
     with store() as con:
-        books = read_books(con)
-        check_not_of_series(con, plan, books)
-        check_approved(plan, books)
-        check_budget_approved(plan, books)
-        check_supersedes(con, plan, books)
-        different_people_from(plan, books, table.with_copies(con), different_people=different_people)
-        check_budget(plan, books)
         rehearsal = claim_id(con, f"{plan.file.spec.name}-rehearsal")
     with held(rehearsal):
         try:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from flows.planning.admission import different_people_from
+from flows.approvals.admission import different_people_from
 from flows.planning.plan import Plan, make_plan, run_terms
 from flows.spec.file import is_same_spec, load_spec, parse_spec
 from flows.spec.keys import RunKeys

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from flows.approvals.admission import admission, check_writable, releases_to_come
 from flows.execution.reservation import reserved_release
-from flows.planning.admission import check_writable, different_people_from, releases_to_come
 from flows.planning.budget import agreed_terms, declare
 from flows.planning.plan import Plan
 from flows.spec.file import is_same_spec
@@ -50,11 +50,10 @@ def declare_series(plan: Plan, now: datetime) -> Series:
         delta = agreed_terms(read_books(con), plan.asked()).cap.delta  # which a dataset never changes
         whole = plan.spending_of_series(len(ids), delta)
         with transaction(con):
-            books = read_books(con)
-            if declared := _declared_already(con, books, plan):  # by another process, a moment ago
+            if declared := _declared_already(con, read_books(con), plan):  # by another process, a moment ago
                 return declared
             _check_not_taken(con, ids)
-            different_people_from(plan, books, plan.place_of_table, different_people=False)
+            admission(con, plan, plan.place_of_table, series=whole).check("people", "budget")
             declare(con, spec.name, [plan.reservation(id_) for id_ in ids], whole)
             for id_ in ids:
                 forget_refusal(con, id_)

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeVar
 
 import duckdb
 
+from flows.approvals.admission import admission, check_writable
 from flows.cluster.choice import check_workers
 from flows.forecast.answer import plan_answer
 from flows.forecast.values import BudgetForecast, Forecast, PlannedLevel
-from flows.planning.admission import check_budget, check_writable, different_people_from
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, expand_variables, faults_of, located, output_below, parse_spec, text_of
@@ -22,7 +22,6 @@ from flows.spec.starter import FILL_IN, left_to_fill_in
 from flows.spec.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, TrellisError
-from storage.ledger.events import read_books
 from tasks.ingest.sources.locations import matrix_at, table_at
 from tasks.ingest.tables import Table, check_columns, opened
 
@@ -238,19 +237,17 @@ def _about_ledger(plan: Plan, found: list[TrellisError]) -> Forecast | None:
     if forecast is None:
         return None
     with store() as con:
-        books = read_books(con)
+        refusals = dict(admission(con, plan, plan.place_of_table).refusals)
     schedule, budget = forecast.schedule, forecast.budget
-    _kept(lambda: different_people_from(plan, books, plan.place_of_table, different_people=False), found)
-    if not (schedule and schedule.declared):  # whose releases are reserved, and paid for
-        is_refused = len(found)
-        _kept(lambda: check_budget(plan, books), found)
-        if len(found) == is_refused and budget.after.epsilon > budget.cap.epsilon:
-            found.append(
-                SpecError(
-                    f"schedule.until: the series would reach epsilon {budget.after.epsilon:.8g} at delta"
-                    f" {budget.cap.delta:g}; the cap of dataset {forecast.dataset} is {budget.cap.epsilon:g}.",
-                    field="schedule.until",
-                    hint="Declare fewer releases, or set a smaller privacy.epsilon.",
-                )
-            )
+    if schedule and schedule.declared:  # the releases of the series are reserved, and paid for
+        refusals.pop("series", None)
+        refusals.pop("budget", None)
+    elif "budget" not in refusals and budget.after.epsilon > budget.cap.epsilon:
+        refusals["budget"] = SpecError(
+            f"schedule.until: the series would reach epsilon {budget.after.epsilon:.8g} at delta"
+            f" {budget.cap.delta:g}; the cap of dataset {forecast.dataset} is {budget.cap.epsilon:g}.",
+            field="schedule.until",
+            hint="Declare fewer releases, or set a smaller privacy.epsilon.",
+        )
+    found += refusals.values()
     return forecast

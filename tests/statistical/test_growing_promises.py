@@ -20,7 +20,7 @@ import yaml
 from numpy.typing import NDArray
 
 from flows.answers.ledger import ledger_answer
-from flows.planning.admission import check_budget
+from flows.approvals.admission import admission
 from flows.planning.budget import check_fits, reserve
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, standing_of
 from flows.planning.costs import claimed_units
@@ -271,7 +271,7 @@ def test_an_attack_refutes_the_sum_of_charges_and_not_the_ledger(planned: Callab
     plans = [planned(1, 0.5, cap), planned(RECORDS, 0.1, cap)]
     with store() as con:
         for number, plan in enumerate(plans):
-            check_budget(plan, read_books(con))
+            admission(con, plan, plan.place_of_table).check("budget")
             with transaction(con):
                 reserve(con, plan.reservation(f"trips-{number}"))
     (account,) = ledger_answer("trips").datasets
