@@ -16,6 +16,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from flows.answers.audit import audit_answer
+from flows.answers.check import check_answer
 from flows.answers.ledger import budget_answer, ledger_answer
 from flows.answers.query import query_answer
 from flows.answers.release_status import release_answer, releases_answer, show_answer
@@ -27,7 +28,6 @@ from flows.execution.driver import make_release
 from flows.execution.ending import clean
 from flows.execution.reservation import new_release
 from flows.forecast.answer import plan_answer
-from flows.forecast.check import check_answer
 from flows.planning.plan import make_plan
 from flows.spec.explanations import (
     Model,

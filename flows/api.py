@@ -21,9 +21,9 @@ from tasks.query.areas import EVERYTHING
 from tasks.query.folder import PublishedFolder, open_folder
 
 if TYPE_CHECKING:
+    from flows.answers.check import FailedCheck, PassedCheck
     from flows.answers.ledger import LedgerStatement
     from flows.answers.verify import Verification
-    from flows.forecast.check import FailedCheck, PassedCheck
     from flows.forecast.values import Forecast
 
 Spec: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]  # the path of a spec, or its keys
@@ -195,7 +195,7 @@ def check(spec: Spec) -> "PassedCheck | FailedCheck":
     Args:
         spec: as for `plan`.
     """
-    from flows.forecast.check import check_answer
+    from flows.answers.check import check_answer
 
     if isinstance(spec, Mapping):
         return check_answer(Path.cwd() / NOT_IN_A_FILE, _text(spec))

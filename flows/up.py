@@ -18,10 +18,10 @@ from prefect.runner import Runner
 from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 
+from flows.answers.check import check_answer
 from flows.execution.ending import sweep_orphans
 from flows.execution.notices import check_addresses
 from flows.execution.series import declare_series
-from flows.forecast.check import check_answer
 from flows.planning.plan import make_plan
 from flows.release import SPECS, release, rerun
 from flows.server.guard import auth_of_up

@@ -43,7 +43,7 @@ def new(
 def check(spec: SpecPath, as_json: AsJson = False) -> int:
     """List every problem of a spec, or confirm that it can be released. Reads no row of the confidential table."""
     terminal.doing(f"checking {spec}")
-    from flows.forecast.check import check_answer
+    from flows.answers.check import check_answer
 
     answer = check_answer(spec)
     print_answer(answer, as_json, show_check)

@@ -20,7 +20,7 @@ from tasks.words.levels import place
 from tasks.words.numbers import format_share, format_sigma, format_spent, rounded_up
 
 if TYPE_CHECKING:
-    from flows.forecast.check import FailedCheck, PassedCheck, Problem
+    from flows.answers.check import FailedCheck, PassedCheck, Problem
     from flows.forecast.values import BudgetForecast, DiskUse, Forecast, PlannedDays
     from flows.spec.starter import WrittenStarter
 
