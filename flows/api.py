@@ -147,6 +147,7 @@ def open_release(folder: str | os.PathLike[str]) -> PublishedRelease:
     return PublishedRelease(open_folder(Path(folder)))
 
 
+@public_errors
 def plan(spec: Spec) -> "Forecast":
     """Return what a release would cost, and how exact it would be, as `trellis plan --json` prints it. Nothing is measured.
 
@@ -155,17 +156,13 @@ def plan(spec: Spec) -> "Forecast":
     Raises:
         TrellisError: the reason for a refusal, as on the command line.
     """
-    return _planned(spec)
-
-
-@public_errors
-def _planned(spec: Spec) -> "Forecast":
     from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
 
     return plan_answer(make_plan(_file(spec)))
 
 
+@public_errors
 def plan_page(spec: Spec) -> str:
     """Return the page that `trellis plan --html` writes, for somebody who decides whether to release. Nothing is measured.
 
@@ -176,15 +173,10 @@ def plan_page(spec: Spec) -> str:
     Raises:
         TrellisError: the reason for a refusal, as on the command line.
     """
-    return _paged(spec)
-
-
-@public_errors
-def _paged(spec: Spec) -> str:
-    from flows.forecast.page import plan_page
+    from flows.forecast import page
     from flows.planning.plan import make_plan
 
-    return plan_page(make_plan(_file(spec)))
+    return page.plan_page(make_plan(_file(spec)))
 
 
 def check(spec: Spec) -> "PassedCheck | FailedCheck":
@@ -227,6 +219,7 @@ def ledger(dataset: str | None = None) -> "LedgerStatement":
     return ledger_answer(dataset)
 
 
+@public_errors
 def release(
     spec: Spec,
     *,
@@ -249,18 +242,6 @@ def release(
         TrellisError: the reason for a refusal or a stop, as on the command line. It holds nothing confidential, not even
             how many rows are at fault, since notebooks keep what they show.
     """
-    with _closed_to_others():
-        return open_release(_made(spec, output, different_people, approved_plan))
-
-
-@public_errors
-def _made(
-    spec: Spec,
-    output: str | os.PathLike[str] | None,
-    different_people: bool,
-    approved_plan: str | os.PathLike[str] | None,
-) -> str:
-    """Make a release and return its folder."""
     from flows.execution.crashes import note_crashes
     from flows.execution.plain import make_plainly
     from flows.execution.reservation import new_release
@@ -275,16 +256,17 @@ def _made(
             field="run.workers",
             hint="With run: {workers: processes}, call release below `if __name__ == '__main__':`.",
         )
-    note_crashes()
-    approved = read_approved_plan(Path(approved_plan)) if approved_plan is not None else None
-    plan = replace(make_plan(_file(spec)), approved=approved)
-    made = new_release(plan, Path(output) if output is not None else None, different_people=different_people)
-    try:
-        make_plainly(plan, made, report_nothing)
-    except BaseException:
-        give_up_claim(made.id)
-        raise
-    return made.folder
+    with _closed_to_others():
+        note_crashes()
+        approved = read_approved_plan(Path(approved_plan)) if approved_plan is not None else None
+        planned = replace(make_plan(_file(spec)), approved=approved)
+        made = new_release(planned, Path(output) if output is not None else None, different_people=different_people)
+        try:
+            make_plainly(planned, made, report_nothing)
+        except BaseException:
+            give_up_claim(made.id)
+            raise
+        return open_release(made.folder)
 
 
 def _file(spec: Spec) -> SpecFile:

@@ -236,7 +236,7 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
 
 
 def _turns(release: str, turns: Sequence[Turn], seals: Mapping[Place, Shard], sealed: Sealed) -> Iterator[Finding]:
-    """Yield the seals of turns that are not closed, and closed turns without a seal. Releases from before turns have none."""
+    """Yield the seals of turns that are not closed, and closed turns without a seal."""
     closed = {(turn.level, turn.branch): turn.turn for turn in turns if turn.state == CLOSED}
     for place in sorted({(turn.level, turn.branch) for turn in turns}):
         if closed.get(place) != (seals[place].turn if place in seals else None):

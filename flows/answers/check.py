@@ -4,7 +4,7 @@ Of the confidential table only the header is read, and no row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -115,21 +115,10 @@ def _passed(forecast: Forecast, plan: Plan) -> PassedCheck:
         ShapedLevel(axis, axes[axis].level_names[level - 1], shaped, axes[axis].areas(level))
         for (axis, level), shaped in plan.shaped.items()
     ]
-    return PassedCheck(
-        ok=True,
-        problems=[],
-        name=forecast.name,
-        dataset=forecast.dataset,
-        mechanism=forecast.mechanism,
-        epsilon=forecast.epsilon,
-        delta=forecast.delta,
-        rho=forecast.rho,
-        levels=forecast.levels,
-        statement=forecast.statement,
-        unprotected=forecast.unprotected,
-        budget=forecast.budget,
-        shapes=shapes,
-    )
+    of_plan = {
+        field.name: getattr(forecast, field.name) for field in fields(PassedCheck) if hasattr(forecast, field.name)
+    }
+    return PassedCheck(ok=True, problems=[], shapes=shapes, **of_plan)
 
 
 def _kept(work: Callable[[], T], found: list[TrellisError]) -> T | None:

@@ -9,7 +9,7 @@ from storage.database.connections import store, transaction
 from storage.errors import UsageError
 from storage.ledger.books import Account, Books, CapRaise, Charge, Claim
 from storage.ledger.events import read_books
-from storage.ledger.spending import Contributions, for_one_unit, weakest_promise
+from storage.ledger.spending import Contributions, weakest_promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +166,6 @@ def _known_account(books: Books, dataset: str) -> Account:
 def _account(books: Books, account: Account) -> AccountStatement:
     terms, standing = account.terms, account.standing
     cap = terms.cap
-    if for_one_unit(account.spendings) != account.spendings:  # older events recorded what they cost smaller units
-        from flows.planning.composition import standing_of
-
-        standing = standing_of(account.spendings, cap)
     return AccountStatement(
         dataset=terms.dataset,
         same_people=account.datasets[1:],

@@ -70,16 +70,13 @@ def compare_directly(
     found = comparison_answer(comparison, rows, str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with beside(folder / "errors.parquet") as written:
-            error_rows(rows).write_parquet(written)
-        with beside(folder / "coverage.parquet") as written:
-            coverage_rows(rows).write_parquet(written)
-        with beside(folder / "rows.parquet") as written:
-            stated_rows(rows).write_parquet(written)
         (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
+        tables = {"errors": error_rows(rows), "coverage": coverage_rows(rows), "rows": stated_rows(rows)}
         if comparison.utilities:
-            with beside(folder / "utility.parquet") as written:
-                utility_rows(comparison.utilities, rows).write_parquet(written)
+            tables["utility"] = utility_rows(comparison.utilities, rows)
+        for name, table in tables.items():
+            with beside(folder / f"{name}.parquet") as written:
+                table.write_parquet(written)
         with beside(folder / "comparison.json") as written:
             written.write(json.dumps(json_object(found), ensure_ascii=False, indent=2).encode() + b"\n")
         with beside(folder / "index.html") as written:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flows.cluster.dispatch import introduce, probe
 from flows.cluster.facts import difference, facts
-from flows.cluster.security import check_installed, security_of
-from storage.errors import SpecError, StoreError, TrellisError
+from flows.cluster.security import check_installed, no_answer, security_of
+from storage.errors import SpecError, StoreError
 from storage.mailbox.cluster_file import ClusterFile
 from storage.mailbox.keys import proves_key
 from storage.mailbox.places import Mailbox
@@ -71,7 +71,7 @@ class Connection:
                 lambda: client.sync(client.scheduler.identity, n_workers=-1),
             )
         except Exception as fault:  # noqa: BLE001 (Dask, Tornado and ssl raise many kinds)
-            raise _gone(self.file, fault) from None
+            raise no_answer(self.file, fault) from None
         return {address: float(of["last_seen"]) for address, of in found["workers"].items()}
 
     def check(self, addresses: Sequence[str]) -> None:
@@ -83,10 +83,9 @@ class Connection:
         """
         for address in addresses:
             if not address.startswith("tls://"):
-                raise SpecError(
+                raise _refused(
                     f"The worker {address} is not reached by tls://, so others could read along.",
-                    field="scheduler",
-                    hint="Start it with `trellis worker`.",
+                    "Start it with `trellis worker`.",
                 )
         nonce = new_nonce()
         for address, found in self._asked(addresses, introduce, nonce).items():
@@ -124,22 +123,15 @@ class Connection:
                 lambda: self.client.run(question, *arguments, workers=list(addresses), on_error="return"),
             )
         except Exception as fault:  # noqa: BLE001 (likewise)
-            raise StoreError(
-                f"A worker does not answer ({type(fault).__name__}).", field="scheduler", hint="See its log."
-            ) from None
+            raise _silent("A worker", fault) from None
         for address, answer in answers.items():
             if isinstance(answer, ModuleNotFoundError | AttributeError | ImportError):
-                raise SpecError(
+                raise _refused(
                     f"The worker {address} has no Trellis, or another one than home.",
-                    field="scheduler",
-                    hint="Install the same version there, and start it with `trellis worker`.",
+                    "Install the same version there, and start it with `trellis worker`.",
                 )
             if isinstance(answer, BaseException):
-                raise StoreError(
-                    f"The worker {address} does not answer ({type(answer).__name__}).",
-                    field="scheduler",
-                    hint="See its log.",
-                )
+                raise _silent(f"The worker {address}", answer)
         return dict(answers)
 
 
@@ -162,7 +154,7 @@ def connected(file: ClusterFile) -> Iterator[tuple[Connection, Mapping[str, floa
             file.scheduler, security=security_of(file), timeout=_CONNECT_WITHIN, set_as_default=False
         )
     except Exception as fault:  # noqa: BLE001 (likewise)
-        raise _gone(file, fault) from None
+        raise no_answer(file, fault) from None
     try:
         connection = Connection(file, client, place, key)
         _check_scheduler(client)
@@ -214,9 +206,7 @@ def _check_scheduler(client: Any) -> None:
     except (ModuleNotFoundError, AttributeError, ImportError):
         found = {"trellis": "none"}
     except Exception as fault:  # noqa: BLE001 (likewise)
-        raise StoreError(
-            f"The scheduler does not answer ({type(fault).__name__}).", field="scheduler", hint="See its log."
-        ) from None
+        raise _silent("The scheduler", fault) from None
     if differs := difference(facts(), found):
         raise _refused(f"The scheduler {differs}.", "Install there what home has.")
     if not found["encrypts"]:
@@ -264,22 +254,17 @@ def _check_introduced(address: str, found: Mapping[str, Any], key: bytes, nonce:
         )
     if found["threads"] != 1:
         raise _refused(f"The worker {address} has {found['threads']} threads, not one.", "Start several workers there.")
-    if found["dashboard"]:
-        raise _refused(
-            f"The worker {address} shows a dashboard, which anybody who reaches its port can read.",
-            "Start it with `trellis worker`.",
-        )
-    if found["spills"]:
-        raise _refused(f"The worker {address} spills to its disk.", "Start it with `trellis worker`.")
+    for fact, what in (
+        ("dashboard", "shows a dashboard, which anybody who reaches its port can read"),
+        ("spills", "spills to its disk"),
+    ):
+        if found[fact]:
+            raise _refused(f"The worker {address} {what}.", "Start it with `trellis worker`.")
 
 
 def _refused(message: str, hint: str) -> SpecError:
     return SpecError(message, field="scheduler", hint=hint)
 
 
-def _gone(file: ClusterFile, fault: BaseException) -> TrellisError:
-    return StoreError(
-        f"The scheduler {file.scheduler} does not answer, or does not know this certificate ({type(fault).__name__}).",
-        field="scheduler",
-        hint="See that it runs, and that one authority has signed its certificate and that of this machine.",
-    )
+def _silent(who: str, fault: BaseException) -> StoreError:
+    return StoreError(f"{who} does not answer ({type(fault).__name__}).", field="scheduler", hint="See its log.")
