@@ -243,7 +243,8 @@ def release(
             how many rows are at fault, since notebooks keep what they show.
     """
     from flows.execution.crashes import note_crashes
-    from flows.execution.plain import make_plainly
+    from flows.execution.driver import make_release
+    from flows.execution.plain import without_prefect
     from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
     from flows.walks.runner import report_nothing
@@ -262,7 +263,8 @@ def release(
         planned = replace(make_plan(_file(spec)), approved=approved)
         made = new_release(planned, Path(output) if output is not None else None, different_people=different_people)
         try:
-            make_plainly(planned, made, report_nothing)
+            with without_prefect(made.terms.run.workers) as submit:
+                make_release(planned, made, submit, report_nothing)
         except BaseException:
             give_up_claim(made.id)
             raise

@@ -235,9 +235,7 @@ def _release_of_day(file: SpecFile) -> str:
 
 def _continued(release_id: str, run: str, branch: str | None = None) -> tuple[Release, Work]:
     """Return a reserved release, and the work that continues it."""
-    refresh_run_keys(release_id)
-    with store() as con:
-        return find_release(con, release_id), partial(finish_release, release_id, only=branch, run=run)
+    return refresh_run_keys(release_id), partial(finish_release, release_id, only=branch, run=run)
 
 
 def _make_once(plan: Plan, made: Release, run: str, submit: Submit, report: Report) -> dict[str, float]:

@@ -26,6 +26,7 @@ from storage.releases.turns import CLOSED, Turn, count_given_up, list_turns
 from tasks.accounting.floats import float_above
 from tasks.format.manifest import Manifest
 
+Event = Mapping[str, Any]
 Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str]]]  # by release and level: position, recorded hashes
 
 _DRAWN = {"drawing", "sealed", "released"}
@@ -91,10 +92,11 @@ def audit_answer(folders: Sequence[Path] = ()) -> AuditReport:
         books = Books()
         findings = list(_chain(rows, books))
         if not findings:
-            findings += _series(books, rows)
+            events = [json.loads(text) for _, text, _ in rows]
+            findings += _series(books, events)
             findings += _manifests(con, books, hashes, folders)
-            findings += _releases(con, books, rows)
-            findings += _approved_plans(con, rows)
+            findings += _releases(con, books, events)
+            findings += _approved_plans(con, events)
     findings.sort(key=lambda finding: (finding.position is None, finding.position or 0))
     return AuditReport(
         ok=not findings,
@@ -127,12 +129,8 @@ def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Findi
             books.post(event)
             overspent = _contradiction(books, event)
         except (StoreError, *MALFORMED) as fault:
-            yield Finding(
-                at,
-                kind,
-                release,
-                str(fault) if isinstance(fault, StoreError) else "one of its fields is missing or malformed.",
-            )
+            malformed = "one of its fields is missing or malformed."
+            yield Finding(at, kind, release, str(fault) if isinstance(fault, StoreError) else malformed)
             return
         if overspent:
             yield Finding(at, kind, release, overspent)
@@ -156,10 +154,9 @@ def _contradiction(books: Books, event: dict[str, Any]) -> str:
     return ""
 
 
-def _approved_plans(con: Connection, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
+def _approved_plans(con: Connection, events: Sequence[Event]) -> Iterator[Finding]:
     """Yield the releases whose approved plan is not kept as the ledger recorded it."""
-    for position, text, _ in rows:
-        event = json.loads(text)
+    for position, event in enumerate(events):
         if event["event"] != "approved plan":
             continue
         kept = kept_plan(con, event["release"])
@@ -173,10 +170,9 @@ def _approved_plans(con: Connection, rows: Sequence[tuple[int, str, str]]) -> It
             )
 
 
-def _series(books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
+def _series(books: Books, events: Sequence[Event]) -> Iterator[Finding]:
     """Yield each series whose charges do not guarantee its stated (ε, δ), by which the budget counts it."""
-    events = [(at, json.loads(text)) for at, text, _ in rows]
-    declared = {event["releases"][0]: at for at, event in events if event["event"] == "series"}
+    declared = {event["releases"][0]: at for at, event in enumerate(events) if event["event"] == "series"}
     for account in books.accounts.values():
         for series in account.series.values():
             charges = [charge for charge in account.charges.values() if charge.release in series.releases]
@@ -195,7 +191,7 @@ def _agree(stated: Standing, now: Standing) -> bool:
     )
 
 
-def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
+def _releases(con: Connection, books: Books, events: Sequence[Event]) -> Iterator[Finding]:
     """Yield where the releases, their seals and their shards differ from what the ledger says of them.
 
     The rows of the store are compared one by one. A `Record` joins rows and charges as if they agreed, which is what the
@@ -204,8 +200,7 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
     sealed: dict[tuple[str, int], tuple[int, dict[str, str]]] = {}
     reserved: dict[str, int] = {}
     notes: dict[str, set[str]] = {}
-    for position, text, _ in rows:
-        event = json.loads(text)
+    for position, event in enumerate(events):
         release = event.get("release", "")
         notes.setdefault(release, set()).add(event["event"])
         if event["event"] == "sealed":
@@ -222,11 +217,11 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
         if account is None:
             if found.state != "refused":
                 why = f"it is {found.state}, but the ledger has no reservation for it."
-                yield Finding(len(rows), "missing", release, why)
+                yield Finding(len(events), "missing", release, why)
             continue
         charged = account.charges_of(release)
         missing = list(_missing(found, account, notes[release]))
-        yield from (Finding(len(rows), "missing", release, why) for why in missing)
+        yield from (Finding(len(events), "missing", release, why) for why in missing)
         seals = list_shards(con, release)["noisy"]
         yield from _seals(found, account, seals.values(), sealed, reserved[release])
         if not missing:

@@ -70,8 +70,7 @@ def release(
     planned = _planned(spec, records, approved_plan)
     terminal.doing(f"reading {planned.source.table.name}")
     made = new_release(planned, output, different_people=different_people)
-    on_prefect = planned.file.spec.run.prefect if server is None else server
-    if on_prefect:
+    if planned.file.spec.run.prefect if server is None else server:
         run = partial(run_directly, "release", {"spec": str(spec.absolute())}, made.id, (planned, made))
     else:
         run = partial(run_plainly, made.id, (planned, made))
@@ -90,17 +89,16 @@ def rerun(
     from flows.answers.release_status import release_answer
     from flows.cli.run_flow import run_directly, run_plainly
     from flows.execution.crashes import note_crashes
-    from flows.execution.driver import check_can_go_on
+    from flows.execution.driver import resumable_release
     from flows.execution.resumption import run_keys_of
-    from storage.database.connections import store
     from storage.errors import HeldElsewhere
     from storage.machine.locks import holder_of
-    from storage.releases.register import find_release
 
     began = time.monotonic()
     terminal.doing(f"looking for {release_id}")
     note_crashes()
-    if check_can_go_on(release_id, branch) == "published":
+    release = resumable_release(release_id, branch)
+    if release.state == "published":
         terminal.say(f"{release_id} is already published.")
         print_answer(release_answer(release_id, {"total": time.monotonic() - began}), as_json, show_release)
         return
@@ -108,10 +106,7 @@ def rerun(
         raise HeldElsewhere(
             f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` shows its progress."
         )
-    if server is None:
-        with store() as con:
-            server = run_keys_of(find_release(con, release_id)).prefect
-    if server:
+    if run_keys_of(release).prefect if server is None else server:
         run = partial(run_directly, "rerun", {"release_id": release_id, "branch": branch}, release_id)
     else:
         run = partial(run_plainly, release_id, None, branch)
@@ -198,23 +193,15 @@ def _planned(spec: Path, records: bool, approved_plan: Path | None) -> "Plan":
     """Return the plan of a spec, with synthetic records where the command asks for them, held to an approved plan if there is one."""
     from dataclasses import replace
 
-    from storage.releases.plan_file import read_approved_plan
-
-    approved = read_approved_plan(approved_plan) if approved_plan else None
-    return replace(_unapproved_plan(spec, records=records), approved=approved)
-
-
-def _unapproved_plan(spec: Path, *, records: bool) -> "Plan":
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec
+    from storage.releases.plan_file import read_approved_plan
 
-    file = load_spec(spec)
-    if not records:
-        return make_plan(file)
+    approved, file = read_approved_plan(approved_plan) if approved_plan else None, load_spec(spec)
     try:
-        return make_plan(file.with_records())
+        return replace(make_plan(file.with_records() if records else file), approved=approved)
     except SpecError as fault:
-        if fault.field != "release.records" or file.spec.release.records:
+        if not records or fault.field != "release.records" or file.spec.release.records:
             raise
         message = str(fault).replace("release.records", "--records", 1)
         raise UsageError(message, field="--records", hint=fault.hint) from None

@@ -66,6 +66,7 @@ def run_directly(
     return order.seconds
 
 
+@public_errors
 def run_plainly(
     release_id: str, planned: "tuple[Plan, Release] | None" = None, branch: str | None = None
 ) -> dict[str, float]:
@@ -78,15 +79,16 @@ def run_plainly(
     Raises:
         TrellisError: what stopped it.
     """
-    from flows.execution.plain import finish_plainly, make_plainly
+    from flows.execution.driver import finish_release, make_release
+    from flows.execution.plain import without_prefect
     from flows.execution.resumption import refresh_run_keys
 
     terminal.doing(f"making {release_id}")
-    with terminal.progress() as report, heard_by_caller():
+    release = planned[1] if planned else refresh_run_keys(release_id)
+    with terminal.progress() as report, heard_by_caller(), without_prefect(release.terms.run.workers) as submit:
         if planned:
-            return public_errors(make_plainly)(*planned, report)
-        refresh_run_keys(release_id)
-        return public_errors(finish_plainly)(release_id, report, branch)
+            return make_release(*planned, submit, report)
+        return finish_release(release_id, submit, report, only=branch)
 
 
 @contextmanager

@@ -255,10 +255,10 @@ class Cluster:
         """Put the shards that a record names into the mailbox, unless workers or home have put them there."""
         with sent.lock:
             for shard in record.all_shards:
-                name = shard.name
-                if sent.encrypted.name_of(name, shard.sha256) not in sent.there:
-                    sent.encrypted.put(name, shard.sha256, shard_path(record.release.id, name))
-                    sent.there.add(sent.encrypted.name_of(name, shard.sha256))
+                name = sent.encrypted.name_of(shard.name, shard.sha256)
+                if name not in sent.there:
+                    sent.encrypted.put(shard.name, shard.sha256, shard_path(record.release.id, shard.name))
+                    sent.there.add(name)
 
     def _ask(self, address: str, gone: Event, text: str, going_on: Callable[[], None]) -> str:
         """Return what a worker replies.

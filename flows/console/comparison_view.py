@@ -1,6 +1,6 @@
 """Comparisons, as a person sees them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -9,7 +9,29 @@ from rich.table import Table
 from flows.console.terminal import escaped, out
 
 if TYPE_CHECKING:
-    from tasks.report.trial_results import ComparedLevel, GroupIntervals, MechanismResult, Spread, TrialResults
+    from tasks.report.trial_results import (
+        ComparedLevel,
+        GroupIntervals,
+        LevelResult,
+        MechanismResult,
+        Spread,
+        TrialResults,
+    )
+
+_FIRST = ("level", "mechanism")
+_OF_ERRORS = (*_FIRST, "maximum", "mean", "ℓ₁", "false\ndiscovery", "false\nnegative")
+_OF_ROWS = (
+    "\nlevel",
+    "\nmechanism",
+    "\ncovered",
+    "\nwidth",
+    "false rows:\nall",
+    "\nmarked",
+    "noise rows:\nestimated",
+    "\nat most",
+    "\nmaximum",
+    "\nbound",
+)
 
 
 def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
@@ -24,7 +46,7 @@ def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
     for epsilon in found.epsilons:
         at = found.at(epsilon)
         out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in records")
-        out.print(_error_table(found.levels, at))
+        out.print(_level_table(found.levels, at, _OF_ERRORS, _errors))
         out.print(
             "false discovery: of the cells with a count above 0, those with a true count of 0; false negative: of the cells with a"
             " true count, those with a count of 0 or less"
@@ -46,21 +68,26 @@ def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
     out.print(f"page: {found.folder}/index.html", soft_wrap=True)
 
 
-def _error_table(levels: "Sequence[ComparedLevel]", results: "Sequence[MechanismResult]") -> Table:
-    """Return a table of errors: a row per mechanism, those of a level beneath one another, and a column per measure."""
-    table = Table("level", "mechanism", box=None)
-    for heading in ("maximum", "mean", "ℓ₁", "false\ndiscovery", "false\nnegative"):
+def _level_table(
+    levels: "Sequence[ComparedLevel]",
+    results: "Sequence[MechanismResult]",
+    headings: Sequence[str],
+    cells_of: "Callable[[LevelResult], Iterable[str]]",
+) -> Table:
+    """Return a table of numbers: a row per level and mechanism that has any, those of a level beneath one another."""
+    table = Table(*headings[:2], box=None)
+    for heading in headings[2:]:
         table.add_column(heading, justify="right")
-    for number, level in enumerate(levels):
-        for place, result in enumerate(results):
-            of_level = result.levels[number]
-            table.add_row(
-                "" if place else level.label,
-                result.mechanism,
-                *(f"{error.mean:,.1f}" for error in (of_level.max_absolute, of_level.mean_absolute, of_level.l1)),
-                *(f"{100 * rate.mean:.1f}%" for rate in (of_level.false_discovery, of_level.false_negative)),
-            )
+    for number, compared in enumerate(levels):
+        each = ((result.mechanism, [*cells_of(result.levels[number])]) for result in results)
+        for place, (mechanism, cells) in enumerate((mechanism, cells) for mechanism, cells in each if cells):
+            table.add_row("" if place else compared.label, mechanism, *cells)
     return table
+
+
+def _errors(level: "LevelResult") -> list[str]:
+    errors = (f"{error.mean:,.1f}" for error in (level.max_absolute, level.mean_absolute, level.l1))
+    return [*errors, *(f"{100 * rate.mean:.1f}%" for rate in (level.false_discovery, level.false_negative))]
 
 
 def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[MechanismResult]") -> Table:
@@ -106,16 +133,27 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
     def format_width(group: "GroupIntervals") -> str:
         return f"{group.width.mean:,.1f}" if group.width else ""
 
+    def by_group(
+        level: "LevelResult", groups: Sequence[str], written: "Callable[[GroupIntervals], str]"
+    ) -> Iterable[str]:
+        intervals = level.intervals
+        return [written(intervals[group]) for group in groups] if intervals else []
+
+    shares, widths = (*TRUE_COUNTS, ZEROED), TRUE_COUNTS
     stated = [result for result in found.with_intervals if result.epsilon == epsilon]
     if not stated:
         return
     promise = f"the promise is {100 * found.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
     out.print(f"\n[bold]intervals of questions[/]: the share that holds the true count, by true count; {promise}")
-    out.print(_group_table(found.levels, stated, (*TRUE_COUNTS, ZEROED), format_share))
+    out.print(
+        _level_table(found.levels, stated, (*_FIRST, *shares), lambda level: by_group(level, shares, format_share))
+    )
     out.print(f"in brackets: a share of fewer than {FEW_INTERVALS} intervals (cells times runs), which says little")
     out.print("zeroed: cells released as 0 whose true count is not 0; no coverage is promised for them")
     out.print("\n[bold]intervals of questions[/]: mean width in records, by true count")
-    out.print(_group_table(found.levels, stated, TRUE_COUNTS, format_width))
+    out.print(
+        _level_table(found.levels, stated, (*_FIRST, *widths), lambda level: by_group(level, widths, format_width))
+    )
 
 
 def _show_rows(found: "TrialResults", epsilon: float) -> None:
@@ -124,7 +162,7 @@ def _show_rows(found: "TrialResults", epsilon: float) -> None:
     if not stated:
         return
     out.print("\n[bold]what a release would say of its rows[/], and how it is; means of the runs")
-    out.print(_row_table(found.levels, stated))
+    out.print(_level_table(found.levels, stated, _OF_ROWS, _rows))
     out.print(
         f"covered: rows with a true count from low to high, on average at least {100 * found.confidence:g}% where the number of"
         " measured cells is public; width: in records\n"
@@ -135,54 +173,19 @@ def _show_rows(found: "TrialResults", epsilon: float) -> None:
     )
 
 
-def _row_table(levels: "Sequence[ComparedLevel]", results: "Sequence[MechanismResult]") -> Table:
-    """Return a table of the published rows: a row per level or view, and mechanism that states intervals there."""
+def _rows(level: "LevelResult") -> list[str]:
+    """Return what is said of the published rows of a level or view; nothing where no intervals are stated."""
+    if not level.rows_covered:
+        return []
 
     def format_share(share: "Spread | None") -> str:
         return f"{100 * share.mean:.1f}%" if share else ""
 
-    table = Table("\nlevel", "\nmechanism", box=None)
-    of_each = (
-        "\ncovered",
-        "\nwidth",
-        "false rows:\nall",
-        "\nmarked",
-        "noise rows:\nestimated",
-        "\nat most",
-    )
-    for heading in (*of_each, "\nmaximum", "\nbound"):
-        table.add_column(heading, justify="right")
-    for number, compared in enumerate(levels):
-        of_level = [(result.mechanism, result.levels[number]) for result in results]
-        stated = [(mechanism, level) for mechanism, level in of_level if level.rows_covered]
-        for place, (mechanism, level) in enumerate(stated):
-            shares = (level.false_rows, level.false_signal, level.noise_rows, level.noise_rows_at_most)
-            table.add_row(
-                "" if place else compared.label,
-                mechanism,
-                format_share(level.rows_covered),
-                f"{level.row_width.mean:,.1f}" if level.row_width else "",
-                *map(format_share, shares),
-                f"{level.max_absolute.mean:,.1f}",
-                f"{level.bound_after.mean:,.1f}" if level.bound_after else "",
-            )
-    return table
-
-
-def _group_table(
-    levels: "Sequence[ComparedLevel]",
-    results: "Sequence[MechanismResult]",
-    groups: Sequence[str],
-    written: "Callable[[GroupIntervals], str]",
-) -> Table:
-    """Return a table of a measure of intervals: a row per level and mechanism that states some, a column per group."""
-    table = Table("level", "mechanism", box=None)
-    for group in groups:
-        table.add_column(group, justify="right")
-    for number, compared in enumerate(levels):
-        of_level = [(result.mechanism, result.levels[number].intervals) for result in results]
-        rows = [(mechanism, intervals) for mechanism, intervals in of_level if intervals]
-        for place, (mechanism, intervals) in enumerate(rows):
-            cells = (written(intervals[group]) for group in groups)
-            table.add_row("" if place else compared.label, mechanism, *cells)
-    return table
+    shares = (level.false_rows, level.false_signal, level.noise_rows, level.noise_rows_at_most)
+    return [
+        format_share(level.rows_covered),
+        f"{level.row_width.mean:,.1f}" if level.row_width else "",
+        *map(format_share, shares),
+        f"{level.max_absolute.mean:,.1f}",
+        f"{level.bound_after.mean:,.1f}" if level.bound_after else "",
+    ]

@@ -22,7 +22,7 @@ from storage.database.connections import store, transaction
 from storage.errors import ChecksFailed, UsageError
 from storage.machine.locks import held
 from storage.record import load_record
-from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
+from storage.releases.register import Release, check_unmade, claim_id, record_checks, set_state
 from storage.releases.shards import TRUNK
 from tasks.capacity import memory_of
 from tasks.ingest.task import ingest
@@ -77,14 +77,10 @@ def finish_release(
         InputError: a public table was changed since then.
         TrellisError: what stopped it, as in `make_release`.
     """
-    check_can_go_on(release_id, only)
-    with store() as con:
-        dataset = find_release(con, release_id).dataset
+    dataset = resumable_release(release_id, only).dataset
     with running(release_id, dataset, run):
-        state = check_can_go_on(release_id, only)
-        with store() as con:
-            release = find_release(con, release_id)
-        if state == "published":
+        release = resumable_release(release_id, only)
+        if release.state == "published":
             remove_what_is_not_kept(release)
             return {}
         with store() as con, transaction(con):
@@ -95,8 +91,8 @@ def finish_release(
     return seconds_per_stage(outcomes)
 
 
-def check_can_go_on(release_id: str, only: str | None = None) -> str:
-    """Return the state of a release that can be finished, or is published.
+def resumable_release(release_id: str, only: str | None = None) -> Release:
+    """Return a release that can be finished, or is published.
 
     Raises:
         UsageError: there is no such release or branch, it was abandoned or refused, or another release now supersedes the
@@ -121,20 +117,14 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
         check_unchanged(release)
         with store() as con:
             check_still_supersedes(con, release)
-    return release.state
+    return release
 
 
 def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
     """Ingest the table and grow the true tree in the vault."""
-    terms = plan.terms
-    memory = memory_of(terms.run)
-    return [
-        result_of(
-            release_id,
-            submit(ingest, release_id, plan.source, plan.units, plan.promised, memory),
-        ),
-        result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2)),
-    ]
+    terms, memory = plan.terms, memory_of(plan.terms.run)
+    ingested = result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised, memory))
+    return [ingested, result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2))]
 
 
 def _grow_again(release: Release, submit: Submit) -> list[Outcome]:

@@ -11,7 +11,7 @@ from flows.spec.file import is_same_spec
 from flows.spec.sections.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
-from storage.ledger.books import Books, Series
+from storage.ledger.books import Series
 from storage.ledger.events import read_books
 from storage.releases.register import add_release, find_release, forget_refusal, state_of
 
@@ -30,7 +30,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
     """
     spec, schedule = plan.file.spec, plan.file.spec.schedule
     with store() as con:
-        declared = _declared_already(con, read_books(con), plan)
+        declared = _declared_already(con, plan)
     if declared:
         return declared
     if schedule is None or schedule.until is None:
@@ -50,7 +50,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
         delta = agreed_terms(read_books(con), plan.asked()).cap.delta  # which a dataset never changes
         whole = plan.spending_of_series(len(ids), delta)
         with transaction(con):
-            if declared := _declared_already(con, read_books(con), plan):  # by another process, a moment ago
+            if declared := _declared_already(con, plan):  # by another process, a moment ago
                 return declared
             _check_not_taken(con, ids)
             admission(con, plan, plan.place_of_table, series=whole).check("people", "budget")
@@ -64,14 +64,24 @@ def declare_series(plan: Plan, now: datetime) -> Series:
     return account.series[ids[0]]
 
 
-def _declared_already(con: Connection, books: Books, plan: Plan) -> Series | None:
+def _declared_already(con: Connection, plan: Plan) -> Series | None:
     """Return the series that was declared with this very spec; None if there is none, or if the last one is over.
 
     Raises:
         SpecError: it was declared with another spec and is not over.
     """
-    declared = books.declared_series(plan.file.spec.dataset, plan.file.spec.name)
-    return declared if declared and _is_unchanged(con, declared, plan) else None
+    series = read_books(con).declared_series(plan.file.spec.dataset, plan.file.spec.name)
+    if series is None or is_same_spec(find_release(con, series.id).spec, plan.file.text):
+        return series
+    left = releases_to_come(con, series)
+    if left:
+        raise SpecError(
+            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are still due.",
+            field="schedule",
+            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or abandon those with `trellis abandon` and"
+            " give this spec another name.",
+        )
+    return None
 
 
 def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
@@ -83,19 +93,3 @@ def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
             field="name",
             hint="Give the spec another name.",
         )
-
-
-def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
-    """Return whether a series was declared with this very spec; False if the spec was another and the series is over."""
-    first = find_release(con, series.id)
-    if is_same_spec(first.spec, plan.file.text):
-        return True
-    left = releases_to_come(con, series)
-    if left:
-        raise SpecError(
-            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are still due.",
-            field="schedule",
-            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or abandon those with `trellis abandon` and"
-            " give this spec another name.",
-        )
-    return False
