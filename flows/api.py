@@ -129,9 +129,11 @@ class PublishedRelease:
         asked_for = {axis: _listed(asked) for axis, asked in {**(where or {}), **areas}.items()}
         rows, names = [], [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
         for question in questions(self.published, asked_for):
-            found = answer(self.published, question.areas, question.codes, simultaneous=simultaneous)
+            counted = answer(self.published, question.areas, question.codes, simultaneous=simultaneous)
             written = [_written(question.asked[name]) for name in names]
-            rows.append((*written, found.count, found.deviation, found.low, found.high, found.level, found.how))
+            rows.append(
+                (*written, counted.count, counted.deviation, counted.low, counted.high, counted.level, counted.how)
+            )
         numbers = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
         schema = dict.fromkeys(names, pl.String) | numbers | {"how": pl.String}
         frame = pl.DataFrame(rows, schema=schema, orient="row")

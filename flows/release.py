@@ -145,14 +145,14 @@ def release(spec: str) -> State[Any] | str:
     if order and order.plan and order.made:
         return _run(order.made, partial(make_release, order.plan, order.made, run=run))
     try:
-        found, work = _wanted(spec, run)
+        wanted, work = _wanted(spec, run)
     except BudgetExceeded as refusal:
         return _refused(refusal, Path(spec).stem)
     except Exception as fault:  # noqa: BLE001 (shown without its text if that is not public)
         show_nothing_reserved(Path(spec).stem, fault, deployed=True)
         tell_of(fault, Path(spec).stem, "")
         return _failed(what_to_press("", fault, deployed=True), fault)
-    return _run(found, work)
+    return _run(wanted, work)
 
 
 @flow(

@@ -201,33 +201,33 @@ def _releases(con: Connection, books: Books, events: Sequence[Event]) -> Iterato
     reserved: dict[str, int] = {}
     notes: dict[str, set[str]] = {}
     for position, event in enumerate(events):
-        release = event.get("release", "")
-        notes.setdefault(release, set()).add(event["event"])
+        release_id = event.get("release", "")
+        notes.setdefault(release_id, set()).add(event["event"])
         if event["event"] == "sealed":
-            sealed[release, event["level"]] = position, event["seals"]
+            sealed[release_id, event["level"]] = position, event["seals"]
         elif event["event"] == "reserved":
-            reserved[release] = position
+            reserved[release_id] = position
     known = {entry.id for entry in list_releases(con)}
-    for release, position in reserved.items():
-        if release not in known:
-            yield Finding(position, "reserved", release, "the store does not know the release.")
-    for release in sorted(known):
-        found = find_release(con, release)
-        account = books.account_of(release)
+    for release_id, position in reserved.items():
+        if release_id not in known:
+            yield Finding(position, "reserved", release_id, "the store does not know the release.")
+    for release_id in sorted(known):
+        release = find_release(con, release_id)
+        account = books.account_of(release_id)
         if account is None:
-            if found.state != "refused":
-                why = f"it is {found.state}, but the ledger has no reservation for it."
-                yield Finding(len(events), "missing", release, why)
+            if release.state != "refused":
+                why = f"it is {release.state}, but the ledger has no reservation for it."
+                yield Finding(len(events), "missing", release_id, why)
             continue
-        charged = account.charges_of(release)
-        missing = list(_missing(found, account, notes[release]))
-        yield from (Finding(len(events), "missing", release, why) for why in missing)
-        seals = list_shards(con, release)["noisy"]
-        yield from _seals(found, account, seals.values(), sealed, reserved[release])
+        charged = account.charges_of(release_id)
+        missing = list(_missing(release, account, notes[release_id]))
+        yield from (Finding(len(events), "missing", release_id, why) for why in missing)
+        seals = list_shards(con, release_id)["noisy"]
+        yield from _seals(release, account, seals.values(), sealed, reserved[release_id])
         if not missing:
-            kept = [seal for seal in seals.values() if found.state != "abandoned" or seal.level in charged]
-            yield from _shards(found, kept, sealed, notes[release])
-        yield from _turns(release, list_turns(con, release), seals, sealed)
+            kept = [seal for seal in seals.values() if release.state != "abandoned" or seal.level in charged]
+            yield from _shards(release, kept, sealed, notes[release_id])
+        yield from _turns(release_id, list_turns(con, release_id), seals, sealed)
 
 
 def _turns(release: str, turns: Sequence[Turn], seals: Mapping[Place, Shard], sealed: Sealed) -> Iterator[Finding]:
@@ -265,13 +265,13 @@ def _seals(
         if not as_charged(terms, charge):
             reason = f"the store has a different rho, sigma, sensitivity or tau for level {terms.level}."
             yield Finding(reserved, "reserved", release.id, reason)
-        of_level = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
-        if of_level and charge and charge.state not in _DRAWN:
+        branch_seals = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
+        if branch_seals and charge and charge.state not in _DRAWN:
             yield Finding(
                 reserved, "reserved", release.id, f"level {terms.level} is sealed, but its charge is {charge.state}."
             )
-        at, recorded = sealed.get((release.id, terms.level), (0, of_level))
-        if of_level != recorded:
+        at, recorded = sealed.get((release.id, terms.level), (0, branch_seals))
+        if branch_seals != recorded:
             reason = f"the seals of level {terms.level} differ from those that it records."
             yield Finding(at, "sealed", release.id, reason)
 
@@ -300,8 +300,8 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
     """Yield the manifests that record a longer ledger than this one, or another past."""
     states = {release.id: release.state for release in list_releases(con)}
     own = {Path(find_release(con, release).folder) for release, state in states.items() if state == "published"}
-    beside = {found.parent for parent in {folder.parent for folder in own} for found in parent.glob("*/manifest.json")}
-    given = {found.parent for folder in folders for found in folder.rglob("manifest.json")}
+    beside = {path.parent for parent in {folder.parent for folder in own} for path in parent.glob("*/manifest.json")}
+    given = {path.parent for folder in folders for path in folder.rglob("manifest.json")}
     read: dict[str, Manifest] = {}
     for folder in sorted(own | beside | given):
         try:

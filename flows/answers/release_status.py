@@ -236,8 +236,8 @@ def _shown_levels(levels: Sequence[ReleasedLevel], folder: Path) -> list[ShownLe
     try:
         stated = json.loads((folder / "manifest.json").read_bytes())["levels"]
         return [
-            replace(level, **{name: of_level.get(name) for name in known})
-            for level, of_level in zip(shown, stated, strict=True)
+            replace(level, **{name: entry.get(name) for name in known})
+            for level, entry in zip(shown, stated, strict=True)
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no folder, or no manifest of this release
         return shown

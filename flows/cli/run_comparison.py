@@ -67,7 +67,7 @@ def compare_directly(
             except HTTPError as fault:
                 raise StoreError(f"The Prefect server no longer answers ({type(fault).__name__}).") from None
         wait_until_recorded(run, task_runs)
-    found = comparison_answer(comparison, rows, str(folder))
+    results = comparison_answer(comparison, rows, str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
@@ -78,14 +78,14 @@ def compare_directly(
             with beside(folder / f"{name}.parquet") as written:
                 table.write_parquet(written)
         with beside(folder / "comparison.json") as written:
-            written.write(json.dumps(json_object(found), ensure_ascii=False, indent=2).encode() + b"\n")
+            written.write(json.dumps(json_object(results), ensure_ascii=False, indent=2).encode() + b"\n")
         with beside(folder / "index.html") as written:
-            written.write(comparison_page(found).encode())
+            written.write(comparison_page(results).encode())
     except OSError as fault:
         raise disk_fault(fault, "--out", str(folder)) or InputError(
             f"--out: {folder} cannot be written ({fault.strerror}).", field="--out"
         ) from None
-    return found
+    return results
 
 
 def new_folder(file: SpecFile) -> Path:

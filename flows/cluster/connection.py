@@ -65,14 +65,14 @@ class Connection:
         """
         client: Any = self.client  # which says nothing of its types
         try:
-            found: Any = within(
+            identity: Any = within(
                 self.file.lost_after,
                 # not `scheduler_info`: what that returns, Dask replaces now and then by an answer without workers
                 lambda: client.sync(client.scheduler.identity, n_workers=-1),
             )
         except Exception as fault:  # noqa: BLE001 (Dask, Tornado and ssl raise many kinds)
             raise no_answer(self.file, fault) from None
-        return {address: float(of["last_seen"]) for address, of in found["workers"].items()}
+        return {address: float(of["last_seen"]) for address, of in identity["workers"].items()}
 
     def check(self, addresses: Sequence[str]) -> None:
         """Refuse workers that may not be asked.
@@ -88,8 +88,8 @@ class Connection:
                     "Start it with `trellis worker`.",
                 )
         nonce = new_nonce()
-        for address, found in self._asked(addresses, introduce, nonce).items():
-            _check_introduced(address, found, self.key, nonce)
+        for address, introduced in self._asked(addresses, introduce, nonce).items():
+            _check_introduced(address, introduced, self.key, nonce)
         self._probe(addresses)
 
     def _probe(self, addresses: Sequence[str]) -> None:
@@ -101,10 +101,10 @@ class Connection:
                 ours = thread.submit(enter_probe, self.place, nonce)
                 theirs = self._asked(addresses, probe, nonce)
                 winners = [ours.result()]
-            for address, found in theirs.items():
-                if isinstance(found, str):
-                    raise StoreError(f"The worker {address} cannot use the mailbox: {found}", field="mailbox")
-                winners.append(found)
+            for address, won in theirs.items():
+                if isinstance(won, str):
+                    raise StoreError(f"The worker {address} cannot use the mailbox: {won}", field="mailbox")
+                winners.append(won)
             judge_probe(self.place, nonce, winners)
         finally:
             remove_probe(self.place, nonce)
@@ -181,19 +181,19 @@ def within(seconds: float, deed: Callable[[], T], *, quietly: bool = False) -> T
     Raises:
         TimeoutError: it has not ended.
     """
-    found: list[tuple[Any, BaseException | None]] = []
+    ended: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
         try:
-            found.append((deed(), None))
+            ended.append((deed(), None))
         except BaseException as fault:  # noqa: BLE001 (the caller's thread raises it)
-            found.append((None, fault))
+            ended.append((None, fault))
 
     thread = Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
     value: Any
-    value, fault = found[0] if found else (None, TimeoutError())
+    value, fault = ended[0] if ended else (None, TimeoutError())
     if fault is not None and not quietly:
         raise fault
     return value  # type: ignore[no-any-return]
@@ -202,24 +202,24 @@ def within(seconds: float, deed: Callable[[], T], *, quietly: bool = False) -> T
 def _check_scheduler(client: Any) -> None:
     """Refuse a scheduler that takes unencrypted connections, shows a dashboard, or sends orders elsewhere than home says."""
     try:
-        found = within(_ANSWER_WITHIN, lambda: client.run_on_scheduler(scheduler_facts))
+        scheduler = within(_ANSWER_WITHIN, lambda: client.run_on_scheduler(scheduler_facts))
     except (ModuleNotFoundError, AttributeError, ImportError):
-        found = {"trellis": "none"}
+        scheduler = {"trellis": "none"}
     except Exception as fault:  # noqa: BLE001 (likewise)
         raise _silent("The scheduler", fault) from None
-    if differs := difference(facts(), found):
+    if differs := difference(facts(), scheduler):
         raise _refused(f"The scheduler {differs}.", "Install there what home has.")
-    if not found["encrypts"]:
+    if not scheduler["encrypts"]:
         raise _refused(
             "The scheduler takes connections that are not encrypted.",
             "Set DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=true where it starts.",
         )
-    if found["dashboard"]:
+    if scheduler["dashboard"]:
         raise _refused(
             "The scheduler shows a dashboard, which anybody who reaches its port can read.",
             "Start it with --no-dashboard, and with DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES='[]'.",
         )
-    if found["failures"] or found["steals"]:
+    if scheduler["failures"] or scheduler["steals"]:
         raise _refused(
             "The scheduler would send an order again, or to another worker than home has chosen.",
             "Set DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=0 and DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING=false"
@@ -240,25 +240,27 @@ def scheduler_facts(dask_scheduler: Any = None) -> dict[str, Any]:
     }
 
 
-def _check_introduced(address: str, found: Mapping[str, Any], key: bytes, nonce: str) -> None:
+def _check_introduced(address: str, introduced: Mapping[str, Any], key: bytes, nonce: str) -> None:
     """Refuse a worker by what it says of itself."""
-    if "error" in found:
-        raise _refused(f"The worker {address}: {found['error']}", "Start it with `trellis worker`.")
-    if differs := difference(facts(), dict(found)):
+    if "error" in introduced:
+        raise _refused(f"The worker {address}: {introduced['error']}", "Start it with `trellis worker`.")
+    if differs := difference(facts(), dict(introduced)):
         raise _refused(f"The worker {address} {differs}.", "Install there what home has.")
-    if not proves_key(key, bytes.fromhex(nonce), str(found["proof"])):
+    if not proves_key(key, bytes.fromhex(nonce), str(introduced["proof"])):
         raise SpecError(
             f"The worker {address} has another key of the mailbox than home.",
             field="key",
             hint="Copy the key of home to all machines.",
         )
-    if found["threads"] != 1:
-        raise _refused(f"The worker {address} has {found['threads']} threads, not one.", "Start several workers there.")
+    if introduced["threads"] != 1:
+        raise _refused(
+            f"The worker {address} has {introduced['threads']} threads, not one.", "Start several workers there."
+        )
     for fact, what in (
         ("dashboard", "shows a dashboard, which anybody who reaches its port can read"),
         ("spills", "spills to its disk"),
     ):
-        if found[fact]:
+        if introduced[fact]:
             raise _refused(f"The worker {address} {what}.", "Start it with `trellis worker`.")
 
 

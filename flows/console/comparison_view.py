@@ -34,38 +34,38 @@ _OF_ROWS = (
 )
 
 
-def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
+def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None:
     """Draw a comparison: per ε and level the mean of every measure of each mechanism, and where the rest is.
 
     Args:
-        found: what the comparison found.
+        results: of the comparison.
         intervals: whether coverage and width of the intervals of questions are drawn too.
     """
-    found = escaped(found)
-    out.print(f"[bold]{found.name}[/], δ = {found.delta:g}, runs: {found.runs}; nothing was charged")
-    for epsilon in found.epsilons:
-        at = found.at(epsilon)
+    results = escaped(results)
+    out.print(f"[bold]{results.name}[/], δ = {results.delta:g}, runs: {results.runs}; nothing was charged")
+    for epsilon in results.epsilons:
+        at = results.at(epsilon)
         out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in records")
-        out.print(_level_table(found.levels, at, _OF_ERRORS, _errors))
+        out.print(_level_table(results.levels, at, _OF_ERRORS, _errors))
         out.print(
             "false discovery: of the cells with a count above 0, those with a true count of 0; false negative: of the cells with a"
             " true count, those with a count of 0 or less"
         )
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
-        for name, numbers in found.utilities.items():
+        for name, numbers in results.utilities.items():
             out.print(f"\n[bold]utility {name}[/], mean of the runs, with the least and the most in brackets")
             out.print(_utility_table(name, numbers, at))
-        _show_questions(found, epsilon)
-        _show_rows(found, epsilon)
+        _show_questions(results, epsilon)
+        _show_rows(results, epsilon)
         if intervals:
-            _show_coverage(found, epsilon)
+            _show_coverage(results, epsilon)
     out.print()
-    for mechanism, reason in found.refused.items():
+    for mechanism, reason in results.refused.items():
         out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
-    for mechanism, notes in found.notes.items():
+    for mechanism, notes in results.notes.items():
         out.print(f"[bold yellow]note:[/] for {mechanism}, {' '.join(notes)}")
-    out.print(f"page: {found.folder}/index.html", soft_wrap=True)
+    out.print(f"page: {results.folder}/index.html", soft_wrap=True)
 
 
 def _level_table(
@@ -104,11 +104,11 @@ def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[Mechani
     return table
 
 
-def _show_questions(found: "TrialResults", epsilon: float) -> None:
+def _show_questions(results: "TrialResults", epsilon: float) -> None:
     """Draw how far ranges and other questions about an ordered axis deviate."""
     from tasks.report.trial_results import ABOUT_QUESTIONS, QUESTIONS, format_deviation
 
-    stated = [result for result in found.with_deviations if result.epsilon == epsilon]
+    stated = [result for result in results.with_deviations if result.epsilon == epsilon]
     if not stated:
         return
     table = Table("mechanism", box=None)
@@ -120,7 +120,7 @@ def _show_questions(found: "TrialResults", epsilon: float) -> None:
     out.print(table)
 
 
-def _show_coverage(found: "TrialResults", epsilon: float) -> None:
+def _show_coverage(results: "TrialResults", epsilon: float) -> None:
     """Draw, by true count, how many intervals hold the true count and how wide they are, and what of that is promised."""
     from tasks.validate.coverage import FEW_INTERVALS, TRUE_COUNTS, ZEROED, are_few
 
@@ -128,7 +128,7 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
         if group.coverage is None:
             return ""
         share = f"{100 * group.coverage.mean:.1f}%"
-        return f"({share})" if are_few(group.cells * found.runs) else share
+        return f"({share})" if are_few(group.cells * results.runs) else share
 
     def format_width(group: "GroupIntervals") -> str:
         return f"{group.width.mean:,.1f}" if group.width else ""
@@ -140,31 +140,31 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
         return [written(intervals[group]) for group in groups] if intervals else []
 
     shares, widths = (*TRUE_COUNTS, ZEROED), TRUE_COUNTS
-    stated = [result for result in found.with_intervals if result.epsilon == epsilon]
+    stated = [result for result in results.with_intervals if result.epsilon == epsilon]
     if not stated:
         return
-    promise = f"the promise is {100 * found.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
+    promise = f"the promise is {100 * results.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
     out.print(f"\n[bold]intervals of questions[/]: the share that holds the true count, by true count; {promise}")
     out.print(
-        _level_table(found.levels, stated, (*_FIRST, *shares), lambda level: by_group(level, shares, format_share))
+        _level_table(results.levels, stated, (*_FIRST, *shares), lambda level: by_group(level, shares, format_share))
     )
     out.print(f"in brackets: a share of fewer than {FEW_INTERVALS} intervals (cells times runs), which says little")
     out.print("zeroed: cells released as 0 whose true count is not 0; no coverage is promised for them")
     out.print("\n[bold]intervals of questions[/]: mean width in records, by true count")
     out.print(
-        _level_table(found.levels, stated, (*_FIRST, *widths), lambda level: by_group(level, widths, format_width))
+        _level_table(results.levels, stated, (*_FIRST, *widths), lambda level: by_group(level, widths, format_width))
     )
 
 
-def _show_rows(found: "TrialResults", epsilon: float) -> None:
+def _show_rows(results: "TrialResults", epsilon: float) -> None:
     """Draw what a release would say of its rows, and how it is."""
-    stated = [result for result in found.with_any_intervals if result.epsilon == epsilon]
+    stated = [result for result in results.with_any_intervals if result.epsilon == epsilon]
     if not stated:
         return
     out.print("\n[bold]what a release would say of its rows[/], and how it is; means of the runs")
-    out.print(_level_table(found.levels, stated, _OF_ROWS, _rows))
+    out.print(_level_table(results.levels, stated, _OF_ROWS, _rows))
     out.print(
-        f"covered: rows with a true count from low to high, on average at least {100 * found.confidence:g}% where the number of"
+        f"covered: rows with a true count from low to high, on average at least {100 * results.confidence:g}% where the number of"
         " measured cells is public; width: in records\n"
         "false rows: the share with a true count of 0, of all rows, and of the rows with `signal` alone, where it is on average at"
         " most the spec's signal_rate\n"

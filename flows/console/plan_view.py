@@ -253,8 +253,8 @@ def show_check(check: "PassedCheck | FailedCheck") -> None:
     show_unprotected(check.unprotected)
     out.print(_budget_line(check.budget))
     if check.shapes:
-        found = ", ".join(f"{of.axis} {of.level} {of.shaped:,} of {of.areas:,}" for of in check.shapes)
-        out.print(f"areas with a shape: {found}")
+        shaped = ", ".join(f"{of.axis} {of.level} {of.shaped:,} of {of.areas:,}" for of in check.shapes)
+        out.print(f"areas with a shape: {shaped}")
 
 
 def _show_problems(problems: "Sequence[Problem]") -> None:

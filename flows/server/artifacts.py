@@ -52,22 +52,22 @@ class Progress:
 
     def __init__(self, release: Release, also: Callable[[int, int, int], None]) -> None:
         self.release_id, self.parts, self.also = release.id, len(release.parts), also
-        self.of_level: dict[int, float] = {}
+        self.shares: dict[int, float] = {}
         with store() as con:  # what earlier runs have sealed; a new release is not in the store yet
             record = load_record(con, release.id) if state_of(con, release.id) else None
         if record:
             for level in sorted({level for level, _ in record.shards["noisy"]}):
                 measured, known = record.cells_of(level)
-                self.of_level[level] = measured / known if known else 1.0
+                self.shares[level] = measured / known if known else 1.0
         self.artifact: UUID | None = None
         self.shown_at = 0.0
 
     def __call__(self, level: int, measured: int, known: int) -> None:
         """Take a report of progress, as a `Report`."""
         self.also(level, measured, known)
-        self.of_level[level] = measured / known if known else 1.0
+        self.shares[level] = measured / known if known else 1.0
         if time.monotonic() - self.shown_at >= _EVERY:
-            self.show(100 * sum(self.of_level.values()) / self.parts)
+            self.show(100 * sum(self.shares.values()) / self.parts)
 
     def show(self, per_cent: float) -> None:
         """Show a percentage."""
@@ -229,13 +229,13 @@ def _views_table(record: Record, title: str) -> None:
 
 def _largest_table(release_id: str, folder: Path) -> None:
     """Show the largest counts with the names of their areas; nothing where there are none."""
-    found = largest_counts(open_folder(folder), _MOST_LARGEST)
-    if found is None or not found.rows:
+    largest = largest_counts(open_folder(folder), _MOST_LARGEST)
+    if largest is None or not largest.rows:
         return
-    rows = [dict(zip(found.axes, called, strict=True)) | {"count": f"{count:,}"} for called, count in found.rows]
-    without = ", without those within one area" if found.without_within else ""
+    rows = [dict(zip(largest.axes, called, strict=True)) | {"count": f"{count:,}"} for called, count in largest.rows]
+    without = ", without those within one area" if largest.without_within else ""
     create_table_artifact(
-        rows, _key(release_id, "largest"), f"The largest counts of {release_id}, level {found.level}{without}"
+        rows, _key(release_id, "largest"), f"The largest counts of {release_id}, level {largest.level}{without}"
     )
 
 

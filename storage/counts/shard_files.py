@@ -41,8 +41,8 @@ def shards_of_levels(release_id: str) -> list[Path]:
 
 def place_of_noisy(path: Path) -> tuple[int, str] | None:
     """Return which level of which branch has its noisy counts in a file, of whatever turn; None of other files."""
-    found = _NOISY.fullmatch(path.name)
-    return (int(found[1]), found[2]) if found else None
+    place = _NOISY.fullmatch(path.name)
+    return (int(place[1]), place[2]) if place else None
 
 
 def write_shard(

@@ -30,10 +30,10 @@ _FILES = ("ca", "certificate", "private_key", "key")
 
 def _seconds(value: Any) -> Any:
     """Return the seconds of a text such as `60s` or `2min`; other values as they are."""
-    found = _SPAN.fullmatch(value.strip()) if isinstance(value, str) else None
-    if isinstance(value, str | bool) and not found:
+    span = _SPAN.fullmatch(value.strip()) if isinstance(value, str) else None
+    if isinstance(value, str | bool) and not span:
         raise ValueError("must be a span such as 60s or 2min")
-    return float(found["number"]) * _SECONDS[found["unit"]] if found else value
+    return float(span["number"]) * _SECONDS[span["unit"]] if span else value
 
 
 class ClusterFile(BaseModel):

@@ -119,10 +119,10 @@ def in_order(shards: Iterable[Shard], branches: Iterable[str]) -> dict[Kind, dic
 
 def by_kind(shards: Iterable[Shard]) -> dict[Kind, dict[Place, Shard]]:
     """Return shards by kind, level and branch, in the order in which they are given; of two for the same place the first."""
-    found: dict[Kind, dict[Place, Shard]] = {kind: {} for kind in KINDS}
+    kinds: dict[Kind, dict[Place, Shard]] = {kind: {} for kind in KINDS}
     for shard in shards:
-        found[shard.kind].setdefault(shard.place, shard)
-    return found
+        kinds[shard.kind].setdefault(shard.place, shard)
+    return kinds
 
 
 def released_of(shards: Shards) -> Mapping[Place, Shard]:
