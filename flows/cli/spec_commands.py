@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer, print_json
-from flows.cli.json_object import json_object
+from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
 from flows.console import terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_plan, show_starter
@@ -86,10 +85,7 @@ def plan(
 
         terminal.doing(f"writing {html}")
         write_plan_page(html, planned, answer)
-    if as_json:
-        print_json(json_object(answer))
-    else:
-        show_plan(answer)
+    print_answer(answer, as_json, show_plan)
     if html:
         terminal.say(f"page: {html}")
 
