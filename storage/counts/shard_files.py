@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -147,21 +147,11 @@ def _read(path: Path) -> pl.DataFrame | None:
     return pl.read_parquet(path, glob=False) if path.exists() else None
 
 
-def read_shard(path: Path, sha256: str) -> dict[str, Any]:
-    """Return the columns of a shard whose hash is the recorded one: whole numbers, or floats where it holds estimates.
+def read_shard_table(path: Path, sha256: str) -> pa.Table:
+    """Return the table of a shard whose hash is the recorded one: whole numbers, floats where it holds estimates, or texts.
 
     Raises:
         StoreError: the file is missing or has another hash; it is never drawn again.
-    """
-    table = read_shard_table(path, sha256)
-    return {name: table.column(name).to_numpy() for name in table.column_names}
-
-
-def read_shard_table(path: Path, sha256: str) -> pa.Table:
-    """Return the table of a shard whose hash is the recorded one; some of its columns may hold text.
-
-    Raises:
-        StoreError: as in `read_shard`.
     """
     check_shard(path, sha256)
     return pq.read_table(path)
@@ -171,7 +161,7 @@ def read_row_groups(path: Path, sha256: str) -> Iterator[dict[str, IntArray]]:
     """Yield the columns of a shard, one row group at a time; an empty shard yields one empty group.
 
     Raises:
-        StoreError: as in `read_shard`, before anything is yielded.
+        StoreError: as in `read_shard_table`, before anything is yielded.
     """
     check_shard(path, sha256)
     yield from row_groups_in(path)

@@ -132,19 +132,9 @@ def released_of(shards: Shards) -> Mapping[Place, Shard]:
 
 def add_branches(con: Connection, release_id: str, branches: Sequence[Branch]) -> None:
     """Record how a branch was cut; a branch is cut once."""
-    for branch in branches:
-        con.execute(
-            "INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [
-                release_id,
-                branch.name,
-                branch.cut_level,
-                branch.first_node,
-                branch.end_node,
-                json.dumps(branch.holds),
-                branch.parent,
-            ],
-        )
+    for of in branches:
+        row = [release_id, of.name, of.cut_level, of.first_node, of.end_node, json.dumps(of.holds), of.parent]
+        con.execute("INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def list_branches(con: Connection, release_id: str) -> dict[str, Branch]:

@@ -37,7 +37,7 @@ from storage.counts.shard_files import codebook_path, noisy_path, read_codebook,
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, StageFailed, StoreError, UsageError
-from storage.ledger.events import charges_of, read_books
+from storage.ledger.events import read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
 from storage.releases.shards import list_shards, shard_name
@@ -46,6 +46,7 @@ from tasks.laws.thresholded import thresholded_laplace
 from tasks.mechanisms import MECHANISMS
 from tests.support.folders import rewrite
 from tests.support.laws import drawn_by
+from tests.support.ledger import charges_of
 from tests.support.library import Library
 from tests.support.spec import SPEC
 from tests.support.user import User

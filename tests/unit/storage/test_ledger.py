@@ -31,7 +31,7 @@ from flows.planning.composition import composed_epsilon, standing_of
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Asked, Books, Cap
-from storage.ledger.events import advance, charges_of, head, note, read_books
+from storage.ledger.events import advance, head, note, read_books
 from storage.ledger.recognition import Columns, Content, RecognisedTable, keep_recognised
 from storage.ledger.spending import Spending
 from tasks.accounting.conversions import zcdp_epsilon
@@ -41,6 +41,7 @@ from tests.support.ledger import (
     ONE_RECORD,
     asked_of,
     cap_at,
+    charges_of,
     read_chain,
     reservation_of,
     rows_of,
