@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 import duckdb
 
+from flows.answers.release_status import ErrorMessage
 from flows.approvals.admission import admission, check_writable
 from flows.cluster.choice import check_workers
 from flows.forecast.answer import plan_answer
@@ -29,20 +30,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Something wrong with a spec: the rule, the key at fault, and what to do next."""
-
-    error: str
-    field: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
 class FailedCheck:
     """A spec that cannot be released as it is."""
 
     ok: Literal[False]
-    problems: Sequence[Problem]
+    problems: Sequence[ErrorMessage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +52,7 @@ class PassedCheck:
     """A spec that can be released, down to which level, what that would cost, and which of its areas maps would show."""
 
     ok: Literal[True]
-    problems: Sequence[Problem]
+    problems: Sequence[ErrorMessage]
     name: str
     dataset: str
     mechanism: str
@@ -120,7 +112,7 @@ def _failed(faults: Sequence[TrellisError], text: str) -> FailedCheck:
     Where two looks at a key find the same, the hint is that of the later one, which knows more.
     """
     placed = [located(fault, text) if text else fault for fault in faults]
-    problems = {(str(fault), fault.field): Problem(str(fault), fault.field, fault.hint) for fault in placed}
+    problems = {(str(fault), fault.field): ErrorMessage(str(fault), fault.field, fault.hint) for fault in placed}
     return FailedCheck(False, list(problems.values()))
 
 

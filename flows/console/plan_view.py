@@ -20,7 +20,8 @@ from tasks.words.levels import place
 from tasks.words.numbers import format_share, format_sigma, format_spent, rounded_up
 
 if TYPE_CHECKING:
-    from flows.answers.check import FailedCheck, PassedCheck, Problem
+    from flows.answers.check import FailedCheck, PassedCheck
+    from flows.answers.release_status import ErrorMessage
     from flows.forecast.values import BudgetForecast, DiskUse, Forecast, PlannedDays
     from flows.spec.starter import WrittenStarter
 
@@ -257,7 +258,7 @@ def show_check(check: "PassedCheck | FailedCheck") -> None:
         out.print(f"areas with a shape: {shaped}")
 
 
-def _show_problems(problems: "Sequence[Problem]") -> None:
+def _show_problems(problems: "Sequence[ErrorMessage]") -> None:
     for problem in problems:
         print_line(f"[bold red]wrong:[/] {problem.error}")
         if problem.hint:
