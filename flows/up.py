@@ -40,7 +40,7 @@ _LOG, _OLD_LOG, _LARGEST_LOG = "runs.log", "runs.log.old", 2**24  # bytes
 Say = Callable[[str], None]
 
 
-def keep_up(specs: Path, port: int, auth: bool | None, say: Say) -> None:
+def run_up(specs: Path, port: int, auth: bool | None, say: Say) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:

@@ -60,7 +60,7 @@ def release(
 ) -> None:
     """Release the table of a spec at every level."""
     terminal.doing(f"planning the release of {spec}")
-    from flows.cli.run_flow import run_directly, run_plainly
+    from flows.cli.run_flow import run_on_prefect, run_without_prefect
     from flows.execution.reservation import new_release
 
     if dry_run:
@@ -71,9 +71,9 @@ def release(
     terminal.doing(f"reading {planned.source.table.name}")
     made = new_release(planned, output, different_people=different_people)
     if planned.file.spec.run.prefect if server is None else server:
-        run = partial(run_directly, "release", {"spec": str(spec.absolute())}, made.id, (planned, made))
+        run = partial(run_on_prefect, "release", {"spec": str(spec.absolute())}, made.id, (planned, made))
     else:
-        run = partial(run_plainly, made.id, (planned, made))
+        run = partial(run_without_prefect, made.id, (planned, made))
     _make(made.id, run, began, as_json)
 
 
@@ -87,7 +87,7 @@ def rerun(
 ) -> None:
     """Continue a failed release. Only what is missing runs again, and nothing is charged again."""
     from flows.answers.release_status import release_answer
-    from flows.cli.run_flow import run_directly, run_plainly
+    from flows.cli.run_flow import run_on_prefect, run_without_prefect
     from flows.execution.crashes import note_crashes
     from flows.execution.driver import resumable_release
     from flows.execution.resumption import run_keys_of
@@ -107,9 +107,9 @@ def rerun(
             f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` shows its progress."
         )
     if run_keys_of(release).prefect if server is None else server:
-        run = partial(run_directly, "rerun", {"release_id": release_id, "branch": branch}, release_id)
+        run = partial(run_on_prefect, "rerun", {"release_id": release_id, "branch": branch}, release_id)
     else:
-        run = partial(run_plainly, release_id, None, branch)
+        run = partial(run_without_prefect, release_id, None, branch)
     _make(release_id, run, began, as_json)
 
 
@@ -132,9 +132,9 @@ def up(
 ) -> None:
     """Start the Prefect server with its UI, and serve releases, reruns and schedules until Ctrl-C."""
     terminal.doing(f"starting Prefect's server, and reading the specs in {specs}")
-    from flows.up import keep_up
+    from flows.up import run_up
 
-    keep_up(specs, port, auth, terminal.say)
+    run_up(specs, port, auth, terminal.say)
 
 
 def worker(
@@ -146,9 +146,9 @@ def worker(
     ] = None,
 ) -> None:
     """Carry out orders of releases on a cluster, until Ctrl-C or the end of its scheduler. It keeps nothing."""
-    from flows.cluster.worker import be_worker
+    from flows.cluster.worker import run_worker
 
-    be_worker(cluster)
+    run_worker(cluster)
 
 
 def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:

@@ -35,7 +35,7 @@ def numbers_of(option: str, text: str) -> list[float]:
     return numbers
 
 
-def compare_directly(
+def compare_and_write(
     file: SpecFile,
     mechanisms: list[str],
     epsilons: list[float],

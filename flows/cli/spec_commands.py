@@ -126,9 +126,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Try mechanisms on a public table, and measure their errors against the true counts. Charges and releases nothing."""
-    from flows.cli.run_comparison import compare_directly, numbers_of
+    from flows.cli.run_comparison import compare_and_write, numbers_of
     from flows.spec.file import load_spec
 
     names, utilities = ([name.strip() for name in of.split(",") if name.strip()] for of in (mechanisms, utility))
-    answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out, utilities)
+    answer = compare_and_write(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out, utilities)
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))

@@ -171,12 +171,12 @@ def connected(file: ClusterFile) -> Iterator[tuple[Connection, Mapping[str, floa
         within(_ANSWER_WITHIN, client.close, quietly=True)
 
 
-def within(seconds: float, deed: Callable[[], T], *, quietly: bool = False) -> T:
+def within(seconds: float, work: Callable[[], T], *, quietly: bool = False) -> T:
     """Return what a call to Dask returns; it might wait for ever for a machine that is switched off.
 
     Args:
         seconds: for which to wait.
-        deed: the call.
+        work: the call.
         quietly: whether to go on where it fails or does not end.
     Raises:
         TimeoutError: it has not ended.
@@ -185,7 +185,7 @@ def within(seconds: float, deed: Callable[[], T], *, quietly: bool = False) -> T
 
     def run() -> None:
         try:
-            ended.append((deed(), None))
+            ended.append((work(), None))
         except BaseException as fault:  # noqa: BLE001 (the caller's thread raises it)
             ended.append((None, fault))
 

@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def be_worker(path: Path | None = None) -> None:
+def run_worker(path: Path | None = None) -> None:
     """Work for the cluster that a file names, until SIGTERM, Ctrl-C, or the end of its scheduler.
 
     Args:

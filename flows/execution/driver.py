@@ -14,7 +14,7 @@ from flows.execution.ending import close_the_books, remove_all, remove_what_is_n
 from flows.execution.notices import tell
 from flows.execution.reservation import admission_now, reserve_release
 from flows.execution.resumption import check_unchanged, plan_again
-from flows.execution.turns import running
+from flows.execution.running import running
 from flows.planning.plan import Plan
 from flows.walks.runner import Report, Submit, in_thread, result_of
 from flows.walks.stored import walk_release

@@ -94,12 +94,12 @@ class FolderPlace:
     def _path(self, name: str) -> Path:
         return self.folder / check_name(name)
 
-    def _retried(self, deed: Callable[[], R], errors: frozenset[int]) -> R:
+    def _retried(self, work: Callable[[], R], errors: frozenset[int]) -> R:
         """Do something again and again until it succeeds, or fails otherwise than by some errors, or patience ends."""
         deadline, wait = time.monotonic() + self.patience, _FIRST_WAIT
         while True:
             try:
-                return deed()
+                return work()
             except OSError as fault:
                 if fault.errno not in errors or time.monotonic() + wait > deadline:
                     raise

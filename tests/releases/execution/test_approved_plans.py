@@ -14,7 +14,7 @@ from flows.answers.release_status import approved_plan, releases_answer, show_an
 from flows.api import plan, plan_page, release
 from flows.cli.json_object import json_object
 from flows.cli.release_commands import _make
-from flows.cli.run_flow import run_plainly
+from flows.cli.run_flow import run_without_prefect
 from flows.execution.backups import back_up, restore
 from flows.execution.reservation import new_release
 from storage.database.connections import store
@@ -95,7 +95,7 @@ def test_a_release_that_is_refused_after_its_turn_came_is_charged_nothing(fresh,
     release(fresh.folder / "people.yaml")
     before = events()
     with pytest.raises(BudgetExceeded) as refused:
-        _make(waits.id, lambda: run_plainly(waits.id, (planned, waits)), 0.0, as_json=False)
+        _make(waits.id, lambda: run_without_prefect(waits.id, (planned, waits)), 0.0, as_json=False)
     assert f"{waits.id} is refused. Nothing is charged." in capsys.readouterr().err
     assert "rerun" not in f"{refused.value} {refused.value.hint}"
     with store() as con:
