@@ -25,7 +25,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.cluster.choice import by_workers
 from flows.execution.driver import finish_release, make_release
-from flows.execution.notices import refusals_told, tell_of
+from flows.execution.notices import refusals_announced, tell_of
 from flows.execution.reservation import new_release
 from flows.execution.resumption import refresh_run_keys
 from flows.execution.series import declare_series
@@ -222,7 +222,7 @@ def _release_of_day(file: SpecFile) -> str:
     day = day_of(moment, schedule.timezone)
     release_id = scheduled_id(file.spec.name, day)
     if schedule.until:
-        with refusals_told(release_id, file.spec.dataset):
+        with refusals_announced(release_id, file.spec.dataset):
             # The first run may declare the series; then it is the run of its first day.
             series = declare_series(make_plan(file), moment - timedelta(seconds=1))
             if release_id not in series.releases:

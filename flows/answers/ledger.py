@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from flows.planning.costs import CapTerms, Cost, claimed_units
 from storage.database.connections import store, transaction
@@ -186,17 +186,8 @@ def _account(books: Books, account: Account) -> AccountStatement:
 
 
 def _claim(books: Books, claim: Claim) -> ReleaseClaim:
-    return ReleaseClaim(
-        release=claim.release,
-        dataset=claim.dataset,
-        epsilon=claim.epsilon,
-        delta=claim.delta,
-        accountant=claim.accountant,
-        unprotected=claim.unprotected,
-        different_people=claim.different_people,
-        different_people_from=books.others.get(claim.release, ()),
-        contributions=claim.contributions,
-    )
+    shown = {field.name: getattr(claim, field.name) for field in fields(ReleaseClaim) if hasattr(claim, field.name)}
+    return ReleaseClaim(**shown, different_people_from=books.others.get(claim.release, ()))
 
 
 def charge_answer(charge: Charge) -> LevelCharge:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flows.approvals.admission import Admission, admission, check_writable
 from flows.execution.ending import sweep_orphans
-from flows.execution.notices import refusals_told
+from flows.execution.notices import refusals_announced
 from flows.planning.budget import reserve
 from flows.planning.plan import Plan
 from storage.database.connections import store, transaction
@@ -60,12 +60,13 @@ def new_release(
     """
     spec, output = plan.file.spec, (output or plan.file.output()).absolute()
     admitted = admission_now(plan, output, release_id=release_id, different_people=different_people)
-    if not all(isinstance(refusal, BudgetExceeded) for refusal in admitted.refusals.values()):
-        admitted.check()
+    first = next(iter(admitted.refusals.values()), None)
+    if first is not None and not isinstance(first, BudgetExceeded):
+        raise first
     with store() as con:
         made = release_id or claim_id(con, spec.name)
     release = reserved_release(plan, made, output, different_people=different_people)
-    with refusals_told(release.id, spec.dataset), _refusals_recorded(release):
+    with refusals_announced(release.id, spec.dataset), _refusals_recorded(release):
         admitted.check()
     return release
 
