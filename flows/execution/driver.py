@@ -86,7 +86,10 @@ def finish_release(
         with store() as con, transaction(con):
             check_still_supersedes(con, release)
             set_state(con, release_id, "running")  # before anything confidential exists, so that a crash shows
-        outcomes = [] if _is_grown(release) else _grow_again(release, submit)
+        outcomes = list[Outcome]()
+        if not _is_grown(release):  # it was reserved without a tree, as the releases of a declared series are
+            remove_all(release.id)
+            outcomes += _grow(plan_again(release), release.id, submit)
         outcomes += _finish(release, submit, report, only)
     return seconds_per_stage(outcomes)
 
@@ -125,12 +128,6 @@ def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
     terms, memory = plan.terms, memory_of(plan.terms.run)
     ingested = result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised, memory))
     return [ingested, result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2))]
-
-
-def _grow_again(release: Release, submit: Submit) -> list[Outcome]:
-    """Grow the tree of a release that was reserved without one, as the releases of a declared series are."""
-    remove_all(release.id)
-    return _grow(plan_again(release), release.id, submit)
 
 
 def _is_grown(release: Release) -> bool:

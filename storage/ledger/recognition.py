@@ -110,12 +110,8 @@ def keep_recognised(con: Connection, release_id: str, table: RecognisedTable, ot
 def known_contents(con: Connection) -> Mapping[str, Content]:
     """Return what the tables of releases are recognised by, as they were read last."""
     rows = con.execute("SELECT release_id, columns, records, file FROM recognised").fetchall()
-    return {id_: Content(_columns(columns), records, file) for id_, columns, records, file in rows}
-
-
-def _columns(text: str) -> Columns:
-    kept = json.loads(text)
-    return Columns(tuple(kept["codes"]), kept["count"])
+    read = ((id_, json.loads(columns), records, file) for id_, columns, records, file in rows)
+    return {id_: Content(Columns(tuple(of["codes"]), of["count"]), records, file) for id_, of, records, file in read}
 
 
 def confirmed_others(con: Connection) -> Mapping[str, tuple[str, ...]]:

@@ -60,7 +60,12 @@ def approval_in(text: str, path: str) -> Approval:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise _no_plan(path) from None
     if fingerprint_of(stated) != approval.fingerprint:
-        raise _altered(path, f"what it states has not the fingerprint {short_hash(approval.fingerprint)}")
+        own = short_hash(approval.fingerprint)
+        raise UsageError(
+            f"{OPTION}: {path} was altered after it was made: what it states has not the fingerprint {own}.",
+            field=OPTION,
+            hint="Use the file that was approved, not a copy that an editor or a browser saved, or have a new plan approved.",
+        )
     return approval
 
 
@@ -75,14 +80,6 @@ def _stated(text: str) -> Any:
         return answer.get("approval", answer)
     (place,) = _IN_PAGE.finditer(text)
     return json.loads(place[1])
-
-
-def _altered(path: str, how: str) -> UsageError:
-    return UsageError(
-        f"{OPTION}: {path} was altered after it was made: {how}.",
-        field=OPTION,
-        hint="Use the file that was approved, not a copy that an editor or a browser saved, or have a new plan approved.",
-    )
 
 
 def _no_plan(path: str) -> UsageError:
