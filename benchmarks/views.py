@@ -30,7 +30,7 @@ import yaml
 from results import load, markdown, save
 
 from flows.spec.file import load_spec
-from flows.synthetic import synthesise_city_answer
+from flows.synthetic import synthesise_answer
 from flows.trials.comparison import Comparison, make_comparison
 from flows.trials.contestants import Contestant
 from tasks.settle.controlled import round_controlled
@@ -168,7 +168,7 @@ def page(last: Mapping[str, Mapping[str, Any]]) -> str:
 
 def city(folder: Path, runs: int) -> Part:
     """Try the three specs of the city, the baselines of the paper, and the default mechanism without views."""
-    synthesise_city_answer("morning", folder / "city", SEED)
+    synthesise_answer("shuttle", folder / "city", SEED)
     errors: dict[str, list[Errors]] = {}
     ratios: list[Mapping[str, float | None]] = []
     five = compared(folder / "city" / "o5.yaml", ["cbdp", WITHOUT, *OF_THE_PAPER], ["fleet"])
@@ -324,7 +324,7 @@ def adult(folder: Path, runs: int) -> Part:
 
 def large(folder: Path, runs: int) -> Part:
     """Settle and round a day of the city: 811,200 leaves, and 1, 48, 768 and 576 cells."""
-    synthesise_city_answer("weekday", folder / "day", SEED)
+    synthesise_answer("shuttle", folder / "day", SEED, day="weekday")
     comparison = compared(folder / "day" / "o5.yaml", ["cbdp"])
     tree, true, plan = comparison.table.tree, comparison.true_levels[-1], comparison.plan
     scheme = plan.scheme

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from spec_keys import describe_type, rules, spec_schema
 
 from flows.answers.audit import audit_answer
+from flows.answers.check import check_answer
 from flows.answers.ledger import budget_answer, ledger_answer
 from flows.answers.query import query_answer
 from flows.answers.release_status import release_answer, releases_answer, show_answer
@@ -28,7 +29,6 @@ from flows.execution.driver import make_release
 from flows.execution.ending import clean
 from flows.execution.reservation import new_release
 from flows.forecast.answer import plan_answer
-from flows.forecast.check import check_answer
 from flows.planning.plan import make_plan
 from flows.spec.explanations import (
     Model,

@@ -21,9 +21,9 @@ from tasks.query.areas import EVERYTHING
 from tasks.released.folder import PublishedFolder, open_folder
 
 if TYPE_CHECKING:
+    from flows.answers.check import FailedCheck, PassedCheck
     from flows.answers.ledger import LedgerStatement
     from flows.answers.verify import Verification
-    from flows.forecast.check import FailedCheck, PassedCheck
     from flows.forecast.values import Forecast
 
 Spec: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]  # the path of a spec, or its keys
@@ -129,9 +129,11 @@ class PublishedRelease:
         asked_for = {axis: _listed(asked) for axis, asked in {**(where or {}), **areas}.items()}
         rows, names = [], [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
         for question in questions(self.published, asked_for):
-            found = answer(self.published, question.areas, question.codes, simultaneous=simultaneous)
+            counted = answer(self.published, question.areas, question.codes, simultaneous=simultaneous)
             written = [_written(question.asked[name]) for name in names]
-            rows.append((*written, found.count, found.deviation, found.low, found.high, found.level, found.how))
+            rows.append(
+                (*written, counted.count, counted.deviation, counted.low, counted.high, counted.level, counted.how)
+            )
         numbers = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
         schema = dict.fromkeys(names, pl.String) | numbers | {"how": pl.String}
         frame = pl.DataFrame(rows, schema=schema, orient="row")
@@ -147,6 +149,7 @@ def open_release(folder: str | os.PathLike[str]) -> PublishedRelease:
     return PublishedRelease(open_folder(Path(folder)))
 
 
+@public_errors
 def plan(spec: Spec) -> "Forecast":
     """Return what a release would cost, and how exact it would be, as `trellis plan --json` prints it. Nothing is measured.
 
@@ -155,17 +158,13 @@ def plan(spec: Spec) -> "Forecast":
     Raises:
         TrellisError: the reason for a refusal, as on the command line.
     """
-    return _planned(spec)
-
-
-@public_errors
-def _planned(spec: Spec) -> "Forecast":
     from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
 
     return plan_answer(make_plan(_file(spec)))
 
 
+@public_errors
 def plan_page(spec: Spec) -> str:
     """Return the page that `trellis plan --html` writes, for somebody who decides whether to release. Nothing is measured.
 
@@ -176,15 +175,10 @@ def plan_page(spec: Spec) -> str:
     Raises:
         TrellisError: the reason for a refusal, as on the command line.
     """
-    return _paged(spec)
-
-
-@public_errors
-def _paged(spec: Spec) -> str:
-    from flows.forecast.page import plan_page
+    from flows.forecast import page
     from flows.planning.plan import make_plan
 
-    return plan_page(make_plan(_file(spec)))
+    return page.plan_page(make_plan(_file(spec)))
 
 
 def check(spec: Spec) -> "PassedCheck | FailedCheck":
@@ -195,7 +189,7 @@ def check(spec: Spec) -> "PassedCheck | FailedCheck":
     Args:
         spec: as for `plan`.
     """
-    from flows.forecast.check import check_answer
+    from flows.answers.check import check_answer
 
     if isinstance(spec, Mapping):
         return check_answer(Path.cwd() / NOT_IN_A_FILE, _text(spec))
@@ -227,6 +221,7 @@ def ledger(dataset: str | None = None) -> "LedgerStatement":
     return ledger_answer(dataset)
 
 
+@public_errors
 def release(
     spec: Spec,
     *,
@@ -249,20 +244,9 @@ def release(
         TrellisError: the reason for a refusal or a stop, as on the command line. It holds nothing confidential, not even
             how many rows are at fault, since notebooks keep what they show.
     """
-    with _closed_to_others():
-        return open_release(_made(spec, output, different_people, approved_plan))
-
-
-@public_errors
-def _made(
-    spec: Spec,
-    output: str | os.PathLike[str] | None,
-    different_people: bool,
-    approved_plan: str | os.PathLike[str] | None,
-) -> str:
-    """Make a release and return its folder."""
     from flows.execution.crashes import note_crashes
-    from flows.execution.plain import make_plainly
+    from flows.execution.driver import make_release
+    from flows.execution.plain import without_prefect
     from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
     from flows.walks.runner import report_nothing
@@ -275,16 +259,18 @@ def _made(
             field="run.workers",
             hint="With run: {workers: processes}, call release below `if __name__ == '__main__':`.",
         )
-    note_crashes()
-    approved = read_approved_plan(Path(approved_plan)) if approved_plan is not None else None
-    plan = replace(make_plan(_file(spec)), approved=approved)
-    made = new_release(plan, Path(output) if output is not None else None, different_people=different_people)
-    try:
-        make_plainly(plan, made, report_nothing)
-    except BaseException:
-        give_up_claim(made.id)
-        raise
-    return made.folder
+    with _closed_to_others():
+        note_crashes()
+        approved = read_approved_plan(Path(approved_plan)) if approved_plan is not None else None
+        planned = replace(make_plan(_file(spec)), approved=approved)
+        made = new_release(planned, Path(output) if output is not None else None, different_people=different_people)
+        try:
+            with without_prefect(made.terms.run.workers) as submit:
+                make_release(planned, made, submit, report_nothing)
+        except BaseException:
+            give_up_claim(made.id)
+            raise
+        return open_release(made.folder)
 
 
 def _file(spec: Spec) -> SpecFile:

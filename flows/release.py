@@ -1,6 +1,6 @@
 """The Prefect flows around the plain driver: make a release, and continue one.
 
-The command line passes its wishes with `ordering`. A flow run without an order comes from a deployment. Everybody who
+The command line passes its wishes with `requesting`. A flow run without a request comes from a deployment. Everybody who
 reaches the server can trigger a deployment, so it accepts only specs below the folder named at `trellis up`.
 """
 
@@ -25,7 +25,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.cluster.choice import by_workers
 from flows.execution.driver import finish_release, make_release
-from flows.execution.notices import refusals_told, tell_of
+from flows.execution.notices import refusals_announced, tell_of
 from flows.execution.reservation import new_release
 from flows.execution.resumption import refresh_run_keys
 from flows.execution.series import declare_series
@@ -79,7 +79,7 @@ class RunRequest:
         flow_run_id: Prefect's id of the run, once it has begun.
         task_runs: how many task runs have ended. Prefect does not record those that it cancels before they begin.
         seconds: thread seconds per stage, at the end.
-        alive: the lock that shows that the run is alive, until the order ends.
+        alive: the lock that shows that the run is alive, until the request ends.
     """
 
     report: Report = report_nothing
@@ -95,24 +95,24 @@ class RunRequest:
         self.task_runs += not future.wrapped_future.cancelled()
 
 
-_REQUEST: ContextVar[RunRequest | None] = ContextVar("order", default=None)
+_REQUEST: ContextVar[RunRequest | None] = ContextVar("request", default=None)
 
 
 @contextmanager
-def ordering(order: RunRequest) -> Iterator[RunRequest]:
-    """Give an order to the flows that are called inside."""
-    token = _REQUEST.set(order)
+def requesting(request: RunRequest) -> Iterator[RunRequest]:
+    """Give a request to the flows that are called inside."""
+    token = _REQUEST.set(request)
     try:
-        with order.alive:
-            yield order
+        with request.alive:
+            yield request
     finally:
         _REQUEST.reset(token)
 
 
 def _name_of_release() -> str:
-    order = _REQUEST.get()
-    if order and order.made:
-        return order.made.id
+    request = _REQUEST.get()
+    if request and request.made:
+        return request.made.id
     with suppress(StoreError), store() as con:  # a retried run keeps its name
         if begun := release_of(con, str(flow_run.id)):
             return begun
@@ -141,18 +141,18 @@ def release(spec: str) -> State[Any] | str:
     Args:
         spec: the path of the spec. In a deployment it is relative to the folder of specs named at `trellis up`.
     """
-    order, run = _REQUEST.get(), _begin()
-    if order and order.plan and order.made:
-        return _run(order.made, partial(make_release, order.plan, order.made, run=run))
+    request, run = _REQUEST.get(), _begin()
+    if request and request.plan and request.made:
+        return _run(request.made, partial(make_release, request.plan, request.made, run=run))
     try:
-        found, work = _wanted(spec, run)
+        wanted, work = _wanted(spec, run)
     except BudgetExceeded as refusal:
         return _refused(refusal, Path(spec).stem)
     except Exception as fault:  # noqa: BLE001 (shown without its text if that is not public)
         show_nothing_reserved(Path(spec).stem, fault, deployed=True)
         tell_of(fault, Path(spec).stem, "")
         return _failed(what_to_press("", fault, deployed=True), fault)
-    return _run(found, work)
+    return _run(wanted, work)
 
 
 @flow(
@@ -175,9 +175,9 @@ def rerun(release_id: str, branch: str | None = None) -> State[Any] | str:
 
 def _begin() -> str:
     """Show that this run is alive until Prefect knows how it ended, and return its id."""
-    order, run = _REQUEST.get(), str(flow_run.id)
-    if order:
-        order.alive.enter_context(seen_alive(run))
+    request, run = _REQUEST.get(), str(flow_run.id)
+    if request:
+        request.alive.enter_context(seen_alive(run))
     else:
         begin_deployed(run)
     return run
@@ -222,7 +222,7 @@ def _release_of_day(file: SpecFile) -> str:
     day = day_of(moment, schedule.timezone)
     release_id = scheduled_id(file.spec.name, day)
     if schedule.until:
-        with refusals_told(release_id, file.spec.dataset):
+        with refusals_announced(release_id, file.spec.dataset):
             # The first run may declare the series; then it is the run of its first day.
             series = declare_series(make_plan(file), moment - timedelta(seconds=1))
             if release_id not in series.releases:
@@ -235,9 +235,7 @@ def _release_of_day(file: SpecFile) -> str:
 
 def _continued(release_id: str, run: str, branch: str | None = None) -> tuple[Release, Work]:
     """Return a reserved release, and the work that continues it."""
-    refresh_run_keys(release_id)
-    with store() as con:
-        return find_release(con, release_id), partial(finish_release, release_id, only=branch, run=run)
+    return refresh_run_keys(release_id), partial(finish_release, release_id, only=branch, run=run)
 
 
 def _make_once(plan: Plan, made: Release, run: str, submit: Submit, report: Report) -> dict[str, float]:
@@ -253,21 +251,21 @@ def _run(release: Release, work: Work) -> State[Any] | str:
     describe_run(str(flow_run.id), release.id, release.dataset)
     if release.state == "published":
         return Completed(message=f"{release.id} is already published.")
-    order, deployed = _REQUEST.get() or RunRequest(), _REQUEST.get() is None
-    order.flow_run_id = str(flow_run.id)
+    request, deployed = _REQUEST.get() or RunRequest(), _REQUEST.get() is None
+    request.flow_run_id = str(flow_run.id)
 
     def submit(stage: Any, *arguments: Any) -> Future:
         try:
             future = stage.submit(*arguments)
         except (HTTPError, RuntimeError) as fault:  # Prefect's client raises RuntimeError if the server is gone
             raise StoreError(f"The Prefect server no longer answers ({type(fault).__name__}).") from None
-        future.add_done_callback(order.count)
+        future.add_done_callback(request.count)
         return future  # type: ignore[no-any-return]
 
-    progress = Progress(release, order.report)
+    progress = Progress(release, request.report)
     try:
         with by_workers(release.terms.run.workers), _threads(width()):
-            order.seconds = work(submit, progress)
+            request.seconds = work(submit, progress)
     except HeldElsewhere as fault:
         if not deployed:
             raise

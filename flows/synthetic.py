@@ -134,6 +134,8 @@ SYNTHETIC: {what} that do not exist, drawn at random by `trellis synthesise {set
 
 {tables}
 """
+Set = PaperKind | Literal["country", "survey", "shuttle", "households", "taxis"]
+
 PICKUPS_OF_A_TAXI = 100  # on average
 VIEWS = (  # in the paper's order: its O3 has the first two, O4 one more, O5 all
     "total: {}",
@@ -182,36 +184,6 @@ class SyntheticSet:
     people: int
 
 
-def synthesise_answer(
-    kind: PaperKind | Literal["country", "survey"], density: PaperDensity | None, folder: Path, seed: int
-) -> SyntheticSet:
-    """Draw a set into a new folder, with a spec, and return a description.
-
-    Args:
-        kind: one of the paper's sets, the country of the demonstration, or a survey.
-        density: of the paper's sets; `complete` where left out. The others have none.
-        folder: where it is written.
-        seed: the same seed draws the same set.
-
-    Raises:
-        UsageError: the folder exists and is not empty, or a set that has no density is given one.
-    """
-    check_choices(kind, density)
-    _check_is_free(folder)
-    generator = np.random.default_rng(seed)
-    if kind == "country":
-        drawn, words, unit = draw_country(generator=generator), ["country"], "one commuter"
-    elif kind == "survey":
-        drawn, words, unit = draw_survey(generator=generator), ["survey"], "one respondent"
-    else:
-        words, unit = [kind, density or "complete"], "one commuter"
-        drawn = draw_paper_set(kind, density or "complete", generator=generator)
-    name = "-".join(words)
-    spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0, unit=unit)
-    people = int(drawn.trips["people"].sum())
-    return SyntheticSet(" ".join(words), seed, str(spec), drawn.codebook.height, drawn.trips.height, people)
-
-
 @dataclass(frozen=True, slots=True)
 class SyntheticCity:
     """A made-up city and the trips of a day in it, and its specs.
@@ -237,21 +209,99 @@ class SyntheticCity:
     trips: int
 
 
-def synthesise_city_answer(day: Day, folder: Path, seed: int) -> SyntheticCity:
-    """Draw the city and its trips into a new folder, with three specs, and return a description.
+@dataclass(frozen=True, slots=True)
+class SyntheticGroups:
+    """A synthetic set of groups, and its specs.
 
-    The geography is drawn first, and the trips after it: a grouping that is made from confidential trips is confidential itself.
+    Attributes:
+        set: `households` or `taxis`.
+        seed: that it was drawn with.
+        specs: the files of the specs that release it.
+        regions: how many finest regions it has; likewise `groups`, `records` in them, and the `largest` group.
+    """
+
+    set: str
+    seed: int
+    specs: tuple[str, ...]
+    regions: int
+    groups: int
+    records: int
+    largest: int
+
+
+def synthesise_answer(
+    kind: Set,
+    folder: Path,
+    seed: int,
+    *,
+    density: PaperDensity | None = None,
+    day: Day | None = None,
+    groups: int | None = None,
+    regions: int | None = None,
+) -> SyntheticSet | SyntheticCity | SyntheticGroups:
+    """Draw a set into a new folder, with the specs that release it, and return a description.
 
     Args:
-        day: the morning of a weekday, or all of a weekday or of a weekend day.
-        folder: where they are written.
-        seed: the same seed draws the same city, and the same weekday for its morning as for the whole day.
-
+        kind: the country of the demonstration, one of the paper's sets, a survey, a city and the trips of a day in it, households of a
+            country, or what taxis of a city do in its zones.
+        folder: where it is written.
+        seed: the same seed draws the same set; of a city also the same weekday for its morning as for the whole day.
+        density: of the paper's sets; `complete` where left out.
+        day: of the city: the morning of a weekday, which it is where left out, or all of a weekday or of a weekend day.
+        groups: how many households, or taxis; 20,000 and 400 where left out.
+        regions: how many counties, or zones, these have; 40 where left out.
     Raises:
-        UsageError: the folder exists and is not empty.
+        UsageError: the folder exists and is not empty, a set is given a choice that it does not have, or a number is below 1.
     """
-    _check_is_free(folder)
+    _check_choices(kind, density, day, {"groups": groups, "regions": regions})
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"--out must be a new or empty folder, got {folder}.", field="out")
     generator = np.random.default_rng(seed)
+    if kind == "shuttle":
+        return _synthesise_city(day or "morning", folder, seed, generator)
+    if kind == "households" or kind == "taxis":
+        return _synthesise_groups(kind, groups, regions or 40, folder, seed, generator)
+    return _synthesise_trips(kind, density or "complete", folder, seed, generator)
+
+
+def _check_choices(kind: Set, density: PaperDensity | None, day: Day | None, numbers: dict[str, int | None]) -> None:
+    for name, number in numbers.items():
+        if number is not None and kind not in {"households", "taxis"}:
+            raise UsageError(
+                f"--{name} is for the sets households and taxis; the set {kind} has none, got {number}.", field=name
+            )
+        if number is not None and number < 1:
+            raise UsageError(f"--{name} must be >= 1, got {number}.", field=name)
+    if density and kind not in {"binary", "random"}:
+        raise UsageError(
+            f"--density is for the sets binary and random; a {kind} has none, got {density}.", field="density"
+        )
+    if day and kind != "shuttle":
+        raise UsageError(f"--day is for the set shuttle; the set {kind} has none, got {day}.", field="day")
+
+
+def _synthesise_trips(
+    kind: PaperKind | Literal["country", "survey"],
+    density: PaperDensity,
+    folder: Path,
+    seed: int,
+    generator: np.random.Generator,
+) -> SyntheticSet:
+    if kind == "country":
+        drawn, words, unit = draw_country(generator=generator), ["country"], "one commuter"
+    elif kind == "survey":
+        drawn, words, unit = draw_survey(generator=generator), ["survey"], "one respondent"
+    else:
+        words, unit = [kind, density], "one commuter"
+        drawn = draw_paper_set(kind, density, generator=generator)
+    name = "-".join(words)
+    spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0, unit=unit)
+    people = int(drawn.trips["people"].sum())
+    return SyntheticSet(" ".join(words), seed, str(spec), drawn.codebook.height, drawn.trips.height, people)
+
+
+def _synthesise_city(day: Day, folder: Path, seed: int, generator: np.random.Generator) -> SyntheticCity:
+    """Draw the geography first, and the trips after it: a grouping that is made from confidential trips is confidential itself."""
     city = draw_city(generator=generator)
     trips = draw_trips(city, day, generator=generator)
     write_shuttle(city, trips, folder)
@@ -278,47 +328,15 @@ def _write_shuttle_spec(folder: Path, dataset: str, periods: tuple[str, ...], vi
     return str(spec)
 
 
-@dataclass(frozen=True, slots=True)
-class SyntheticGroups:
-    """A synthetic set of groups, and its specs.
-
-    Attributes:
-        set: `households` or `taxis`.
-        seed: that it was drawn with.
-        specs: the files of the specs that release it.
-        regions: how many finest regions it has; likewise `groups`, `records` in them, and the `largest` group.
-    """
-
-    set: str
-    seed: int
-    specs: tuple[str, ...]
-    regions: int
-    groups: int
-    records: int
-    largest: int
-
-
-def synthesise_groups_answer(
-    kind: Literal["households", "taxis"], groups: int | None, regions: int | None, folder: Path, seed: int
+def _synthesise_groups(
+    kind: Literal["households", "taxis"],
+    groups: int | None,
+    regions: int,
+    folder: Path,
+    seed: int,
+    generator: np.random.Generator,
 ) -> SyntheticGroups:
-    """Draw households of a country, or what taxis of a city do in its zones, into a new folder, with specs, and return a description.
-
-    Args:
-        kind: which set.
-        groups: how many households, or taxis; 20,000 and 400 where left out.
-        regions: how many counties, or zones; 40 where left out.
-        folder: where they are written.
-        seed: the same seed draws the same set.
-
-    Raises:
-        UsageError: the folder exists and is not empty, or a number is below 1.
-    """
-    for name, number in (("groups", groups), ("regions", regions)):
-        if number is not None and number < 1:
-            raise UsageError(f"--{name} must be >= 1, got {number}.", field=name)
-    _check_is_free(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    generator, regions = np.random.default_rng(seed), regions or 40
     draw = _draw_households if kind == "households" else _draw_taxis
     table, specs, tables = draw(folder, groups, regions, generator)
     what = "households and their people" if kind == "households" else "taxis and their pickups"
@@ -367,35 +385,3 @@ def _draw_taxis(
     drawn.pickups.write_parquet(folder / "pickups.parquet")
     tables = "- `pickups.parquet`: how many pickups a taxi has in a zone. `zones.csv`: the codebook of the regions."
     return drawn.pickups, {"taxis": TAXIS_SPEC}, tables
-
-
-def check_choices(
-    kind: str, density: PaperDensity | None, day: Day | None = None, sizes: dict[str, int | None] | None = None
-) -> None:
-    """Refuse a choice that a kind of set does not have.
-
-    Args:
-        kind: of the set.
-        density: if given, and likewise `day`.
-        day: if given.
-        sizes: by the name of its option, how many groups or regions there are to be, if given.
-    Raises:
-        UsageError: a density is given for a set other than the paper's, a day for one other than the shuttle, or a number of groups
-            or regions for one other than households and taxis.
-    """
-    for name, number in (sizes or {}).items():
-        if number is not None and kind not in {"households", "taxis"}:
-            raise UsageError(
-                f"--{name} is for the sets households and taxis; the set {kind} has none, got {number}.", field=name
-            )
-    if density and kind not in {"binary", "random"}:
-        raise UsageError(
-            f"--density is for the sets binary and random; a {kind} has none, got {density}.", field="density"
-        )
-    if day and kind != "shuttle":
-        raise UsageError(f"--day is for the set shuttle; the set {kind} has none, got {day}.", field="day")
-
-
-def _check_is_free(folder: Path) -> None:
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"--out must be a new or empty folder, got {folder}.", field="out")

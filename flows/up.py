@@ -9,7 +9,7 @@ from contextlib import chdir, redirect_stderr, redirect_stdout, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from prefect import get_client
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
@@ -18,10 +18,10 @@ from prefect.runner import Runner
 from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 
+from flows.answers.check import check_answer
 from flows.execution.ending import sweep_orphans
 from flows.execution.notices import check_addresses
 from flows.execution.series import declare_series
-from flows.forecast.check import check_answer
 from flows.planning.plan import make_plan
 from flows.release import SPECS, release, rerun
 from flows.server.guard import auth_of_up
@@ -34,14 +34,13 @@ from storage.machine.home import home, subfolder
 from storage.machine.locks import held
 
 OF_SPEC = "spec"  # the tag of deployments that are made from specs
-_ONCE = "scheduled"  # the tag that earlier versions gave them
 _LOOK_EVERY = 2.0  # seconds, for runs that are due
 _LOG, _OLD_LOG, _LARGEST_LOG = "runs.log", "runs.log.old", 2**24  # bytes
 
 Say = Callable[[str], None]
 
 
-def keep_up(specs: Path, port: int, auth: bool | None, say: Say) -> None:
+def run_up(specs: Path, port: int, auth: bool | None, say: Say) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Args:
@@ -140,9 +139,9 @@ async def _serve_until_signal(runner: Runner) -> None:
         await serving
 
 
-def _deployment(flow: object, name: str, description: str) -> RunnerDeployment:
+def _deployment(flow: object, name: str, description: str, **more: Any) -> RunnerDeployment:
     made: RunnerDeployment = flow.to_deployment(  # type: ignore[attr-defined]
-        name, description=description, entrypoint_type=EntrypointType.MODULE_PATH
+        name, description=description, entrypoint_type=EntrypointType.MODULE_PATH, **more
     )
     return made
 
@@ -174,9 +173,8 @@ def _of_specs(specs: Path, schedules: list[Scheduled], say: Say) -> Iterator[Run
 
 def _problems(path: Path, first: TrellisError) -> list[str]:
     """Return every problem of a spec that has no deployment, what stopped it first of all."""
-    found = {str(problem.error): problem.hint for problem in check_answer(path).problems}
-    told = {str(first): first.hint} | found
-    return [f"{error} {hint}".rstrip() for error, hint in told.items()]
+    hints = {str(first): first.hint} | {problem.error: problem.hint for problem in check_answer(path).problems}
+    return [f"{error} {hint}".rstrip() for error, hint in hints.items()]
 
 
 def _of_spec(file: SpecFile, path: Path, say: Say) -> RunnerDeployment:
@@ -190,22 +188,14 @@ def _of_spec(file: SpecFile, path: Path, say: Say) -> RunnerDeployment:
         say(f"Scheduled: {spec.name}, at {schedule.cron} ({schedule.timezone}){until}.")
         description = f"{spec.name}: the release of each day at `{schedule.cron}` ({schedule.timezone}){until}."
         runs = Cron(schedule.cron, timezone=schedule.timezone)
-    made: RunnerDeployment = release.to_deployment(  # type: ignore[assignment]  # no coroutine here
-        spec.name,
-        parameters={"spec": str(path)},
-        schedule=runs,
-        tags=[OF_SPEC, f"dataset:{spec.dataset}"],
-        description=description,
-        entrypoint_type=EntrypointType.MODULE_PATH,
-    )
-    return made
+    tags = [OF_SPEC, f"dataset:{spec.dataset}"]
+    return _deployment(release, spec.name, description, parameters={"spec": str(path)}, schedule=runs, tags=tags)
 
 
 def _remove_others(names: set[str]) -> None:
     """Remove the deployments of specs that are gone or refused."""
     with get_client(sync_client=True) as client:
-        for tag in (OF_SPEC, _ONCE):
-            tagged = DeploymentFilter(tags=DeploymentFilterTags(all_=[tag]))
-            for deployment in client.read_deployments(deployment_filter=tagged):
-                if deployment.name not in names:
-                    client.delete_deployment(deployment.id)
+        tagged = DeploymentFilter(tags=DeploymentFilterTags(all_=[OF_SPEC]))
+        for deployment in client.read_deployments(deployment_filter=tagged):
+            if deployment.name not in names:
+                client.delete_deployment(deployment.id)

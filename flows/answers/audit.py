@@ -26,6 +26,7 @@ from storage.releases.turns import CLOSED, Turn, count_given_up, list_turns
 from tasks.accounting.floats import float_above
 from tasks.format.manifest import Manifest
 
+Event = Mapping[str, Any]
 Sealed = Mapping[tuple[str, int], tuple[int, dict[str, str]]]  # by release and level: position, recorded hashes
 
 _DRAWN = {"drawing", "sealed", "released"}
@@ -91,10 +92,11 @@ def audit_answer(folders: Sequence[Path] = ()) -> AuditReport:
         books = Books()
         findings = list(_chain(rows, books))
         if not findings:
-            findings += _series(books, rows)
+            events = [json.loads(text) for _, text, _ in rows]
+            findings += _series(books, events)
             findings += _manifests(con, books, hashes, folders)
-            findings += _releases(con, books, rows)
-            findings += _approved_plans(con, rows)
+            findings += _releases(con, books, events)
+            findings += _approved_plans(con, events)
     findings.sort(key=lambda finding: (finding.position is None, finding.position or 0))
     return AuditReport(
         ok=not findings,
@@ -127,12 +129,8 @@ def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Findi
             books.post(event)
             overspent = _contradiction(books, event)
         except (StoreError, *MALFORMED) as fault:
-            yield Finding(
-                at,
-                kind,
-                release,
-                str(fault) if isinstance(fault, StoreError) else "one of its fields is missing or malformed.",
-            )
+            malformed = "one of its fields is missing or malformed."
+            yield Finding(at, kind, release, str(fault) if isinstance(fault, StoreError) else malformed)
             return
         if overspent:
             yield Finding(at, kind, release, overspent)
@@ -156,10 +154,9 @@ def _contradiction(books: Books, event: dict[str, Any]) -> str:
     return ""
 
 
-def _approved_plans(con: Connection, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
+def _approved_plans(con: Connection, events: Sequence[Event]) -> Iterator[Finding]:
     """Yield the releases whose approved plan is not kept as the ledger recorded it."""
-    for position, text, _ in rows:
-        event = json.loads(text)
+    for position, event in enumerate(events):
         if event["event"] != "approved plan":
             continue
         kept = kept_plan(con, event["release"])
@@ -173,10 +170,9 @@ def _approved_plans(con: Connection, rows: Sequence[tuple[int, str, str]]) -> It
             )
 
 
-def _series(books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
+def _series(books: Books, events: Sequence[Event]) -> Iterator[Finding]:
     """Yield each series whose charges do not guarantee its stated (ε, δ), by which the budget counts it."""
-    events = [(at, json.loads(text)) for at, text, _ in rows]
-    declared = {event["releases"][0]: at for at, event in events if event["event"] == "series"}
+    declared = {event["releases"][0]: at for at, event in enumerate(events) if event["event"] == "series"}
     for account in books.accounts.values():
         for series in account.series.values():
             charges = [charge for charge in account.charges.values() if charge.release in series.releases]
@@ -195,7 +191,7 @@ def _agree(stated: Standing, now: Standing) -> bool:
     )
 
 
-def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]]) -> Iterator[Finding]:
+def _releases(con: Connection, books: Books, events: Sequence[Event]) -> Iterator[Finding]:
     """Yield where the releases, their seals and their shards differ from what the ledger says of them.
 
     The rows of the store are compared one by one. A `Record` joins rows and charges as if they agreed, which is what the
@@ -204,39 +200,38 @@ def _releases(con: Connection, books: Books, rows: Sequence[tuple[int, str, str]
     sealed: dict[tuple[str, int], tuple[int, dict[str, str]]] = {}
     reserved: dict[str, int] = {}
     notes: dict[str, set[str]] = {}
-    for position, text, _ in rows:
-        event = json.loads(text)
-        release = event.get("release", "")
-        notes.setdefault(release, set()).add(event["event"])
+    for position, event in enumerate(events):
+        release_id = event.get("release", "")
+        notes.setdefault(release_id, set()).add(event["event"])
         if event["event"] == "sealed":
-            sealed[release, event["level"]] = position, event["seals"]
+            sealed[release_id, event["level"]] = position, event["seals"]
         elif event["event"] == "reserved":
-            reserved[release] = position
+            reserved[release_id] = position
     known = {entry.id for entry in list_releases(con)}
-    for release, position in reserved.items():
-        if release not in known:
-            yield Finding(position, "reserved", release, "the store does not know the release.")
-    for release in sorted(known):
-        found = find_release(con, release)
-        account = books.account_of(release)
+    for release_id, position in reserved.items():
+        if release_id not in known:
+            yield Finding(position, "reserved", release_id, "the store does not know the release.")
+    for release_id in sorted(known):
+        release = find_release(con, release_id)
+        account = books.account_of(release_id)
         if account is None:
-            if found.state != "refused":
-                why = f"it is {found.state}, but the ledger has no reservation for it."
-                yield Finding(len(rows), "missing", release, why)
+            if release.state != "refused":
+                why = f"it is {release.state}, but the ledger has no reservation for it."
+                yield Finding(len(events), "missing", release_id, why)
             continue
-        charged = account.charges_of(release)
-        missing = list(_missing(found, account, notes[release]))
-        yield from (Finding(len(rows), "missing", release, why) for why in missing)
-        seals = list_shards(con, release)["noisy"]
-        yield from _seals(found, account, seals.values(), sealed, reserved[release])
+        charged = account.charges_of(release_id)
+        missing = list(_missing(release, account, notes[release_id]))
+        yield from (Finding(len(events), "missing", release_id, why) for why in missing)
+        seals = list_shards(con, release_id)["noisy"]
+        yield from _seals(release, account, seals.values(), sealed, reserved[release_id])
         if not missing:
-            kept = [seal for seal in seals.values() if found.state != "abandoned" or seal.level in charged]
-            yield from _shards(found, kept, sealed, notes[release])
-        yield from _turns(release, list_turns(con, release), seals, sealed)
+            kept = [seal for seal in seals.values() if release.state != "abandoned" or seal.level in charged]
+            yield from _shards(release, kept, sealed, notes[release_id])
+        yield from _turns(release_id, list_turns(con, release_id), seals, sealed)
 
 
 def _turns(release: str, turns: Sequence[Turn], seals: Mapping[Place, Shard], sealed: Sealed) -> Iterator[Finding]:
-    """Yield the seals of turns that are not closed, and closed turns without a seal. Releases from before turns have none."""
+    """Yield the seals of turns that are not closed, and closed turns without a seal."""
     closed = {(turn.level, turn.branch): turn.turn for turn in turns if turn.state == CLOSED}
     for place in sorted({(turn.level, turn.branch) for turn in turns}):
         if closed.get(place) != (seals[place].turn if place in seals else None):
@@ -270,13 +265,13 @@ def _seals(
         if not as_charged(terms, charge):
             reason = f"the store has a different rho, sigma, sensitivity or tau for level {terms.level}."
             yield Finding(reserved, "reserved", release.id, reason)
-        of_level = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
-        if of_level and charge and charge.state not in _DRAWN:
+        branch_seals = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
+        if branch_seals and charge and charge.state not in _DRAWN:
             yield Finding(
                 reserved, "reserved", release.id, f"level {terms.level} is sealed, but its charge is {charge.state}."
             )
-        at, recorded = sealed.get((release.id, terms.level), (0, of_level))
-        if of_level != recorded:
+        at, recorded = sealed.get((release.id, terms.level), (0, branch_seals))
+        if branch_seals != recorded:
             reason = f"the seals of level {terms.level} differ from those that it records."
             yield Finding(at, "sealed", release.id, reason)
 
@@ -305,8 +300,8 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
     """Yield the manifests that record a longer ledger than this one, or another past."""
     states = {release.id: release.state for release in list_releases(con)}
     own = {Path(find_release(con, release).folder) for release, state in states.items() if state == "published"}
-    beside = {found.parent for parent in {folder.parent for folder in own} for found in parent.glob("*/manifest.json")}
-    given = {found.parent for folder in folders for found in folder.rglob("manifest.json")}
+    beside = {path.parent for parent in {folder.parent for folder in own} for path in parent.glob("*/manifest.json")}
+    given = {path.parent for folder in folders for path in folder.rglob("manifest.json")}
     read: dict[str, Manifest] = {}
     for folder in sorted(own | beside | given):
         try:

@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from flows.planning.costs import CapTerms, Cost, claimed_units
 from storage.database.connections import store, transaction
 from storage.errors import UsageError
 from storage.ledger.books import Account, Books, CapRaise, Charge, Claim
 from storage.ledger.events import read_books
-from storage.ledger.spending import Contributions, for_one_unit, weakest_promise
+from storage.ledger.spending import Contributions, weakest_promise
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +166,6 @@ def _known_account(books: Books, dataset: str) -> Account:
 def _account(books: Books, account: Account) -> AccountStatement:
     terms, standing = account.terms, account.standing
     cap = terms.cap
-    if for_one_unit(account.spendings) != account.spendings:  # older events recorded what they cost smaller units
-        from flows.planning.composition import standing_of
-
-        standing = standing_of(account.spendings, cap)
     return AccountStatement(
         dataset=terms.dataset,
         same_people=account.datasets[1:],
@@ -190,17 +186,8 @@ def _account(books: Books, account: Account) -> AccountStatement:
 
 
 def _claim(books: Books, claim: Claim) -> ReleaseClaim:
-    return ReleaseClaim(
-        release=claim.release,
-        dataset=claim.dataset,
-        epsilon=claim.epsilon,
-        delta=claim.delta,
-        accountant=claim.accountant,
-        unprotected=claim.unprotected,
-        different_people=claim.different_people,
-        different_people_from=books.others.get(claim.release, ()),
-        contributions=claim.contributions,
-    )
+    shown = {field.name: getattr(claim, field.name) for field in fields(ReleaseClaim) if hasattr(claim, field.name)}
+    return ReleaseClaim(**shown, different_people_from=books.others.get(claim.release, ()))
 
 
 def charge_answer(charge: Charge) -> LevelCharge:

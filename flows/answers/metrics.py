@@ -2,17 +2,16 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from flows.answers.ledger import ledger_answer
-from storage.counts.shard_files import noisy_path, place_of_noisy
+from storage.counts.shard_files import place_of_noisy, shard_path
 from storage.database.connections import Connection, store
 from storage.machine.files import beside
 from storage.machine.home import SHARDS, STORE, home
@@ -32,8 +31,48 @@ def metrics_answer() -> str:
 
     That a release failed may still tell something of the table, such as a code that its codebook lacks.
     """
+    with store() as con:
+        releases, published = list_releases(con), last_published(con)
+        sizes = _sizes(con, releases)
+    accounts = ledger_answer(None).datasets
+    states = Counter((release.dataset, release.state) for release in releases)
+    datasets = sorted({release.dataset for release in releases})
+    now, last = datetime.now(UTC), {name: datetime.fromisoformat(at) for name, at in published.items()}
     registry = CollectorRegistry()
-    registry.register(_Store())
+
+    def gauge(name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, float]) -> None:
+        metric = Gauge(f"trellis_{name}", text, labels, registry=registry)
+        for of, value in values.items():
+            (metric.labels(*of) if labels else metric).set(value)
+
+    gauge(
+        "releases",
+        "Releases of a dataset in a state.",
+        ("dataset", "state"),
+        {(dataset, state): states[dataset, state] for dataset in datasets for state in _STATES},
+    )
+    for part, meaning in _PARTS.items():
+        of_part = {(account.dataset,): getattr(account, part).epsilon for account in accounts}
+        gauge(f"budget_{part}_epsilon", f"Epsilon, at the cap's delta: {meaning}.", ("dataset",), of_part)
+    gauge(
+        "bytes",
+        "Bytes on disk: the store's file, shards of published releases, Prefect's files. Others depend on the records.",
+        ("part",),
+        {(part,): size for part, size in sizes.items()},
+    )
+    gauge(
+        "last_success_timestamp_seconds",
+        "When the dataset's latest published release passed its checks; 0 where none has.",
+        ("dataset",),
+        {(dataset,): last[dataset].timestamp() if dataset in last else 0 for dataset in datasets},
+    )
+    gauge(
+        "last_success_age_seconds",
+        "How long ago that was when these metrics were written.",
+        ("dataset",),
+        {(dataset,): (now - at).total_seconds() for dataset, at in last.items()},
+    )
+    gauge("metrics_timestamp_seconds", "When these metrics were written.", (), {(): now.timestamp()})
     return generate_latest(registry).decode()
 
 
@@ -42,63 +81,6 @@ def write_metrics(path: Path) -> None:
     with beside(path) as file:
         file.write(metrics_answer().encode())
     path.chmod(0o644)
-
-
-class _Store(Collector):
-    """What the store holds, read when it is asked for."""
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield each metric with its values."""
-        with store() as con:
-            releases, published = list_releases(con), last_published(con)
-            sizes = _sizes(con, releases)
-        accounts = ledger_answer(None).datasets
-        states = Counter((release.dataset, release.state) for release in releases)
-        datasets = sorted({release.dataset for release in releases})
-        yield _gauge(
-            "trellis_releases",
-            "Releases of a dataset in a state.",
-            ("dataset", "state"),
-            (((dataset, state), states[dataset, state]) for dataset in datasets for state in _STATES),
-        )
-        for part, meaning in _PARTS.items():
-            yield _gauge(
-                f"trellis_budget_{part}_epsilon",
-                f"Epsilon, at the cap's delta: {meaning}.",
-                ("dataset",),
-                (((account.dataset,), getattr(account, part).epsilon) for account in accounts),
-            )
-        yield _gauge(
-            "trellis_bytes",
-            "Bytes on disk: the store's file, shards of published releases, Prefect's files. Others depend on the records.",
-            ("part",),
-            (((part,), size) for part, size in sizes.items()),
-        )
-        now, last = datetime.now(UTC), {name: datetime.fromisoformat(at) for name, at in published.items()}
-        yield _gauge(
-            "trellis_last_success_timestamp_seconds",
-            "When the dataset's latest published release passed its checks; 0 where none has.",
-            ("dataset",),
-            (((dataset,), last[dataset].timestamp() if dataset in last else 0) for dataset in datasets),
-        )
-        yield _gauge(
-            "trellis_last_success_age_seconds",
-            "How long ago that was when these metrics were written.",
-            ("dataset",),
-            (((dataset,), (now - at).total_seconds()) for dataset, at in last.items()),
-        )
-        yield _gauge(
-            "trellis_metrics_timestamp_seconds", "When these metrics were written.", (), [((), now.timestamp())]
-        )
-
-
-def _gauge(
-    name: str, text: str, labels: Iterable[str], values: Iterable[tuple[tuple[str, ...], float]]
-) -> GaugeMetricFamily:
-    gauge = GaugeMetricFamily(name, text, labels=tuple(labels))
-    for of, value in values:
-        gauge.add_metric(of, value)
-    return gauge
 
 
 def _sizes(con: Connection, releases: Iterable[ListedRelease]) -> dict[str, int]:
@@ -117,14 +99,10 @@ def _sizes(con: Connection, releases: Iterable[ListedRelease]) -> dict[str, int]
 
 def _known_shards(con: Connection, release_id: str) -> Iterator[Path]:
     """Yield the shards of a published release, without noisy counts that were never sealed."""
-    sealed = {
-        noisy_path(release_id, *place, seal.turn) for place, seal in list_shards(con, release_id)["noisy"].items()
-    }
-    yield from (
-        path
-        for path in (home() / SHARDS / release_id).glob("*.parquet")
-        if path in sealed or place_of_noisy(path) is None
-    )
+    sealed = {shard_path(release_id, shard.name) for shard in list_shards(con, release_id)["noisy"].values()}
+    for path in (home() / SHARDS / release_id).glob("*.parquet"):
+        if path in sealed or place_of_noisy(path) is None:
+            yield path
 
 
 def _bytes(paths: Iterable[Path]) -> int:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from flows.answers.ledger import BudgetBalance, LevelCharge, balance_answer, charge_answer
@@ -25,18 +25,16 @@ from storage.releases.register import (
 from storage.releases.runs import has_run
 
 
-@dataclass(frozen=True, slots=True)
-class MadeRelease:
-    """What a command has just made: a whole release, or one branch of it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Release:
+    """What is said of every release.
 
     Attributes:
         reason: why it is not published; empty where it is.
-        folder: where it is published; None where it is not.
+        folder: where it is published; None where nothing is there.
         report: the file of its report; None likewise.
         unprotected: what it publishes exactly, in words.
         statement: its guarantee, in words.
-        seconds: thread seconds per stage, and the wall time as `total`.
-        home: the store.
         views: the views that the spec names; one that is a level has its number as `same_as`, and costs nothing itself.
     """
 
@@ -48,10 +46,21 @@ class MadeRelease:
     levels: Sequence[ReleasedPart]
     unprotected: Sequence[str]
     statement: str
+    views: Sequence[ReleasedPart]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeRelease(_Release):
+    """What a command has just made: a whole release, or one branch of it.
+
+    Attributes:
+        seconds: thread seconds per stage, and the wall time as `total`.
+        home: the store.
+    """
+
     budget: BudgetBalance
     seconds: Mapping[str, float]
     home: str
-    views: Sequence[ReleasedPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,42 +112,27 @@ class SealedShard:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRelease:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownRelease(_Release):
     """One release as the store knows it.
 
     Attributes:
-        reason: why it is not published; empty where it is.
         supersedes: the release whose place it takes; `superseded_by` the published one that takes its own.
-        unprotected: what it publishes exactly, in words.
         unlisted: the axes whose codes no codebook lists.
-        statement: its guarantee, in words.
-        folder: where it is published; None where nothing is there.
-        report: the file of its report; None likewise.
         in_ui: whether it ever ran on Prefect, whose UI then lists it.
-        views: the views that the spec names; one that is a level has its number as `same_as`, and costs nothing itself.
         approved_plan: the approved plan that it was reserved under; left out where there was none.
     """
 
-    id: str
     dataset: str
-    state: str
-    reason: str
     created: str
     supersedes: str | None
     superseded_by: str | None
-    levels: Sequence[ReleasedPart]
     branches: Sequence[BranchState]
     seals: Sequence[SealedShard]
     checks: Sequence[CheckResult]
     charges: Sequence[LevelCharge]
-    unprotected: Sequence[str]
     unlisted: Sequence[str]
-    statement: str
-    folder: str | None
-    report: str | None
     in_ui: bool
-    views: Sequence[ReleasedPart]
     approved_plan: KeptApproval | None = None
 
 
@@ -151,18 +145,10 @@ def release_answer(release_id: str, seconds: Mapping[str, float]) -> MadeRelease
     """
     shown = show_answer(release_id)
     return MadeRelease(
-        id=release_id,
-        state=shown.state,
-        reason=shown.reason,
-        folder=shown.folder,
-        report=shown.report,
-        levels=shown.levels,
-        unprotected=shown.unprotected,
-        statement=shown.statement,
+        **{field.name: getattr(shown, field.name) for field in fields(_Release)},
         budget=balance_answer(shown.dataset),
         seconds={stage: round(taken, 3) for stage, taken in seconds.items()},
         home=str(home()),
-        views=shown.views,
     )
 
 

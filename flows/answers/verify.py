@@ -12,7 +12,7 @@ from storage.releases.terms import GRID, SURVIVORS
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, joint_part_of, sensitivity_of
-from tasks.explore.check import explorer_failures, unread_explorer
+from tasks.explore.check import explorer_failures
 from tasks.export.formats import unread_files
 from tasks.format.manifest import LevelEntry, Manifest, published_manifest
 from tasks.groups.task import Sizes
@@ -54,8 +54,7 @@ def verify_answer(folder: Path, workers: int | None = None) -> Verification:
     # the explorer last: it shows what all other files say
     failures = verify(folder, workers) or _guarantee_failures(folder) or explorer_failures(folder)
     manifest = published_manifest(folder)
-    unread = [*(unread_files(manifest) if manifest else []), *unread_explorer(folder)]
-    return Verification(not failures, failures, unread or None)
+    return Verification(not failures, failures, (unread_files(manifest) if manifest else []) or None)
 
 
 def _guarantee_failures(folder: Path) -> list[str]:

@@ -32,12 +32,12 @@ class Difference:
     Attributes:
         kind: which error it is.
         field: the key at fault.
-        told: the key, and what it was and is, in words.
+        text: the key, and what it was and is, in words.
     """
 
     kind: Literal["spec", "codebook", "budget"]
     field: str
-    told: str
+    text: str
 
 
 def check_approved(plan: Plan, books: Books) -> None:
@@ -49,11 +49,12 @@ def check_approved(plan: Plan, books: Books) -> None:
     """
     if plan.approved is None:
         return
-    approval, found = plan.approved.approval, list(differences(plan, books))
-    wrong = [difference for difference in found if difference.kind != "budget"]
+    approval = plan.approved.approval
+    wrong = [*_of_spec(approval, plan), *_of_codebooks(approval, plan)] or list(_of_guarantee(approval, plan))
     if wrong:
         kind = SpecError if any(difference.kind == "spec" for difference in wrong) else InputError
-        raise kind(_told(approval, found), field=wrong[0].field, hint=f"Put it back as it was, or make a {_AGAIN}")
+        message = _in_words(approval, [*wrong, *_of_budget(approval, books)])
+        raise kind(message, field=wrong[0].field, hint=f"Put it back as it was, or make a {_AGAIN}")
     schedule = plan.file.spec.schedule
     if schedule and schedule.until:
         raise SpecError(
@@ -74,10 +75,10 @@ def check_budget_approved(plan: Plan, books: Books) -> None:
     if plan.approved is None:
         return
     approval = plan.approved.approval
-    found = list(_of_budget(approval, books))
-    if not found:
+    wrong = list(_of_budget(approval, books))
+    if not wrong:
         return
-    refusal = BudgetNotAsApproved(_told(approval, found), field=found[0].field, hint=f"Make a {_AGAIN}")
+    refusal = BudgetNotAsApproved(_in_words(approval, wrong), field=wrong[0].field, hint=f"Make a {_AGAIN}")
     account = books.account(approval.budget.dataset)
     if account:
         standing = standing_of(account.spendings, account.terms.cap)
@@ -85,33 +86,19 @@ def check_budget_approved(plan: Plan, books: Books) -> None:
     raise refusal
 
 
-def differences(plan: Plan, books: Books) -> Iterator[Difference]:
-    """Yield everything that is not as it was approved; the plan must have an approval."""
-    if plan.approved is None:
-        raise ValueError("nothing was approved.")
-    approval = plan.approved.approval
-    of_spec = list(_of_spec(approval, plan))
-    of_codebooks = list(_of_codebooks(approval, plan))
-    yield from of_spec
-    yield from of_codebooks
-    if not (of_spec or of_codebooks):
-        yield from _of_guarantee(approval, plan)
-    yield from _of_budget(approval, books)
-
-
-def _of_spec(approval: Approval, plan: Plan) -> Iterator[Difference]:
+def _of_spec(approval: Approval, plan: Plan) -> list[Difference]:
     keys = keys_of_release(plan.file)
-    found = list(_of_keys(approval.keys, published_keys(plan.file), ""))
-    named = {difference.field for difference in found}
+    wrong = list(_of_keys(approval.keys, published_keys(plan.file), ""))
+    named = {difference.field for difference in wrong}
     places = {key: sha256_of_value(place) for key, place in places_in(keys)}
-    found += [
+    wrong += [
         Difference("spec", key, f"{key}: a file of the same name → in another place")
         for key in sorted(approval.places.keys() & places.keys())
         if places[key] != approval.places[key] and key not in named
     ]
-    if not found and sha256_of_value(keys) != approval.spec:
-        found.append(Difference("spec", "SPEC", "the spec: a place that it names → another place"))
-    yield from found
+    if not wrong and sha256_of_value(keys) != approval.spec:
+        wrong.append(Difference("spec", "SPEC", "the spec: a place that it names → another place"))
+    return wrong
 
 
 def _of_keys(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[Difference]:
@@ -161,8 +148,8 @@ def _of_budget(approval: Approval, books: Books) -> Iterator[Difference]:
             yield Difference("budget", "budget", f"the ledger: {len(before.releases)} releases charged → none")
         return
     if account.terms.dataset != before.dataset:
-        told = f"the account that is charged: {before.dataset} → {account.terms.dataset}"
-        yield Difference("budget", "dataset", told)
+        changed = f"the account that is charged: {before.dataset} → {account.terms.dataset}"
+        yield Difference("budget", "dataset", changed)
     cap = cap_stated(account.terms.cap)
     if cap != before.cap:
         yield Difference("budget", "budget", f"the cap: {_cap_in_words(before.cap)} → {_cap_in_words(cap)}")
@@ -173,13 +160,13 @@ def _of_budget(approval: Approval, books: Books) -> Iterator[Difference]:
         less = [release for release in before.releases if release not in now]
         why = [f"charged since: {in_short(more)}"] if more else []
         why += [f"given back: {in_short(less)}"] if less else []
-        told = f"what is spent of the budget: ε = {rounded_up(before.spent)} → {rounded_up(spent)}"
-        yield Difference("budget", "budget", f"{told} ({', '.join(why) or 'a part was given back'})")
+        changed = f"what is spent of the budget: ε = {rounded_up(before.spent)} → {rounded_up(spent)}"
+        yield Difference("budget", "budget", f"{changed} ({', '.join(why) or 'a part was given back'})")
 
 
-def _told(approval: Approval, found: list[Difference]) -> str:
-    shown = [difference.told for difference in found[:_MOST]]
-    further = [f"{len(found) - _MOST} more"] if len(found) > _MOST else []
+def _in_words(approval: Approval, wrong: list[Difference]) -> str:
+    shown = [difference.text for difference in wrong[:_MOST]]
+    further = [f"{len(wrong) - _MOST} more"] if len(wrong) > _MOST else []
     plan = f"plan {short_hash(approval.fingerprint)}"
     return f"This is not what was approved ({plan}): {'; '.join([*shown, *further])}."
 

@@ -5,23 +5,18 @@ from importlib.metadata import version
 from math import isfinite
 from typing import Any
 
-from flows.planning.budget import agreed_terms
 from flows.planning.composition import composed_epsilon
 from flows.planning.plan import Plan
 from flows.spec.file import SpecFile, keys_of_release, places_in
-from storage.ledger.books import Account, Books, Cap
+from storage.ledger.books import Account, Cap, DatasetTerms
 from storage.machine.clock import utc_now
 from storage.releases.approvals import Approval, ApprovedBudget, canonical, fingerprint_of, sha256_of_value
 from tasks.ingest.tables import Table
 from tasks.ingest.task import Source
 
 
-def approval_of(plan: Plan, books: Books) -> Approval:
-    """Return what a plan states, with its fingerprint.
-
-    Raises:
-        SpecError: the spec has other terms than the dataset's people.
-    """
+def approval_of(plan: Plan, terms: DatasetTerms, account: Account | None) -> Approval:
+    """Return what a plan states, with its fingerprint, given its people's terms and their account, if they have one."""
     keys, guarantee = keys_of_release(plan.file), plan.guarantee
     stated = Approval(
         fingerprint="",
@@ -38,7 +33,7 @@ def approval_of(plan: Plan, books: Books) -> Approval:
         epsilon=guarantee.epsilon,
         delta=guarantee.delta,
         rho=float(guarantee.rho),
-        budget=_budget(plan, books),
+        budget=_budget(plan, terms, account),
     )
     return replace(stated, fingerprint=fingerprint_of(asdict(stated)))
 
@@ -74,9 +69,8 @@ def cap_stated(cap: Cap) -> dict[str, float]:
     return {"epsilon": cap.epsilon, "delta": cap.delta}
 
 
-def _budget(plan: Plan, books: Books) -> ApprovedBudget:
-    terms = agreed_terms(books, plan.asked())
-    account, cap = books.accounts.get(terms.dataset), terms.cap
+def _budget(plan: Plan, terms: DatasetTerms, account: Account | None) -> ApprovedBudget:
+    cap = terms.cap
     before = account.spendings if account else []
     after = composed_epsilon([*before, plan.spending], cap.delta, cap)
     return ApprovedBudget(

@@ -71,7 +71,7 @@ def _by_axis(folder: Path, arguments: list[str]) -> list[str]:
     Raises:
         UsageError: an argument has another form, or the folder does not come first.
     """
-    found, left = list[str](), [str(folder), *arguments] if str(folder).startswith("-") else [*arguments]
+    conditions, left = list[str](), [str(folder), *arguments] if str(folder).startswith("-") else [*arguments]
     while left:
         name, equals, area = left.pop(0).removeprefix("--").partition("=")
         if str(folder).startswith("-") or not name or not (equals or left):
@@ -80,5 +80,5 @@ def _by_axis(folder: Path, arguments: list[str]) -> list[str]:
                 field=f"--{name}",
                 hint="For example trellis query FOLDER --age 18..24 --hour 7..9.",
             )
-        found.append(f"{name}={area if equals else left.pop(0)}")
-    return found
+        conditions.append(f"{name}={area if equals else left.pop(0)}")
+    return conditions

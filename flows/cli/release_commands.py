@@ -60,7 +60,7 @@ def release(
 ) -> None:
     """Release the table of a spec at every level."""
     terminal.doing(f"planning the release of {spec}")
-    from flows.cli.run_flow import run_directly, run_plainly
+    from flows.cli.run_flow import run_on_prefect, run_without_prefect
     from flows.execution.reservation import new_release
 
     if dry_run:
@@ -70,11 +70,10 @@ def release(
     planned = _planned(spec, records, approved_plan)
     terminal.doing(f"reading {planned.source.table.name}")
     made = new_release(planned, output, different_people=different_people)
-    on_prefect = planned.file.spec.run.prefect if server is None else server
-    if on_prefect:
-        run = partial(run_directly, "release", {"spec": str(spec.absolute())}, made.id, (planned, made))
+    if planned.file.spec.run.prefect if server is None else server:
+        run = partial(run_on_prefect, "release", {"spec": str(spec.absolute())}, made.id, (planned, made))
     else:
-        run = partial(run_plainly, made.id, (planned, made))
+        run = partial(run_without_prefect, made.id, (planned, made))
     _make(made.id, run, began, as_json)
 
 
@@ -88,19 +87,18 @@ def rerun(
 ) -> None:
     """Continue a failed release. Only what is missing runs again, and nothing is charged again."""
     from flows.answers.release_status import release_answer
-    from flows.cli.run_flow import run_directly, run_plainly
+    from flows.cli.run_flow import run_on_prefect, run_without_prefect
     from flows.execution.crashes import note_crashes
-    from flows.execution.driver import check_can_go_on
+    from flows.execution.driver import resumable_release
     from flows.execution.resumption import run_keys_of
-    from storage.database.connections import store
     from storage.errors import HeldElsewhere
     from storage.machine.locks import holder_of
-    from storage.releases.register import find_release
 
     began = time.monotonic()
     terminal.doing(f"looking for {release_id}")
     note_crashes()
-    if check_can_go_on(release_id, branch) == "published":
+    release = resumable_release(release_id, branch)
+    if release.state == "published":
         terminal.say(f"{release_id} is already published.")
         print_answer(release_answer(release_id, {"total": time.monotonic() - began}), as_json, show_release)
         return
@@ -108,13 +106,10 @@ def rerun(
         raise HeldElsewhere(
             f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` shows its progress."
         )
-    if server is None:
-        with store() as con:
-            server = run_keys_of(find_release(con, release_id)).prefect
-    if server:
-        run = partial(run_directly, "rerun", {"release_id": release_id, "branch": branch}, release_id)
+    if run_keys_of(release).prefect if server is None else server:
+        run = partial(run_on_prefect, "rerun", {"release_id": release_id, "branch": branch}, release_id)
     else:
-        run = partial(run_plainly, release_id, None, branch)
+        run = partial(run_without_prefect, release_id, None, branch)
     _make(release_id, run, began, as_json)
 
 
@@ -137,9 +132,9 @@ def up(
 ) -> None:
     """Start the Prefect server with its UI, and serve releases, reruns and schedules until Ctrl-C."""
     terminal.doing(f"starting Prefect's server, and reading the specs in {specs}")
-    from flows.up import keep_up
+    from flows.up import run_up
 
-    keep_up(specs, port, auth, terminal.say)
+    run_up(specs, port, auth, terminal.say)
 
 
 def worker(
@@ -151,9 +146,9 @@ def worker(
     ] = None,
 ) -> None:
     """Carry out orders of releases on a cluster, until Ctrl-C or the end of its scheduler. It keeps nothing."""
-    from flows.cluster.worker import be_worker
+    from flows.cluster.worker import run_worker
 
-    be_worker(cluster)
+    run_worker(cluster)
 
 
 def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
@@ -198,23 +193,15 @@ def _planned(spec: Path, records: bool, approved_plan: Path | None) -> "Plan":
     """Return the plan of a spec, with synthetic records where the command asks for them, held to an approved plan if there is one."""
     from dataclasses import replace
 
-    from storage.releases.plan_file import read_approved_plan
-
-    approved = read_approved_plan(approved_plan) if approved_plan else None
-    return replace(_unapproved_plan(spec, records=records), approved=approved)
-
-
-def _unapproved_plan(spec: Path, *, records: bool) -> "Plan":
     from flows.planning.plan import make_plan
     from flows.spec.file import load_spec
+    from storage.releases.plan_file import read_approved_plan
 
-    file = load_spec(spec)
-    if not records:
-        return make_plan(file)
+    approved, file = read_approved_plan(approved_plan) if approved_plan else None, load_spec(spec)
     try:
-        return make_plan(file.with_records())
+        return replace(make_plan(file.with_records() if records else file), approved=approved)
     except SpecError as fault:
-        if fault.field != "release.records" or file.spec.release.records:
+        if not records or fault.field != "release.records" or file.spec.release.records:
             raise
         message = str(fault).replace("release.records", "--records", 1)
         raise UsageError(message, field="--records", hint=fault.hint) from None

@@ -35,7 +35,7 @@ def numbers_of(option: str, text: str) -> list[float]:
     return numbers
 
 
-def compare_directly(
+def compare_and_write(
     file: SpecFile,
     mechanisms: list[str],
     epsilons: list[float],
@@ -67,28 +67,25 @@ def compare_directly(
             except HTTPError as fault:
                 raise StoreError(f"The Prefect server no longer answers ({type(fault).__name__}).") from None
         wait_until_recorded(run, task_runs)
-    found = comparison_answer(comparison, rows, str(folder))
+    results = comparison_answer(comparison, rows, str(folder))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with beside(folder / "errors.parquet") as written:
-            error_rows(rows).write_parquet(written)
-        with beside(folder / "coverage.parquet") as written:
-            coverage_rows(rows).write_parquet(written)
-        with beside(folder / "rows.parquet") as written:
-            stated_rows(rows).write_parquet(written)
         (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
+        tables = {"errors": error_rows(rows), "coverage": coverage_rows(rows), "rows": stated_rows(rows)}
         if comparison.utilities:
-            with beside(folder / "utility.parquet") as written:
-                utility_rows(comparison.utilities, rows).write_parquet(written)
+            tables["utility"] = utility_rows(comparison.utilities, rows)
+        for name, table in tables.items():
+            with beside(folder / f"{name}.parquet") as written:
+                table.write_parquet(written)
         with beside(folder / "comparison.json") as written:
-            written.write(json.dumps(json_object(found), ensure_ascii=False, indent=2).encode() + b"\n")
+            written.write(json.dumps(json_object(results), ensure_ascii=False, indent=2).encode() + b"\n")
         with beside(folder / "index.html") as written:
-            written.write(comparison_page(found).encode())
+            written.write(comparison_page(results).encode())
     except OSError as fault:
         raise disk_fault(fault, "--out", str(folder)) or InputError(
             f"--out: {folder} cannot be written ({fault.strerror}).", field="--out"
         ) from None
-    return found
+    return results
 
 
 def new_folder(file: SpecFile) -> Path:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LISTEN_EVERY = 1.0  # seconds
 
 
-def run_directly(
+def run_on_prefect(
     flow_name: str,
     parameters: dict[str, Any],
     release_id: str,
@@ -43,16 +43,16 @@ def run_directly(
         from httpx import HTTPError
 
         import flows.release
-        from flows.release import RunRequest, ordering
+        from flows.release import RunRequest, requesting
         from flows.server.runs import end_cancelled, look_for_crashes
 
         look_for_crashes()
         plan, made = planned or (None, None)
-        with heard_by_caller(), ordering(RunRequest(report, plan, made)) as order, _cancel_heard(order):
+        with heard_by_caller(), requesting(RunRequest(report, plan, made)) as request, _cancel_heard(request):
             try:
                 state = getattr(flows.release, flow_name)(**parameters, return_state=True)
                 if not state.is_final():  # cancelled in the UI, too late to be heard
-                    end_cancelled(order.flow_run_id)
+                    end_cancelled(request.flow_run_id)
                 if state.is_cancelled() or not state.is_final():
                     raise interrupted(release_id)
                 state.result()
@@ -60,13 +60,14 @@ def run_directly(
                 gone = f"{release_id}: the Prefect server no longer answers ({type(fault).__name__})."
                 raise StoreError(gone, hint=_how_to_go_on(release_id)) from None
             finally:
-                recorded = wait_until_recorded(order.flow_run_id, order.task_runs) if order.flow_run_id else 0
-                if recorded < order.task_runs:
-                    terminal.warn(f"Prefect recorded {recorded} of {order.task_runs} task runs.")
-    return order.seconds
+                recorded = wait_until_recorded(request.flow_run_id, request.task_runs) if request.flow_run_id else 0
+                if recorded < request.task_runs:
+                    terminal.warn(f"Prefect recorded {recorded} of {request.task_runs} task runs.")
+    return request.seconds
 
 
-def run_plainly(
+@public_errors
+def run_without_prefect(
     release_id: str, planned: "tuple[Plan, Release] | None" = None, branch: str | None = None
 ) -> dict[str, float]:
     """Make or finish a release without Prefect, with a progress bar; return the thread seconds per stage.
@@ -78,19 +79,20 @@ def run_plainly(
     Raises:
         TrellisError: what stopped it.
     """
-    from flows.execution.plain import finish_plainly, make_plainly
+    from flows.execution.driver import finish_release, make_release
+    from flows.execution.plain import without_prefect
     from flows.execution.resumption import refresh_run_keys
 
     terminal.doing(f"making {release_id}")
-    with terminal.progress() as report, heard_by_caller():
+    release = planned[1] if planned else refresh_run_keys(release_id)
+    with terminal.progress() as report, heard_by_caller(), without_prefect(release.terms.run.workers) as submit:
         if planned:
-            return public_errors(make_plainly)(*planned, report)
-        refresh_run_keys(release_id)
-        return public_errors(finish_plainly)(release_id, report, branch)
+            return make_release(*planned, submit, report)
+        return finish_release(release_id, submit, report, only=branch)
 
 
 @contextmanager
-def _cancel_heard(order: Any) -> Iterator[None]:
+def _cancel_heard(request: Any) -> Iterator[None]:
     """Interrupt this process when its flow run is cancelled in the UI: Prefect itself reaches only runs of deployments."""
     from flows.server.runs import is_cancelled
 
@@ -98,7 +100,7 @@ def _cancel_heard(order: Any) -> Iterator[None]:
 
     def listen() -> None:
         while not ended.wait(_LISTEN_EVERY):
-            if order.flow_run_id and is_cancelled(order.flow_run_id):
+            if request.flow_run_id and is_cancelled(request.flow_run_id):
                 os.kill(os.getpid(), signal.SIGTERM)  # SIGINT is ignored in a shell's background
                 return
 

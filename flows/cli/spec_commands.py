@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer, print_json
-from flows.cli.json_object import json_object
+from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
 from flows.console import terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_plan, show_starter
@@ -43,7 +42,7 @@ def new(
 def check(spec: SpecPath, as_json: AsJson = False) -> int:
     """List every problem of a spec, or confirm that it can be released. Reads no row of the confidential table."""
     terminal.doing(f"checking {spec}")
-    from flows.forecast.check import check_answer
+    from flows.answers.check import check_answer
 
     answer = check_answer(spec)
     print_answer(answer, as_json, show_check)
@@ -86,10 +85,7 @@ def plan(
 
         terminal.doing(f"writing {html}")
         write_plan_page(html, planned, answer)
-    if as_json:
-        print_json(json_object(answer))
-    else:
-        show_plan(answer)
+    print_answer(answer, as_json, show_plan)
     if html:
         terminal.say(f"page: {html}")
 
@@ -130,9 +126,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Try mechanisms on a public table, and measure their errors against the true counts. Charges and releases nothing."""
-    from flows.cli.run_comparison import compare_directly, numbers_of
+    from flows.cli.run_comparison import compare_and_write, numbers_of
     from flows.spec.file import load_spec
 
     names, utilities = ([name.strip() for name in of.split(",") if name.strip()] for of in (mechanisms, utility))
-    answer = compare_directly(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out, utilities)
+    answer = compare_and_write(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out, utilities)
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))

@@ -43,11 +43,8 @@ def show(
     """Show one release: its levels, branches, seals, checks and charges."""
     from flows.answers.release_status import approved_plan, reserved_spec, show_answer
 
-    if plan:
-        print(approved_plan(release_id), end="")  # noqa: T201 (the command line)
-        return
-    if spec:
-        print(reserved_spec(release_id), end="")  # noqa: T201 (the command line)
+    if plan or spec:
+        print(approved_plan(release_id) if plan else reserved_spec(release_id), end="")  # noqa: T201 (the command line)
         return
     print_answer(show_answer(release_id), as_json, show_one)
 

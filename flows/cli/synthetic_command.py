@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from flows.cli.arguments import AsJson, print_answer
-from flows.console.synthetic_view import show_city, show_groups, show_synthesised
+from flows.console.synthetic_view import show_synthesised
 
 
 def synthesise(
@@ -44,12 +44,7 @@ def synthesise(
     as_json: AsJson = False,
 ) -> None:
     """Draw a synthetic set of trips, households or taxis, with codebooks and the specs that release it."""
-    from flows.synthetic import check_choices, synthesise_answer, synthesise_city_answer, synthesise_groups_answer
+    from flows.synthetic import synthesise_answer
 
-    check_choices(kind, density, day, {"groups": groups, "regions": regions})
-    if kind == "households" or kind == "taxis":
-        print_answer(synthesise_groups_answer(kind, groups, regions, out, seed), as_json, show_groups)
-    elif kind == "shuttle":
-        print_answer(synthesise_city_answer(day or "morning", out, seed), as_json, show_city)
-    else:
-        print_answer(synthesise_answer(kind, density, out, seed), as_json, show_synthesised)
+    answer = synthesise_answer(kind, out, seed, density=density, day=day, groups=groups, regions=regions)
+    print_answer(answer, as_json, show_synthesised)

@@ -132,7 +132,7 @@ class Cluster:
         self._bringing = BoundedSemaphore(len(listed))  # how many orders' shards home copies at once
         self._lock, self._ended = Lock(), Event()
         self._checks, self._admitted = dict[str, Thread](), SimpleQueue[str]()  # of newcomers, by address
-        self._told = set[str]()  # the newcomers of whom somebody was told that they were refused
+        self._refused = set[str]()  # the newcomers that were refused, with a warning
         self._fault: TrellisError | None = None
         self._watch = Thread(target=self._look, daemon=True)
         self._watch.start()
@@ -212,8 +212,8 @@ class Cluster:
         try:
             self._connection.check([address])
         except Exception as fault:  # noqa: BLE001 (whatever it is, the others go on)
-            if not self._ended.is_set() and address not in self._told:
-                self._told.add(address)  # it is checked again at the next look
+            if not self._ended.is_set() and address not in self._refused:
+                self._refused.add(address)  # it is checked again at the next look
                 reason = str(fault) if isinstance(fault, TrellisError) else type(fault).__name__
                 print(f"Warning: the worker {address} is not asked: {reason}", file=sys.stderr)  # noqa: T201 (the caller's terminal)
         else:
@@ -227,10 +227,10 @@ class Cluster:
                     self._sent[order.release_id] = self._begun(order)
                 except TrellisError as fault:
                     self._sent[order.release_id] = fault
-            found = self._sent[order.release_id]
-        if isinstance(found, TrellisError):
-            raise found
-        return found
+            sent = self._sent[order.release_id]
+        if isinstance(sent, TrellisError):
+            raise sent
+        return sent
 
     def _begun(self, order: Order) -> _Sent:
         release_id, place = order.release_id, self._place
@@ -255,10 +255,10 @@ class Cluster:
         """Put the shards that a record names into the mailbox, unless workers or home have put them there."""
         with sent.lock:
             for shard in record.all_shards:
-                name = shard.name
-                if sent.encrypted.name_of(name, shard.sha256) not in sent.there:
-                    sent.encrypted.put(name, shard.sha256, shard_path(record.release.id, name))
-                    sent.there.add(sent.encrypted.name_of(name, shard.sha256))
+                name = sent.encrypted.name_of(shard.name, shard.sha256)
+                if name not in sent.there:
+                    sent.encrypted.put(shard.name, shard.sha256, shard_path(record.release.id, shard.name))
+                    sent.there.add(name)
 
     def _ask(self, address: str, gone: Event, text: str, going_on: Callable[[], None]) -> str:
         """Return what a worker replies.

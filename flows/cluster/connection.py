@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from flows.cluster.dispatch import introduce, probe
 from flows.cluster.facts import difference, facts
-from flows.cluster.security import check_installed, security_of
-from storage.errors import SpecError, StoreError, TrellisError
+from flows.cluster.security import check_installed, no_answer, security_of
+from storage.errors import SpecError, StoreError
 from storage.mailbox.cluster_file import ClusterFile
 from storage.mailbox.keys import proves_key
 from storage.mailbox.places import Mailbox
@@ -65,14 +65,14 @@ class Connection:
         """
         client: Any = self.client  # which says nothing of its types
         try:
-            found: Any = within(
+            identity: Any = within(
                 self.file.lost_after,
                 # not `scheduler_info`: what that returns, Dask replaces now and then by an answer without workers
                 lambda: client.sync(client.scheduler.identity, n_workers=-1),
             )
         except Exception as fault:  # noqa: BLE001 (Dask, Tornado and ssl raise many kinds)
-            raise _gone(self.file, fault) from None
-        return {address: float(of["last_seen"]) for address, of in found["workers"].items()}
+            raise no_answer(self.file, fault) from None
+        return {address: float(of["last_seen"]) for address, of in identity["workers"].items()}
 
     def check(self, addresses: Sequence[str]) -> None:
         """Refuse workers that may not be asked.
@@ -83,14 +83,13 @@ class Connection:
         """
         for address in addresses:
             if not address.startswith("tls://"):
-                raise SpecError(
+                raise _refused(
                     f"The worker {address} is not reached by tls://, so others could read along.",
-                    field="scheduler",
-                    hint="Start it with `trellis worker`.",
+                    "Start it with `trellis worker`.",
                 )
         nonce = new_nonce()
-        for address, found in self._asked(addresses, introduce, nonce).items():
-            _check_introduced(address, found, self.key, nonce)
+        for address, introduced in self._asked(addresses, introduce, nonce).items():
+            _check_introduced(address, introduced, self.key, nonce)
         self._probe(addresses)
 
     def _probe(self, addresses: Sequence[str]) -> None:
@@ -102,10 +101,10 @@ class Connection:
                 ours = thread.submit(enter_probe, self.place, nonce)
                 theirs = self._asked(addresses, probe, nonce)
                 winners = [ours.result()]
-            for address, found in theirs.items():
-                if isinstance(found, str):
-                    raise StoreError(f"The worker {address} cannot use the mailbox: {found}", field="mailbox")
-                winners.append(found)
+            for address, won in theirs.items():
+                if isinstance(won, str):
+                    raise StoreError(f"The worker {address} cannot use the mailbox: {won}", field="mailbox")
+                winners.append(won)
             judge_probe(self.place, nonce, winners)
         finally:
             remove_probe(self.place, nonce)
@@ -124,22 +123,15 @@ class Connection:
                 lambda: self.client.run(question, *arguments, workers=list(addresses), on_error="return"),
             )
         except Exception as fault:  # noqa: BLE001 (likewise)
-            raise StoreError(
-                f"A worker does not answer ({type(fault).__name__}).", field="scheduler", hint="See its log."
-            ) from None
+            raise _silent("A worker", fault) from None
         for address, answer in answers.items():
             if isinstance(answer, ModuleNotFoundError | AttributeError | ImportError):
-                raise SpecError(
+                raise _refused(
                     f"The worker {address} has no Trellis, or another one than home.",
-                    field="scheduler",
-                    hint="Install the same version there, and start it with `trellis worker`.",
+                    "Install the same version there, and start it with `trellis worker`.",
                 )
             if isinstance(answer, BaseException):
-                raise StoreError(
-                    f"The worker {address} does not answer ({type(answer).__name__}).",
-                    field="scheduler",
-                    hint="See its log.",
-                )
+                raise _silent(f"The worker {address}", answer)
         return dict(answers)
 
 
@@ -162,7 +154,7 @@ def connected(file: ClusterFile) -> Iterator[tuple[Connection, Mapping[str, floa
             file.scheduler, security=security_of(file), timeout=_CONNECT_WITHIN, set_as_default=False
         )
     except Exception as fault:  # noqa: BLE001 (likewise)
-        raise _gone(file, fault) from None
+        raise no_answer(file, fault) from None
     try:
         connection = Connection(file, client, place, key)
         _check_scheduler(client)
@@ -179,29 +171,29 @@ def connected(file: ClusterFile) -> Iterator[tuple[Connection, Mapping[str, floa
         within(_ANSWER_WITHIN, client.close, quietly=True)
 
 
-def within(seconds: float, deed: Callable[[], T], *, quietly: bool = False) -> T:
+def within(seconds: float, work: Callable[[], T], *, quietly: bool = False) -> T:
     """Return what a call to Dask returns; it might wait for ever for a machine that is switched off.
 
     Args:
         seconds: for which to wait.
-        deed: the call.
+        work: the call.
         quietly: whether to go on where it fails or does not end.
     Raises:
         TimeoutError: it has not ended.
     """
-    found: list[tuple[Any, BaseException | None]] = []
+    ended: list[tuple[Any, BaseException | None]] = []
 
     def run() -> None:
         try:
-            found.append((deed(), None))
+            ended.append((work(), None))
         except BaseException as fault:  # noqa: BLE001 (the caller's thread raises it)
-            found.append((None, fault))
+            ended.append((None, fault))
 
     thread = Thread(target=run, daemon=True)
     thread.start()
     thread.join(seconds)
     value: Any
-    value, fault = found[0] if found else (None, TimeoutError())
+    value, fault = ended[0] if ended else (None, TimeoutError())
     if fault is not None and not quietly:
         raise fault
     return value  # type: ignore[no-any-return]
@@ -210,26 +202,24 @@ def within(seconds: float, deed: Callable[[], T], *, quietly: bool = False) -> T
 def _check_scheduler(client: Any) -> None:
     """Refuse a scheduler that takes unencrypted connections, shows a dashboard, or sends orders elsewhere than home says."""
     try:
-        found = within(_ANSWER_WITHIN, lambda: client.run_on_scheduler(scheduler_facts))
+        scheduler = within(_ANSWER_WITHIN, lambda: client.run_on_scheduler(scheduler_facts))
     except (ModuleNotFoundError, AttributeError, ImportError):
-        found = {"trellis": "none"}
+        scheduler = {"trellis": "none"}
     except Exception as fault:  # noqa: BLE001 (likewise)
-        raise StoreError(
-            f"The scheduler does not answer ({type(fault).__name__}).", field="scheduler", hint="See its log."
-        ) from None
-    if differs := difference(facts(), found):
+        raise _silent("The scheduler", fault) from None
+    if differs := difference(facts(), scheduler):
         raise _refused(f"The scheduler {differs}.", "Install there what home has.")
-    if not found["encrypts"]:
+    if not scheduler["encrypts"]:
         raise _refused(
             "The scheduler takes connections that are not encrypted.",
             "Set DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=true where it starts.",
         )
-    if found["dashboard"]:
+    if scheduler["dashboard"]:
         raise _refused(
             "The scheduler shows a dashboard, which anybody who reaches its port can read.",
             "Start it with --no-dashboard, and with DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES='[]'.",
         )
-    if found["failures"] or found["steals"]:
+    if scheduler["failures"] or scheduler["steals"]:
         raise _refused(
             "The scheduler would send an order again, or to another worker than home has chosen.",
             "Set DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES=0 and DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING=false"
@@ -250,36 +240,33 @@ def scheduler_facts(dask_scheduler: Any = None) -> dict[str, Any]:
     }
 
 
-def _check_introduced(address: str, found: Mapping[str, Any], key: bytes, nonce: str) -> None:
+def _check_introduced(address: str, introduced: Mapping[str, Any], key: bytes, nonce: str) -> None:
     """Refuse a worker by what it says of itself."""
-    if "error" in found:
-        raise _refused(f"The worker {address}: {found['error']}", "Start it with `trellis worker`.")
-    if differs := difference(facts(), dict(found)):
+    if "error" in introduced:
+        raise _refused(f"The worker {address}: {introduced['error']}", "Start it with `trellis worker`.")
+    if differs := difference(facts(), dict(introduced)):
         raise _refused(f"The worker {address} {differs}.", "Install there what home has.")
-    if not proves_key(key, bytes.fromhex(nonce), str(found["proof"])):
+    if not proves_key(key, bytes.fromhex(nonce), str(introduced["proof"])):
         raise SpecError(
             f"The worker {address} has another key of the mailbox than home.",
             field="key",
             hint="Copy the key of home to all machines.",
         )
-    if found["threads"] != 1:
-        raise _refused(f"The worker {address} has {found['threads']} threads, not one.", "Start several workers there.")
-    if found["dashboard"]:
+    if introduced["threads"] != 1:
         raise _refused(
-            f"The worker {address} shows a dashboard, which anybody who reaches its port can read.",
-            "Start it with `trellis worker`.",
+            f"The worker {address} has {introduced['threads']} threads, not one.", "Start several workers there."
         )
-    if found["spills"]:
-        raise _refused(f"The worker {address} spills to its disk.", "Start it with `trellis worker`.")
+    for fact, what in (
+        ("dashboard", "shows a dashboard, which anybody who reaches its port can read"),
+        ("spills", "spills to its disk"),
+    ):
+        if introduced[fact]:
+            raise _refused(f"The worker {address} {what}.", "Start it with `trellis worker`.")
 
 
 def _refused(message: str, hint: str) -> SpecError:
     return SpecError(message, field="scheduler", hint=hint)
 
 
-def _gone(file: ClusterFile, fault: BaseException) -> TrellisError:
-    return StoreError(
-        f"The scheduler {file.scheduler} does not answer, or does not know this certificate ({type(fault).__name__}).",
-        field="scheduler",
-        hint="See that it runs, and that one authority has signed its certificate and that of this machine.",
-    )
+def _silent(who: str, fault: BaseException) -> StoreError:
+    return StoreError(f"{who} does not answer ({type(fault).__name__}).", field="scheduler", hint="See its log.")

@@ -30,9 +30,9 @@ def difference(here: dict[str, Any], there: dict[str, Any]) -> str:
         if here[field] != there.get(field):
             return f"has {words} {there.get(field)}, and home has {here[field]}"
     for package, of_home in here["packages"].items():
-        found = there.get("packages", {}).get(package, "none")
-        if found != of_home:
-            return f"has {package} {found}, and home has {of_home}"
+        other = there.get("packages", {}).get(package, "none")
+        if other != of_home:
+            return f"has {package} {other}, and home has {of_home}"
     return "" if here["code"] == there.get("code") else "runs other code of Trellis than home"
 
 
@@ -46,7 +46,7 @@ def _code() -> str:
 
 def _packages() -> list[tuple[str, str]]:
     """Return the packages that Trellis needs on a cluster, with their versions; one that is not installed has `none`."""
-    found = []
+    versions = []
     for requirement in requires("trellis") or ():
         needed, _, condition = requirement.partition(";")
         if "extra" in condition and "dask" not in condition:
@@ -54,7 +54,7 @@ def _packages() -> list[tuple[str, str]]:
         package = _PACKAGE.match(needed.strip())
         if package:
             try:
-                found.append((package[0], version(package[0])))
+                versions.append((package[0], version(package[0])))
             except PackageNotFoundError:
-                found.append((package[0], "none"))
-    return found
+                versions.append((package[0], "none"))
+    return versions

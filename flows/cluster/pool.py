@@ -30,7 +30,7 @@ class _Worker:
 
 
 @dataclass(slots=True, eq=False)
-class _Order:
+class _Waiting:
     """An order that waits for a worker, or has one.
 
     Attributes:
@@ -62,7 +62,7 @@ class Pool:
             str, float
         ] = {}  # lost though the scheduler still lists them, and when it last heard of them
         self._last: dict[str, str] = {}  # by branch of the trunk, who had it last
-        self._waiting = list[_Order]()  # the longest first
+        self._waiting = list[_Waiting]()  # the longest first
         self._lock = Lock()
         self._alone_since = clock()
 
@@ -127,7 +127,7 @@ class Pool:
         Raises:
             StoreError: there has been no worker for too long.
         """
-        order = _Order(top_branch(branch))
+        order = _Waiting(top_branch(branch))
         with self._lock:
             self._waiting.append(order)
             self._share_out()
@@ -160,7 +160,7 @@ class Pool:
                 order.address, order.worker = address, worker
                 order.is_given.set()
 
-    def _next_of(self, address: str) -> _Order | None:
+    def _next_of(self, address: str) -> _Waiting | None:
         """Return which of the waiting orders a worker does next: the first of a branch that it had last, or that nobody had who is
         there; or else the first of a branch whose worker is busy.
         """

@@ -40,3 +40,12 @@ def security_of(file: ClusterFile) -> "Security":
         tls_scheduler_cert=certificate,
         tls_scheduler_key=key,
     )
+
+
+def no_answer(file: ClusterFile, fault: BaseException) -> StoreError:
+    """Return the error that the scheduler does not answer, of what Dask, Tornado or ssl has raised."""
+    return StoreError(
+        f"The scheduler {file.scheduler} does not answer, or does not know this certificate ({type(fault).__name__}).",
+        field="scheduler",
+        hint="See that it runs, and that one authority has signed its certificate and that of this machine.",
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from flows.cluster.security import check_installed, security_of
+from flows.cluster.security import check_installed, no_answer, security_of
 from flows.cluster.worker_setup import WorkerSetup, set_up_worker
 from storage.errors import StoreError
 from storage.machine.home import have_no_home
@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def be_worker(path: Path | None = None) -> None:
+def run_worker(path: Path | None = None) -> None:
     """Work for the cluster that a file names, until SIGTERM, Ctrl-C, or the end of its scheduler.
 
     Args:
@@ -67,11 +67,7 @@ async def _work(file: ClusterFile, folder: Path) -> None:
                 death_timeout=file.wait_for_worker,
             )
         except Exception as fault:  # noqa: BLE001 (Dask, Tornado and ssl raise many kinds)
-            raise StoreError(
-                f"The scheduler {file.scheduler} does not answer, or does not know this certificate ({type(fault).__name__}).",
-                field="scheduler",
-                hint="See that it runs, and that one authority has signed its certificate and that of this machine.",
-            ) from None
+            raise no_answer(file, fault) from None
         ends = [asyncio.ensure_future(stopped.wait()), asyncio.ensure_future(worker.finished())]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         was_stopped = stopped.is_set()

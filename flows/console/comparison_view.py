@@ -1,6 +1,6 @@
 """Comparisons, as a person sees them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -9,58 +9,85 @@ from rich.table import Table
 from flows.console.terminal import escaped, out
 
 if TYPE_CHECKING:
-    from tasks.report.trial_results import ComparedLevel, GroupIntervals, MechanismResult, Spread, TrialResults
+    from tasks.report.trial_results import (
+        ComparedLevel,
+        GroupIntervals,
+        LevelResult,
+        MechanismResult,
+        Spread,
+        TrialResults,
+    )
+
+_FIRST = ("level", "mechanism")
+_OF_ERRORS = (*_FIRST, "maximum", "mean", "ℓ₁", "false\ndiscovery", "false\nnegative")
+_OF_ROWS = (
+    "\nlevel",
+    "\nmechanism",
+    "\ncovered",
+    "\nwidth",
+    "false rows:\nall",
+    "\nmarked",
+    "noise rows:\nestimated",
+    "\nat most",
+    "\nmaximum",
+    "\nbound",
+)
 
 
-def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
+def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None:
     """Draw a comparison: per ε and level the mean of every measure of each mechanism, and where the rest is.
 
     Args:
-        found: what the comparison found.
+        results: of the comparison.
         intervals: whether coverage and width of the intervals of questions are drawn too.
     """
-    found = escaped(found)
-    out.print(f"[bold]{found.name}[/], δ = {found.delta:g}, runs: {found.runs}; nothing was charged")
-    for epsilon in found.epsilons:
-        at = found.at(epsilon)
+    results = escaped(results)
+    out.print(f"[bold]{results.name}[/], δ = {results.delta:g}, runs: {results.runs}; nothing was charged")
+    for epsilon in results.epsilons:
+        at = results.at(epsilon)
         out.print(f"\n[bold]ε = {epsilon:g}[/], means of the runs; errors in records")
-        out.print(_error_table(found.levels, at))
+        out.print(_level_table(results.levels, at, _OF_ERRORS, _errors))
         out.print(
             "false discovery: of the cells with a count above 0, those with a true count of 0; false negative: of the cells with a"
             " true count, those with a count of 0 or less"
         )
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
-        for name, numbers in found.utilities.items():
+        for name, numbers in results.utilities.items():
             out.print(f"\n[bold]utility {name}[/], mean of the runs, with the least and the most in brackets")
             out.print(_utility_table(name, numbers, at))
-        _show_questions(found, epsilon)
-        _show_rows(found, epsilon)
+        _show_questions(results, epsilon)
+        _show_rows(results, epsilon)
         if intervals:
-            _show_coverage(found, epsilon)
+            _show_coverage(results, epsilon)
     out.print()
-    for mechanism, reason in found.refused.items():
+    for mechanism, reason in results.refused.items():
         out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
-    for mechanism, notes in found.notes.items():
+    for mechanism, notes in results.notes.items():
         out.print(f"[bold yellow]note:[/] for {mechanism}, {' '.join(notes)}")
-    out.print(f"page: {found.folder}/index.html", soft_wrap=True)
+    out.print(f"page: {results.folder}/index.html", soft_wrap=True)
 
 
-def _error_table(levels: "Sequence[ComparedLevel]", results: "Sequence[MechanismResult]") -> Table:
-    """Return a table of errors: a row per mechanism, those of a level beneath one another, and a column per measure."""
-    table = Table("level", "mechanism", box=None)
-    for heading in ("maximum", "mean", "ℓ₁", "false\ndiscovery", "false\nnegative"):
+def _level_table(
+    levels: "Sequence[ComparedLevel]",
+    results: "Sequence[MechanismResult]",
+    headings: Sequence[str],
+    cells_of: "Callable[[LevelResult], Iterable[str]]",
+) -> Table:
+    """Return a table of numbers: a row per level and mechanism that has any, those of a level beneath one another."""
+    table = Table(*headings[:2], box=None)
+    for heading in headings[2:]:
         table.add_column(heading, justify="right")
-    for number, level in enumerate(levels):
-        for place, result in enumerate(results):
-            of_level = result.levels[number]
-            table.add_row(
-                "" if place else level.label,
-                result.mechanism,
-                *(f"{error.mean:,.1f}" for error in (of_level.max_absolute, of_level.mean_absolute, of_level.l1)),
-                *(f"{100 * rate.mean:.1f}%" for rate in (of_level.false_discovery, of_level.false_negative)),
-            )
+    for number, compared in enumerate(levels):
+        each = ((result.mechanism, [*cells_of(result.levels[number])]) for result in results)
+        for place, (mechanism, cells) in enumerate((mechanism, cells) for mechanism, cells in each if cells):
+            table.add_row("" if place else compared.label, mechanism, *cells)
     return table
+
+
+def _errors(level: "LevelResult") -> list[str]:
+    errors = (f"{error.mean:,.1f}" for error in (level.max_absolute, level.mean_absolute, level.l1))
+    return [*errors, *(f"{100 * rate.mean:.1f}%" for rate in (level.false_discovery, level.false_negative))]
 
 
 def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[MechanismResult]") -> Table:
@@ -77,11 +104,11 @@ def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[Mechani
     return table
 
 
-def _show_questions(found: "TrialResults", epsilon: float) -> None:
+def _show_questions(results: "TrialResults", epsilon: float) -> None:
     """Draw how far ranges and other questions about an ordered axis deviate."""
     from tasks.report.trial_results import ABOUT_QUESTIONS, QUESTIONS, format_deviation
 
-    stated = [result for result in found.with_deviations if result.epsilon == epsilon]
+    stated = [result for result in results.with_deviations if result.epsilon == epsilon]
     if not stated:
         return
     table = Table("mechanism", box=None)
@@ -93,7 +120,7 @@ def _show_questions(found: "TrialResults", epsilon: float) -> None:
     out.print(table)
 
 
-def _show_coverage(found: "TrialResults", epsilon: float) -> None:
+def _show_coverage(results: "TrialResults", epsilon: float) -> None:
     """Draw, by true count, how many intervals hold the true count and how wide they are, and what of that is promised."""
     from tasks.validate.coverage import FEW_INTERVALS, TRUE_COUNTS, ZEROED, are_few
 
@@ -101,32 +128,43 @@ def _show_coverage(found: "TrialResults", epsilon: float) -> None:
         if group.coverage is None:
             return ""
         share = f"{100 * group.coverage.mean:.1f}%"
-        return f"({share})" if are_few(group.cells * found.runs) else share
+        return f"({share})" if are_few(group.cells * results.runs) else share
 
     def format_width(group: "GroupIntervals") -> str:
         return f"{group.width.mean:,.1f}" if group.width else ""
 
-    stated = [result for result in found.with_intervals if result.epsilon == epsilon]
+    def by_group(
+        level: "LevelResult", groups: Sequence[str], written: "Callable[[GroupIntervals], str]"
+    ) -> Iterable[str]:
+        intervals = level.intervals
+        return [written(intervals[group]) for group in groups] if intervals else []
+
+    shares, widths = (*TRUE_COUNTS, ZEROED), TRUE_COUNTS
+    stated = [result for result in results.with_intervals if result.epsilon == epsilon]
     if not stated:
         return
-    promise = f"the promise is {100 * found.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
+    promise = f"the promise is {100 * results.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
     out.print(f"\n[bold]intervals of questions[/]: the share that holds the true count, by true count; {promise}")
-    out.print(_group_table(found.levels, stated, (*TRUE_COUNTS, ZEROED), format_share))
+    out.print(
+        _level_table(results.levels, stated, (*_FIRST, *shares), lambda level: by_group(level, shares, format_share))
+    )
     out.print(f"in brackets: a share of fewer than {FEW_INTERVALS} intervals (cells times runs), which says little")
     out.print("zeroed: cells released as 0 whose true count is not 0; no coverage is promised for them")
     out.print("\n[bold]intervals of questions[/]: mean width in records, by true count")
-    out.print(_group_table(found.levels, stated, TRUE_COUNTS, format_width))
+    out.print(
+        _level_table(results.levels, stated, (*_FIRST, *widths), lambda level: by_group(level, widths, format_width))
+    )
 
 
-def _show_rows(found: "TrialResults", epsilon: float) -> None:
+def _show_rows(results: "TrialResults", epsilon: float) -> None:
     """Draw what a release would say of its rows, and how it is."""
-    stated = [result for result in found.with_any_intervals if result.epsilon == epsilon]
+    stated = [result for result in results.with_any_intervals if result.epsilon == epsilon]
     if not stated:
         return
     out.print("\n[bold]what a release would say of its rows[/], and how it is; means of the runs")
-    out.print(_row_table(found.levels, stated))
+    out.print(_level_table(results.levels, stated, _OF_ROWS, _rows))
     out.print(
-        f"covered: rows with a true count from low to high, on average at least {100 * found.confidence:g}% where the number of"
+        f"covered: rows with a true count from low to high, on average at least {100 * results.confidence:g}% where the number of"
         " measured cells is public; width: in records\n"
         "false rows: the share with a true count of 0, of all rows, and of the rows with `signal` alone, where it is on average at"
         " most the spec's signal_rate\n"
@@ -135,54 +173,19 @@ def _show_rows(found: "TrialResults", epsilon: float) -> None:
     )
 
 
-def _row_table(levels: "Sequence[ComparedLevel]", results: "Sequence[MechanismResult]") -> Table:
-    """Return a table of the published rows: a row per level or view, and mechanism that states intervals there."""
+def _rows(level: "LevelResult") -> list[str]:
+    """Return what is said of the published rows of a level or view; nothing where no intervals are stated."""
+    if not level.rows_covered:
+        return []
 
     def format_share(share: "Spread | None") -> str:
         return f"{100 * share.mean:.1f}%" if share else ""
 
-    table = Table("\nlevel", "\nmechanism", box=None)
-    of_each = (
-        "\ncovered",
-        "\nwidth",
-        "false rows:\nall",
-        "\nmarked",
-        "noise rows:\nestimated",
-        "\nat most",
-    )
-    for heading in (*of_each, "\nmaximum", "\nbound"):
-        table.add_column(heading, justify="right")
-    for number, compared in enumerate(levels):
-        of_level = [(result.mechanism, result.levels[number]) for result in results]
-        stated = [(mechanism, level) for mechanism, level in of_level if level.rows_covered]
-        for place, (mechanism, level) in enumerate(stated):
-            shares = (level.false_rows, level.false_signal, level.noise_rows, level.noise_rows_at_most)
-            table.add_row(
-                "" if place else compared.label,
-                mechanism,
-                format_share(level.rows_covered),
-                f"{level.row_width.mean:,.1f}" if level.row_width else "",
-                *map(format_share, shares),
-                f"{level.max_absolute.mean:,.1f}",
-                f"{level.bound_after.mean:,.1f}" if level.bound_after else "",
-            )
-    return table
-
-
-def _group_table(
-    levels: "Sequence[ComparedLevel]",
-    results: "Sequence[MechanismResult]",
-    groups: Sequence[str],
-    written: "Callable[[GroupIntervals], str]",
-) -> Table:
-    """Return a table of a measure of intervals: a row per level and mechanism that states some, a column per group."""
-    table = Table("level", "mechanism", box=None)
-    for group in groups:
-        table.add_column(group, justify="right")
-    for number, compared in enumerate(levels):
-        of_level = [(result.mechanism, result.levels[number].intervals) for result in results]
-        rows = [(mechanism, intervals) for mechanism, intervals in of_level if intervals]
-        for place, (mechanism, intervals) in enumerate(rows):
-            cells = (written(intervals[group]) for group in groups)
-            table.add_row("" if place else compared.label, mechanism, *cells)
-    return table
+    shares = (level.false_rows, level.false_signal, level.noise_rows, level.noise_rows_at_most)
+    return [
+        format_share(level.rows_covered),
+        f"{level.row_width.mean:,.1f}" if level.row_width else "",
+        *map(format_share, shares),
+        f"{level.max_absolute.mean:,.1f}",
+        f"{level.bound_after.mean:,.1f}" if level.bound_after else "",
+    ]

@@ -20,7 +20,8 @@ from tasks.words.levels import place
 from tasks.words.numbers import format_share, format_sigma, format_spent, rounded_up
 
 if TYPE_CHECKING:
-    from flows.forecast.check import FailedCheck, PassedCheck, Problem
+    from flows.answers.check import FailedCheck, PassedCheck
+    from flows.answers.release_status import ErrorMessage
     from flows.forecast.values import BudgetForecast, DiskUse, Forecast, PlannedDays
     from flows.spec.starter import Starter
 
@@ -253,11 +254,11 @@ def show_check(check: "PassedCheck | FailedCheck") -> None:
     show_unprotected(check.unprotected)
     out.print(_budget_line(check.budget))
     if check.shapes:
-        found = ", ".join(f"{of.axis} {of.level} {of.shaped:,} of {of.areas:,}" for of in check.shapes)
-        out.print(f"areas with a shape: {found}")
+        shaped = ", ".join(f"{of.axis} {of.level} {of.shaped:,} of {of.areas:,}" for of in check.shapes)
+        out.print(f"areas with a shape: {shaped}")
 
 
-def _show_problems(problems: "Sequence[Problem]") -> None:
+def _show_problems(problems: "Sequence[ErrorMessage]") -> None:
     for problem in problems:
         print_line(f"[bold red]wrong:[/] {problem.error}")
         if problem.hint:

@@ -205,13 +205,13 @@ def show_ending(ended: "EndedRelease") -> None:
     )
 
 
-def show_verification(found: "Verification") -> None:
+def show_verification(verification: "Verification") -> None:
     """Draw what `verify` found."""
-    for failure in escaped(found).failures:
+    for failure in escaped(verification).failures:
         out.print(f"[red]failed:[/] {failure}")
-    for files in escaped(found).unread or ():
+    for files in escaped(verification).unread or ():
         out.print(f"[yellow]not read:[/] {files}")
-    if found.ok:
+    if verification.ok:
         out.print(
             "[green]verified:[/] the checksums match, every level is consistent, the manifest is complete, and the noise"
             " gives the stated (ε, δ)"

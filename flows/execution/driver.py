@@ -8,30 +8,21 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from flows.approvals.checks import check_approved, check_budget_approved
+from flows.approvals.admission import check_still_supersedes
 from flows.cluster.choice import check_workers
-from flows.execution.ending import close_the_books, remove_all, remove_what_is_not_kept, sweep_orphans
+from flows.execution.ending import close_the_books, remove_all, remove_what_is_not_kept
 from flows.execution.notices import tell
-from flows.execution.reservation import reserve_release
+from flows.execution.reservation import admission_now, reserve_release
 from flows.execution.resumption import check_unchanged, plan_again
-from flows.execution.turns import running
-from flows.planning.admission import (
-    check_budget,
-    check_not_of_series,
-    check_still_supersedes,
-    check_supersedes,
-    check_writable,
-    different_people_from,
-)
+from flows.execution.running import running
 from flows.planning.plan import Plan
 from flows.walks.runner import Report, Submit, in_thread, result_of
 from flows.walks.stored import walk_release
 from storage.database.connections import store, transaction
 from storage.errors import ChecksFailed, UsageError
-from storage.ledger.events import read_books
 from storage.machine.locks import held
 from storage.record import load_record
-from storage.releases.register import Release, check_unmade, claim_id, find_release, record_checks, set_state
+from storage.releases.register import Release, check_unmade, claim_id, record_checks, set_state
 from storage.releases.shards import TRUNK
 from tasks.capacity import memory_of
 from tasks.ingest.task import ingest
@@ -86,26 +77,25 @@ def finish_release(
         InputError: a public table was changed since then.
         TrellisError: what stopped it, as in `make_release`.
     """
-    check_can_go_on(release_id, only)
-    with store() as con:
-        dataset = find_release(con, release_id).dataset
+    dataset = resumable_release(release_id, only).dataset
     with running(release_id, dataset, run):
-        state = check_can_go_on(release_id, only)
-        with store() as con:
-            release = find_release(con, release_id)
-        if state == "published":
+        release = resumable_release(release_id, only)
+        if release.state == "published":
             remove_what_is_not_kept(release)
             return {}
         with store() as con, transaction(con):
             check_still_supersedes(con, release)
             set_state(con, release_id, "running")  # before anything confidential exists, so that a crash shows
-        outcomes = [] if _is_grown(release) else _grow_again(release, submit)
+        outcomes = list[Outcome]()
+        if not _is_grown(release):  # it was reserved without a tree, as the releases of a declared series are
+            remove_all(release.id)
+            outcomes += _grow(plan_again(release), release.id, submit)
         outcomes += _finish(release, submit, report, only)
     return seconds_per_stage(outcomes)
 
 
-def check_can_go_on(release_id: str, only: str | None = None) -> str:
-    """Return the state of a release that can be finished, or is published.
+def resumable_release(release_id: str, only: str | None = None) -> Release:
+    """Return a release that can be finished, or is published.
 
     Raises:
         UsageError: there is no such release or branch, it was abandoned or refused, or another release now supersedes the
@@ -130,26 +120,14 @@ def check_can_go_on(release_id: str, only: str | None = None) -> str:
         check_unchanged(release)
         with store() as con:
             check_still_supersedes(con, release)
-    return release.state
+    return release
 
 
 def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
     """Ingest the table and grow the true tree in the vault."""
-    terms = plan.terms
-    memory = memory_of(terms.run)
-    return [
-        result_of(
-            release_id,
-            submit(ingest, release_id, plan.source, plan.units, plan.promised, memory),
-        ),
-        result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2)),
-    ]
-
-
-def _grow_again(release: Release, submit: Submit) -> list[Outcome]:
-    """Grow the tree of a release that was reserved without one, as the releases of a declared series are."""
-    remove_all(release.id)
-    return _grow(plan_again(release), release.id, submit)
+    terms, memory = plan.terms, memory_of(plan.terms.run)
+    ingested = result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised, memory))
+    return [ingested, result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2))]
 
 
 def _is_grown(release: Release) -> bool:
@@ -189,18 +167,9 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
     Raises:
         TrellisError: what would stop the release.
     """
-    check_writable((output or plan.file.output()).absolute())
     check_workers(plan.terms.run.workers)
-    sweep_orphans()
-    table = plan.read_table()
+    admission_now(plan, (output or plan.file.output()).absolute(), different_people=different_people).check()
     with store() as con:
-        books = read_books(con)
-        check_not_of_series(con, plan, books)
-        check_approved(plan, books)
-        check_budget_approved(plan, books)
-        check_supersedes(con, plan, books)
-        different_people_from(plan, books, table.with_copies(con), different_people=different_people)
-        check_budget(plan, books)
         rehearsal = claim_id(con, f"{plan.file.spec.name}-rehearsal")
     with held(rehearsal):
         try:

@@ -192,17 +192,13 @@ def clean() -> Cleaning:
 
 
 def _files_of(release: Release) -> dict[Path, int]:
-    folders = [shard_folder(release.id), _partial_folder(release)]
+    folders = [shard_folder(release.id), partial_folder(Path(release.folder))]
     return {path: path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
 
 
 def _remove_partial_folder(release: Release) -> None:
     """Delete what a publication that was killed has left in the output folder."""
-    shutil.rmtree(_partial_folder(release), ignore_errors=True)
-
-
-def _partial_folder(release: Release) -> Path:
-    return partial_folder(Path(release.folder))
+    shutil.rmtree(partial_folder(Path(release.folder)), ignore_errors=True)
 
 
 def sweep_orphans() -> None:

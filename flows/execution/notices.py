@@ -61,7 +61,7 @@ def tell(release_id: str, dataset: str, state: str, text: str = "") -> None:
 
 
 @contextmanager
-def refusals_told(release_id: str, dataset: str) -> Iterator[None]:
+def refusals_announced(release_id: str, dataset: str) -> Iterator[None]:
     """Send a notice of what the budget refuses inside."""
     try:
         yield

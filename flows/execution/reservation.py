@@ -5,27 +5,42 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from flows.approvals.checks import check_approved, check_budget_approved
+from flows.approvals.admission import Admission, admission, check_writable
 from flows.execution.ending import sweep_orphans
-from flows.execution.notices import refusals_told
-from flows.planning.admission import (
-    check_budget,
-    check_not_of_series,
-    check_supersedes,
-    check_writable,
-    different_people_from,
-    stating_the_fitting_epsilon,
-)
-from flows.planning.budget import agreed_terms, reserve
+from flows.execution.notices import refusals_announced
+from flows.planning.budget import reserve
 from flows.planning.plan import Plan
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded
-from storage.ledger.events import note, read_books
+from storage.ledger.events import note
 from storage.ledger.recognition import keep_recognised
 from storage.machine.claims import give_up_claim
 from storage.machine.clock import utc_now
 from storage.releases.approvals import keep_approved_plan
 from storage.releases.register import Release, add_release, check_unmade, claim_id
+
+
+def admission_now(
+    plan: Plan, output: Path, *, release_id: str | None = None, different_people: bool = False
+) -> Admission:
+    """Return whether a release may be made, by the ledger and by the whole table; remove first what killed runs have left.
+
+    Args:
+        plan: the plan of the release.
+        output: the folder below which it is published.
+        release_id: its id, if it has one yet.
+        different_people: as in `new_release`.
+    Raises:
+        InputError: the output folder cannot be written.
+        SpecError: the spec's unit, neighbours or budget are not the dataset's.
+    """
+    check_writable(output)
+    sweep_orphans()
+    table = plan.read_table()
+    with store() as con:
+        return admission(
+            con, plan, table.with_copies(con), release_id=release_id or "", different_people=different_people
+        )
 
 
 def new_release(
@@ -40,31 +55,19 @@ def new_release(
         different_people: whether the data owner states that a table which other datasets have used holds other people's
             records.
     Raises:
-        BudgetExceeded: the dataset's cap would be passed, or its budget is not as it was approved. The refusal is recorded.
         MadeAlready: another run has reserved the release meanwhile.
-        SpecError: the spec's unit, neighbours or budget are not the dataset's, it is the spec of a declared series and the
-            caller names no day of it, it supersedes a release that it cannot supersede, or it is not the spec that was approved.
-        InputError: the output folder cannot be written, or a codebook is not the one that was approved.
-        UsageError: another dataset has used the table, and the caller does not state whose records it holds.
+        TrellisError: as `admission_now` and `Admission.check` raise it; a refusal by the budget is recorded.
     """
-    spec = plan.file.spec
-    output = (output or plan.file.output()).absolute()
-    check_writable(output)
-    sweep_orphans()
-    table = plan.read_table()
+    spec, output = plan.file.spec, (output or plan.file.output()).absolute()
+    admitted = admission_now(plan, output, release_id=release_id, different_people=different_people)
+    first = next(iter(admitted.refusals.values()), None)
+    if first is not None and not isinstance(first, BudgetExceeded):
+        raise first
     with store() as con:
-        books = read_books(con)
-        if release_id is None:
-            check_not_of_series(con, plan, books)
-        check_approved(plan, books)
-        agreed_terms(books, plan.asked())
-        check_supersedes(con, plan, books)
-        different_people_from(plan, books, table.with_copies(con), different_people=different_people)
         made = release_id or claim_id(con, spec.name)
     release = reserved_release(plan, made, output, different_people=different_people)
-    with refusals_told(release.id, spec.dataset), _refusals_recorded(release):
-        check_budget_approved(plan, books)
-        check_budget(plan, books)
+    with refusals_announced(release.id, spec.dataset), _refusals_recorded(release):
+        admitted.check()
     return release
 
 
@@ -91,20 +94,17 @@ def reserved_release(
 
 def reserve_release(release: Release, plan: Plan) -> None:
     """Reserve a release and add it to the store, in one transaction; a refusal is recorded."""
-    table = plan.read_table()
+    table, different_people = plan.read_table(), release.terms.different_people
     with store() as con:
-        books = read_books(con)
         table = table.with_copies(con)
-        others = different_people_from(plan, books, table, different_people=release.terms.different_people)
-        terms = agreed_terms(books, plan.asked())
-        account = books.accounts.get(terms.dataset)
-        with _refusals_recorded(release), stating_the_fitting_epsilon(plan, account, terms), transaction(con):
+        with _refusals_recorded(release), transaction(con):
             check_unmade(con, release.id)  # the budget may have refused another run of its day meanwhile
-            check_supersedes(con, plan, books)  # likewise, another release that does may be reserved by now
-            check_budget_approved(plan, read_books(con))  # and another release may have used this approval
-            reserve(con, plan.reservation(release.id, different_people=release.terms.different_people))
+            # another release may have used what is left, or the same approval, or have superseded the same one
+            admitted = admission(con, plan, table, release_id=release.id, different_people=different_people)
+            admitted.check()
+            reserve(con, plan.reservation(release.id, different_people=different_people))
             add_release(con, release)
-            keep_recognised(con, release.id, table, others)
+            keep_recognised(con, release.id, table, admitted.others)
             if plan.approved:
                 keep_approved_plan(con, release.id, plan.approved)
                 note(con, "approved plan", release.id, fingerprint=plan.approved.approval.fingerprint)

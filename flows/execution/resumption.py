@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from flows.planning.admission import different_people_from
+from flows.approvals.admission import different_people_from
 from flows.planning.plan import Plan, make_plan, run_terms
 from flows.spec.file import is_same_spec, load_spec, parse_spec
 from flows.spec.keys import RunKeys
@@ -12,11 +12,7 @@ from storage.database.connections import store, transaction
 from storage.errors import InputError, SpecError
 from storage.ledger.events import note, read_books
 from storage.ledger.recognition import keep_recognised, known_contents, same_place
-from storage.releases.register import (
-    Release,
-    find_release,
-    set_terms,
-)
+from storage.releases.register import Release, find_release, set_terms
 from tasks.ingest.sources.locations import sha256_at
 
 
@@ -49,13 +45,14 @@ def run_keys_of(release: Release) -> RunKeys:
         return parse_spec(release.spec, spec).spec.run
 
 
-def refresh_run_keys(release_id: str) -> None:
-    """Record how a reserved release runs from now on."""
+def refresh_run_keys(release_id: str) -> Release:
+    """Record how a reserved release runs from now on, and return it."""
     with store() as con:
         release = find_release(con, release_id)
         terms = replace(release.terms, run=run_terms(run_keys_of(release)))
         if terms != release.terms:
             set_terms(con, release_id, terms)
+    return replace(release, terms=terms)
 
 
 def plan_again(release: Release) -> Plan:

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from datetime import datetime
 
+from flows.approvals.admission import admission, check_writable, releases_to_come
 from flows.execution.reservation import reserved_release
-from flows.planning.admission import check_writable, different_people_from, releases_to_come
 from flows.planning.budget import agreed_terms, declare
 from flows.planning.plan import Plan
 from flows.spec.file import is_same_spec
 from flows.spec.sections.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
-from storage.ledger.books import Books, Series
+from storage.ledger.books import Series
 from storage.ledger.events import read_books
 from storage.releases.register import add_release, find_release, forget_refusal, state_of
 
@@ -30,7 +30,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
     """
     spec, schedule = plan.file.spec, plan.file.spec.schedule
     with store() as con:
-        declared = _declared_already(con, read_books(con), plan)
+        declared = _declared_already(con, plan)
     if declared:
         return declared
     if schedule is None or schedule.until is None:
@@ -50,11 +50,10 @@ def declare_series(plan: Plan, now: datetime) -> Series:
         delta = agreed_terms(read_books(con), plan.asked()).cap.delta  # which a dataset never changes
         whole = plan.spending_of_series(len(ids), delta)
         with transaction(con):
-            books = read_books(con)
-            if declared := _declared_already(con, books, plan):  # by another process, a moment ago
+            if declared := _declared_already(con, plan):  # by another process, a moment ago
                 return declared
             _check_not_taken(con, ids)
-            different_people_from(plan, books, plan.place_of_table, different_people=False)
+            admission(con, plan, plan.place_of_table, series=whole).check("people", "budget")
             declare(con, spec.name, [plan.reservation(id_) for id_ in ids], whole)
             for id_ in ids:
                 forget_refusal(con, id_)
@@ -65,14 +64,24 @@ def declare_series(plan: Plan, now: datetime) -> Series:
     return account.series[ids[0]]
 
 
-def _declared_already(con: Connection, books: Books, plan: Plan) -> Series | None:
+def _declared_already(con: Connection, plan: Plan) -> Series | None:
     """Return the series that was declared with this very spec; None if there is none, or if the last one is over.
 
     Raises:
         SpecError: it was declared with another spec and is not over.
     """
-    declared = books.declared_series(plan.file.spec.dataset, plan.file.spec.name)
-    return declared if declared and _is_unchanged(con, declared, plan) else None
+    series = read_books(con).declared_series(plan.file.spec.dataset, plan.file.spec.name)
+    if series is None or is_same_spec(find_release(con, series.id).spec, plan.file.text):
+        return series
+    left = releases_to_come(con, series)
+    if left:
+        raise SpecError(
+            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are still due.",
+            field="schedule",
+            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or abandon those with `trellis abandon` and"
+            " give this spec another name.",
+        )
+    return None
 
 
 def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
@@ -84,19 +93,3 @@ def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:
             field="name",
             hint="Give the spec another name.",
         )
-
-
-def _is_unchanged(con: Connection, series: Series, plan: Plan) -> bool:
-    """Return whether a series was declared with this very spec; False if the spec was another and the series is over."""
-    first = find_release(con, series.id)
-    if is_same_spec(first.spec, plan.file.text):
-        return True
-    left = releases_to_come(con, series)
-    if left:
-        raise SpecError(
-            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are still due.",
-            field="schedule",
-            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or abandon those with `trellis abandon` and"
-            " give this spec another name.",
-        )
-    return False

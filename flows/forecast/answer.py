@@ -1,11 +1,12 @@
 """The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
+from flows.approvals.admission import Admission, admission
 from flows.approvals.stated import approval_of
 from flows.forecast.margins import planned_margins
 from flows.forecast.measure import planned_measure
@@ -19,8 +20,6 @@ from flows.forecast.values import (
     TargetCost,
     TypicalCells,
 )
-from flows.planning.admission import check_supersedes
-from flows.planning.budget import agreed_terms, users_of_table
 from flows.planning.compatibility import guarantees
 from flows.planning.composition import composed_epsilon, releases_within
 from flows.planning.costs import CapTerms, Cost, claimed_units
@@ -34,8 +33,7 @@ from storage.counts.columns import SIGNAL
 from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
-from storage.ledger.books import Books, Cap
-from storage.ledger.events import read_books
+from storage.ledger.books import Books, Cap, Series
 from storage.ledger.spending import Spending, for_one_unit
 from storage.releases.parts import Part
 from storage.releases.register import published_specs
@@ -64,10 +62,12 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
     """
     spec, guarantee = plan.file.spec, plan.guarantee
     with store() as con:
-        books = read_books(con)
-        check_supersedes(con, plan, books)
+        admitted = admission(con, plan, plan.place_of_table)
+        admitted.check("supersedes")
+        books = admitted.books
         total, source = _public_total(con, books, plan)
         repeated = _repeated(con, plan)
+    schedule = _schedule(plan, admitted.series)
     return Forecast(
         name=spec.name,
         dataset=spec.dataset,
@@ -79,7 +79,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         rho=float(guarantee.rho),
         accountant=guarantee.accountant.name,
         law=plan.law,
-        laws=_laws(plan, books),
+        laws=_laws(plan, admitted.terms.cap),
         sampler=spec.noise.sampler,
         tau=float_above(guarantee.tau),
         statement=plan.statement(),
@@ -96,11 +96,11 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         typical=_typical(plan, total, source),
         disk=_disk(plan, books, total),
         settling_memory=settling_memory(plan.scheme),
-        schedule=_schedule(plan, books),
+        schedule=schedule,
         caution=" ".join(filter(None, (plan.mechanism.caution, repeated))),
-        warnings=_warnings(plan, books),
-        budget=_budget_summary(plan, books),
-        approval=approval_of(plan, books),
+        warnings=_warnings(plan, admitted.others),
+        budget=_budget_summary(plan, admitted, schedule),
+        approval=approval_of(plan, admitted.terms, admitted.account),
         for_=_target_cost(plan, target) if target else None,
     )
 
@@ -135,12 +135,11 @@ def _planned(plan: Plan, part: Part, total: int | None, half_width: int | None) 
     )
 
 
-def _laws(plan: Plan, books: Books) -> list[LawForecast]:
+def _laws(plan: Plan, cap: Cap) -> list[LawForecast]:
     """Return what the release would be by every law that its spec allows; nothing where its mechanism has only one."""
     spec, mechanism = plan.file.spec, plan.mechanism
     if len(mechanism.laws) == 1:
         return []
-    cap = agreed_terms(books, plan.asked()).cap
     found = {
         name: guarantee
         for name, _, guarantee in guarantees(spec, mechanism, plan.tree, plan.whole, plan.scheme.named_views)
@@ -276,12 +275,11 @@ def _bytes_of_formats(plan: Plan, rows: list[float], code_bytes: float) -> int:
     )
 
 
-def _schedule(plan: Plan, books: Books) -> PlannedDays | None:
+def _schedule(plan: Plan, declared: Series | None) -> PlannedDays | None:
     """Return the days of a schedule: those that a series was declared for, or would be, or else the next ones."""
     spec, keys = plan.file.spec, plan.file.spec.schedule
     if keys is None:
         return None
-    declared = books.declared_series(spec.dataset, spec.name)
     now = datetime.now(UTC)
     if declared:
         ids: list[str] = list(declared.releases)
@@ -292,8 +290,7 @@ def _schedule(plan: Plan, books: Books) -> PlannedDays | None:
     return PlannedDays(keys.cron, keys.timezone, keys.until, declared is not None, ids)
 
 
-def _warnings(plan: Plan, books: Books) -> list[str]:
-    users = users_of_table(books, plan.asked(), plan.place_of_table.is_of)
+def _warnings(plan: Plan, users: Sequence[str]) -> list[str]:
     of_table = [
         f"input.table was used by dataset {user}. Add same_people_as: {user} to the spec, or release with"
         " --different-people if the table holds other people."
@@ -306,13 +303,10 @@ def _warnings(plan: Plan, books: Books) -> list[str]:
     ]
 
 
-def _budget_summary(plan: Plan, books: Books) -> BudgetForecast:
+def _budget_summary(plan: Plan, admitted: Admission, scheduled: PlannedDays | None) -> BudgetForecast:
     """Return the cap, what is spent before a release, and what would be after it."""
-    terms = agreed_terms(books, plan.asked())
-    account = books.accounts.get(terms.dataset)
-    before = account.spendings if account else []
-    cap, scheduled = terms.cap, _schedule(plan, books)
-    cost = [plan.spending]
+    before = admitted.account.spendings if admitted.account else []
+    cap, cost = admitted.terms.cap, [admitted.charge]
     if scheduled and (scheduled.until or scheduled.declared):
         releases = len(scheduled.releases)
         cost = [] if scheduled.declared else [plan.spending_of_series(releases, cap.delta)]

@@ -52,22 +52,22 @@ class Progress:
 
     def __init__(self, release: Release, also: Callable[[int, int, int], None]) -> None:
         self.release_id, self.parts, self.also = release.id, len(release.parts), also
-        self.of_level: dict[int, float] = {}
+        self.shares: dict[int, float] = {}
         with store() as con:  # what earlier runs have sealed; a new release is not in the store yet
             record = load_record(con, release.id) if state_of(con, release.id) else None
         if record:
             for level in sorted({level for level, _ in record.shards["noisy"]}):
                 measured, known = record.cells_of(level)
-                self.of_level[level] = measured / known if known else 1.0
+                self.shares[level] = measured / known if known else 1.0
         self.artifact: UUID | None = None
         self.shown_at = 0.0
 
     def __call__(self, level: int, measured: int, known: int) -> None:
         """Take a report of progress, as a `Report`."""
         self.also(level, measured, known)
-        self.of_level[level] = measured / known if known else 1.0
+        self.shares[level] = measured / known if known else 1.0
         if time.monotonic() - self.shown_at >= _EVERY:
-            self.show(100 * sum(self.of_level.values()) / self.parts)
+            self.show(100 * sum(self.shares.values()) / self.parts)
 
     def show(self, per_cent: float) -> None:
         """Show a percentage."""
@@ -89,25 +89,19 @@ def show_published(release_id: str) -> None:
         record = load_record(con, release_id)
     release, levels = record.release, record.released_levels()
     privacy, unprotected = release.terms.privacy, release.terms.unprotected
-    statement = "\n".join(
-        [
-            f"# {release_id} is published",
-            privacy.statement,
-            f"ε = {rounded_up(privacy.epsilon)}, δ = {privacy.delta:g}, by the accountant {privacy.accountant}.",
-            "**Not protected, because published exactly:** " + ("; ".join(unprotected) or "nothing") + ".",
-            f"**Folder:** `{release.folder}`; `trellis verify` checks it.",
-        ]
-    ).replace("\n", "\n\n")
+    statement = [
+        f"# {release_id} is published",
+        *privacy.statement.split("\n"),
+        f"ε = {rounded_up(privacy.epsilon)}, δ = {privacy.delta:g}, by the accountant {privacy.accountant}.",
+        "**Not protected, because published exactly:** " + ("; ".join(unprotected) or "nothing") + ".",
+        f"**Folder:** `{release.folder}`; `trellis verify` checks it.",
+    ]
     manifest = published_manifest(Path(release.folder))
     known = {"noise rows": [noise_rows_of(level) for level in manifest.levels]} if manifest else {}
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as published", known))
     _shown(lambda: _views_table(record, f"Views of {release_id}, as published"))
     _shown(lambda: _largest_table(release_id, Path(release.folder)))
-    _shown(
-        lambda: create_markdown_artifact(
-            statement, _key(release_id, "statement"), "What the release protects, and where it is"
-        )
-    )
+    _show_text(release_id, "statement", "What the release protects, and where it is", statement)
 
 
 def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
@@ -125,12 +119,11 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         "Only what is missing runs again. Trellis uses sealed levels as they are and charges nothing again.",
         f"**To give it up:** `trellis abandon {release_id}` ends it for good. {charge_in_words(books, release_id)}",
     ]
-    text = "\n\n".join(line for line in lines if line)
     so_far = [_how_far(level, record.branches_of(level), record.shards["counts"]) for level in range(record.finest + 1)]
     levels = record.released_levels()
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, so far", {"done": so_far}))
     _shown(lambda: _views_table(record, f"Views of {release_id}, so far"))
-    _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
+    _show_text(release_id, "failure", "What failed, and what to press", lines)
 
 
 def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) -> None:
@@ -147,8 +140,7 @@ def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) ->
         "Nothing was reserved, drawn or charged.",
         f"**What to press:** correct the cause, then {press}.",
     ]
-    text = "\n\n".join(lines)
-    _shown(lambda: create_markdown_artifact(text, _key(name, "failure"), "What failed, and what to press"))
+    _show_text(name, "failure", "What failed, and what to press", lines)
 
 
 def what_to_press(release_id: str, fault: BaseException, *, deployed: bool) -> str:
@@ -186,8 +178,13 @@ def _how_far(level: int, walked: Sequence[str], done: Collection[tuple[int, str]
 
 def show_refusal(name: str, fault: TrellisError) -> None:
     """Show why the budget refused a release."""
-    text = f"# Refused\n\n{fault}\n\n{fault.hint}\n\nNothing was drawn or charged. `trellis ledger` shows the cap."
-    _shown(lambda: create_markdown_artifact(text, _key(name, "refusal"), "Why it was refused"))
+    lines = ["# Refused", str(fault), fault.hint, "Nothing was drawn or charged. `trellis ledger` shows the cap."]
+    _show_text(name, "refusal", "Why it was refused", lines)
+
+
+def _show_text(name: str, what: str, title: str, paragraphs: Sequence[str]) -> None:
+    text = "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+    _shown(lambda: create_markdown_artifact(text, _key(name, what), title))
 
 
 def _levels_table(
@@ -229,13 +226,13 @@ def _views_table(record: Record, title: str) -> None:
 
 def _largest_table(release_id: str, folder: Path) -> None:
     """Show the largest counts with the names of their areas; nothing where there are none."""
-    found = largest_counts(open_folder(folder), _MOST_LARGEST)
-    if found is None or not found.rows:
+    largest = largest_counts(open_folder(folder), _MOST_LARGEST)
+    if largest is None or not largest.rows:
         return
-    rows = [dict(zip(found.axes, called, strict=True)) | {"count": f"{count:,}"} for called, count in found.rows]
-    without = ", without those within one area" if found.without_within else ""
+    rows = [dict(zip(largest.axes, called, strict=True)) | {"count": f"{count:,}"} for called, count in largest.rows]
+    without = ", without those within one area" if largest.without_within else ""
     create_table_artifact(
-        rows, _key(release_id, "largest"), f"The largest counts of {release_id}, level {found.level}{without}"
+        rows, _key(release_id, "largest"), f"The largest counts of {release_id}, level {largest.level}{without}"
     )
 
 

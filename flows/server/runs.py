@@ -36,7 +36,7 @@ from prefect.states import AwaitingRetry, Cancelled, Completed, Crashed
 from flows.execution.crashes import note_crashes
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, StoreError, TrellisError
-from storage.machine.locks import held, holder_of, in_turn
+from storage.machine.locks import held, held_when_free, holder_of
 from storage.releases.register import how_to_go_on, state_of
 from storage.releases.runs import OpenRun, close_run, open_runs, release_of
 
@@ -63,7 +63,7 @@ def seen_alive(run: str) -> Iterator[None]:
 
     Wait for an earlier process of the run that was just cancelled.
     """
-    with in_turn(run, lambda _: None, lambda: None):
+    with held_when_free(run, lambda _: None, lambda: None):
         yield
 
 

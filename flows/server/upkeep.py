@@ -97,7 +97,7 @@ def delete_old_runs(older_than: timedelta) -> int:
 
 def _delete_artifacts(client: SyncPrefectClient, run: UUID) -> None:
     of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
-    while found := client.read_artifacts(artifact_filter=of_run):
-        for artifact in found:
+    while artifacts := client.read_artifacts(artifact_filter=of_run):
+        for artifact in artifacts:
             with suppress(ObjectNotFound):
                 client.delete_artifact(artifact.id)

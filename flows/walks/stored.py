@@ -16,7 +16,6 @@ from storage.counts.shard_files import (
 from storage.database.connections import store, transaction
 from storage.errors import WorkerLost
 from storage.ledger.events import advance, note
-from storage.record import Record
 from storage.releases.register import Release
 from storage.releases.shards import Branch, Place, Shard, add_branches, add_shard
 from storage.releases.turns import OPEN, close_turn, give_up_turn, list_turns, open_turn
@@ -62,7 +61,7 @@ class StoredRecord:
             with store() as con, transaction(con):
                 for turn in left_open:
                     give_up_turn(con, release_id, (turn.level, turn.branch), turn.turn)
-        recorded = _paths_of(self.job.record)
+        recorded = {shard_path(release_id, shard.name) for shard in self.job.record.all_shards}
         self._remove_unread(path for path in shards_of_levels(release_id) if path not in recorded)
 
     def turn_of(self, step: Step) -> int:
@@ -134,8 +133,3 @@ def _is_drawn(release_id: str, made: Shard, ordered: tuple[int, str, int]) -> bo
         and (*made.place, made.turn) == ordered
         and is_shard(noisy_path(release_id, *ordered), made.sha256)
     )
-
-
-def _paths_of(record: Record) -> set[Path]:
-    """Return the paths of all shards of a record."""
-    return {shard_path(record.release.id, shard.name) for shard in record.all_shards}

@@ -77,8 +77,8 @@ def domains_of(spec: Mapping[str, Any]) -> dict[str, Any]:
 
     The sizes of groups go from 1 to the largest, or from 0 where a public list also has the groups without a record.
     """
-    found = spec.get("hierarchy")
-    domains = dict(found) if isinstance(found, dict) else {}
+    hierarchy = spec.get("hierarchy")
+    domains = dict(hierarchy) if isinstance(hierarchy, dict) else {}
     of_release, of_input = spec.get("release"), spec.get("input")
     sizes = of_release.get("group_sizes") if isinstance(of_release, dict) else None
     if isinstance(sizes, dict):

@@ -8,10 +8,9 @@ value which one to spoil. Workers write and read ciphertext alone: nothing of a 
 import hashlib
 import io
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 from uuid import uuid4
 
@@ -55,15 +54,13 @@ class EncryptedFiles:
         Raises:
             TakenAlready: somebody has claimed it.
         """
-        with TemporaryDirectory(dir=self.folder, prefix="claim-") as folder:
-            file = Path(folder) / "claim"
+        with self._partial() as file:
             file.write_text(uuid4().hex)
             self.place.put_new(f"{self.release_id}/claims/{of}", file)
 
     def put(self, shard: str, sha256: str, path: Path) -> None:
         """Put a shard of home into the mailbox, unless it is there."""
-        with TemporaryDirectory(dir=self.folder, prefix="shard-") as folder:
-            file = Path(folder) / "shard"
+        with self._partial() as file:
             with file.open("wb") as target, path.open("rb") as source:
                 encrypted = EncryptedWriter(target, self.key, self._bound(shard))
                 while block := source.read(_BLOCK):
@@ -80,8 +77,7 @@ class EncryptedFiles:
             WorkerLost: it is not what the worker said that it is; it is deleted there.
         """
         name = self.name_of(shard, sha256)
-        with TemporaryDirectory(dir=self.folder, prefix="shard-") as folder:
-            file = Path(folder) / "shard"
+        with self._partial() as file:
             self.place.get(name, file)
             try:
                 self._decrypt(file, shard, sha256, target)
@@ -109,8 +105,7 @@ class EncryptedFiles:
         kind: pa.DataType = WHOLE,
         texts: Collection[str] = (),
     ) -> str:
-        made = self.folder / f"{uuid4().hex}.partial"
-        try:
+        with self._partial() as made:
             with made.open("wb") as file:
                 encrypted = EncryptedWriter(file, self.key, self._bound(shard))
                 hashed = _Hashed(encrypted)
@@ -120,8 +115,6 @@ class EncryptedFiles:
             with suppress(TakenAlready):  # the same shard, from this worker or from one that was lost
                 self.place.put_new(self.name_of(shard, sha256), made)
             made.replace(self._kept(shard, sha256))
-        finally:
-            made.unlink(missing_ok=True)
         return sha256
 
     def _groups(self, shard: str, sha256: str) -> Iterator[dict[str, Any]]:
@@ -136,14 +129,20 @@ class EncryptedFiles:
         """Return the file of ciphertext of a shard, which has been seen to have the hash that was recorded."""
         kept = self._kept(shard, sha256)
         if not kept.exists():
-            partial = self.folder / f"{uuid4().hex}.partial"
-            try:
+            with self._partial() as partial:
                 self.place.get(self.name_of(shard, sha256), partial)
                 self._decrypt(partial, shard, sha256, None)
                 partial.replace(kept)
-            finally:
-                partial.unlink(missing_ok=True)
         return kept
+
+    @contextmanager
+    def _partial(self) -> Iterator[Path]:
+        """Yield the path of a new file, which is removed at the end unless it has another name by then."""
+        path = self.folder / f"{uuid4().hex}.partial"
+        try:
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
 
     def _decrypt(self, file: Path, shard: str, sha256: str, target: BinaryIO | None) -> None:
         """Decrypt a shard and compare its hash; write it to a file, if there is one."""

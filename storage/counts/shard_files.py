@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import polars as pl
@@ -41,8 +41,8 @@ def shards_of_levels(release_id: str) -> list[Path]:
 
 def place_of_noisy(path: Path) -> tuple[int, str] | None:
     """Return which level of which branch has its noisy counts in a file, of whatever turn; None of other files."""
-    found = _NOISY.fullmatch(path.name)
-    return (int(found[1]), found[2]) if found else None
+    place = _NOISY.fullmatch(path.name)
+    return (int(place[1]), place[2]) if place else None
 
 
 def write_shard(
@@ -84,13 +84,12 @@ def write_row_groups(
 
 def codebook_path(release_id: str, axis: str) -> Path:
     """Return the path of the codebook of an axis."""
-    return shard_folder(release_id) / f"codebook_{axis}.parquet"
+    return shard_path(release_id, f"codebook_{axis}")
 
 
 def write_codebook(release_id: str, axis: str, codebook: pl.DataFrame) -> None:
     """Write the codebook of an axis to the folder of a release's shards."""
-    with beside(codebook_path(release_id, axis)) as file:
-        codebook.write_parquet(file)
+    _write(codebook_path(release_id, axis), codebook)
 
 
 def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
@@ -100,78 +99,59 @@ def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
 
 def write_names(release_id: str, axis: str, level: int, names: pl.DataFrame) -> None:
     """Write the names of the areas of an axis level to the folder of a release's shards."""
-    with beside(_names_path(shard_folder(release_id), axis, level)) as file:
-        names.write_parquet(file)
+    _write(shard_path(release_id, f"names_{level}_{axis}"), names)
 
 
 def read_names(shards: Path, axis: str, level: int) -> pl.DataFrame | None:
     """Return the names of the areas of an axis level from the folder of a release's shards; None where they have none."""
-    path = _names_path(shards, axis, level)
-    return pl.read_parquet(path, glob=False) if path.exists() else None
-
-
-def _names_path(shards: Path, axis: str, level: int) -> Path:
-    return shards / f"names_{level}_{axis}.parquet"
+    return _read(shards / f"names_{level}_{axis}.parquet")
 
 
 def write_shapes(release_id: str, axis: str, level: int, shapes: pl.DataFrame) -> None:
     """Write the shapes of the areas of an axis level to the folder of a release's shards."""
-    with beside(_shapes_path(shard_folder(release_id), axis, level)) as file:
-        shapes.write_parquet(file)
+    _write(shard_path(release_id, f"shapes_{level}_{axis}"), shapes)
 
 
 def read_shapes(shards: Path, axis: str, level: int) -> pl.DataFrame | None:
     """Return the shapes of the areas of an axis level from the folder of a release's shards; None where they have none."""
-    path = _shapes_path(shards, axis, level)
-    return pl.read_parquet(path, glob=False) if path.exists() else None
-
-
-def _shapes_path(shards: Path, axis: str, level: int) -> Path:
-    return shards / f"shapes_{level}_{axis}.parquet"
+    return _read(shards / f"shapes_{level}_{axis}.parquet")
 
 
 def write_groups(release_id: str, groups: IntArray) -> None:
     """Write how many groups there are in each finest region, by a public list, to the folder of a release's shards."""
-    with beside(_groups_path(release_id)) as file:
-        pl.DataFrame({"groups": groups}).write_parquet(file)
+    _write(shard_path(release_id, "groups"), pl.DataFrame({"groups": groups}))
 
 
 def read_groups(release_id: str) -> IntArray | None:
     """Return how many groups there are in each finest region, int64, shape (regions,); None where no public list says so."""
-    path = _groups_path(release_id)
-    return pl.read_parquet(path, glob=False)["groups"].to_numpy() if path.exists() else None
-
-
-def _groups_path(release_id: str) -> Path:
-    return shard_folder(release_id) / "groups.parquet"
+    table = _read(shard_path(release_id, "groups"))
+    return None if table is None else table["groups"].to_numpy()
 
 
 def derived_path(release_id: str, name: str) -> Path:
     """Return the path of the codes of a derived column."""
-    return shard_folder(release_id) / f"derived_{name}.parquet"
+    return shard_path(release_id, f"derived_{name}")
 
 
 def write_derived(release_id: str, name: str, codes: pl.DataFrame) -> None:
     """Write the codes of a derived column to the folder of a release's shards, one row per combination in their order."""
-    with beside(derived_path(release_id, name)) as file:
-        codes.write_parquet(file)
+    _write(derived_path(release_id, name), codes)
 
 
-def read_shard(path: Path, sha256: str) -> dict[str, Any]:
-    """Return the columns of a shard whose hash is the recorded one: whole numbers, or floats where it holds estimates.
+def _write(path: Path, table: pl.DataFrame) -> None:
+    with beside(path) as file:
+        table.write_parquet(file)
 
-    Raises:
-        StoreError: the file is missing or has another hash; it is never drawn again.
-    """
-    table = read_shard_table(path, sha256)
-    return {name: table.column(name).to_numpy() for name in table.column_names}
+
+def _read(path: Path) -> pl.DataFrame | None:
+    return pl.read_parquet(path, glob=False) if path.exists() else None
 
 
 def read_shard_table(path: Path, sha256: str) -> pa.Table:
-    """Return the table of a shard whose hash is the recorded one; some of its columns may hold text.
+    """Return the table of a shard whose hash is the recorded one: whole numbers, floats where it holds estimates, or texts.
 
     Raises:
-        StoreError: as in `read_shard`.
+        StoreError: the file is missing or has another hash; it is never drawn again.
     """
     check_shard(path, sha256)
     return pq.read_table(path)
@@ -181,7 +161,7 @@ def read_row_groups(path: Path, sha256: str) -> Iterator[dict[str, IntArray]]:
     """Yield the columns of a shard, one row group at a time; an empty shard yields one empty group.
 
     Raises:
-        StoreError: as in `read_shard`, before anything is yielded.
+        StoreError: as in `read_shard_table`, before anything is yielded.
     """
     check_shard(path, sha256)
     yield from row_groups_in(path)

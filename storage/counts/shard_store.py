@@ -1,4 +1,4 @@
-"""Shelves: where the shards of one release are kept, by name. A release has a folder; a comparison keeps them in memory."""
+"""Where the shards of one release are kept, by name. A release has a folder; a comparison keeps them in memory."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

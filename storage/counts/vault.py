@@ -121,11 +121,11 @@ def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest:
         lowest: per axis, the first area.
         highest: per axis, the last area.
     """
-    columns = _area_columns(con, level, range(len(lowest)))
-    areas = [f"{column} AS area_{axis}" for axis, column in enumerate(columns)]
-    within = " AND ".join(f"{column} BETWEEN ? AND ?" for column in columns)
+    areas = _areas(con, level, range(len(lowest)))
+    columns = ", ".join(f"{area} AS {name}" for name, area in areas.items())
+    within = " AND ".join(f"{area} BETWEEN ? AND ?" for area in areas.values())
     bounds = [bound for pair in zip(lowest, highest, strict=True) for bound in pair]
-    query = f"SELECT {', '.join(areas)}, first_child, children FROM true_level_{level} WHERE {within}"
+    query = f"SELECT {columns}, first_child, children FROM true_level_{level} WHERE {within}"
     return con.execute(query, bounds).fetchnumpy()
 
 
@@ -141,12 +141,9 @@ def read_true_leaves(con: Connection, level: int, axes: int, most: int) -> Itera
         StoreError: a node is missing or out of order.
     """
     nodes = count_true_nodes(con, level)
-    areas = ", ".join(f"{column} AS area_{axis}" for axis, column in enumerate(_area_columns(con, level, range(axes))))
-    query = f"SELECT position, {areas}, true_count FROM true_level_{level} WHERE position >= ? AND position < ?"
     for first in range(0, nodes, most):
-        position, *columns, true_counts = con.execute(query, [first, first + most]).fetchnumpy().values()
-        _check_whole(level, position, first, min(first + most, nodes))
-        yield columns, true_counts
+        *areas, true_counts = _rows(con, level, range(axes), ["true_count"], first, min(first + most, nodes)).values()
+        yield areas, true_counts
 
 
 def read_true_slice(con: Connection, level: int, axis: int, first: int, end: int) -> tuple[IntArray, IntArray]:
@@ -161,31 +158,16 @@ def read_true_slice(con: Connection, level: int, axis: int, first: int, end: int
     Raises:
         StoreError: a node is missing or out of order.
     """
-    (area,) = _area_columns(con, level, [axis])
-    query = f"SELECT position, {area} AS area, true_count FROM true_level_{level} WHERE position >= ? AND position < ?"
-    position, areas, true_counts = con.execute(query, [first, end]).fetchnumpy().values()
-    _check_whole(level, position, first, end)
+    areas, true_counts = _rows(con, level, [axis], ["true_count"], first, end).values()
     return areas, true_counts
 
 
 def read_true_rows(con: Connection, level: int, axes: int, first: int, end: int) -> dict[str, IntArray]:
     """Return the areas per axis, `true_count`, `first_child` and `children` of a level's true nodes at some positions. Confidential.
 
-    Args:
-        con: the vault.
-        level: of the nodes.
-        axes: the number of axes whose areas are returned.
-        first: the first position.
-        end: the position after the last one.
-    Raises:
-        StoreError: a node is missing or out of order.
+    Arguments and errors are those of `read_true_slice`, but for `axes`, the number of axes whose areas are returned.
     """
-    areas = [f"{column} AS area_{axis}" for axis, column in enumerate(_area_columns(con, level, range(axes)))]
-    names = ", ".join(["position", *areas, "true_count", "first_child", "children"])
-    query = f"SELECT {names} FROM true_level_{level} WHERE position >= ? AND position < ?"
-    columns: dict[str, IntArray] = con.execute(query, [first, end]).fetchnumpy()
-    _check_whole(level, columns.pop("position"), first, end)
-    return columns
+    return _rows(con, level, range(axes), ["true_count", "first_child", "children"], first, end)
 
 
 def count_true_nodes(con: Connection, level: int) -> int:
@@ -194,14 +176,21 @@ def count_true_nodes(con: Connection, level: int) -> int:
     return int(nodes)
 
 
-def _check_whole(level: int, position: IntArray, first: int, end: int) -> None:
+def _rows(
+    con: Connection, level: int, axes: Iterable[int], columns: Sequence[str], first: int, end: int
+) -> dict[str, IntArray]:
+    """Return areas and other columns of the true nodes at some positions, none of which may be missing or out of order."""
+    areas = [f"{area} AS {name}" for name, area in _areas(con, level, axes).items()]
+    query = f"SELECT {', '.join(['position', *areas, *columns])} FROM true_level_{level} WHERE position >= ? AND position < ?"
+    rows: dict[str, IntArray] = con.execute(query, [first, end]).fetchnumpy()
     # DuckDB keeps the order of insertion; a sort takes ten times as long
-    if not np.array_equal(position, np.arange(first, end)):
+    if not np.array_equal(rows.pop("position"), np.arange(first, end)):
         raise StoreError(f"Level {level} of the vault is not complete.", field="TRELLIS_HOME", hint="Restore a backup.")
+    return rows
 
 
-def _area_columns(con: Connection, level: int, axes: Iterable[int]) -> list[str]:
-    """Return, per axis, the SQL of its areas in a true level: its column, or 0 where it has none."""
+def _areas(con: Connection, level: int, axes: Iterable[int]) -> dict[str, str]:
+    """Return, by its name, the SQL of the areas on each axis in a true level: their column, or 0 where they have none."""
     described = con.execute(f"SELECT * FROM true_level_{level} LIMIT 0").description or []
     there = {column[0] for column in described}
-    return [f"area_{axis}" if f"area_{axis}" in there else "0::BIGINT" for axis in axes]
+    return {name: name if name in there else "0::BIGINT" for name in (f"area_{axis}" for axis in axes)}

@@ -24,13 +24,17 @@ def level_views(
     wanted = [_wanted(axes, flat) for axes in levels]
     seen = Counter(name.casefold() for name in wanted)
     not_free = {name.casefold() for name in taken}
-    alone = [seen[name.casefold()] == 1 and name.casefold() not in not_free and _fits(name) for name in wanted]
+    alone = [
+        seen[name.casefold()] == 1 and name.casefold() not in not_free and len(name.encode()) <= _MOST_BYTES
+        for name in wanted
+    ]
     not_free |= {name.casefold() for name, is_alone in zip(wanted, alone, strict=True) if is_alone}
     names = []
     for level, (name, is_alone) in enumerate(zip(wanted, alone, strict=True)):
         numbered, digits = name, f"_{level}"
         while not is_alone and (numbered == name or numbered.casefold() in not_free):
-            numbered, digits = _cut(name, _MOST_BYTES - len(digits)) + digits, f"{digits}_{level}"
+            cut = name.encode()[: _MOST_BYTES - len(digits)].decode(errors="ignore")
+            numbered, digits = cut + digits, f"{digits}_{level}"
         not_free.add(numbered.casefold())
         names.append(numbered)
     return names
@@ -42,11 +46,3 @@ def _wanted(axes: Mapping[str, str | None], flat: Collection[str]) -> str:
     if tuple(axes) == ENDS:
         return "_to_".join(axes[end] or "all" for end in ENDS)
     return "_".join(["by", *(column_name(axis, level, flat) for axis, level in axes.items() if level)])
-
-
-def _fits(name: str) -> bool:
-    return len(name.encode()) <= _MOST_BYTES
-
-
-def _cut(name: str, most: int) -> str:
-    return name.encode()[:most].decode(errors="ignore")

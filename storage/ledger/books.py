@@ -5,7 +5,7 @@ counts, so that nothing is drawn that is not paid for. Budgets are exact fractio
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any
 
@@ -86,6 +86,9 @@ class Charge:
     tau: Fraction = Fraction(0)
     view: str = ""
     scale: float = 0.0
+
+
+_CHARGED = [of.name for of in fields(Charge)[3:]]  # what a charge has of the terms of its level
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,8 +343,7 @@ class Books:
             event["delta"],
             event["table"],
             tuple(event["unprotected"]),
-            # events of before say what had matched, which depends on the table
-            bool(event["different_people" if "different_people" in event else "different_people_from"]),
+            event["different_people"],
             Contributions(**event["contributions"]),
             series,
         )
@@ -397,20 +399,7 @@ class Books:
 def reserved_charges(release_id: str, levels: Iterable[Part]) -> list[Charge]:
     """Return the charges that a release makes when it is reserved: of the levels on which noise is drawn."""
     return [
-        Charge(
-            release_id,
-            level.level,
-            "reserved",
-            level.rho,
-            level.sigma,
-            level.l2_sensitivity_squared,
-            level.mechanism,
-            level.epsilon,
-            level.delta,
-            level.tau,
-            level.view,
-            level.scale,
-        )
+        Charge(release_id, level.level, "reserved", *(getattr(level, name) for name in _CHARGED))
         for level in levels
         if level.is_charged
     ]
@@ -420,10 +409,7 @@ def as_charged(terms: Part, charge: Charge | None) -> bool:
     """Return whether a level is as the ledger has it: measured as it is charged, or exact or summed and not charged."""
     if charge is None:
         return not (terms.is_charged or terms.rho or terms.epsilon)
-    charged = charge.rho, charge.sigma, charge.l2_sensitivity_squared, charge.tau, charge.scale
-    asked = terms.rho, terms.sigma, terms.l2_sensitivity_squared, terms.tau, terms.scale
-    drawn = charge.mechanism, charge.epsilon, charge.delta, charge.view
-    return terms.is_charged and charged == asked and drawn == (terms.mechanism, terms.epsilon, terms.delta, terms.view)
+    return terms.is_charged and all(getattr(charge, name) == getattr(terms, name) for name in _CHARGED)
 
 
 def _cap(recorded: Mapping[str, Any]) -> Cap:

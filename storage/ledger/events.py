@@ -82,12 +82,6 @@ def read_books(con: Connection) -> Books:
     raise StoreError(f"The ledger does not add up at event {wrong}.", hint="`trellis audit` says what is wrong.")
 
 
-def charges_of(con: Connection, release_id: str) -> dict[int, Charge]:
-    """Return the charges of one release, by level."""
-    account = read_books(con).account_of(release_id)
-    return account.charges_of(release_id) if account else {}
-
-
 def open_account(con: Connection, books: Books, terms: DatasetTerms) -> None:
     """Record the terms of a dataset whose people have no account yet."""
     event = {

@@ -6,7 +6,7 @@ ledger's last event.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from storage.database.connections import Connection
@@ -31,18 +31,18 @@ class Content:
     """What the content of a table is recognised by.
 
     Attributes:
-        columns: of its records; None where a Trellis that knew files alone has read it.
-        records: the fingerprint of these columns of all records; empty where they are not known.
+        columns: of its records.
+        records: the fingerprint of these columns of all records.
         file: the fingerprint of the file, where it may hold other tables of the same people; otherwise empty.
     """
 
-    columns: Columns | None
+    columns: Columns
     records: str
     file: str = ""
 
     @property
     def fingerprints(self) -> frozenset[str]:
-        """Both fingerprints, as far as there are any."""
+        """Both fingerprints, as far as there are two."""
         return frozenset({self.records, self.file} - {""})
 
 
@@ -97,8 +97,10 @@ def keep_recognised(con: Connection, release_id: str, table: RecognisedTable, ot
         table: its table, as it was read.
         others: the datasets that used the same table, if the caller has confirmed that they hold other people.
     """
-    content = table.content or Content(None, "")
-    columns = content.columns and json.dumps({"codes": content.columns.codes, "count": content.columns.count})
+    content = table.content
+    if content is None:
+        raise ValueError("the table was not read.")
+    columns = json.dumps(asdict(content.columns))
     con.execute(
         "INSERT OR REPLACE INTO recognised VALUES (?, ?, ?, ?, ?)",
         [release_id, columns, content.records, content.file, json.dumps(others)],
@@ -108,14 +110,8 @@ def keep_recognised(con: Connection, release_id: str, table: RecognisedTable, ot
 def known_contents(con: Connection) -> Mapping[str, Content]:
     """Return what the tables of releases are recognised by, as they were read last."""
     rows = con.execute("SELECT release_id, columns, records, file FROM recognised").fetchall()
-    return {id_: Content(_columns(columns), records, file) for id_, columns, records, file in rows}
-
-
-def _columns(text: str | None) -> Columns | None:
-    if text is None:
-        return None
-    kept = json.loads(text)
-    return Columns(tuple(kept["codes"]), kept["count"])
+    read = ((id_, json.loads(columns), records, file) for id_, columns, records, file in rows)
+    return {id_: Content(Columns(tuple(of["codes"]), of["count"]), records, file) for id_, of, records, file in read}
 
 
 def confirmed_others(con: Connection) -> Mapping[str, tuple[str, ...]]:

@@ -22,7 +22,7 @@ class Contributions:
         exact_records_per_unit: whether every unit has exactly `max_records_per_unit`.
         max_records_per_unit: how many records one unit has at most.
         distinct_cells: the sha256 of what the promise of distinct records is about: columns, levels and codebooks. Empty without that
-            promise, and of releases from before it was recorded.
+            promise.
     """
 
     bounded_by: Literal["ingest", "promise"]

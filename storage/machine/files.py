@@ -62,16 +62,16 @@ def put_new(path: Path) -> Iterator[BinaryIO]:
             ) from None
     finally:
         partial.unlink(missing_ok=True)
-    _force(path.parent)
+    force(path.parent)
 
 
 def replace(partial: Path, path: Path) -> None:
     """Rename a finished file or folder to its path, and force the rename to disk."""
     partial.rename(path)
-    _force(path.parent)
+    force(path.parent)
 
 
-def _force(path: Path) -> None:
+def force(path: Path) -> None:
     """Force the names in a folder to disk."""
     folder = os.open(path, os.O_RDONLY)
     try:

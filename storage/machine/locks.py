@@ -48,7 +48,7 @@ def held(name: str, run: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def in_turn(name: str, ahead: Callable[[str], None], going_on: Callable[[], None]) -> Iterator[None]:
+def held_when_free(name: str, ahead: Callable[[str], None], going_on: Callable[[], None]) -> Iterator[None]:
     """Hold the lock of a name; wait until its present holder releases it.
 
     Args:

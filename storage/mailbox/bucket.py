@@ -66,10 +66,10 @@ class S3Place:
         import obstore
 
         with self._public(name), beside(file) as target:
-            found = obstore.get(self.store, check_name(name))
-            parts = _parts_of(name, found.attributes.get(_PUT, ""))
-            for result in (obstore.get(self.store, part) for part in parts) if parts else [found]:
-                for piece in result.stream(min_chunk_size=2**20):
+            whole = obstore.get(self.store, check_name(name))
+            parts = _parts_of(name, whole.attributes.get(_PUT, ""))
+            for part in (obstore.get(self.store, part) for part in parts) if parts else [whole]:
+                for piece in part.stream(min_chunk_size=2**20):
                     target.write(piece)
 
     def exists(self, name: str) -> bool:
@@ -147,7 +147,7 @@ class S3Place:
 
         with self._public(folder):
             pieces = obstore.list(self.store, prefix=folder or None)
-            return [found["path"] for piece in pieces for found in piece]
+            return [listed["path"] for piece in pieces for listed in piece]
 
     def _remove(self, names: Sequence[str]) -> None:
         import obstore
@@ -241,8 +241,8 @@ def _is_here(s3: S3Keys) -> bool:
 
 def _parts_of(name: str, put: str) -> Sequence[str]:
     """Return the names of the parts of a file, from what its object says; none where it was put at once."""
-    found = _PUT_BY.fullmatch(put)
-    return [_part(name, found["writer"], number) for number in range(int(found["parts"]))] if found else []
+    put_by = _PUT_BY.fullmatch(put)
+    return [_part(name, put_by["writer"], number) for number in range(int(put_by["parts"]))] if put_by else []
 
 
 def _part(name: str, writer: str, number: int) -> str:

@@ -30,10 +30,10 @@ _FILES = ("ca", "certificate", "private_key", "key")
 
 def _seconds(value: Any) -> Any:
     """Return the seconds of a text such as `60s` or `2min`; other values as they are."""
-    found = _SPAN.fullmatch(value.strip()) if isinstance(value, str) else None
-    if isinstance(value, str | bool) and not found:
+    span = _SPAN.fullmatch(value.strip()) if isinstance(value, str) else None
+    if isinstance(value, str | bool) and not span:
         raise ValueError("must be a span such as 60s or 2min")
-    return float(found["number"]) * _SECONDS[found["unit"]] if found else value
+    return float(span["number"]) * _SECONDS[span["unit"]] if span else value
 
 
 class ClusterFile(BaseModel):
@@ -87,8 +87,7 @@ class ClusterFile(BaseModel):
         Raises:
             SpecError: it is missing, open to others, or not of 32 bytes.
         """
-        _check_closed(self.key, "key")
-        key = _content(self.key, "key")
+        key = _content(self.key, "key", secret=True)
         if len(key) != KEY_BYTES:
             raise SpecError(
                 f"key must be a file of {KEY_BYTES} bytes.",
@@ -123,16 +122,14 @@ def read_cluster_file(path: Path | None = None) -> ClusterFile:
                 hint=f"Set {CLUSTER} to the cluster file of this machine; docs/how-to/cluster.md describes it.",
             )
         path = Path(named).expanduser()
-    _check_closed(path, CLUSTER)
-    keys = _keys_in(_content(path, CLUSTER))
+    keys = _keys_in(_content(path, CLUSTER, secret=True))
     try:
         file = ClusterFile.model_validate(keys)
     except ValidationError as faults:
         raise _first_of(faults) from None
     folder = path.absolute().parent
     file = file.model_copy(update={name: folder / getattr(file, name).expanduser() for name in _FILES})
-    _content(file.private_key, "private_key")
-    _check_closed(file.private_key, "private_key")
+    _content(file.private_key, "private_key", secret=True)
     file.mailbox_key()
     file.warnings()
     return file
@@ -167,25 +164,19 @@ def _first_of(faults: ValidationError) -> SpecError:
     return SpecError(f"{field}: {fault['msg'].removeprefix('Value error, ')}.", field=field)
 
 
-def _content(path: Path, field: str) -> bytes:
+def _content(path: Path, field: str, *, secret: bool = False) -> bytes:
+    """Return what is in a file; refuse a secret one that others can read."""
     try:
-        return path.read_bytes()
+        mode, content = S_IMODE(path.stat().st_mode), path.read_bytes()
     except OSError as fault:
         raise SpecError(f"{path} cannot be read ({fault.strerror}).", field=field) from None
-
-
-def _check_closed(path: Path, field: str) -> None:
-    """Refuse a file that others can read."""
-    try:
-        mode = S_IMODE(path.stat().st_mode)
-    except OSError as fault:
-        raise SpecError(f"{path} cannot be read ({fault.strerror}).", field=field) from None
-    if mode & 0o077:
+    if secret and mode & 0o077:
         raise SpecError(
             f"{path} is open to other users (mode {mode:o}).",
             field=field,
             hint=f"Run `chmod {'400' if field == 'key' else '600'} {path}`.",
         )
+    return content
 
 
 def _end_of(path: Path, field: str) -> str:

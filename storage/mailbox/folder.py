@@ -13,7 +13,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from storage.errors import StoreError, TakenAlready, disk_fault
-from storage.machine.files import beside
+from storage.machine.files import beside, force
 from storage.machine.home import place_of_home
 from storage.mailbox.places import PATIENCE, check_name
 
@@ -45,7 +45,7 @@ class FolderPlace:
             partial = self._retried(lambda: _copied(file, path.parent), _STALE)
             try:
                 self._retried(lambda: _link(partial, path, name), _STALE)
-                _force(path.parent)
+                force(path.parent)
             finally:
                 with suppress(OSError):
                     partial.unlink()
@@ -94,12 +94,12 @@ class FolderPlace:
     def _path(self, name: str) -> Path:
         return self.folder / check_name(name)
 
-    def _retried(self, deed: Callable[[], R], errors: frozenset[int]) -> R:
+    def _retried(self, work: Callable[[], R], errors: frozenset[int]) -> R:
         """Do something again and again until it succeeds, or fails otherwise than by some errors, or patience ends."""
         deadline, wait = time.monotonic() + self.patience, _FIRST_WAIT
         while True:
             try:
-                return deed()
+                return work()
             except OSError as fault:
                 if fault.errno not in errors or time.monotonic() + wait > deadline:
                     raise
@@ -184,14 +184,6 @@ def _link(partial: Path, path: Path, name: str) -> None:
         if fault.errno == errno.EEXIST:
             raise TakenAlready(f"{name} is taken in the mailbox.", field="mailbox") from None
         raise
-
-
-def _force(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _fetch(path: Path, file: Path) -> None:

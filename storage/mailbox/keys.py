@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from storage.errors import StoreError
+from storage.machine.files import force
 from storage.machine.home import place_of_home, subfolder
 
 if TYPE_CHECKING:
@@ -138,8 +139,6 @@ def _create(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         with suppress(FileExistsError):
             os.link(partial, path)
-        folder = os.open(path.parent, os.O_RDONLY)
-        os.fsync(folder)
-        os.close(folder)
+        force(path.parent)
     finally:
         partial.unlink(missing_ok=True)

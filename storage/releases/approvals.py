@@ -32,6 +32,8 @@ class ApprovedBudget:
             holds at that δ.
     """
 
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (read once, by pydantic)
+
     dataset: str
     cap: Mapping[str, float]
     releases: tuple[str, ...]
@@ -60,6 +62,8 @@ class Approval:
         epsilon: of the release, with `delta`; `rho` is the cost of its discrete Gaussians.
         budget: of the dataset's people.
     """
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012 (read once, by pydantic)
 
     fingerprint: str
     made: str

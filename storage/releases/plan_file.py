@@ -5,20 +5,15 @@ It is no signature: whoever alters a file on purpose can compute the fingerprint
 
 import json
 import re
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from storage.errors import UsageError
 from storage.machine.files import short_hash
-from storage.releases.approvals import (
-    BESIDE,
-    OPTION,
-    Approval,
-    ApprovedBudget,
-    ApprovedPlan,
-    fingerprint_of,
-)
+from storage.releases.approvals import OPTION, Approval, ApprovedPlan, fingerprint_of
 
 _MOST_BYTES = 50_000_000  # of a file that is read as a plan; pages have some ten thousand
 
@@ -61,11 +56,16 @@ def approval_in(text: str, path: str) -> Approval:
     """
     try:
         stated = _stated(text)
-        approval = _approval(stated)
+        approval = TypeAdapter(Approval).validate_python(stated)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise _no_plan(path) from None
     if fingerprint_of(stated) != approval.fingerprint:
-        raise _altered(path, f"what it states has not the fingerprint {short_hash(approval.fingerprint)}")
+        own = short_hash(approval.fingerprint)
+        raise UsageError(
+            f"{OPTION}: {path} was altered after it was made: what it states has not the fingerprint {own}.",
+            field=OPTION,
+            hint="Use the file that was approved, not a copy that an editor or a browser saved, or have a new plan approved.",
+        )
     return approval
 
 
@@ -80,37 +80,6 @@ def _stated(text: str) -> Any:
         return answer.get("approval", answer)
     (place,) = _IN_PAGE.finditer(text)
     return json.loads(place[1])
-
-
-def _approval(stated: Any) -> Approval:
-    """Return the approval that is stated, if it has all fields, and each is of its kind.
-
-    Raises:
-        ValueError, TypeError, KeyError or AttributeError: it has not.
-    """
-    if stated.keys() != {field.name for field in fields(Approval)}:
-        raise ValueError("it has other fields.")
-    budget = stated["budget"]
-    cap = {"epsilon": float(budget["cap"]["epsilon"]), "delta": float(budget["cap"]["delta"])}
-    texts = (*BESIDE, "name", "dataset", "spec", "mechanism")
-    if not all(isinstance(stated[name], str) for name in texts):
-        raise ValueError("a text is none.")
-    if not all(isinstance(stated[name], dict) for name in ("keys", "places", "codebooks", "tables")):
-        raise ValueError("a mapping is none.")
-    numbers = {name: float(stated[name]) for name in ("epsilon", "delta", "rho")}
-    return Approval(
-        **stated
-        | numbers
-        | {"budget": ApprovedBudget(**budget | {"cap": cap, "releases": tuple(map(str, budget["releases"]))})}
-    )
-
-
-def _altered(path: str, how: str) -> UsageError:
-    return UsageError(
-        f"{OPTION}: {path} was altered after it was made: {how}.",
-        field=OPTION,
-        hint="Use the file that was approved, not a copy that an editor or a browser saved, or have a new plan approved.",
-    )
 
 
 def _no_plan(path: str) -> UsageError:

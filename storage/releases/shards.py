@@ -119,10 +119,10 @@ def in_order(shards: Iterable[Shard], branches: Iterable[str]) -> dict[Kind, dic
 
 def by_kind(shards: Iterable[Shard]) -> dict[Kind, dict[Place, Shard]]:
     """Return shards by kind, level and branch, in the order in which they are given; of two for the same place the first."""
-    found: dict[Kind, dict[Place, Shard]] = {kind: {} for kind in KINDS}
+    kinds: dict[Kind, dict[Place, Shard]] = {kind: {} for kind in KINDS}
     for shard in shards:
-        found[shard.kind].setdefault(shard.place, shard)
-    return found
+        kinds[shard.kind].setdefault(shard.place, shard)
+    return kinds
 
 
 def released_of(shards: Shards) -> Mapping[Place, Shard]:
@@ -132,19 +132,9 @@ def released_of(shards: Shards) -> Mapping[Place, Shard]:
 
 def add_branches(con: Connection, release_id: str, branches: Sequence[Branch]) -> None:
     """Record how a branch was cut; a branch is cut once."""
-    for branch in branches:
-        con.execute(
-            "INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [
-                release_id,
-                branch.name,
-                branch.cut_level,
-                branch.first_node,
-                branch.end_node,
-                json.dumps(branch.holds),
-                branch.parent,
-            ],
-        )
+    for of in branches:
+        row = [release_id, of.name, of.cut_level, of.first_node, of.end_node, json.dumps(of.holds), of.parent]
+        con.execute("INSERT INTO branches VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def list_branches(con: Connection, release_id: str) -> dict[str, Branch]:

@@ -1,11 +1,10 @@
 """The check that the explorer of a published folder shows what the tables hold."""
 
-import json
 import re
 from pathlib import Path
 
 from storage.errors import TrellisError
-from tasks.explore.payload import VERSION, embedded
+from tasks.explore.payload import embedded
 from tasks.released.folder import open_folder
 
 _NAME = "explorer.html"
@@ -13,35 +12,13 @@ _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', 
 
 
 def explorer_failures(folder: Path) -> list[str]:
-    """Return what is wrong with the explorer of a published folder whose tables are sound.
-
-    Data in another version's shape cannot be compared, and `unread_explorer` says so.
-    """
-    if _is_of_another_version(folder):
-        return []
+    """Return what is wrong with the explorer of a published folder whose tables are sound."""
     shown = _data(folder)
     try:
         is_right = shown is not None and shown == embedded(open_folder(folder))
     except (TrellisError, ValueError, LookupError):  # the manifest says what cannot be
         is_right = False
     return [] if is_right else [f"{_NAME} does not show what the tables hold."]
-
-
-def unread_explorer(folder: Path) -> list[str]:
-    """Return a sentence that the data in the explorer of a published folder was not compared; none where it was."""
-    if not _is_of_another_version(folder):
-        return []
-    return [f"{_NAME}: only the checksum was compared, because another version of Trellis wrote its data."]
-
-
-def _is_of_another_version(folder: Path) -> bool:
-    """Return whether a published folder has an explorer whose data another version of Trellis has written in another shape."""
-    try:
-        shown = json.loads(_data(folder) or "{}")
-    except ValueError:
-        return False
-    version = shown.get("version", VERSION) if isinstance(shown, dict) else VERSION
-    return isinstance(version, int) and version != VERSION
 
 
 def _data(folder: Path) -> str | None:

@@ -21,7 +21,6 @@ from tasks.words.readers import description_of, source_of, title_of
 from tasks.words.units import unit_words
 
 MOST_ROWS = 200_000
-VERSION = 3  # of this object; raised where the same folder would give another one
 
 
 def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, Any]:
@@ -41,7 +40,7 @@ def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, An
     else:
         content, finest = attributes(estimate, most_rows)
     axes, shapes = axes_shown(estimate, finest)
-    return {"version": VERSION, "kind": kind, "release": _release(estimate), "axes": axes, **content, "shapes": shapes}
+    return {"kind": kind, "release": _release(estimate), "axes": axes, **content, "shapes": shapes}
 
 
 def payload_text(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.answers.check import check_answer
 from flows.cli.main import main
 from flows.cluster.cluster import check_cluster
 from flows.cluster.facts import difference, facts
-from flows.forecast.check import check_answer
 from storage.database.connections import store
 from storage.errors import SpecError, StoreError
 from storage.ledger.events import read_books

@@ -18,12 +18,13 @@ from storage.counts.vault import list_vaults, vault, vault_path
 from storage.database import connections
 from storage.database.connections import store
 from storage.errors import StageFailed, StoreError, public_errors
-from storage.ledger.events import charges_of, head
+from storage.ledger.events import head
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.shards import list_shards
 from tasks.verify.folder import verify
 from tests.support.disks import Disk, mounted
 from tests.support.draws import place_of
+from tests.support.ledger import charges_of
 from tests.support.runs import Around, finish, make
 
 # Commands in a process of their own, one after the other: what each prints with --json, and its exit code.

@@ -14,7 +14,7 @@ from flows.execution.reservation import new_release
 from flows.planning.plan import Plan
 from storage.database.connections import store
 from storage.errors import StageFailed
-from storage.ledger.events import charges_of, read_books
+from storage.ledger.events import read_books
 from storage.machine.home import home
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.shards import list_shards
@@ -22,6 +22,7 @@ from tasks.ingest.task import ingest
 from tasks.publish.task import publish
 from tasks.verify.folder import verify
 from tests.support.draws import place_of
+from tests.support.ledger import charges_of
 from tests.support.runs import finish, make
 
 SetClock = Callable[[str], None]

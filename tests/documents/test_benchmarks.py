@@ -75,7 +75,7 @@ def test_ours_are_set_beside_theirs_by_geometric_means(imported: Callable[[str],
 
 def test_variants_change_what_they_say(imported: Callable[[str], Any], tmp_path: Path) -> None:
     """Beside each mechanism runs its variant, with √2 of the noise where half of ρ is spent."""
-    spec = Path(synthesise_answer("random", "sparse", tmp_path / "random_sparse", 1).spec)
+    spec = Path(synthesise_answer("random", tmp_path / "random_sparse", 1, density="sparse").spec)
     found = imported("paper").rows_of(spec, ["inftda", "gaussian"], "lemma", [1.0], 1)
     sigmas = {row["mechanism"]: np.array(row["sigmas"][1:]) for row in found}
     assert list(sigmas) == ["inftda", "gaussian", "inftda, half ρ"]

@@ -19,7 +19,7 @@ import yaml
 
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
-from flows.synthetic import synthesise_groups_answer
+from flows.synthetic import synthesise_answer
 from tests.support.user import REPOSITORY, TRELLIS, User
 
 END_OF_BLOCK = "=== the end of a block ==="
@@ -177,5 +177,5 @@ def test_every_split_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spl
 
 def test_the_spec_of_the_page_is_the_one_that_is_drawn(tmp_path: Path) -> None:
     """The page on households shows the spec that `trellis synthesise households` writes."""
-    synthesise_groups_answer("households", 50, 3, tmp_path / "country", seed=2025)
+    synthesise_answer("households", tmp_path / "country", 2025, groups=50, regions=3)
     assert HOUSEHOLDS.listed() == [yaml.safe_load((tmp_path / "country" / "people.yaml").read_text())]

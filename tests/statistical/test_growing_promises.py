@@ -20,7 +20,7 @@ import yaml
 from numpy.typing import NDArray
 
 from flows.answers.ledger import ledger_answer
-from flows.planning.admission import check_budget
+from flows.approvals.admission import admission
 from flows.planning.budget import check_fits, reserve
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, standing_of
 from flows.planning.costs import claimed_units
@@ -29,7 +29,6 @@ from flows.spec.file import load_spec
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError
 from storage.ledger.books import Cap, DatasetTerms
-from storage.ledger.events import read_books
 from storage.ledger.spending import Contributions, Spending, for_one_unit, growth, weakest_promise
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, l2_sensitivity_squared
 from tasks.laws.samplers import discrete_gaussian
@@ -243,25 +242,6 @@ def test_distinct_records_are_so_in_the_same_cells(planned: Callable[..., Plan],
     assert about(planned(3, 0.5, CAP), "area") != about(plan, "area")
 
 
-def test_the_ledger_states_what_releases_cost_even_if_older_events_recorded_less(
-    planned: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A store whose events recorded what smaller units lost is read for the largest unit."""
-    cap = cap_of(40.0, 0.01)
-    with monkeypatch.context() as before:
-        before.setattr("flows.planning.composition.for_one_unit", list)
-        before.setattr("flows.planning.budget.for_one_unit", list)
-        with store() as con:
-            for m in (1, RECORDS):
-                with transaction(con):
-                    reserve(con, planned(m, 0.5, cap).reservation(f"of-{m}"))
-    (account,) = ledger_answer("trips").datasets
-    with store() as con:
-        recorded = read_books(con).accounts["trips"]
-    assert account.spent.epsilon == standing_of(recorded.spendings, cap).epsilon > 2 * recorded.standing.epsilon
-    assert account.left.epsilon < recorded.standing.left_epsilon
-
-
 def test_an_attack_refutes_the_sum_of_charges_and_not_the_ledger(planned: Callable[..., Plan]) -> None:
     """Two releases with the noise that was charged tell a unit with twelve records from none better than their charges say.
 
@@ -271,7 +251,7 @@ def test_an_attack_refutes_the_sum_of_charges_and_not_the_ledger(planned: Callab
     plans = [planned(1, 0.5, cap), planned(RECORDS, 0.1, cap)]
     with store() as con:
         for number, plan in enumerate(plans):
-            check_budget(plan, read_books(con))
+            admission(con, plan, plan.place_of_table).check("budget")
             with transaction(con):
                 reserve(con, plan.reservation(f"trips-{number}"))
     (account,) = ledger_answer("trips").datasets

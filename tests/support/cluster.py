@@ -232,7 +232,7 @@ def be_as_wanted() -> None:
     TEST_BYTES: a file to which the size of every file is written that goes through the mailbox.
     TEST_AT, TEST_ONCE, TEST_SIGNAL: at which event it sends itself a signal, once of all processes that name one file.
     """
-    from flows.cluster.worker import be_worker
+    from flows.cluster.worker import run_worker
     from flows.cluster.worker_setup import WorkerSetup
 
     if "TEST_BYTES" in os.environ:
@@ -243,7 +243,7 @@ def be_as_wanted() -> None:
         WorkerSetup.forget = lambda *_: None  # type: ignore[method-assign]  # or what it has made may be gone when it wakes and sends it
     if "TEST_AT" in os.environ:
         watch(os.environ["TEST_AT"], Path(os.environ["TEST_ONCE"]), os.environ["TEST_SIGNAL"])
-    be_worker()
+    run_worker()
 
 
 def count_bytes(to: Path) -> None:

@@ -128,19 +128,19 @@ def read_books(release_id: str) -> Books:
     """Return what is known of a release now."""
     with store() as con:
         release = find_release(con, release_id)
-        seals, frontiers, branches = (list_(con, release_id) for list_ in (list_shards, list_shards, list_branches))
+        made, branches = list_shards(con, release_id), list_branches(con, release_id)
         texts = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
         turns: dict[Place, list[str]] = {}
         for turn in list_turns(con, release_id):
             turns.setdefault((turn.level, turn.branch), []).append(turn.state)
     shards = {place: path for path in shards_of_levels(release_id) if (place := place_of_noisy(path))}
-    shards |= {place: noisy_path(release_id, *place, seal.turn) for place, seal in seals.items()}
+    shards |= {place: noisy_path(release_id, *place, seal.turn) for place, seal in made["noisy"].items()}
     folder = Path(release.folder)
     return Books(
         state=release.state,
         reason=release.reason,
-        seals=seals,
-        optimised=set(frontiers),
+        seals=made["noisy"],
+        optimised=set(made["counts"]),
         branches=sorted(branches),
         shards={place: sha256_of(path) for place, path in shards.items() if path.exists()},
         turns=turns,

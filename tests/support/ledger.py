@@ -1,4 +1,4 @@
-"""The ledger's chain, read row by row, caps, and releases to be reserved."""
+"""The ledger's chain, read row by row, charges and shards as they are recorded, caps, and releases to be reserved."""
 
 import hashlib
 import json
@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from flows.planning.composition import cap_of
+from storage.counts.shard_files import read_shard_table
 from storage.database.connections import Connection
-from storage.ledger.books import Asked, Cap, Claim
-from storage.ledger.events import Head, Reservation, head
+from storage.ledger.books import Asked, Cap, Charge, Claim
+from storage.ledger.events import Head, Reservation, head, read_books
 from storage.ledger.spending import Contributions
 from storage.releases.parts import Part
 
@@ -58,3 +60,15 @@ def read_chain(con: Connection) -> list[dict[str, Any]]:
     first = hashlib.sha256(("\n" + rows_of(con)[0][1]).encode()).hexdigest() if events else ""
     assert head(con) == Head(last, len(events), first)
     return events
+
+
+def charges_of(con: Connection, release_id: str) -> dict[int, Charge]:
+    """Return the charges of one release, by level."""
+    account = read_books(con).account_of(release_id)
+    return account.charges_of(release_id) if account else {}
+
+
+def read_shard(path: Path, sha256: str) -> dict[str, Any]:
+    """Return the columns of a shard whose hash is the recorded one."""
+    table = read_shard_table(path, sha256)
+    return {name: table.column(name).to_numpy() for name in table.column_names}

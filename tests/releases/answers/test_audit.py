@@ -36,7 +36,7 @@ from storage.counts.vault import vault_path
 from storage.database import connections
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, StoreError, UsageError
-from storage.ledger.events import charges_of, read_books
+from storage.ledger.events import read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import state_of
 from storage.releases.shards import list_shards
@@ -44,6 +44,7 @@ from tasks.order import Step
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.draws import place_of
+from tests.support.ledger import charges_of
 from tests.support.library import Library
 from tests.support.spec import SPEC as COUNTRY
 

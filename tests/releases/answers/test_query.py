@@ -611,7 +611,7 @@ def test_a_fault_in_a_release_from_python_quotes_nothing(make, monkeypatch):
     def fail(*_: object) -> None:
         raise RuntimeError("4711 people")
 
-    monkeypatch.setattr("flows.execution.plain.make_release", fail)
+    monkeypatch.setattr("flows.execution.driver.make_release", fail)
     with pytest.raises(StageFailed) as fault:
         make(name="at-fault")
     assert "4711" not in str(fault.value)

@@ -10,10 +10,9 @@ from flows.answers.ledger import ledger_answer
 from flows.answers.release_status import releases_answer
 from flows.api import release
 from flows.cli.json_object import json_object
+from flows.cli.run_flow import run_without_prefect
 from flows.execution import backups
 from flows.execution.backups import back_up, restore
-from flows.execution.plain import finish_plainly
-from flows.walks.runner import report_nothing
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, HeldElsewhere, StoreError, UsageError
 from storage.ledger.events import note
@@ -88,7 +87,7 @@ def test_true_counts_are_copied_where_that_is_asked_for(
     elsewhere(office, monkeypatch)
     restore(office.folder / "kept")
     ledger = json_object(ledger_answer("second"))["datasets"][0]["spent"]
-    finish_plainly(failed, report_nothing)  # everything is sealed, so nothing is measured again
+    run_without_prefect(failed)  # everything is sealed, so nothing is measured again
     with store() as con:
         assert find_release(con, failed).state == "published"
     assert json_object(ledger_answer("second"))["datasets"][0]["spent"] == ledger
@@ -104,7 +103,7 @@ def test_turns_are_kept(office: Office, monkeypatch: pytest.MonkeyPatch) -> None
     elsewhere(office, monkeypatch)
     restore(office.folder / "kept")
     assert turns_of_all() == turns
-    finish_plainly(failed, report_nothing)
+    run_without_prefect(failed)
     (opened,) = turns[failed]
     of_place = [turn for turn in turns_of_all()[failed] if (turn.level, turn.branch) == (opened.level, opened.branch)]
     assert [(turn.turn, turn.state) for turn in of_place] == [(0, GIVEN_UP), (1, CLOSED)]

@@ -15,9 +15,10 @@ import yaml
 import flows.execution.driver
 from flows.answers.audit import audit_answer
 from flows.answers.release_status import releases_answer, show_answer
+from flows.approvals.admission import admission
 from flows.console.plan_view import show_plan
 from flows.console.release_view import show_one
-from flows.execution.driver import check_can_go_on, finish_release, make_release, rehearse
+from flows.execution.driver import finish_release, make_release, rehearse, resumable_release
 from flows.execution.ending import abandon_release
 from flows.execution.reservation import new_release, reserve_release
 from flows.forecast.answer import plan_answer
@@ -25,7 +26,8 @@ from flows.planning.plan import Plan, make_plan
 from flows.spec.file import load_spec
 from flows.walks.runner import report_nothing, submit_to
 from storage.database.connections import store
-from storage.errors import SpecError, StoreError, UsageError
+from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
+from storage.ledger.events import head
 from storage.machine.locks import held
 from storage.releases.register import set_state, state_of
 from tasks.synthesize.areas import write_country
@@ -180,6 +182,24 @@ def test_what_cannot_be_superseded_is_refused(world: World, why: str) -> None:
                 assert refused.value.hint == f"Supersede that release: set supersedes: {world.second}."
 
 
+def test_one_value_says_all_that_refuses_a_release(world: World) -> None:
+    """Every rule is asked, also after one is broken; nothing is recorded, and the first refusal is the one that stops a release."""
+    plan = world.plan(supersedes=world.first, dataset="others", budget={"epsilon": 1.0, "delta": 1.0e-7})
+    table = plan.read_table()
+    with store() as con:
+        before, table = head(con), table.with_copies(con)
+        refused = admission(con, plan, table)
+        confirmed = admission(con, plan, table, different_people=True)
+        assert head(con) == before
+    assert list(refused.refusals) == ["supersedes", "people", "budget"]
+    assert list(confirmed.refusals) == ["supersedes", "budget"]
+    assert (confirmed.others, confirmed.charge) == ((SPEC["dataset"],), plan.spending)
+    with pytest.raises(SpecError, match="share the budget of others"):
+        refused.check()
+    with pytest.raises(BudgetExceeded, match="With this release dataset others would spend"):
+        refused.check("approval", "budget")
+
+
 def test_another_dataset_of_the_same_people_may_revise(world: World) -> None:
     """A corrected table under a name of its own supersedes, where the spec says whose people it holds."""
     shutil.copy(world.place / "data" / "trips.csv", world.place / "data" / "corrected.csv")
@@ -205,10 +225,10 @@ def test_of_two_that_ask_at_once_one_has_it(world: World) -> None:
         with store() as con:
             assert state_of(con, other.id) is None
             set_state(con, one.id, "failed", "It was interrupted.")
-    assert check_can_go_on(one.id) == "failed"
+    assert resumable_release(one.id).state == "failed"
     reserve_release(other, plan)  # the first has given way
     with held(other.id), pytest.raises(UsageError, match=f"{other.id} supersedes it now"):
-        check_can_go_on(one.id)
+        resumable_release(one.id)
 
 
 def test_a_failed_revision_gives_way_for_good(world: World) -> None:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import yaml
 
+from flows.answers.check import check_answer
 from flows.execution.reservation import new_release
 from flows.execution.resumption import check_unchanged
-from flows.forecast.check import check_answer
 from flows.spec.starter import starter
 from storage.counts.vault import vault
 from storage.database.connections import store

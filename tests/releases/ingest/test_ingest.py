@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.forecast.check import check_answer
+from flows.answers.check import check_answer
 from storage.errors import InputError, SpecError, StageFailed
 from storage.machine.caller import print_as
 from tasks.ingest.codebook import read_codebook

@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openpyxl import Workbook
 
-from flows.forecast.check import check_answer
+from flows.answers.check import check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.starter import starter

@@ -26,10 +26,9 @@ from flows.spec.file import load_spec
 from flows.spec.keys import LEAST_MEMORY
 from flows.trials.in_memory import Trial
 from flows.walks.runner import Future, Submit, report_nothing, submit_to
-from storage.counts.shard_files import noisy_path, read_shard, shard_path, write_shard
+from storage.counts.shard_files import noisy_path, shard_path, write_shard
 from storage.database.connections import store
 from storage.errors import StoreError
-from storage.ledger.events import charges_of
 from storage.releases.register import Release, find_release, list_checks
 from storage.releases.shards import add_shard, branches_of_level, list_branches, list_shards, shard_name
 from tasks.capacity import cores, default_memory
@@ -43,6 +42,7 @@ from tasks.tree.true_tree import TrueLevel
 from tasks.verify.folder import verify
 from tests.support.cases import CASES, Case, case_csv, case_precise
 from tests.support.laws import drawn_by
+from tests.support.ledger import charges_of, read_shard
 from tests.support.making import CUT, Made, make, no_noise, noise_of_the_cell, quick, seeded
 from tests.support.passes import counts_of, try_spec
 

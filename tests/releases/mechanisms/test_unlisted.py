@@ -37,7 +37,7 @@ from storage.counts.shard_files import codebook_path, noisy_path, read_codebook,
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, StageFailed, StoreError, UsageError
-from storage.ledger.events import charges_of, read_books
+from storage.ledger.events import read_books
 from storage.machine.claims import shard_folder
 from storage.releases.register import find_release
 from storage.releases.shards import list_shards, shard_name
@@ -46,6 +46,7 @@ from tasks.laws.thresholded import thresholded_laplace
 from tasks.mechanisms import MECHANISMS
 from tests.support.folders import rewrite
 from tests.support.laws import drawn_by
+from tests.support.ledger import charges_of
 from tests.support.library import Library
 from tests.support.spec import SPEC
 from tests.support.user import User
@@ -218,7 +219,7 @@ def test_only_codes_above_the_threshold_are_published(world: World) -> None:
     numbers = pq.read_table(shard_path("one", shard_name("counts", DEPTH, "trunk")))
     assert [sorted(set(numbers[f"area_{axis}"].to_pylist())) for axis in (0, 1)] == [[0, 1, 2], [0, 1, 2, 3]]
     with store() as con:
-        assert list_shards(con, "one")["noisy"][DEPTH, "trunk"].cells == len(SEEN)
+        assert list_shards(con, "one")["noisy"][DEPTH, "trunk"].rows == len(SEEN)
         assert [level.possible_cells for level in find_release(con, "one").levels] == [1, *[None] * DEPTH]
         assert con.execute('SELECT count(*) FROM "one".level_4').fetchall() == [(len(SEEN),)]
     manifest = json.loads((folder / "manifest.json").read_text())

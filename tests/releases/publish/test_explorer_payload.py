@@ -16,7 +16,7 @@ import pytest
 from flows.answers.verify import verify_answer
 from flows.api import release
 from tasks.explore.check import explorer_failures
-from tasks.explore.payload import VERSION, embedded, payload, payload_text
+from tasks.explore.payload import embedded, payload, payload_text
 from tasks.laws import table_sampler
 from tasks.mechanisms import MECHANISMS
 from tasks.query import totals
@@ -258,22 +258,15 @@ def test_a_page_that_shows_other_numbers_is_found(library: Library, tmp_path: Pa
     assert "<" not in data
     assert json.loads(data) == json.loads(text) == payload(open_folder(folder))
 
-    for shown, failures, unread in (
-        (data, [], None),
-        ("", told, None),
-        (data.replace('"signal_rate":0.1', '"signal_rate":0.2'), told, None),
-        (
-            data.replace(f'"version":{VERSION}', f'"version":{VERSION + 1}'),
-            [],
-            "another version of Trellis wrote its data",
-        ),
+    for shown, failures in (
+        (data, []),
+        ("", told),
+        (data.replace('"signal_rate":0.1', '"signal_rate":0.2'), told),
     ):
         page = f'<!doctype html><script type="application/json" id="data">{shown}</script><script>1</script>'
         (folder / "explorer.html").write_text(page, encoding="utf-8")
         with_sums(folder)
-        found = verify_answer(folder)
-        assert found.failures == failures
-        assert (unread or "") in str(found.unread)
+        assert verify_answer(folder).failures == failures
     (folder / "explorer.html").write_text("<p>Nothing here")
     assert explorer_failures(folder) == told
 

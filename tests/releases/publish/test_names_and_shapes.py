@@ -22,8 +22,8 @@ import shapely
 import yaml
 from shapely.geometry import box, mapping
 
+from flows.answers.check import PassedCheck, check_answer
 from flows.answers.query import query_answer
-from flows.forecast.check import PassedCheck, check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from storage.errors import InputError, SpecError, UsageError

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from storage.counts.published import _rows_of, forget_levels, published_total, store_levels, store_table
-from storage.counts.shard_files import check_shard, read_row_groups, read_shard, write_shard
+from storage.counts.shard_files import check_shard, read_row_groups, write_shard
 from storage.database.connections import Connection, store, transaction
 from storage.errors import StoreError
 from storage.releases.register import find_release, set_terms
@@ -40,6 +40,7 @@ from tasks.validate.consistency import areas_known_once, children_add_up
 from tasks.verify.folder import verify
 from tasks.verify.sums import AddingUp
 from tests.support.folders import published, rewrite, with_sums
+from tests.support.ledger import read_shard
 from tests.support.spec import SPEC as COUNTRY
 
 SPEC: dict[str, Any] = COUNTRY | {

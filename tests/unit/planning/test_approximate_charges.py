@@ -16,11 +16,12 @@ from flows.planning.guarantee import holds_together
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded
 from storage.ledger.books import Asked, Charge, Claim, as_charged
-from storage.ledger.events import Reservation, charges_of, hash_of, read_books
+from storage.ledger.events import Reservation, hash_of, read_books
 from storage.ledger.spending import Contributions, Spending
 from storage.releases.parts import Part
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
+from tests.support.ledger import charges_of
 
 DELTA = 1e-6
 THRESHOLDED = THRESHOLDED_LAPLACE.name

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.answers.check import FailedCheck, PassedCheck, check_answer
 from flows.cli import main as cli
 from flows.execution.series import declare_series
-from flows.forecast.check import FailedCheck, PassedCheck, check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from flows.spec.starter import FILL_IN, starter

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.forecast.check import check_answer
+from flows.answers.check import check_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import load_spec
 from storage.errors import TrellisError

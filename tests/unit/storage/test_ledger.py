@@ -31,8 +31,8 @@ from flows.planning.composition import composed_epsilon, standing_of
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Asked, Books, Cap
-from storage.ledger.events import advance, charges_of, head, note, read_books
-from storage.ledger.recognition import RecognisedTable, keep_recognised
+from storage.ledger.events import advance, head, note, read_books
+from storage.ledger.recognition import Columns, Content, RecognisedTable, keep_recognised
 from storage.ledger.spending import Spending
 from tasks.accounting.conversions import zcdp_epsilon
 from tests.support.ledger import (
@@ -41,6 +41,7 @@ from tests.support.ledger import (
     ONE_RECORD,
     asked_of,
     cap_at,
+    charges_of,
     read_chain,
     reservation_of,
     rows_of,
@@ -503,20 +504,10 @@ def test_a_table_that_another_dataset_has_used_must_be_answered_for(con: Connect
     assert users_of_table(books, shops, RecognisedTable("x").is_of) == users_of_table(books, asked_of(), trips) == []
     assert users_of_table(books, asked_of("wages", same_people_as="jobs"), copied) == []
     reserve_at_once(con, "two", shops, [share], table="copy", different_people=True)
-    keep_recognised(con, "two", RecognisedTable("copy"), ("jobs",))
+    keep_recognised(con, "two", RecognisedTable("copy", Content(Columns(("home",)), "a")), ("jobs",))
     books = read_books(con)
     assert users_of_table(books, shops, copied) == users_of_table(books, asked_of(), copied) == []
     assert users_of_table(books, asked_of("third", cap_at(1.0)), copied) == ["jobs", "shops"]
-
-
-def test_events_that_name_other_datasets_are_still_read() -> None:
-    """An older Trellis recorded of whom people differ; that its caller confirmed it is what they say now."""
-    said, unsaid = (reserved_event(name, gaussian(1, Fraction(1, 300))) for name in ("one", "two"))
-    for event, others in ((said, ["jobs"]), (unsaid, [])):
-        del event["different_people"]
-        event["different_people_from"] = others
-    books = books_of(dataset_event(), said, unsaid)
-    assert [claim.different_people for claim in books.accounts["jobs"].claims.values()] == [True, False]
 
 
 def stability(level: int, epsilon: float, delta: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from storage.counts.shard_files import read_shard, write_shard
+from storage.counts.shard_files import write_shard
 from storage.counts.vault import remove_vault, vault, vault_path
 from storage.database import connections
 from storage.database.connections import lingering, store, transaction
@@ -24,6 +24,7 @@ from storage.machine import home as machine
 from storage.machine.files import put_new, sha256_of
 from storage.machine.home import home, network_file_system
 from storage.releases.shards import Shard, add_shard, list_shards
+from tests.support.ledger import read_shard
 
 WHOLE_RANGE = st.integers(-(2**63), 2**63 - 1)
 

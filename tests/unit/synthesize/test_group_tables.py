@@ -62,12 +62,12 @@ def test_a_survey_comes_with_a_spec(tmp_path: Path) -> None:
     assert drawn.trips["people"].sum() == TRIPS
     assert 0.2 < drawn.trips.height / AREAS["zone"] ** 2 < 0.5
     assert again.trips.equals(drawn.trips)
-    written = synthesise_answer("survey", None, tmp_path / "survey", 1)
+    written = synthesise_answer("survey", tmp_path / "survey", 1)
     spec = load_spec(Path(written.spec)).spec
     assert (written.set, written.areas, written.people) == ("survey", 150, TRIPS)
     assert (spec.name, spec.privacy.unit, spec.public_data) == ("survey", "one respondent", True)
     with pytest.raises(UsageError, match="a survey has none, got dense"):
-        synthesise_answer("survey", "dense", tmp_path / "other", 1)
+        synthesise_answer("survey", tmp_path / "other", 1, density="dense")
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -9,7 +9,7 @@ import yaml
 from polars.testing import assert_frame_equal
 
 from flows.spec.file import load_spec
-from flows.synthetic import SyntheticCity, check_choices, synthesise_city_answer
+from flows.synthetic import SyntheticCity, synthesise_answer
 from storage.errors import UsageError
 from tasks.ingest.codebook import read_codebook
 from tasks.ingest.sources.files import FileTable
@@ -37,7 +37,7 @@ def drawn(seed: int, day: Day) -> tuple[City, pl.DataFrame]:
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, SyntheticCity]:
     """Return the folder of a morning with seed 1, and its description."""
     folder = tmp_path_factory.mktemp("shuttle") / "set"
-    return folder, synthesise_city_answer("morning", folder, 1)
+    return folder, synthesise_answer("shuttle", folder, 1)
 
 
 @pytest.mark.parametrize("seed", [1, 4])
@@ -119,10 +119,10 @@ def test_a_spec_has_the_papers_views(written: tuple[Path, SyntheticCity], name: 
 def test_choices_of_other_sets_are_refused(tmp_path: Path) -> None:
     """A density is for the paper's sets, a day is for the shuttle, and a folder with something in it is left alone."""
     with pytest.raises(UsageError, match="a shuttle has none, got dense"):
-        check_choices("shuttle", "dense")
+        synthesise_answer("shuttle", tmp_path, 1, density="dense")
     with pytest.raises(UsageError, match="the set country has none, got weekend"):
-        check_choices("country", None, "weekend")
+        synthesise_answer("country", tmp_path, 1, day="weekend")
     (tmp_path / "mine").write_text("kept")
     with pytest.raises(UsageError, match="--out must be a new or empty folder"):
-        synthesise_city_answer("morning", tmp_path, 1)
+        synthesise_answer("shuttle", tmp_path, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

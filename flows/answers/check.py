@@ -4,25 +4,25 @@ Of the confidential table only the header is read, and no row.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import duckdb
 
+from flows.answers.release_status import ErrorMessage
+from flows.approvals.admission import admission, check_writable
 from flows.cluster.choice import check_workers
 from flows.forecast.answer import plan_answer
 from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
-from flows.planning.admission import check_budget, check_writable, different_people_from
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
 from flows.spec.file import SpecFile, expand_variables, faults_of, located, output_below, parse_spec, text_of
 from flows.spec.starter import FILL_IN, left_to_fill_in
 from flows.spec.yaml import keys_in
 from storage.database.connections import store
-from storage.errors import InputError, SpecError, TrellisError
-from storage.ledger.events import read_books
+from storage.errors import SpecError, TrellisError
 from tasks.ingest.sources.locations import matrix_at, table_at
 from tasks.ingest.tables import Table, check_columns, opened
 
@@ -30,20 +30,11 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Something wrong with a spec: the rule, the key at fault, and what to do next."""
-
-    error: str
-    field: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
 class FailedCheck:
     """A spec that cannot be released as it is."""
 
     ok: Literal[False]
-    problems: Sequence[Problem]
+    problems: Sequence[ErrorMessage]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +52,7 @@ class PassedCheck:
     """A spec that can be released, down to which level, what that would cost, and which of its areas maps would show."""
 
     ok: Literal[True]
-    problems: Sequence[Problem]
+    problems: Sequence[ErrorMessage]
     name: str
     dataset: str
     mechanism: str
@@ -75,6 +66,18 @@ class PassedCheck:
     shapes: Sequence[ShapedLevel]
 
 
+class _Problems(list[TrellisError]):
+    """The problems that are found in a spec, in their order."""
+
+    def kept(self, work: Callable[[], T]) -> T | None:
+        """Return what some work returns; where it is refused, add the reason and return None."""
+        try:
+            return work()
+        except TrellisError as fault:
+            self.append(fault)
+            return None
+
+
 def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedCheck:
     """Return every problem of a spec, or that it can be released and what that would cost.
 
@@ -82,31 +85,34 @@ def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedChe
         path: of the spec.
         text: of the spec; what is at its path if left out.
     """
-    found: list[TrellisError] = []
+    problems = _Problems()
     try:
         text = text_of(path) if text is None else text
-        found += _undecided(text)
-        wrong = faults_of(text)
+        problems += _undecided(text)
+        of_keys = faults_of(text)
     except SpecError as fault:
-        return _failed([*found, fault], "")
-    keys = keys_in(text)
-    about_mechanism = _about_name(keys) if wrong else _about_mechanism(parse_spec(text, path))
-    about_spec = [*wrong, *about_mechanism, *_about_tables(keys, path.absolute().parent)]
-    found += about_spec
-    plan = None if about_spec else _kept(lambda: make_plan(parse_spec(text, path)), found)
-    forecast = _about_ledger(plan, found) if plan else None
+        return _failed([*problems, fault], "")
+    keys, undecided = keys_in(text), len(problems)
+    problems += of_keys
+    if of_keys:
+        _check_name(keys, problems)
+    else:
+        _check_mechanism(parse_spec(text, path), problems)
+    _check_tables(keys, path.absolute().parent, problems)
+    plan = None if len(problems) > undecided else problems.kept(lambda: make_plan(parse_spec(text, path)))
+    forecast = _check_ledger(plan, problems) if plan else None
     if plan:
-        _kept(lambda: check_workers(plan.terms.run.workers), found)
-    return _failed(found, text) if found or forecast is None or plan is None else _passed(forecast, plan)
+        problems.kept(lambda: check_workers(plan.terms.run.workers))
+    return _failed(problems, text) if problems or forecast is None or plan is None else _passed(forecast, plan)
 
 
-def _failed(found: Sequence[TrellisError], text: str) -> FailedCheck:
-    """Return what was found, each problem once, with the line of its key, unless the text cannot be read as keys.
+def _failed(faults: Sequence[TrellisError], text: str) -> FailedCheck:
+    """Return each problem once, with the line of its key, unless the text cannot be read as keys.
 
     Where two looks at a key find the same, the hint is that of the later one, which knows more.
     """
-    told = [located(fault, text) if text else fault for fault in found]
-    problems = {(str(fault), fault.field): Problem(str(fault), fault.field, fault.hint) for fault in told}
+    placed = [located(fault, text) if text else fault for fault in faults]
+    problems = {(str(fault), fault.field): ErrorMessage(str(fault), fault.field, fault.hint) for fault in placed}
     return FailedCheck(False, list(problems.values()))
 
 
@@ -116,30 +122,10 @@ def _passed(forecast: Forecast, plan: Plan) -> PassedCheck:
         ShapedLevel(axis, axes[axis].level_names[level - 1], shaped, axes[axis].areas(level))
         for (axis, level), shaped in plan.shaped.items()
     ]
-    return PassedCheck(
-        ok=True,
-        problems=[],
-        name=forecast.name,
-        dataset=forecast.dataset,
-        mechanism=forecast.mechanism,
-        epsilon=forecast.epsilon,
-        delta=forecast.delta,
-        rho=forecast.rho,
-        levels=forecast.levels,
-        statement=forecast.statement,
-        unprotected=forecast.unprotected,
-        budget=forecast.budget,
-        shapes=shapes,
-    )
-
-
-def _kept(work: Callable[[], T], found: list[TrellisError]) -> T | None:
-    """Return what some work returns; where it is refused, add the reason to what was found."""
-    try:
-        return work()
-    except TrellisError as fault:
-        found.append(fault)
-        return None
+    of_plan = {
+        field.name: getattr(forecast, field.name) for field in fields(PassedCheck) if hasattr(forecast, field.name)
+    }
+    return PassedCheck(ok=True, problems=[], shapes=shapes, **of_plan)
 
 
 def _undecided(text: str) -> Iterator[SpecError]:
@@ -151,40 +137,37 @@ def _undecided(text: str) -> Iterator[SpecError]:
         )
 
 
-def _about_mechanism(file: SpecFile) -> list[TrellisError]:
-    found: list[TrellisError] = []
-    mechanism = _kept(lambda: mechanism_asked_for(file.spec), found)
-    return found if mechanism is None else list(incompatible_keys(file.spec, mechanism))
+def _check_mechanism(file: SpecFile, problems: _Problems) -> None:
+    mechanism = problems.kept(lambda: mechanism_asked_for(file.spec))
+    if mechanism is not None:
+        problems += incompatible_keys(file.spec, mechanism)
 
 
-def _about_name(keys: dict[str, Any]) -> list[TrellisError]:
-    """Return whether there is no mechanism of the name that a spec gives, whatever else is wrong with it."""
-    found: list[TrellisError] = []
+def _check_name(keys: dict[str, Any], problems: _Problems) -> None:
+    """Find whether there is no mechanism of the name that a spec gives, whatever else is wrong with it."""
     name = keys.get("mechanism")
     if isinstance(name, str):
-        _kept(lambda: mechanism_named(name), found)
-    return found
+        problems.kept(lambda: mechanism_named(name))
 
 
-def _about_tables(keys: dict[str, Any], folder: Path) -> list[TrellisError]:
-    """Return what is wrong with the places of tables, and which columns their headers lack.
+def _check_tables(keys: dict[str, Any], folder: Path, problems: _Problems) -> None:
+    """Find what is wrong with the places of tables, and which columns their headers lack.
 
     Args:
         keys: of the spec as written: what is no place, or no name of a column, is passed over.
         folder: that of the spec.
+        problems: what is found is added.
     """
-    found: list[TrellisError] = []
     for field, location, columns in _tables_in(keys):
-        found += _about_table(partial(table_at, field), folder, field, location, columns)
+        _check_table(partial(table_at, field), folder, field, location, columns, problems)
     given = keys.get("input")
     if isinstance(given, dict) and isinstance(given.get("matrix"), str):
         zones = next(iter(_texts(given.get("zones"))), None)
         at = partial(matrix_at, "input.matrix", zones=zones)
-        found += _about_table(at, folder, "input.matrix", given["matrix"], [])
+        _check_table(at, folder, "input.matrix", given["matrix"], [], problems)
     output = keys.get("output", "out")
     if isinstance(output, str):
-        _kept(lambda: check_writable(output_below(folder, output)), found)
-    return found
+        problems.kept(lambda: check_writable(output_below(folder, output)))
 
 
 def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
@@ -213,44 +196,42 @@ def _texts(value: object) -> list[str]:
     return [text for text in several if isinstance(text, str) and text]
 
 
-def _about_table(
-    at: Callable[[str, Path], Table], folder: Path, field: str, location: str, columns: list[str]
-) -> list[TrellisError]:
-    found: list[TrellisError] = []
-    table = _kept(lambda: at(expand_variables(field, location), folder), found)
+def _check_table(
+    at: Callable[[str, Path], Table],
+    folder: Path,
+    field: str,
+    location: str,
+    columns: list[str],
+    problems: _Problems,
+) -> None:
+    table = problems.kept(lambda: at(expand_variables(field, location), folder))
     if table is None:
-        return found
+        return
     try:
         with duckdb.connect() as con, opened(con, table) as rows:
             for column in dict.fromkeys(columns):
-                try:
-                    check_columns(table, rows, [column], columns)
-                except InputError as fault:
-                    found.append(fault)
+                problems.kept(partial(check_columns, table, rows, [column], columns))
     except TrellisError as fault:
-        found.append(fault)
-    return found
+        problems.append(fault)
 
 
-def _about_ledger(plan: Plan, found: list[TrellisError]) -> Forecast | None:
-    """Return the forecast of a release that is possible; add to what was found why its people's budget forbids it."""
-    forecast = _kept(lambda: plan_answer(plan), found)
+def _check_ledger(plan: Plan, problems: _Problems) -> Forecast | None:
+    """Return the forecast of a release that is possible, and find why it may not be made."""
+    forecast = problems.kept(lambda: plan_answer(plan))
     if forecast is None:
         return None
     with store() as con:
-        books = read_books(con)
+        refusals = dict(admission(con, plan, plan.place_of_table).refusals)
     schedule, budget = forecast.schedule, forecast.budget
-    _kept(lambda: different_people_from(plan, books, plan.place_of_table, different_people=False), found)
-    if not (schedule and schedule.declared):  # whose releases are reserved, and paid for
-        is_refused = len(found)
-        _kept(lambda: check_budget(plan, books), found)
-        if len(found) == is_refused and budget.after.epsilon > budget.cap.epsilon:
-            found.append(
-                SpecError(
-                    f"schedule.until: the series would reach epsilon {budget.after.epsilon:.8g} at delta"
-                    f" {budget.cap.delta:g}; the cap of dataset {forecast.dataset} is {budget.cap.epsilon:g}.",
-                    field="schedule.until",
-                    hint="Declare fewer releases, or set a smaller privacy.epsilon.",
-                )
-            )
+    if schedule and schedule.declared:  # the releases of the series are reserved, and paid for
+        refusals.pop("series", None)
+        refusals.pop("budget", None)
+    elif "budget" not in refusals and budget.after.epsilon > budget.cap.epsilon:
+        refusals["budget"] = SpecError(
+            f"schedule.until: the series would reach epsilon {budget.after.epsilon:.8g} at delta"
+            f" {budget.cap.delta:g}; the cap of dataset {forecast.dataset} is {budget.cap.epsilon:g}.",
+            field="schedule.until",
+            hint="Declare fewer releases, or set a smaller privacy.epsilon.",
+        )
+    problems += refusals.values()
     return forecast

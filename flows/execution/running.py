@@ -8,7 +8,7 @@ from flows.execution.ending import remove_all
 from flows.execution.notices import tell_of
 from storage.database.connections import lingering, store
 from storage.errors import MadeAlready, StoreError, TrellisError
-from storage.machine.locks import check_going_on, forget_to_stop, held, in_turn
+from storage.machine.locks import check_going_on, forget_to_stop, held, held_when_free
 from storage.releases.register import set_state, state_of
 from storage.releases.runs import open_run
 
@@ -38,7 +38,7 @@ def running(release_id: str, dataset: str, run: str = "") -> Iterator[None]:
             with (
                 _run_recorded(release_id, run),
                 _failures_recorded(release_id, dataset),
-                in_turn(f"dataset.{dataset}", ahead, lambda: check_going_on(release_id)),
+                held_when_free(f"dataset.{dataset}", ahead, lambda: check_going_on(release_id)),
             ):
                 yield
         finally:
