@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from flows.cli.json_object import json_object
+from flows.console.terminal import escaped
 
 T = TypeVar("T")
 
@@ -36,11 +37,11 @@ ReleaseId = Annotated[
 
 
 def print_answer(answer: T, as_json: bool, show: Callable[[T], None]) -> None:
-    """Print the value that a command returns, as one JSON object or drawn for people."""
+    """Print the value that a command returns, as one JSON object or drawn for people, who see its texts as they are."""
     if as_json:
         print_json(answer)
     else:
-        show(answer)
+        show(escaped(answer))
 
 
 def print_json(value: object) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer
+from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer, print_json
 from flows.console import terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_plan, show_starter
@@ -36,7 +36,11 @@ def new(
     """Begin a spec for a table: guess its columns from the header. Reads no row of it."""
     from flows.spec.starter import starter_answer
 
-    print_answer(starter_answer(table, out, codebook, every_key=every_key), as_json, show_starter)
+    answer = starter_answer(table, out, codebook, every_key=every_key)
+    if as_json:
+        print_json(answer)
+    else:
+        show_starter(answer)  # a file, which is printed as it is
 
 
 def check(spec: SpecPath, as_json: AsJson = False) -> int:

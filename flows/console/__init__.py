@@ -1,1 +1,1 @@
-"""Answers as people see them in a terminal."""
+"""Answers as people see them in a terminal; the texts in them are escaped before."""

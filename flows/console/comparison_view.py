@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.console.terminal import escaped, out
+from flows.console.terminal import out
 
 if TYPE_CHECKING:
     from tasks.report.trial_results import (
@@ -41,7 +41,6 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
         results: of the comparison.
         intervals: whether coverage and width of the intervals of questions are drawn too.
     """
-    results = escaped(results)
     out.print(f"[bold]{results.name}[/], δ = {results.delta:g}, runs: {results.runs}; nothing was charged")
     for epsilon in results.epsilons:
         at = results.at(epsilon)

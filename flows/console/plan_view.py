@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 def show_plan(forecast: "Forecast") -> None:
     """Draw a plan: the levels, what is unprotected, and the budget before and after."""
-    forecast = escaped(forecast)
     by_map = any(level.epsilon for level in forecast.levels)
     _show_guarantee(forecast, by_map=by_map)
     possible = {"possible cells": [level.possible_cells for level in forecast.levels]}
@@ -243,7 +242,6 @@ def show_starter(starter: "Starter") -> None:
 
 def show_check(check: "PassedCheck | FailedCheck") -> None:
     """Draw every problem of a spec; or that it can be released, down to which level, and what that spends."""
-    check = escaped(check)
     _show_problems(check.problems)
     if not check.ok:
         return

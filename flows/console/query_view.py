@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from flows.console.terminal import escaped, out, print_line
+from flows.console.terminal import out, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,9 +17,8 @@ def show_query(answer: "QueryAnswer | QueryAnswers") -> None:
     from flows.answers.query import QueryAnswers
 
     if isinstance(answer, QueryAnswers):
-        _show_several(escaped(answer).answers)
+        _show_several(answer.answers)
         return
-    answer = escaped(answer)
     asked = [f"{axis} {_called(area)} ({area.level})" for axis, area in answer.where.items() if area]
     print_line(f"[bold]{', '.join(asked) or 'everything'}[/]")
     print_line(f"count: [bold]{answer.count:,}[/]")

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.table import Table
 
 from flows.console.levels_table import show_levels, show_unlisted, show_unprotected, show_views
-from flows.console.terminal import escaped, format_bytes, out, print_line
+from flows.console.terminal import format_bytes, out, print_line
 from storage.machine.files import short_hash
 from tasks.words.levels import in_short
 from tasks.words.numbers import rounded_down, rounded_up
@@ -24,7 +23,6 @@ _BEGUN = {"running", "failed", "published"}
 
 def show_release(made: "MadeRelease") -> None:
     """Draw a release that was made, or of which a branch was: the levels, seconds per stage, and where it is."""
-    made = escaped(made)
     print_line(f"[bold]{made.id}[/] {made.state} {made.reason}".rstrip() + "\n")
     show_levels(made.levels)
     show_views(made.views)
@@ -45,7 +43,7 @@ def show_release(made: "MadeRelease") -> None:
 
 def show_releases(listed: "ReleaseList") -> None:
     """Draw the list of releases."""
-    releases = escaped(listed).releases
+    releases = listed.releases
     if not releases:
         out.print("There are no releases yet.")
         return
@@ -64,7 +62,6 @@ def show_releases(listed: "ReleaseList") -> None:
 
 def show_one(release: "ShownRelease") -> None:
     """Draw one release: levels, branches, checks, charges, seals."""
-    release = escaped(release)
     out.print(f"[bold]{release.id}[/] {_state(release.state)} {release.reason}")
     if not release.in_ui and release.state in _BEGUN:
         out.print("It was made without a Prefect server, so the UI does not list it.")
@@ -103,7 +100,7 @@ def show_ledger(ledger: "LedgerStatement") -> None:
     if not ledger.datasets:
         out.print("The ledger is empty.")
     for account in ledger.datasets:
-        _show_account(escaped(account))
+        _show_account(account)
 
 
 def _show_account(account: "AccountStatement") -> None:
@@ -153,14 +150,12 @@ def _charged(claim: "ReleaseClaim", charges: "list[LevelCharge]") -> list[str]:
 
 def show_raised(account: "AccountStatement") -> None:
     """Draw an account whose cap was raised, and what that means."""
-    account = escaped(account)
     _show_account(account)
     out.print(f"[bold red]{account.statement}[/]")
 
 
 def show_audit(report: "AuditReport") -> None:
     """Draw what the audit found, the first event that does not fit before the others."""
-    report = escaped(report)
     for finding in report.findings:
         where = f"event {finding.position} " if finding.position is not None else ""
         out.print(f"[red]problem:[/] {where}({finding.event}) {finding.release}: {finding.reason}")
@@ -173,7 +168,7 @@ def show_audit(report: "AuditReport") -> None:
 
 def show_cleaned(cleaning: "Cleaning") -> None:
     """Draw what was removed, release by release."""
-    for cleaned in escaped(cleaning).cleaned:
+    for cleaned in cleaning.cleaned:
         out.print(f"{cleaned.release}: {cleaned.files} files, {format_bytes(cleaned.bytes)}")
     out.print(f"{format_bytes(cleaning.bytes)} freed")
     if cleaning.runs is not None:
@@ -184,7 +179,7 @@ def show_backup(backup: "Backup") -> None:
     """Draw what a backup holds."""
     held = "with the vaults, which are true counts" if backup.vaults else "without vaults"
     print_line(
-        f"[green]backed up[/] to [bold]{escape(backup.folder)}[/]: {backup.releases:,} releases,"
+        f"[green]backed up[/] to [bold]{backup.folder}[/]: {backup.releases:,} releases,"
         f" {format_bytes(backup.bytes)}, {held}"
     )
     out.print(f"head: {backup.head or 'the ledger is empty'}")
@@ -192,14 +187,13 @@ def show_backup(backup: "Backup") -> None:
 
 def show_restored(restored: "Restored") -> None:
     """Draw what was restored, and what the ledger does not know."""
-    print_line(f"[green]restored[/] to [bold]{escape(restored.home)}[/]: {restored.backup.releases:,} releases")
+    print_line(f"[green]restored[/] to [bold]{restored.home}[/]: {restored.backup.releases:,} releases")
     out.print(f"head: {restored.backup.head or 'the ledger is empty'}")
     print_line(f"[yellow]{restored.statement}[/]")
 
 
 def show_ending(ended: "EndedRelease") -> None:
     """Draw what became of a release that was abandoned or whose remains were deleted."""
-    ended = escaped(ended)
     out.print(
         f"[bold]{ended.id}[/] {_state(ended.state)}; deleted: {', '.join(ended.deleted) or 'nothing'}. {ended.charge}"
     )
@@ -207,9 +201,9 @@ def show_ending(ended: "EndedRelease") -> None:
 
 def show_verification(verification: "Verification") -> None:
     """Draw what `verify` found."""
-    for failure in escaped(verification).failures:
+    for failure in verification.failures:
         out.print(f"[red]failed:[/] {failure}")
-    for files in escaped(verification).unread or ():
+    for files in verification.unread or ():
         out.print(f"[yellow]not read:[/] {files}")
     if verification.ok:
         out.print(

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from flows.console.terminal import escaped, print_line
+from flows.console.terminal import print_line
 
 if TYPE_CHECKING:
     from flows.synthetic import SyntheticCity, SyntheticGroups, SyntheticSet
@@ -12,7 +12,7 @@ def show_synthesised(drawn: "SyntheticSet | SyntheticCity | SyntheticGroups") ->
     """Draw what a synthetic set holds, and where its specs are."""
     from flows.synthetic import SyntheticCity, SyntheticSet
 
-    drawn, day = escaped(drawn), ""
+    day = ""
     if isinstance(drawn, SyntheticSet):
         holds = f"{drawn.people:,} people in {drawn.pairs:,} pairs of {drawn.areas:,} areas\nspec: {drawn.spec}"
     elif isinstance(drawn, SyntheticCity):

@@ -10,6 +10,7 @@ import pytest
 from flows.answers.ledger import AccountStatement, LedgerStatement, LevelCharge, ReleaseClaim
 from flows.answers.query import QueryAnswer
 from flows.cli import main as cli
+from flows.cli.arguments import print_answer
 from flows.cli.json_object import json_object
 from flows.console import levels_table, terminal
 from flows.console.comparison_view import show_comparison
@@ -50,7 +51,7 @@ LEVEL = ReleasedPart(level=0, axes={"origin": None}, cells=1, nonzero=1, derivat
 
 def test_data_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     """Brackets in a unit or a name are no markup: nothing disappears, and nothing fails."""
-    show_ledger(LedgerStatement([ACCOUNT]))
+    print_answer(LedgerStatement([ACCOUNT]), as_json=False, show=show_ledger)
     said = capsys.readouterr().out
     for text in (ACCOUNT.unit, "a[b]", "level 1 [red]cty[/]", "from 5 to 10: decree [7]"):
         assert text in said
