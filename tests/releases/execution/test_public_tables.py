@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from flows.approvals.stated import approval_of
 from flows.execution.reservation import new_release, reserve_release
 from flows.execution.resumption import check_unchanged, plan_again
+from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
 from flows.spec.file import keys_of_release, load_spec, places_in
 from storage.database.connections import store
 from storage.errors import InputError
-from storage.ledger.events import read_books
 from storage.releases.register import find_release
 from tasks.ingest.task import ingest
 from tests.support.households import PRIVACY as OF_HOMES
@@ -85,8 +84,7 @@ def test_every_file_that_a_spec_names_is_a_public_table_or_the_confidential_one(
     named = {key for key, _ in places_in(keys_of_release(plan.file))}
     assert listed == named - {"input.table"} == {key for key, (of, *_) in TABLES.items() if of is spec_of}
     assert listed == plan.source.hashes.keys() == plan.terms.files.tables.keys()
-    with store() as con:
-        approval = approval_of(plan, read_books(con))
+    approval = plan_answer(plan).approval
     assert len(listed) == len(approval.tables) + sum(
         key.count(".table") for key in listed if key.startswith("hierarchy")
     )
