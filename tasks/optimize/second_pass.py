@@ -6,9 +6,8 @@ Both read only sealed counts and the nodes that the first pass kept. They measur
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
-from storage.releases.shards import TRUNK, Shard, shard_name
+from storage.releases.shards import TRUNK, Shard
 from tasks.optimize.reconcile import NodeEstimates, UpDown, first_kept
 from tasks.optimize.task import in_chunks
 from tasks.tree.axis import BoolArray, IntArray
@@ -27,8 +26,7 @@ def estimate_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
 
     def keep(level: int, estimates: NodeEstimates) -> None:
         columns = {"value": estimates.values, "variance": estimates.variances}
-        sha256 = job.shard_store.write(shard_name("estimates", level, branch), tuple(columns), [columns], pa.float64())
-        found.append(Shard("estimates", level, branch, sha256))
+        found.append(job.write_numbers("estimates", level, branch, columns))
 
     below = _joined([read_estimates(job, levels[-1], part) for part in parts]) if parts else None
     for level in reversed(levels):
@@ -66,16 +64,10 @@ def settle_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
 
 def write_settled(job: Job, level: int, branch: str, kept: Frontier, counts: IntArray) -> Shard:
     """Write the settled counts of the nodes that were kept of a level of a branch, without zeros below level 0."""
-    axes = range(len(job.record.release.terms.axes))
-    columns = (*(f"area_{axis}" for axis in axes), "count", "row")
+    columns = {f"area_{axis}": areas for axis, areas in enumerate(kept.areas)}
+    columns |= {"count": counts, "row": np.arange(len(counts))}
     left = np.flatnonzero(counts > 0) if level else np.zeros(1, dtype=np.int64)
-    groups = [left[start : start + CHUNK_CELLS] for start in range(0, len(left), CHUNK_CELLS)]
-    rows = (
-        {f"area_{axis}": kept.areas[axis][group] for axis in axes} | {"count": counts[group], "row": group}
-        for group in groups
-    )
-    sha256 = job.shard_store.write(shard_name("settled", level, branch), columns, rows)
-    return Shard("settled", level, branch, sha256, len(left))
+    return job.write_rows("settled", level, branch, columns, left)
 
 
 def nodes_kept(job: Job, level: int, branch: str) -> Frontier:
@@ -119,7 +111,7 @@ def totals_above(job: Job, level: int, branch: str) -> IntArray:
     else:
         shard, first = job.record.shards["settled"][level - 1, cut.parent], cut.first_node
         rows, nodes = job.rows_of(shard, cut), cut.end_node - cut.first_node
-    columns = job.shard_store.columns(shard.name, shard.sha256)
+    columns = job.columns(shard)
     totals = np.zeros(nodes, dtype=np.int64)
     totals[columns["row"][rows] - first] = columns["count"][rows]
     return totals
@@ -159,8 +151,7 @@ def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray
 
 def read_estimates(job: Job, level: int, branch: str) -> NodeEstimates:
     """Return the estimates of the nodes that were kept of a level of a branch."""
-    shard = job.record.shards["estimates"][level, branch]
-    columns = job.shard_store.columns(shard_name("estimates", level, branch), shard.sha256)
+    columns = job.columns(job.record.shards["estimates"][level, branch])
     return NodeEstimates(columns["value"], columns["variance"])
 
 

@@ -151,20 +151,11 @@ def _released(job: Job, level: int) -> Frontier:
 
 def _write_level(job: Job, shard: Shard, counts: IntArray) -> Shard:
     """Write the calibrated counts of one level of one branch, without zeros below level 0."""
-    axes = [f"area_{axis}" for axis in range(len(job.tree.axes))]
-    before = job.shard_store.columns(shard.name, shard.sha256)
-    row = before["row"] if "row" in before else np.arange(len(counts))
-    left = np.flatnonzero(counts) if shard.level else np.arange(len(counts))
-
-    def groups() -> Iterator[dict[str, IntArray]]:
-        for start in range(0, len(left), CHUNK_CELLS):
-            group = left[start : start + CHUNK_CELLS]
-            yield {name: before[name][group] for name in axes} | {"count": counts[group], "row": row[group]}
-
-    sha256 = job.shard_store.write(
-        shard_name("calibrated", shard.level, shard.branch), (*axes, "count", "row"), groups()
+    every = np.arange(len(counts))
+    columns = job.columns(shard) | {"count": counts}
+    return job.write_rows(
+        "calibrated", *shard.place, {"row": every} | columns, np.flatnonzero(counts) if shard.level else every
     )
-    return Shard("calibrated", *shard.place, sha256, len(left))
 
 
 def _write_view(job: Job, margin: Marginal) -> Shard:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from storage.releases.shards import TRUNK, Shard, shard_name
@@ -115,6 +114,4 @@ def write_counts(job: Job, partition: Partition, number: int, counts: IntArray) 
 
 def _write_deviations(job: Job, deviations: Sequence[float]) -> Shard:
     """Write how far rounding has moved a cell at most, for all that was measured: in the order of numbers, the leaves last."""
-    finest, columns = job.record.finest, {"deviation": np.array(deviations)}
-    sha256 = job.shard_store.write(shard_name("estimates", finest, TRUNK), tuple(columns), [columns], pa.float64())
-    return Shard("estimates", finest, TRUNK, sha256)
+    return job.write_numbers("estimates", job.record.finest, TRUNK, {"deviation": np.array(deviations)})

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 
-from storage.releases.shards import TRUNK, Kind, Shard, shard_name
+from storage.releases.shards import TRUNK, Shard
 from tasks.optimize.reconcile import NodeEstimates, UpDown, first_kept
 from tasks.optimize.second_pass import may_count, nodes_kept, read_estimates, root_settled, totals_above, write_settled
 from tasks.shrink.areas import shrunk_totals
@@ -50,7 +49,7 @@ def gather(job: Job, level: int, branch: str) -> Shard:
         families = part.families
         names = hashed_names([of_axis[families.parent] for of_axis in part.parents.areas])
         learnt = joined_statistics([learnt, statistics_of(families, part.areas[axis][families.cell], names, areas)])
-    return _write(job, "statistics", level, branch, learnt.columns())
+    return job.write_numbers("statistics", level, branch, learnt.columns())
 
 
 def fit(job: Job, level: int, branch: str) -> Shard:
@@ -60,13 +59,13 @@ def fit(job: Job, level: int, branch: str) -> Shard:
     """
     learnt = nothing_learnt(_number_of_areas(job, level))
     for of in job.record.branches_of(level):
-        learnt = joined_statistics([learnt, statistics_from(_read(job, job.record.shards["statistics"][level, of]))])
+        learnt = joined_statistics([learnt, statistics_from(job.columns(job.record.shards["statistics"][level, of]))])
     tree, axis = job.tree, job.tree.steps[level - 1]
     above = tree.axes[axis].first_child[tree.axis_levels(level - 1)[axis]]
     of_areas = shrunk_totals(learnt.values, learnt.variances, above)
     is_enough = learnt.cells.sum() >= FEWEST
     weights = fitted(sample_of(learnt, of_areas)).weights.ravel() if is_enough else np.zeros(0)
-    return _write(job, "prior", level, branch, {"value": np.concatenate((weights, of_areas))})
+    return job.write_numbers("prior", level, branch, {"value": np.concatenate((weights, of_areas))})
 
 
 def share(job: Job, level: int, branch: str, finish: Shrink) -> Shard:
@@ -148,16 +147,7 @@ def _number_of_areas(job: Job, level: int) -> int:
 
 def _prior(job: Job, level: int) -> tuple[Prior | None, FloatArray]:
     """Return the prior of a level, None where it has too few cells, and the totals of its areas."""
-    values = _read(job, job.record.shards["prior"][level, TRUNK])["value"]
+    values = job.columns(job.record.shards["prior"][level, TRUNK])["value"]
     of_areas = values[len(values) - _number_of_areas(job, level) :]
     weights = values[: len(values) - len(of_areas)]
     return Prior(weights.reshape(STRATA, 2 + len(RATIOS))) if len(weights) else None, of_areas
-
-
-def _read(job: Job, shard: Shard) -> dict[str, FloatArray]:
-    return job.shard_store.columns(shard.name, shard.sha256)
-
-
-def _write(job: Job, kind: Kind, level: int, branch: str, columns: dict[str, FloatArray]) -> Shard:
-    sha256 = job.shard_store.write(shard_name(kind, level, branch), tuple(columns), [columns], pa.float64())
-    return Shard(kind, level, branch, sha256)

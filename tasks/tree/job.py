@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 
 from storage.counts.columns import Role, roles_of
 from storage.counts.shard_files import derived_path, read_codebook, read_groups, read_names, read_shapes
@@ -16,13 +18,13 @@ from storage.machine.claims import shard_folder
 from storage.machine.locks import check_going_on
 from storage.record import Record, load_record
 from storage.releases.register import Release
-from storage.releases.shards import TRUNK, Branch, Place, Shard, shard_name
+from storage.releases.shards import TRUNK, Branch, Kind, Place, Shard, shard_name
 from storage.releases.terms import Terms
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
-from tasks.tree.axis import IntArray, axis_from_codebook, numbered
+from tasks.tree.axis import FloatArray, IntArray, axis_from_codebook, numbered
 from tasks.tree.branches import RUNS, branch_name, pieces_of, slices_of
-from tasks.tree.frontier import Frontier
+from tasks.tree.frontier import CHUNK_CELLS, Frontier
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, ViewCells, level_view, numbered_codes
 
@@ -75,16 +77,32 @@ class Job:
         sealed = self.shard_store.groups(shard_name("noisy", level, branch, seal.turn), seal.sha256)
         return (group["noisy"] for group in sealed)
 
+    def columns(self, shard: Shard) -> dict[str, Any]:
+        """Return the columns of a shard, by name."""
+        return self.shard_store.columns(shard.name, shard.sha256)
+
+    def write_numbers(self, kind: Kind, level: int, branch: str, columns: Mapping[str, FloatArray]) -> Shard:
+        """Write what was computed of a level of a branch, float64."""
+        name = shard_name(kind, level, branch)
+        return Shard(kind, level, branch, self.shard_store.write(name, tuple(columns), [columns], pa.float64()))
+
+    def write_rows(self, kind: Kind, level: int, branch: str, columns: Mapping[str, IntArray], rows: IntArray) -> Shard:
+        """Write some rows of the nodes of a level of a branch, int64, in row groups of `CHUNK_CELLS`."""
+        chunks = (rows[start : start + CHUNK_CELLS] for start in range(0, len(rows), CHUNK_CELLS))
+        groups = ({name: column[chunk] for name, column in columns.items()} for chunk in chunks)
+        sha256 = self.shard_store.write(shard_name(kind, level, branch), tuple(columns), groups)
+        return Shard(kind, level, branch, sha256, len(rows))
+
     def nodes(self, shard: Shard) -> Frontier:
         """Return the nodes that are left of one level of one branch."""
-        columns = self.shard_store.columns(shard.name, shard.sha256)
+        columns = self.columns(shard)
         return Frontier(shard.level, self._areas(columns), columns["count"])
 
     def counts(self, number: int) -> IntArray:
         """Return the released counts of all cells of a level or view, zeros too, in the order of their areas."""
         if number > self.record.finest:
             shard = self.record.released[number, TRUNK]
-            of_view: IntArray = self.shard_store.columns(shard.name, shard.sha256)["count"]
+            of_view: IntArray = self.columns(shard)["count"]
             return of_view
         partition = self.partition(number)
         counts = np.zeros(len(partition), dtype=np.int64)
@@ -111,7 +129,7 @@ class Job:
         """Return the rows of a parent's last frontier that a branch has; after a second pass there are fewer."""
         if shard.kind == "counts":
             return slice(branch.first_node, branch.end_node)
-        row = self.shard_store.columns(shard.name, shard.sha256)["row"]
+        row = self.columns(shard)["row"]
         return slice(*np.searchsorted(row, [branch.first_node, branch.end_node]).tolist())
 
     def level(self, level: int, shards: Mapping[Place, Shard]) -> Iterator[Frontier]:

@@ -95,7 +95,7 @@ def estimates_of(trial: Trial) -> list[NodeEstimates]:
     """Return what the finish has estimated of the nodes of levels 0 to T."""
     job = trial.job
     shards = [job.record.shards["estimates"][level, TRUNK] for level in range(job.record.finest + 1)]
-    columns = [job.shard_store.columns(shard.name, shard.sha256) for shard in shards]
+    columns = [job.columns(shard) for shard in shards]
     return [NodeEstimates(of["value"], of["variance"]) for of in columns]
 
 
