@@ -135,7 +135,7 @@ class PublishedRelease:
         numbers = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
         schema = dict.fromkeys(names, pl.String) | numbers | {"how": pl.String}
         frame = pl.DataFrame(rows, schema=schema, orient="row")
-        return frame if self.manifest.covariance else frame.drop("sd")
+        return frame if self.manifest.is_unbiased else frame.drop("sd")
 
 
 def open_release(folder: str | os.PathLike[str]) -> PublishedRelease:

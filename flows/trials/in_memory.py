@@ -36,7 +36,7 @@ from tasks.tree.job import Job
 from tasks.tree.leaves import joined, root_of
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
-from tasks.tree.views import AddUp, Derived
+from tasks.tree.views import Derived
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -169,7 +169,7 @@ def try_scales(
         priority: which of equally good counts are taken; the mechanism's first choice if left out.
         law: of the noise; the discrete Gaussian if left out.
     """
-    tree, first, sums = table.tree, mechanism.views(table.tree)[0].number, isinstance(mechanism.finish, AddUp)
+    tree, first, sums = table.tree, mechanism.views(table.tree)[0].number, mechanism.adds_up_leaves
     levels = tuple(
         _level_of_scale(tree, level, scale if sums or level >= first else 0.0, law, is_summed=sums and level < first)
         if scale is not None

@@ -12,7 +12,6 @@ from tasks.explore.attributes import attributes
 from tasks.explore.trips import levels_that_fit, trips
 from tasks.released.boxes import AxisLevels, Boxes
 from tasks.released.estimate import Estimate
-from tasks.released.exactness import is_exact
 from tasks.released.families import estimate_of
 from tasks.released.folder import PublishedFolder
 from tasks.released.folder_source import FolderSource
@@ -57,7 +56,7 @@ def embedded(folder: PublishedFolder) -> str:
 def kind_of(folder: PublishedFolder) -> str:
     """Return what a folder counts: `trips` between areas, records by `features`, or groups by `sizes`."""
     of_input = folder.manifest.spec.get("input")
-    if folder.manifest.statistic:
+    if folder.manifest.counts_groups:
         return "sizes"
     return "features" if isinstance(of_input, dict) and "features" in of_input else "trips"
 
@@ -71,7 +70,7 @@ def everything(estimate: Estimate) -> Boxes:
 def _release(estimate: Estimate) -> dict[str, Any]:
     manifest, total = estimate.folder.folder.manifest, estimate.answers(everything(estimate))
     privacy, intervals = manifest.privacy, manifest.intervals
-    is_of_groups = bool(manifest.statistic)
+    is_of_groups = manifest.counts_groups
     one, many = ("group", "groups") if is_of_groups else unit_words(privacy.unit, privacy.max_records_per_unit)
     everywhere = everything(estimate).levels
     return {
@@ -91,7 +90,7 @@ def _release(estimate: Estimate) -> dict[str, Any]:
         "total": {
             COUNT: int(total.count[0]),
             **{end: of[0] if of else None for end, of in total.ends().items()},
-            "exact": is_exact(estimate.folder.folder, everywhere),
+            "exact": estimate.folder.folder.is_exact(everywhere),
         },
         "supersedes": manifest.supersedes,
         "may_be_negative": COUNTS_POSITIVE in manifest.waived,

@@ -13,6 +13,7 @@ from storage.releases.terms import (
     RELEASED_CODES,
     SIGNAL_RATE,
     SURVIVORS,
+    Counted,
     Covariance,
     Format,
     Measure,
@@ -403,7 +404,7 @@ class LedgerHead(_Part):
     first: str
 
 
-class Manifest(_Part):
+class Manifest(_Part, Counted):
     """The content of `manifest.json`. All of it is public.
 
     Attributes:
@@ -505,19 +506,19 @@ class Manifest(_Part):
         return differing_views({name: (of.largest, of.mean) for name, of in self.differences.items()})
 
     @property
-    def is_settled_together(self) -> bool:
+    def has_sources(self) -> bool:
         """Whether everything that was measured was settled together, and each level and view has a source."""
         return self.levels[0].source is not None
 
     @property
     def adds_up_leaves(self) -> bool:
         """Whether only leaves were measured, and every count is the sum of their noisy counts."""
-        return self.levels[0].summed and not (self.is_settled_together or self.covariance or self.statistic)
+        return self.levels[0].summed and not (self.has_sources or self.is_unbiased or self.counts_groups)
 
     @property
     def sums_of_source(self) -> bool:
         """Whether the sigma of a level that is not measured is that of the widest sum from which its intervals follow."""
-        return self.is_settled_together or bool(self.statistic)
+        return self.has_sources or self.counts_groups
 
     @property
     def missing_row(self) -> str:
@@ -535,7 +536,7 @@ class Manifest(_Part):
     def has_groups(self) -> bool:
         """Whether a public list says how many groups there are, so that size 0 is released too."""
         of_input = self.spec.get("input")
-        return bool(self.statistic) and isinstance(of_input, dict) and of_input.get("groups") is not None
+        return self.counts_groups and isinstance(of_input, dict) and of_input.get("groups") is not None
 
     @property
     def bounds(self) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def poor_margins(job: Job) -> list[PoorMargin]:
     """Return the totals of one axis that nothing measures by itself; none where no codebook lists some codes, or nothing is settled."""
     release, tree, flat = job.record.release, job.tree, flat_features(job.record.release.terms.published_spec)
     terms, adds_up = release.terms, release.levels[0].is_summed and release.levels[0].source is None
-    if terms.unlisted or terms.covariance or terms.statistic or adds_up:
+    if terms.unlisted or terms.is_unbiased or terms.counts_groups or adds_up:
         return []
     measured = {terms.level: (job.view(terms.level), noise_of(terms)) for terms in release.parts if not terms.is_summed}
     found = []

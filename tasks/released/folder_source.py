@@ -10,10 +10,11 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, NOISY
+from storage.releases.terms import IntervalTerms
 from tasks.capacity import side_by_side
 from tasks.format.batches import level_paths
 from tasks.format.manifest import LevelEntry, ViewEntry
-from tasks.format.noisy_counts import noisy_counts_path
+from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
 from tasks.format.published_tree import areas_of_rows, axis_columns, view_of
 from tasks.format.rows import Rows, joined
 from tasks.laws.named import noise_of
@@ -31,7 +32,7 @@ from tasks.released.boxes import (
     lifted,
 )
 from tasks.released.folder import PublishedFolder
-from tasks.released.source import Intervals, Misfit, PartTerms, Reader, Run
+from tasks.released.source import Misfit, PartTerms, Reader, Run
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.frontier import locate
 from tasks.tree.keys import all_differ, packed
@@ -67,7 +68,7 @@ class FolderSource:
         self.threads = threads
         self.folder, self.manifest = folder, folder.manifest
         self.covariance, self.statistic = self.manifest.covariance, self.manifest.statistic
-        self.is_together, self.has_groups = self.manifest.is_settled_together, self.manifest.has_groups
+        self.is_together, self.has_groups = self.manifest.has_sources, self.manifest.has_groups
         self._tables = dict[str | int, Table]()
         self._cells = dict[int, Table]()
         self._below = dict[int, Children]()
@@ -88,10 +89,10 @@ class FolderSource:
         """Levels 0 to T."""
         return [self.parts[entry.level] for entry in self.manifest.levels]
 
-    @property
-    def intervals(self) -> Intervals:
+    @cached_property
+    def intervals(self) -> IntervalTerms:
         """Which intervals are stated."""
-        return self.manifest.intervals
+        return IntervalTerms(**self.manifest.intervals.model_dump())
 
     @property
     def has_whole_parts(self) -> bool:
@@ -168,7 +169,7 @@ class FolderSource:
 
         def read(path: Path) -> Rows:
             table = pl.read_parquet(path, glob=False)
-            areas = areas_of_rows(self.manifest, self.tree, levels, table)
+            areas = self._areas_of(levels, table)
             return Rows(tuple(of.astype(np.int32) for of in areas), table[COUNT].to_numpy())
 
         return joined([*side_by_side(read, level_paths(self.folder.path, entry), self.threads)])
@@ -343,7 +344,18 @@ class FolderSource:
         (table,) = self.folder.collect([scan])
         if not any(levels):  # needs no tree
             return Table(levels, tuple(np.zeros(table.height, dtype=np.int64) for _ in levels), table)
-        return Table(levels, areas_of_rows(self.manifest, self.tree, levels, table), table)
+        return Table(levels, self._areas_of(levels, table), table)
+
+    def _areas_of(self, levels: AxisLevels, table: pl.DataFrame) -> tuple[IntArray, ...]:
+        """Return, per axis, the areas of the rows of a table.
+
+        Raises:
+            Misfit: the codebook lists an area twice.
+        """
+        areas = areas_of_rows(self.manifest, self.tree, levels, table)
+        if any(len(of) != table.height for of in areas):
+            raise Misfit(f"{CODEBOOK} must list each area once.")
+        return areas
 
     def _tree_of_tables(self) -> Tree:
         """Return the tree of the areas that the tables name; those of ordered axes are all known."""

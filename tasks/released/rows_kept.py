@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -42,28 +41,6 @@ def sorted_run(rows: Rows, noisy: IntArray, sizes: Sequence[int]) -> IntArray:
     return np.stack([column.take(order) for column in (keys, rows.counts, noisy, *rows.bounds)]).astype(
         np.int64, copy=False
     )
-
-
-class RowsKept(Protocol):
-    """The rows of a level, which are added in runs, then marked, and then read in slices."""
-
-    def __len__(self) -> int:
-        """Return how many rows were added."""
-
-    def prepared(self, rows: Rows, noisy: IntArray) -> Any:
-        """Return rows with their noisy counts as `add` takes them; it may be called in any thread."""
-
-    def add(self, run: Any) -> None:
-        """Add rows, from `prepared`."""
-
-    def count_above(self, margin: int) -> int:
-        """Return how many rows have a noisy count above a margin, records."""
-
-    def mark(self, margin: int | None) -> None:
-        """Mark the rows whose noisy counts are above a margin, records, as those that stand out; None marks none."""
-
-    def __getitem__(self, rows: slice, /) -> Rows:
-        """Return the rows of a slice in the order of their codes."""
 
 
 class RowsInMemory:
@@ -179,3 +156,6 @@ class RowsOnDisk:
             middle = (low + high) // 2
             low, high = (low, middle) if sum(before(middle)) >= rank else (middle + 1, high)
         return before(low)
+
+
+RowsKept = RowsInMemory | RowsOnDisk

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from storage.errors import TrellisError
-from storage.releases.terms import GRID, Covariance
+from storage.releases.terms import GRID, Covariance, IntervalTerms
 from tasks.format.rows import Rows
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
@@ -88,19 +88,6 @@ class Misfit(TrellisError):
     """What was measured does not fit the released counts of a folder; the message says where, as a sentence."""
 
 
-class Intervals(Protocol):
-    """Which intervals a release states; as `storage.releases.terms.IntervalTerms`."""
-
-    @property
-    def confidence(self) -> float: ...  # noqa: D102
-    @property
-    def simultaneous(self) -> bool: ...  # noqa: D102
-    @property
-    def rounded(self) -> bool: ...  # noqa: D102
-    @property
-    def signal_rate(self) -> float: ...  # noqa: D102
-
-
 class Source(Protocol):
     """The released and the noisy counts of a release, and what is known of them.
 
@@ -137,7 +124,7 @@ class Source(Protocol):
         """Levels 0 to T."""
 
     @property
-    def intervals(self) -> Intervals:
+    def intervals(self) -> IntervalTerms:
         """Which intervals are stated."""
 
     @property

@@ -21,6 +21,7 @@ from tasks.released.folder_source import FolderSource
 from tasks.released.source import Misfit, measured_cells
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, taking
+from tasks.uncertainty.repeated import own_levels
 
 # by which estimates of shares that were made on another machine may differ, and other numbers
 _APART, _CLOSE = {"estimate": 0.002, "rows": 0.002, "records": 0.002}, 1e-9
@@ -39,7 +40,9 @@ def estimate_failures(folder: Path, manifest: Manifest, workers: int) -> list[st
         manifest: its manifest.
         workers: how many files are read at once.
     """
-    failures = list[str]()
+    own, failures = {entry.level for entry in own_levels(manifest.levels)}, list[str]()
+    if any(entry.same_as not in {None, *own} for entry in manifest.levels):
+        return []  # `verify` has said so
     try:
         for failure in _failures(FolderSource(PublishedFolder(folder, manifest), workers)):
             failures.append(failure)
@@ -59,10 +62,10 @@ def _failures(source: FolderSource) -> Iterator[str]:
         polars.exceptions.PolarsError: likewise.
     """
     manifest, confidence = source.manifest, source.manifest.intervals.confidence
+    estimate = estimate_of(source)
     if source.has_whole_parts and manifest.noisy_counts:
         for entry in manifest.parts:
             _check_order(source, entry)
-    estimate = estimate_of(source)
     for entry in manifest.levels:
         rows = estimate.rows(entry.level)
         wrong = _row_failure(source, entry, rows)
