@@ -17,9 +17,8 @@ from storage.errors import StoreError, TrellisError, disk_fault
 from storage.ledger.events import Head, head
 from storage.machine.files import replace, sha256_of_all
 from storage.machine.home import subfolder
-from storage.record import Record, ReleasedLevel, load_record
+from storage.record import Record, load_record
 from storage.releases.register import REPORT, Release, list_checks
-from storage.releases.terms import DISCRETE_GAUSSIAN
 from tasks.capacity import cores, memory_of
 from tasks.explore.page import EXPLORER, explorer
 from tasks.export.described import metadata_of
@@ -45,7 +44,7 @@ from tasks.format.tables import LevelTables, write_level, write_parquet
 from tasks.publish.boundaries import write_boundaries
 from tasks.publish.names import write_names
 from tasks.publish.signal_tables import write_signal_tables
-from tasks.publish.views import derived_entries, poor_margins, rounding_of, write_views
+from tasks.publish.views import derived_entries, poor_margins, rounding_of, stated_terms, write_views
 from tasks.query.totals import ends_of_sizes, ranges_of_areas
 from tasks.released.families import estimate_of
 from tasks.released.folder import PublishedFolder
@@ -112,8 +111,12 @@ def publish(release_id: str) -> bool:
             drawing = threads.submit(import_matplotlib)
             written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
             entries = [
-                _entry(level, of_level, release.terms.intervals.confidence)
-                for level, of_level in zip(levels, written.known, strict=True)
+                LevelEntry(
+                    parts=tables.part_count(level.nonzero),
+                    **stated_terms(level),
+                    **known.stated(release.terms.intervals.confidence),
+                )
+                for level, known in zip(levels, written.known, strict=True)
             ]
             in_csv = threads.submit(written.write_csv)
             manifest = _write_manifest(beside, record, entries, written, ledger, atlas, csv=csv, noisy=noisy)
@@ -257,32 +260,6 @@ def _write_counts(
             write_parquet(records_path(folder, records), of_records, tree.axes[0].name)
     known = [estimate.known(level) for level in range(tree.depth + 1)]
     return _Written(records, known, views, rounding_of(job), write_finest)
-
-
-def _entry(level: ReleasedLevel, known: Known, confidence: float) -> LevelEntry:
-    """Return what the manifest states about a level; the file leaves out what is as for most levels."""
-    return LevelEntry(
-        level=level.level,
-        axes=dict(level.axes),
-        cells=level.cells,
-        nonzero=level.nonzero,
-        rho=level.rho,
-        sigma=level.sigma,
-        l2_sensitivity=level.l2_sensitivity,
-        derivation=level.derivation,
-        bound=level.bound,
-        summed=bool(level.summed),
-        same_as=level.same_as,
-        mechanism=level.mechanism or DISCRETE_GAUSSIAN,
-        epsilon=level.epsilon or 0.0,
-        delta=level.delta or 0.0,
-        scale=level.scale or 0.0,
-        threshold=level.threshold or 0,
-        view=level.view or "",
-        source=level.source,
-        parts=tables.part_count(level.nonzero),
-        **known.stated(confidence),
-    )
 
 
 def _write_manifest(

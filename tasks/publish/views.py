@@ -1,6 +1,8 @@
 """The views of a published folder: a table for each, and one for each derived column."""
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,7 @@ from storage.counts.columns import COUNT, INTERVAL, column_name, flat_features
 from storage.record import ReleasedLevel
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, shard_name
-from storage.releases.terms import DISCRETE_GAUSSIAN, ViewTerms
+from storage.releases.terms import ViewTerms
 from tasks.export.described import VIEWS
 from tasks.format.csv import names_in, write_csv
 from tasks.format.manifest import DerivedEntry, Difference, PoorMargin, Rounding, ViewEntry
@@ -111,30 +113,28 @@ def _difference(job: Job, number: int, counts: IntArray) -> Difference:
     return Difference(largest=int(distance.max()), mean=float(distance.mean()))
 
 
+def stated_terms(made: ReleasedLevel) -> dict[str, Any]:
+    """Return what the manifest states of a level or view by its terms; the file leaves out what is as for most levels."""
+    given = {name: value for name, value in asdict(made).items() if value is not None}
+    return {"bound": None} | given
+
+
 def _entry(job: Job, made: ReleasedLevel, view: ViewTerms, counts: IntArray, known: Known) -> ViewEntry:
     """Return what the manifest states about a view."""
-    confidence = job.record.release.terms.intervals.confidence
+    stated = known.stated(job.record.release.terms.intervals.confidence)
     differs = job.record.shards["calibrated"] and made.same_as is None
-    stated = known.stated(confidence)
+    terms = stated_terms(made) | {
+        "axes": {name: level for name, level in made.axes.items() if level},
+        "level": view.number,
+        "cells": len(counts),
+        "nonzero": int((counts != 0).sum()),
+        "derivation": made.derivation if made.same_as is None else f"same as level {made.same_as}",
+    }
+    del terms["view"]
     return ViewEntry(
         name=view.name,
-        level=view.number,
-        axes={name: level for name, level in made.axes.items() if level},
-        cells=len(counts),
-        nonzero=int((counts != 0).sum()),
-        rho=made.rho,
-        sigma=made.sigma,
-        l2_sensitivity=made.l2_sensitivity,
-        derivation=made.derivation if made.same_as is None else f"same as level {made.same_as}",
-        bound=made.bound,
-        summed=bool(made.summed),
-        same_as=made.same_as,
         differs=_difference(job, view.number, counts) if differs else None,
-        source=made.source,
-        mechanism=made.mechanism or DISCRETE_GAUSSIAN,
-        scale=made.scale or 0.0,
-        epsilon=made.epsilon or 0.0,
-        delta=made.delta or 0.0,
+        **terms,
         **{name: stated[name] for name in ("half_width", "deviations", "intervals")},
     )
 

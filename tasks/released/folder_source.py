@@ -15,7 +15,7 @@ from tasks.capacity import side_by_side
 from tasks.format.batches import level_paths
 from tasks.format.manifest import LevelEntry, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
-from tasks.format.published_tree import areas_of_rows, axis_columns, view_of
+from tasks.format.published_tree import areas_of_rows, axis_columns, view_columns, view_of
 from tasks.format.rows import Rows, joined
 from tasks.laws.named import noise_of
 from tasks.released.boxes import (
@@ -168,7 +168,7 @@ class FolderSource:
         levels = self.levels_of(entry.axes)
 
         def read(path: Path) -> Rows:
-            table = pl.read_parquet(path, glob=False)
+            table = pl.read_parquet(path, columns=[*view_columns(self.manifest, entry), COUNT], glob=False)
             areas = self._areas_of(levels, table)
             return Rows(tuple(of.astype(np.int32) for of in areas), table[COUNT].to_numpy())
 
