@@ -18,7 +18,7 @@ from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
 from tasks.query.answers import answer
 from tasks.query.areas import EVERYTHING
-from tasks.released.folder import PublishedFolder, open_folder
+from tasks.released.sources.folder import PublishedFolder, open_folder
 
 if TYPE_CHECKING:
     from flows.answers.ledger import LedgerStatement

@@ -8,7 +8,7 @@ import numpy as np
 from tasks.atlas.drawings import drawn_shapes
 from tasks.released.boxes import AxisLevels
 from tasks.released.estimate import Estimate
-from tasks.released.folder import PublishedFolder
+from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis
 from tasks.words.readers import level_called
 

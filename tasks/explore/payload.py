@@ -13,8 +13,8 @@ from tasks.explore.trips import levels_that_fit, trips
 from tasks.released.boxes import AxisLevels, Boxes
 from tasks.released.estimate import Estimate
 from tasks.released.families import estimate_of
-from tasks.released.folder import PublishedFolder
-from tasks.released.folder_source import FolderSource
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.published import FolderSource
 from tasks.words.epsilon import epsilon_in_words
 from tasks.words.readers import description_of, source_of, title_of
 from tasks.words.units import unit_words

@@ -47,10 +47,10 @@ from tasks.publish.signal_tables import write_signal_tables
 from tasks.publish.views import derived_entries, poor_margins, rounding_of, stated_terms, write_views
 from tasks.query.totals import ends_of_sizes, ranges_of_areas
 from tasks.released.families import estimate_of
-from tasks.released.folder import PublishedFolder
-from tasks.released.folder_source import FolderSource
-from tasks.released.job_source import JobSource
 from tasks.released.known import Known
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.job import JobSource
+from tasks.released.sources.published import FolderSource
 from tasks.report.facts import Collector
 from tasks.report.readme.page import readme
 from tasks.report.release_page import passed_checks, report

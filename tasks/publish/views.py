@@ -20,8 +20,8 @@ from tasks.format.published_tree import DERIVED, derived_path
 from tasks.format.rows import Rows
 from tasks.laws.named import noise_of
 from tasks.released.estimate import Estimate
-from tasks.released.job_source import JobSource
 from tasks.released.known import Known
+from tasks.released.sources.job import JobSource
 from tasks.report.facts import Collector
 from tasks.tree.axis import IntArray
 from tasks.tree.job import Job

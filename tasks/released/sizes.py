@@ -13,7 +13,7 @@ from tasks.released.boxes import Boxes, each
 from tasks.released.estimate import Answers, Estimate, without_intervals
 from tasks.released.known import Known
 from tasks.released.measured_sizes import MeasuredSizes, ReleasedSizes
-from tasks.released.source import Source
+from tasks.released.sources.protocol import Source
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals, rounded_outwards
 

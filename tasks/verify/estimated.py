@@ -17,9 +17,9 @@ from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.noisy_counts import noisy_counts_path, noisy_view_path
 from tasks.format.rows import SlicedRows
 from tasks.released.families import estimate_of
-from tasks.released.folder import PublishedFolder
-from tasks.released.folder_source import FolderSource
-from tasks.released.source import Misfit, measured_cells
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.protocol import Misfit, measured_cells
+from tasks.released.sources.published import FolderSource
 from tasks.tree.frontier import CHUNK_CELLS, taking
 from tasks.uncertainty.repeated import own_levels
 

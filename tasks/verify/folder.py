@@ -27,7 +27,7 @@ from tasks.format.metadata import METADATA, described_files, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.synthetic_records import records_failures
 from tasks.laws.named import noise_of
-from tasks.released.folder import PublishedFolder
+from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.ordered import ordered_axes
 from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels

@@ -26,8 +26,8 @@ from tasks.query.areas import Area
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate
 from tasks.released.families import estimate_of
-from tasks.released.folder import open_folder
-from tasks.released.folder_source import FolderSource
+from tasks.released.sources.folder import open_folder
+from tasks.released.sources.published import FolderSource
 from tasks.verify.folder import verify
 from tests.support.ages import PRIVACY, people_released
 from tests.support.explored import DRAWN, asked, land_released

@@ -31,8 +31,8 @@ from tasks.released.boxes import (
     level_of,
     lifted,
 )
-from tasks.released.folder import PublishedFolder
-from tasks.released.source import Misfit, PartTerms, Reader, Run
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.protocol import Misfit, PartTerms, Reader, Run
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.frontier import locate
 from tasks.tree.keys import all_differ, packed

@@ -15,7 +15,7 @@ from tasks.capacity import side_by_side
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows, in_order
 from tasks.laws.named import noise_of
-from tasks.released.source import PartTerms, Reader, Run, measured_cells
+from tasks.released.sources.protocol import PartTerms, Reader, Run, measured_cells
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
 from tasks.tree.job import Job
