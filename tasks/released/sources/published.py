@@ -34,7 +34,7 @@ from tasks.released.boxes import (
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.protocol import Misfit, PartTerms, Reader, Run
 from tasks.tree.axis import Axis, IntArray
-from tasks.tree.frontier import locate
+from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
@@ -70,7 +70,7 @@ class FolderSource:
         self.covariance, self.statistic = self.manifest.covariance, self.manifest.statistic
         self.is_together, self.has_groups = self.manifest.has_sources, self.manifest.has_groups
         self._tables = dict[str | int, Table]()
-        self._cells = dict[int, Table]()
+        self._cells, self._noisy = dict[int, Table](), dict[int, IntArray]()
         self._below = dict[int, Children]()
         self._groups = dict[int, Groups]()
 
@@ -139,7 +139,8 @@ class FolderSource:
             raise Misfit(f"{path} lacks a cell that has a released count.")
         released, reader = np.zeros_like(noisy), begin()
         released[places] = rows.counts
-        reader.see(noisy, released)
+        for first in range(0, len(noisy), CHUNK_CELLS):
+            reader.see(noisy[first : first + CHUNK_CELLS], released[first : first + CHUNK_CELLS])
         yield reader.read(Run(rows, of_rows, [self._exact_above(level, rows)]))
 
     def repeat(self, level: int) -> None:
@@ -161,6 +162,7 @@ class FolderSource:
         """Forget the tables that were read."""
         self._tables.clear()
         self._cells.clear()
+        self._noisy.clear()
 
     def _rows_of(self, level: int) -> Rows:
         """Return the rows of a level; parts are read side by side, and their codes are not kept."""
@@ -251,19 +253,26 @@ class FolderSource:
 
     def noisy(self, number: int, ranges: Sequence[range] | None = None) -> IntArray:
         """Return the noisy counts of a level or view in the order in which they were measured, int64, or those with areas in ranges."""
-        if number >= len(self.manifest.levels):
-            name = next(view.name for view in self.manifest.own_views if view.level == number)
-            (cells,) = self.folder.collect([self.folder.noisy_view(name).select(NOISY)])
-        elif ranges is None:
-            return self.cells(number).column(NOISY)
-        else:
-            (cells,) = self.folder.collect([self.folder.noisy(number, ranges).select(NOISY)])
-        return cells[NOISY].to_numpy().astype(np.int64)
+        if ranges is not None:
+            return self._noisy_in(self.folder.noisy(number, ranges))
+        if number not in self._noisy:
+            view = next((view for view in self.manifest.own_views if view.level == number), None)
+            scan = self.folder.noisy_view(view.name) if view else self.folder.noisy(number, self._everywhere(number))
+            self._noisy[number] = self._noisy_in(scan)
+        return self._noisy[number]
+
+    def _noisy_in(self, scan: pl.LazyFrame) -> IntArray:
+        (cells,) = self.folder.collect([scan.select(NOISY)])
+        found: IntArray = cells[NOISY].to_numpy().astype(np.int64)
+        return found
+
+    def _everywhere(self, level: int) -> list[range]:
+        return [range(size) for size in self.tree.sizes(level)]
 
     def cells(self, level: int) -> Table:
         """Return all measured cells of a level with their noisy counts."""
         if level not in self._cells:
-            self._cells[level] = self._read_cells([(level, [range(size) for size in self.tree.sizes(level)])])[0]
+            self._cells[level] = self._read_cells([(level, self._everywhere(level))])[0]
         return self._cells[level]
 
     def children(self, level: int) -> Children:

@@ -75,10 +75,9 @@ class RowsInMemory:
     def mark(self, margin: int | None) -> None:
         """Mark the rows whose noisy counts are above a margin, records, as those that stand out; None marks none."""
         marked = [noisy > margin if margin is not None else np.zeros(len(noisy), dtype=bool) for noisy in self._noisy]
-        parts = [replace(part, signal=of_part) for part, of_part in zip(self._parts, marked, strict=True)]
-        self._parts, self._noisy = [joined(parts)], []
-        if not self._is_in_order:
-            self._parts = [in_order(self._parts.pop(), self._sizes)]
+        rows = joined([replace(part, signal=of) for part, of in zip(self._parts, marked, strict=True)])
+        self._parts, self._noisy = [], []  # before a copy in another order is made
+        self._parts.append(rows if self._is_in_order else in_order(rows, self._sizes))
 
     def __getitem__(self, rows: slice) -> Rows:
         return self._parts[0] if rows == slice(None) else self._parts[0][rows]
