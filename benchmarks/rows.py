@@ -32,7 +32,7 @@ from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.laws.named import noise_of
 from tasks.mechanisms import MECHANISMS
 from tasks.released.families import estimate_of
-from tasks.released.job_source import JobSource
+from tasks.released.sources.job import JobSource
 from tasks.synthesize.survey import draw_survey
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.bounds import chebyshev_bounds

@@ -18,7 +18,7 @@ from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
 from tasks.query.answers import answer
 from tasks.query.areas import EVERYTHING
-from tasks.released.folder import PublishedFolder, open_folder
+from tasks.released.sources.folder import PublishedFolder, open_folder
 
 if TYPE_CHECKING:
     from flows.answers.check import FailedCheck, PassedCheck
@@ -137,7 +137,7 @@ class PublishedRelease:
         numbers = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
         schema = dict.fromkeys(names, pl.String) | numbers | {"how": pl.String}
         frame = pl.DataFrame(rows, schema=schema, orient="row")
-        return frame if self.manifest.covariance else frame.drop("sd")
+        return frame if self.manifest.is_unbiased else frame.drop("sd")
 
 
 def open_release(folder: str | os.PathLike[str]) -> PublishedRelease:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from storage.errors import StoreError
 from storage.releases.register import Release
-from storage.releases.terms import ABOVE, ADJUSTED, ALL, COUNTS_POSITIVE, FIXED_TOTAL, GRID, SURVIVORS, Measure
+from storage.releases.terms import ABOVE, ADJUSTED, ALL, COUNTS_POSITIVE, FIXED_TOTAL, SURVIVORS, Measure
 from tasks.groups.task import Sizes
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
@@ -173,6 +173,36 @@ class Mechanism:
     def counts_groups(self) -> bool:
         """Whether it counts groups by their sizes."""
         return isinstance(self.finish, Sizes)
+
+    @property
+    def of_groups(self) -> Sizes | None:
+        """What is measured of group sizes, and how they are estimated; None for other releases."""
+        return self.finish if isinstance(self.finish, Sizes) else None
+
+    @property
+    def is_unbiased(self) -> bool:
+        """Whether every node is measured, and all levels are settled without bias."""
+        return isinstance(self.finish, Unbiased)
+
+    @property
+    def adds_up_leaves(self) -> bool:
+        """Whether leaves alone are measured, and all else is their sums."""
+        return isinstance(self.finish, AddUp)
+
+    @property
+    def settles_together(self) -> bool:
+        """Whether all that is measured is settled together, so that every level and view is a sum of the leaves."""
+        return isinstance(self.finish, Together)
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether the levels of a tree that was walked are moved towards totals of views."""
+        return isinstance(self.finish, Calibrate)
+
+    @property
+    def settles_whole_parts(self) -> bool:
+        """Whether every cell of what is measured is, and one step settles all of it."""
+        return self.settles_together or self.is_unbiased or self.counts_groups
 
     @property
     def measures_views(self) -> bool:
@@ -387,7 +417,7 @@ MECHANISMS = {
 }
 
 
-def is_settled_together(tree: Tree) -> bool:
+def can_settle_views(tree: Tree) -> bool:
     """Return whether a tree has few enough leaves to be settled together with views."""
     return tree.possible_cells(tree.depth) <= MOST_SETTLED
 
@@ -438,7 +468,7 @@ def mechanism_of(release: Release) -> Mechanism:
         MECHANISMS[release.terms.mechanism],
         has_views=together or bool(release.views),
         together=together,
-        is_grid=release.terms.covariance == GRID,
+        is_grid=release.terms.is_grid,
     )
     return replace(mechanism, measure=release.terms.measure)
 

@@ -11,8 +11,7 @@ from tasks.format.published_tree import derived_places
 from tasks.query.answers import answer, catalogue_of
 from tasks.query.areas import Area
 from tasks.query.ranges import AreaRange, codes_of, find_areas
-from tasks.released.exactness import is_exact
-from tasks.released.folder import PublishedFolder, open_folder
+from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.tree.ordered import RANGE
 from tasks.words.levels import place
 
@@ -155,7 +154,7 @@ def _answer_about(published: PublishedFolder, question: Question, *, simultaneou
         low=found.low,
         high=found.high,
         exact=found.low == found.high
-        and is_exact(published, [area.level for area in areas])
+        and published.is_exact([area.level for area in areas])
         and not (codes or found.deviation),
         confidence=intervals.confidence if found.low is not None else None,
         simultaneous=simultaneous,
@@ -186,7 +185,7 @@ def _check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> 
 
 def _code(published: PublishedFolder, name: str, code: str) -> str:
     """Return a code of a derived column; refuse one that the column does not have, or a column that no count tells apart."""
-    if not published.manifest.is_settled_together:
+    if not published.manifest.has_sources:
         raise _untold(published, name)
     known = published.codes_of(name)
     if code not in known:

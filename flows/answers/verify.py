@@ -8,21 +8,17 @@ from pathlib import Path
 
 from flows.planning.guarantee import PRIVACY_MAP
 from storage.counts.columns import SIZE
-from storage.releases.terms import GRID, SURVIVORS
+from storage.releases.terms import SURVIVORS
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, joint_part_of, sensitivity_of
 from tasks.explore.check import explorer_failures
 from tasks.export.formats import unread_files
 from tasks.format.manifest import LevelEntry, Manifest, published_manifest
-from tasks.groups.task import Sizes
 from tasks.laws.law import Law, LevelCost
 from tasks.mechanisms import MECHANISMS, mechanism_with
-from tasks.settle.task import Together
 from tasks.sizes.statistics import STATISTICS
 from tasks.tree.ordered import ordered_axes
-from tasks.tree.views import AddUp
-from tasks.unbiased.task import Unbiased
 from tasks.verify.folder import verify
 
 _ROUNDED = 1e-9  # relative, of numbers that the manifest rounds to floats
@@ -63,13 +59,13 @@ def _guarantee_failures(folder: Path) -> list[str]:
     privacy, recipe = manifest.privacy, MECHANISMS.get(manifest.mechanism)
     if recipe is None:
         return [f"manifest.json: there is no mechanism {manifest.mechanism}."]
-    together = manifest.is_settled_together
-    is_grid = manifest.covariance == GRID
+    together = manifest.has_sources
+    is_grid = manifest.is_grid
     recipe = mechanism_with(recipe, has_views=together or bool(manifest.own_views), together=together, is_grid=is_grid)
     if set(manifest.waived) != recipe.waived:
         return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]
-    summed = {entry.level for entry in manifest.levels[:-1]} if isinstance(recipe.finish, AddUp) else set()
-    is_any = isinstance(recipe.finish, Together | Unbiased | Sizes)
+    summed = {entry.level for entry in manifest.levels[:-1]} if recipe.adds_up_leaves else set()
+    is_any = recipe.settles_whole_parts
     if not is_any and {entry.level for entry in manifest.levels if entry.summed} != summed:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
     if manifest.unlisted and not recipe.shows_codes:
@@ -171,9 +167,11 @@ def _moves_further(manifest: Manifest, entry: LevelEntry) -> bool:
 def _moved(manifest: Manifest, entry: LevelEntry) -> Sensitivity:
     """Return how far one unit moves what was measured of a level or view, without a promise of distinct records."""
     privacy = manifest.privacy
-    if manifest.statistic:
+    if manifest.counts_groups:
         regions = entry.cells // len(ordered_axes(manifest.spec)[SIZE].codes)
-        return STATISTICS[manifest.statistic].sensitivity(privacy.neighbours, privacy.max_records_per_unit, regions)
+        return STATISTICS[manifest.measured_of_groups].sensitivity(
+            privacy.neighbours, privacy.max_records_per_unit, regions
+        )
     return sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=_is_root(entry))
 
 

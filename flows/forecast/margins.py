@@ -10,7 +10,7 @@ from flows.planning.shares import scheme_of
 from flows.planning.views import views_of
 from flows.spec.keys import DEFAULT_MECHANISM
 from storage.errors import SpecError
-from tasks.mechanisms import MECHANISMS, is_settled_together, mechanism_with
+from tasks.mechanisms import MECHANISMS, can_settle_views, mechanism_with
 from tasks.tree.views import margin
 from tasks.uncertainty.sources import expected_error
 
@@ -51,7 +51,7 @@ def _schemes(plan: Plan) -> tuple[Scheme | None, Scheme | None]:
         mechanism = MECHANISMS[DEFAULT_MECHANISM] if mechanism.cells == "views" else mechanism
         keys = spec.privacy.model_copy(update={"split": "uniform"})
         return scheme, scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law)
-    together = is_settled_together(plan.tree)
+    together = can_settle_views(plan.tree)
     mechanism = mechanism_with(plan.mechanism, has_views=True, together=together)
     if not mechanism.measures_views or spec.privacy.invariants:
         return None, scheme

@@ -13,10 +13,9 @@ from flows.spec.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workl
 from storage.counts.columns import SIGNAL
 from storage.errors import SpecError
 from storage.releases.terms import ALL, COUNTS_POSITIVE, SURVIVORS
-from tasks.mechanisms import AUTO, MECHANISMS, MOST_MEASURED, Mechanism, is_settled_together, measuring, mechanism_with
+from tasks.mechanisms import AUTO, MECHANISMS, MOST_MEASURED, Mechanism, can_settle_views, measuring, mechanism_with
 from tasks.tree.order import Tree
 from tasks.tree.views import View
-from tasks.unbiased.task import Unbiased
 from tasks.words.nearest import did_you_mean
 from tasks.words.numbers import format_cells
 
@@ -44,7 +43,7 @@ def mechanism_asked_for(spec: Spec, tree: Tree | None = None) -> Mechanism:
     Raises:
         SpecError: no mechanism has this name.
     """
-    together = tree is None or is_settled_together(tree)
+    together = tree is None or can_settle_views(tree)
     named = mechanism_named(spec.mechanism)
     return mechanism_with(named, has_views=bool(spec.views), together=together, is_grid=bool(spec.release.grid))
 
@@ -192,8 +191,8 @@ def rule_for_nodes(split: object) -> str | None:
 def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield an error where the split is a rule for trees of which every node is measured, and the mechanism measures others."""
     split = spec.privacy.split
-    if (rule := rule_for_nodes(split)) and not isinstance(mechanism.finish, Unbiased):
-        able = [recipe.name for recipe in MECHANISMS.values() if isinstance(recipe.finish, Unbiased)][-1]
+    if (rule := rule_for_nodes(split)) and not mechanism.is_unbiased:
+        able = [recipe.name for recipe in MECHANISMS.values() if recipe.is_unbiased][-1]
         yield SpecError(
             f"{rule} needs a mechanism that measures every node, got {mechanism.name}.",
             field="privacy.split",
@@ -210,8 +209,8 @@ def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
 
 def _faults_of_grid(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield what a release of all pairs of levels of two axes cannot have."""
-    if not isinstance(mechanism.finish, Unbiased):
-        able = [recipe.name for recipe in MECHANISMS.values() if isinstance(recipe.finish, Unbiased)]
+    if not mechanism.is_unbiased:
+        able = [recipe.name for recipe in MECHANISMS.values() if recipe.is_unbiased]
         yield SpecError(
             f"release.grid needs a mechanism that measures every node ({', '.join(able)}), got {mechanism.name}.",
             field="release.grid",

@@ -49,7 +49,7 @@ from tasks.ingest.contents import read_content
 from tasks.ingest.task import Source, check_areas, check_groups, read_ends
 from tasks.ingest.trips import Units
 from tasks.laws.law import LevelNoise
-from tasks.mechanisms import AUTO, Mechanism, is_settled_together
+from tasks.mechanisms import AUTO, Mechanism, can_settle_views
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level
 from tasks.uncertainty.bounds import CONFIDENCE
@@ -260,7 +260,7 @@ class Plan:
             waived=tuple(sorted(self.mechanism.waived)),
             how_counted=self.mechanism.how_counted,
             covariance=GRID if self.scheme.is_grid else TREE if self.scheme.is_unbiased else "",
-            statistic=self.scheme.sizes.of.statistic.name if self.scheme.sizes else "",
+            statistic=self.scheme.sizes.of.measured.name if self.scheme.sizes else "",
             measure=self.measure,
             csv=spec.release.as_csv,
             records=spec.release.records,
@@ -385,8 +385,8 @@ def _plan(file: SpecFile) -> Plan:
     if mechanism.counts_groups:
         check_memory_of_groups(tree, spec.run.max_memory)
     derived = derived_columns(source, tree)
-    views = views_of(spec, tree, derived, together=is_settled_together(tree))
-    if not (is_settled_together(tree) or any(view.number > tree.depth for _, view in views)):
+    views = views_of(spec, tree, derived, together=can_settle_views(tree))
+    if not (can_settle_views(tree) or any(view.number > tree.depth for _, view in views)):
         mechanism = mechanism_named(spec.mechanism)  # its levels are these views
     mechanism = measured_by(spec, mechanism, tree)
     named = [(terms.name, view) for terms, view in views]

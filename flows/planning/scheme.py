@@ -17,11 +17,10 @@ from tasks.groups.sources import noise_of_sum, own_source
 from tasks.groups.task import Sizes, regions_of
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.mechanisms import Mechanism
-from tasks.settle.task import Together
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
-from tasks.tree.views import AddUp, View, every_level, level_view
+from tasks.tree.views import View, every_level, level_view
 from tasks.unbiased.released import ReleasedCounts, released_counts
 from tasks.unbiased.task import Unbiased
 from tasks.uncertainty.bounds import CONFIDENCE
@@ -73,17 +72,17 @@ class Scheme:
     @property
     def is_summed(self) -> bool:
         """Whether the levels above the measured one are its sums."""
-        return isinstance(self.mechanism.finish, AddUp)
+        return self.mechanism.adds_up_leaves
 
     @property
     def is_together(self) -> bool:
         """Whether all that is measured is settled together, so that every level and view is a sum of the leaves."""
-        return isinstance(self.mechanism.finish, Together)
+        return self.mechanism.settles_together
 
     @property
     def is_unbiased(self) -> bool:
         """Whether every node is measured, and all levels are settled without bias."""
-        return isinstance(self.mechanism.finish, Unbiased)
+        return self.mechanism.is_unbiased
 
     @property
     def is_grid(self) -> bool:
@@ -93,8 +92,7 @@ class Scheme:
     @property
     def sizes(self) -> Sizes | None:
         """What is measured of group sizes, and how they are estimated; None for other releases."""
-        finish = self.mechanism.finish
-        return finish if isinstance(finish, Sizes) else None
+        return self.mechanism.of_groups
 
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
@@ -148,7 +146,7 @@ class Scheme:
             return [self.source(level, of_number)[1] for level in range(self.tree.depth + 1)]
         if self.sizes:
             of_number = self.of_measured(measured)
-            of = self.sizes.of.statistic.name
+            of = self.sizes.of.measured.name
             levels = range(self.tree.depth + 1)
             return [of_number.get(level) or noise_of_sum(self.tree, level, of, of_number) for level in levels]
         if self.law.keeps_some or not self.is_summed:
@@ -206,7 +204,7 @@ class Scheme:
                 return "sums of the finest level's counts"
             if level not in self.measured:
                 return f"the regions of level {own_source(level, self.measured)}, by the codebook: sums of the finest level's counts"
-            keys, of = self.keys, self.sizes.of.statistic
+            keys, of = self.keys, self.sizes.of.measured
             return sizes_derivation(
                 of.name, self.sensitivity(level), keys.neighbours, keys.max_records_per_unit, self.law.norm
             )
@@ -227,7 +225,7 @@ class Scheme:
         """Return how far one unit moves a level or view."""
         if self.sizes:
             keys = self.keys
-            return self.sizes.of.statistic.sensitivity(
+            return self.sizes.of.measured.sensitivity(
                 keys.neighbours, keys.max_records_per_unit, regions_of(self.tree, number)
             )
         return sensitivity_of(
@@ -340,7 +338,7 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     with_views = mechanism.cells == "views" and bool(spec.views)
     if with_views:
         other = "a mechanism that walks the tree, without release.views"
-    elif isinstance(mechanism.finish, Unbiased):
+    elif mechanism.is_unbiased:
         other = f"mechanism {DEFAULT_MECHANISM}, which measures only below cells with a count"
     else:
         other = "mechanism inftda, which measures only below cells with a count"
@@ -406,8 +404,8 @@ def _measured(
     if mechanism.counts_groups:
         cells = [tree.possible_cells(level) for level in range(tree.depth + 1)]
         return tuple(level for level in range(first, tree.depth + 1) if level == 1 or cells[level] > cells[level - 1])
-    if not isinstance(mechanism.finish, Together):
-        is_summed = isinstance(mechanism.finish, AddUp)
+    if not mechanism.settles_together:
+        is_summed = mechanism.adds_up_leaves
         own = (level for level in range(first, tree.depth + 1) if is_summed or tree.same_as(level) is None)
         return (*own, *sorted(view.number for view in views if view.number > tree.depth))
     alike = {view.number: level_alike(tree, view) for view in [*every_level(tree)[first:], *views]}

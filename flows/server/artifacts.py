@@ -29,7 +29,7 @@ from storage.releases.register import Release, state_of
 from storage.releases.shards import TRUNK
 from tasks.format.manifest import published_manifest
 from tasks.query.largest import largest_counts
-from tasks.released.folder import open_folder
+from tasks.released.sources.folder import open_folder
 from tasks.report.levels import noise_rows_of
 from tasks.words.levels import grouped_by, level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up

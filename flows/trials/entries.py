@@ -18,9 +18,8 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import ALL, SURVIVORS, Intervals
 from tasks.laws.law import Law, LevelNoise
-from tasks.mechanisms import MECHANISMS, Mechanism, is_settled_together, mechanism_with
+from tasks.mechanisms import MECHANISMS, Mechanism, can_settle_views, mechanism_with
 from tasks.tree.order import Tree
-from tasks.unbiased.task import Unbiased
 from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import mean_variances
 from tasks.uncertainty.intervals import margins_of, rounding_step
@@ -192,7 +191,7 @@ def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
         else mechanism_with(
             mechanism,
             has_views=has_views,
-            together=is_settled_together(plan.tree),
+            together=can_settle_views(plan.tree),
             is_grid=bool(plan.file.spec.release.grid),
         )
     )
@@ -214,7 +213,7 @@ def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     if plan.named_views and not _with_views(plan, mechanism, named).measures_views:
         key = "grid" if spec.release.grid else "views"
         notes.append(f"release.{key} is left out: its views are sums of what it releases.")
-    if plan.scheme.rho is not None and isinstance(mechanism.finish, Unbiased) and "split" not in mechanism.refused:
+    if plan.scheme.rho is not None and mechanism.is_unbiased and "split" not in mechanism.refused:
         notes.append("privacy.split.targets share the budget of each epsilon, and are met only where it suffices.")
     if spec.measure and not _with_views(plan, mechanism, named).chooses_cells:
         notes.append("measure is left out, because it has no choice of the cells that it measures.")
@@ -244,7 +243,7 @@ def _law(plan: Plan, mechanism: Mechanism) -> Law:
 def _refused(plan: Plan, mechanism: Mechanism) -> dict[str, str]:
     """Return the keys of the spec's privacy that a mechanism does not take with its law, with the reasons."""
     refused = {**_law(plan, mechanism).refused, **mechanism.refused}
-    if rule_for_nodes(plan.file.spec.privacy.split) and not isinstance(mechanism.finish, Unbiased):
+    if rule_for_nodes(plan.file.spec.privacy.split) and not mechanism.is_unbiased:
         refused.setdefault("split", "it is a rule for mechanisms that measure every node")
     return refused
 

@@ -22,7 +22,7 @@ from tasks.noise.truth import TruthInMemory
 from tasks.order import Step
 from tasks.released.estimate import Estimate
 from tasks.released.families import estimate_of
-from tasks.released.job_source import JobSource
+from tasks.released.sources.job import JobSource
 from tasks.stage import Outcome
 from tasks.steps import take
 from tasks.tree.axis import IntArray

@@ -5,14 +5,9 @@ from dataclasses import dataclass
 from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.shards import TRUNK, Place
-from tasks.groups.task import Sizes
 from tasks.mechanisms import Mechanism
 from tasks.order import Step
-from tasks.settle.calibrate import Calibrate
-from tasks.settle.task import Together
 from tasks.tree.branches import RUNS, pieces_of
-from tasks.tree.views import AddUp
-from tasks.unbiased.task import Unbiased
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +45,7 @@ def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cu
     Raises:
         StoreError: a level that comes next is not charged.
     """
-    if isinstance(mechanism.finish, Together | Unbiased | Sizes):
+    if mechanism.settles_whole_parts:
         return _together(record) or _finish(mechanism, record)
     if not (record.shards["estimates"] or record.shards["settled"] or record.shards["calibrated"]):
         on_the_way_down = [step for branch in record.all_branches if (step := _next_of(record, branch, only, cuts))]
@@ -141,11 +136,11 @@ def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
         down = _shares(record) if mechanism.shrinks else _downs(record)
         if down or not all(_is_settled(record, level) for level in range(record.finest + 1)):
             return down
-    if isinstance(mechanism.finish, AddUp | Unbiased | Sizes):
+    if mechanism.adds_up_leaves or mechanism.is_unbiased or mechanism.counts_groups:
         summed = range(record.finest)
         missing = [level for level in reversed(summed) if (level, TRUNK) not in record.shards["counts"]]
         return [Step("sum", level) for level in missing[:1]]
-    if isinstance(mechanism.finish, Calibrate) and not record.shards["calibrated"]:
+    if mechanism.calibrates and not record.shards["calibrated"]:
         return [Step("calibrate", 0)]
     return []
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -171,8 +171,51 @@ class RunTerms:
     max_memory: int | None
 
 
+class Rules(Protocol):
+    """What the terms and the manifest of a release state of how its counts come about."""
+
+    @property
+    def covariance(self) -> Covariance:
+        """By which rule the variance of any sum of counts follows from the noise of the levels; empty where by none."""
+
+    @property
+    def statistic(self) -> str:
+        """Of group sizes, what is measured of each region and size; empty for others."""
+
+
+class Counted:
+    """What follows for its counts."""
+
+    __slots__ = ()
+
+    @property
+    def is_unbiased(self: Rules) -> bool:
+        """Whether counts are unbiased estimates, whose standard deviations are known."""
+        return bool(self.covariance)
+
+    @property
+    def is_grid(self: Rules) -> bool:
+        """Whether they come from all pairs of levels of two axes."""
+        return self.covariance == GRID
+
+    @property
+    def counts_groups(self: Rules) -> bool:
+        """Whether groups are counted, by their sizes, and not records."""
+        return bool(self.statistic)
+
+    @property
+    def measured_of_groups(self: Rules) -> str:
+        """What is measured of each region and size: `tails`, `sizes` or `chain`; empty where no groups are counted."""
+        return self.statistic
+
+    @property
+    def rules(self: Rules) -> dict[str, Any]:
+        """Both rules, as a manifest states them."""
+        return {"covariance": self.covariance, "statistic": self.statistic}
+
+
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(Counted):
     """What the stages need to know of a release. Everything here is public but `files`.
 
     Attributes:

@@ -6,7 +6,7 @@ from typing import Any
 from tasks.atlas.drawings import drawn_shapes
 from tasks.released.boxes import AxisLevels
 from tasks.released.estimate import Estimate
-from tasks.released.folder import PublishedFolder
+from tasks.released.sources.folder import PublishedFolder
 from tasks.words.readers import level_called
 
 _MOST_DRAWN = 1_000_000  # characters of the page that shapes take

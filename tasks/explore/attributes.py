@@ -13,7 +13,6 @@ from tasks.explore.views import views_shown
 from tasks.format.manifest import ViewEntry
 from tasks.released.boxes import AxisLevels, Boxes, Met, Table, level_of
 from tasks.released.estimate import Estimate
-from tasks.released.exactness import is_exact
 from tasks.words.levels import in_short
 
 _MOST_TABLES = 60
@@ -129,7 +128,7 @@ def _table(estimate: Estimate, kind: _Kind) -> dict[str, Any]:
         "axes": list(kind.axes),
         "at": list(kind.at),
         "source": source,
-        "exact": not views and is_exact(estimate.folder.folder, kind.levels),
+        "exact": not views and estimate.folder.folder.is_exact(kind.levels),
         "index": [boxes.areas[axis].tolist() for axis in kind.axes],
         **found,
     }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from storage.errors import TrellisError
 from tasks.explore.payload import embedded
-from tasks.released.folder import open_folder
+from tasks.released.sources.folder import open_folder
 
 _NAME = "explorer.html"
 _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)

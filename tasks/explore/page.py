@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from tasks.explore.library import library
 from tasks.explore.payload import embedded
-from tasks.released.folder import PublishedFolder
+from tasks.released.sources.folder import PublishedFolder
 from tasks.words.readers import title_of
 
 EXPLORER = "explorer.html"

@@ -12,10 +12,9 @@ from tasks.explore.attributes import attributes
 from tasks.explore.trips import levels_that_fit, trips
 from tasks.released.boxes import AxisLevels, Boxes
 from tasks.released.estimate import Estimate
-from tasks.released.exactness import is_exact
 from tasks.released.families import estimate_of
-from tasks.released.folder import PublishedFolder
-from tasks.released.folder_source import FolderSource
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.published import FolderSource
 from tasks.words.epsilon import epsilon_in_words
 from tasks.words.readers import description_of, source_of, title_of
 from tasks.words.units import unit_words
@@ -68,7 +67,7 @@ def everything(estimate: Estimate) -> Boxes:
 def _release(estimate: Estimate) -> dict[str, Any]:
     manifest, total = estimate.folder.folder.manifest, estimate.answers(everything(estimate))
     privacy, intervals = manifest.privacy, manifest.intervals
-    is_of_groups = bool(manifest.statistic)
+    is_of_groups = manifest.counts_groups
     one, many = ("group", "groups") if is_of_groups else unit_words(privacy.unit, privacy.max_records_per_unit)
     everywhere = everything(estimate).levels
     return {
@@ -88,7 +87,7 @@ def _release(estimate: Estimate) -> dict[str, Any]:
         "total": {
             COUNT: int(total.count[0]),
             **{end: of[0] if of else None for end, of in total.ends().items()},
-            "exact": is_exact(estimate.folder.folder, everywhere),
+            "exact": estimate.folder.folder.is_exact(everywhere),
         },
         "supersedes": manifest.supersedes,
         "may_be_negative": COUNTS_POSITIVE in manifest.waived,

@@ -15,7 +15,6 @@ from tasks.query.largest import level_shown
 from tasks.query.totals import area_totals
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate
-from tasks.released.exactness import is_exact
 from tasks.report.sections.largest import flows_within
 
 _ENDS = ("from", "to")
@@ -78,7 +77,7 @@ def _crossed(estimate: Estimate, fit: int, most_cells: int) -> Iterator[dict[str
             continue
         room -= math.prod(sizes)
         found = estimate.answers(Boxes(levels, tuple(of.ravel() for of in np.indices(sizes))))
-        yield {"at": list(levels), COUNT: found.count.tolist(), **found.ends(), "exact": is_exact(folder, levels)}
+        yield {"at": list(levels), COUNT: found.count.tolist(), **found.ends(), "exact": folder.is_exact(levels)}
 
 
 def _absent(estimate: Estimate, level: int) -> list[int | None] | None:
@@ -125,7 +124,7 @@ def _level(estimate: Estimate, entry: LevelEntry) -> dict[str, Any]:
         **{end: table[end].to_list() if end in table.columns else None for end in (LOW, HIGH)},
         **asked,
         SIGNAL: table[SIGNAL].cast(int).to_list() if SIGNAL in table.columns else None,
-        "exact": is_exact(estimate.folder.folder, rows.levels),
+        "exact": estimate.folder.folder.is_exact(rows.levels),
         "within": _within(estimate, entry.level),
         "promise": entry.intervals.promise if entry.intervals else None,
         "noise_rows": shares.model_dump() if shares else None,
@@ -146,7 +145,6 @@ def _within(estimate: Estimate, level: int) -> list[int]:
 def _totals(estimate: Estimate, axis: int, level: int) -> dict[str, Any]:
     """Return what a question about each area of an axis level is answered, with everything of the other axes."""
     found = area_totals(estimate, axis, level)
-    exact = is_exact(
-        estimate.folder.folder, tuple(level if own == axis else 0 for own in range(len(estimate.folder.tree.axes)))
-    )
+    levels = tuple(level if own == axis else 0 for own in range(len(estimate.folder.tree.axes)))
+    exact = estimate.folder.folder.is_exact(levels)
     return {"axis": axis, "level": level, COUNT: found.count.tolist(), **found.ends(), "exact": exact}

@@ -10,7 +10,7 @@ from tasks.explore.areas import names_of
 from tasks.format.manifest import ViewEntry
 from tasks.format.published_tree import axis_columns, view_columns
 from tasks.released.estimate import Estimate
-from tasks.released.folder import PublishedFolder
+from tasks.released.sources.folder import PublishedFolder
 
 
 def views_shown(

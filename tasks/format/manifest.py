@@ -14,6 +14,7 @@ from storage.releases.parts import DISCRETE_GAUSSIAN
 from storage.releases.terms import (
     RELEASED_CODES,
     SURVIVORS,
+    Counted,
     Covariance,
     Format,
     Intervals,
@@ -348,7 +349,7 @@ class LedgerHead(_Part):
     first: str
 
 
-class Manifest(_Part):
+class Manifest(_Part, Counted):
     """The content of `manifest.json`. All of it is public.
 
     Attributes:
@@ -422,7 +423,7 @@ class Manifest(_Part):
     @property
     def roles(self) -> dict[str, Role | None]:
         """The role of each axis; None for a feature."""
-        return roles_of(self.levels[0].axes, self.spec, counts_groups=bool(self.statistic))
+        return roles_of(self.levels[0].axes, self.spec, counts_groups=self.counts_groups)
 
     @property
     def complete(self) -> int:
@@ -455,19 +456,19 @@ class Manifest(_Part):
         return differing_views({name: (of.largest, of.mean) for name, of in self.differences.items()})
 
     @property
-    def is_settled_together(self) -> bool:
+    def has_sources(self) -> bool:
         """Whether everything that was measured was settled together, and each level and view has a source."""
         return self.levels[0].source is not None
 
     @property
     def adds_up_leaves(self) -> bool:
         """Whether only leaves were measured, and every count is the sum of their noisy counts."""
-        return self.levels[0].summed and not (self.is_settled_together or self.covariance or self.statistic)
+        return self.levels[0].summed and not (self.has_sources or self.is_unbiased or self.counts_groups)
 
     @property
     def sums_of_source(self) -> bool:
         """Whether the sigma of a level that is not measured is that of the widest sum from which its intervals follow."""
-        return self.is_settled_together or bool(self.statistic)
+        return self.has_sources or self.counts_groups
 
     @property
     def missing_row(self) -> str:
@@ -485,7 +486,7 @@ class Manifest(_Part):
     def has_groups(self) -> bool:
         """Whether a public list says how many groups there are, so that size 0 is released too."""
         of_input = self.spec.get("input")
-        return bool(self.statistic) and isinstance(of_input, dict) and of_input.get("groups") is not None
+        return self.counts_groups and isinstance(of_input, dict) and of_input.get("groups") is not None
 
     @property
     def bounds(self) -> tuple[str, ...]:

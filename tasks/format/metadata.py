@@ -211,7 +211,7 @@ def _column(name: str, datatype: str, description: str, *, required: bool) -> di
 
 def _numbers(manifest: Manifest, entry: LevelEntry) -> dict[str, str]:
     """Return the descriptions of the columns of numbers of a level or view, by name."""
-    counted = "groups" if manifest.statistic else "records"
+    counted = "groups" if manifest.counts_groups else "records"
     sure = f"{100 * manifest.intervals.confidence:g}% probability"
     stated = "Empty where no interval is stated."
     outside = f"{100 * (1 - manifest.intervals.confidence):.4g}%"

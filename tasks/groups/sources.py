@@ -1,12 +1,11 @@
 """The source of each level of group sizes: the measured level from whose regions its intervals follow, by codebooks and noise alone."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from tasks.groups.released import MeasuredSizes
-from tasks.groups.task import by_region, region_axis
+from tasks.groups.task import region_axis
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.tree.order import Tree
@@ -38,30 +37,6 @@ def regions_inside(tree: Tree, level: int, source: int) -> IntArray:
     """Return where the regions of a source begin in each region of a level, and the end, int64, shape (regions + 1,)."""
     axis = region_axis(tree)
     return tree.axes[axis].first_descendants(tree.axis_levels(level)[axis], tree.axis_levels(source)[axis])
-
-
-def measured_sizes(
-    tree: Tree,
-    level: int,
-    statistic: str,
-    measured: Noises,
-    noisy_of: Callable[[int], IntArray],
-    groups: IntArray | None = None,
-) -> MeasuredSizes:
-    """Return what was measured of the regions of a level, or of the one region of everything for level 0, by their source.
-
-    Args:
-        tree: of group sizes.
-        level: the tree level.
-        statistic: as in `MeasuredSizes`, and so is `groups`.
-        measured: the noise of what is measured.
-        noisy_of: from a measured level to its noisy counts, in the order of the tree.
-        groups: of the regions of the level.
-    """
-    source = source_of(tree, level, statistic, measured)
-    noisy, begins = by_region(tree, source, noisy_of(source)), regions_inside(tree, level, source)
-    sums = np.add.reduceat(noisy, begins[:-1], axis=0)
-    return MeasuredSizes(statistic, sums, measured[source], groups, np.diff(begins))
 
 
 def noise_of_sum(tree: Tree, level: int, statistic: str, measured: Noises) -> LevelNoise:

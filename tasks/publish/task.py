@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -46,10 +46,10 @@ from tasks.publish.signal_tables import write_signal_tables
 from tasks.publish.views import derived_entries, poor_margins, rounding_of, write_views
 from tasks.query.totals import ends_of_groups, ranges_of_areas
 from tasks.released.families import estimate_of
-from tasks.released.folder import PublishedFolder
-from tasks.released.folder_source import FolderSource
-from tasks.released.job_source import JobSource
 from tasks.released.known import Known
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.job import JobSource
+from tasks.released.sources.published import FolderSource
 from tasks.report.facts import Collector
 from tasks.report.readme.page import readme
 from tasks.report.release_page import passed_checks, report
@@ -77,29 +77,22 @@ def publish(release_id: str) -> bool:
     with store() as con:
         record, ledger = load_record(con, release_id), head(con)
         checks = list_checks(con, release_id)
-    release, levels = record.release, record.released_levels()
+    release = record.release
     folder = Path(release.folder)
     if folder.exists():
         if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
             raise StoreError(f"{folder} already exists and is not this release.", field="output", hint="Move it away.")
         return False
     with _beside(folder) as beside:
-        csv = csv_kind(release.terms.csv, levels[-1].nonzero)
+        csv = csv_kind(release.terms.csv, record.released_levels()[-1].nonzero)
         cells = sum(seal.rows for seal in record.shards["noisy"].values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         tree, names, shapes = tree_of(release), names_of(release), shapes_of(release)
         flat = flat_features(release.terms.published_spec)
         atlas = _Atlas(write_names(beside, tree, names, flat), write_boundaries(beside, tree, shapes, flat))
-        collector, formulas = (
-            Collector(
-                tree,
-                release.levels,
-                ordered_axes(release.terms.published_spec),
-                names=names,
-                shapes=shapes,
-            ),
-            formulas_in(tree, names),
-        )
+        ordered = ordered_axes(release.terms.published_spec)
+        collector = Collector(tree, release.levels, ordered, names=names, shapes=shapes)
+        formulas = formulas_in(tree, names)
         with ThreadPoolExecutor(2) as threads, ThreadPoolExecutor(1) as storing:
             stored = list[Future[None]]()
 
@@ -108,16 +101,8 @@ def publish(release_id: str) -> bool:
 
             drawing = threads.submit(import_matplotlib)
             written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
-            entries = [
-                LevelEntry(
-                    **entry_fields(level),
-                    parts=tables.part_count(level.nonzero),
-                    **of_level.stated(release.terms.intervals.confidence),
-                )
-                for level, of_level in zip(levels, written.known, strict=True)
-            ]
             in_csv = threads.submit(written.write_csv)
-            manifest = _write_manifest(beside, record, entries, written, ledger, atlas, csv=csv, noisy=noisy)
+            manifest = _write_manifest(beside, record, written, ledger, atlas, csv=csv, noisy=noisy)
             exploring = threads.submit(explorer, PublishedFolder(beside, manifest))
             how_counted = release.terms.how_counted
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
@@ -263,7 +248,6 @@ def _write_counts(
 def _write_manifest(
     folder: Path,
     record: Record,
-    levels: list[LevelEntry],
     written: _Written,
     ledger: Head,
     atlas: _Atlas,
@@ -277,7 +261,7 @@ def _write_manifest(
         spec=dict(terms.published_spec),
         privacy=terms.privacy,
         unprotected=list(terms.unprotected),
-        levels=levels,
+        levels=_level_entries(record, written.known),
         mechanism=terms.mechanism,
         codebooks=dict(terms.codebooks),
         seals=[
@@ -288,8 +272,7 @@ def _write_manifest(
         versions={package: version(package) for package in _MADE_WITH},
         csv=csv,
         waived=list(terms.waived),
-        covariance=terms.covariance,
-        statistic=terms.statistic,
+        **terms.rules,
         measure=terms.measure,
         records=written.records,
         intervals=terms.intervals,
@@ -311,6 +294,15 @@ def _write_manifest(
         manifest = manifest.model_copy(update={"left_out": left_out})
     (folder / "manifest.json").write_text(manifest.text())
     return manifest
+
+
+def _level_entries(record: Record, known: Sequence[Known]) -> list[LevelEntry]:
+    """Return what the manifest states about each level, given what is known of it."""
+    confidence = record.release.terms.intervals.confidence
+    return [
+        LevelEntry(parts=tables.part_count(level.nonzero), **entry_fields(level), **of_level.stated(confidence))
+        for level, of_level in zip(record.released_levels(), known, strict=True)
+    ]
 
 
 def _make_durable_and_readable(folder: Path) -> None:

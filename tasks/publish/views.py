@@ -18,8 +18,8 @@ from tasks.format.published_tree import DERIVED, derived_path
 from tasks.format.rows import Rows
 from tasks.laws.named import noise_of
 from tasks.released.estimate import Estimate
-from tasks.released.job_source import JobSource
 from tasks.released.known import Known
+from tasks.released.sources.job import JobSource
 from tasks.report.facts import Collector
 from tasks.tree.axis import IntArray
 from tasks.tree.job import Job
@@ -74,7 +74,7 @@ def poor_margins(job: Job) -> list[PoorMargin]:
     """Return the totals of one axis that nothing measures by itself; none where no codebook lists some codes, or nothing is settled."""
     release, tree, flat = job.record.release, job.tree, flat_features(job.record.release.terms.published_spec)
     terms, adds_up = release.terms, release.levels[0].is_summed and release.levels[0].source is None
-    if terms.unlisted or terms.covariance or terms.statistic or adds_up:
+    if terms.unlisted or terms.is_unbiased or terms.counts_groups or adds_up:
         return []
     measured = {terms.level: (job.view(terms.level), noise_of(terms)) for terms in release.parts if not terms.is_summed}
     found = []
@@ -124,7 +124,6 @@ def _entry(job: Job, made: ReleasedPart, view: ViewTerms, counts: IntArray, know
         "derivation": made.derivation if made.same_as is None else f"same as level {made.same_as}",
         "differs": _difference(job, view.number, counts) if differs else None,
         "view": "",  # its name says that
-        "threshold": 0,
     }
     return ViewEntry(
         **entry_fields(made) | own | {name: stated[name] for name in ("half_width", "deviations", "intervals")}

@@ -14,8 +14,8 @@ from tasks.released.boxes import Boxes, level_of
 from tasks.released.estimate import Estimate
 from tasks.released.explanations import describe_pieces, explain_pieces
 from tasks.released.families import estimate_of
-from tasks.released.folder import PublishedFolder
-from tasks.released.folder_source import FolderSource
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.published import FolderSource
 from tasks.released.sums import leaf_sum_intervals
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from storage.errors import UsageError
-from tasks.released.folder import PublishedFolder
+from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis
 
 EVERYTHING = "all"

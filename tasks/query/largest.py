@@ -7,8 +7,8 @@ import polars as pl
 
 from storage.counts.columns import COUNT, ends_of
 from tasks.format.published_tree import axes_by_path
-from tasks.released.folder import PublishedFolder
-from tasks.released.folder_source import FolderSource
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.published import FolderSource
 from tasks.report.sections.largest import are_the_same
 from tasks.tree.order import finest_clear, levels_of_flows
 

@@ -8,7 +8,7 @@ from storage.errors import UsageError
 from tasks.atlas.names import Names
 from tasks.query.areas import Area, Catalogue, area_of, called_alike, find_area
 from tasks.released.boxes import fewest_areas
-from tasks.released.folder import PublishedFolder
+from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis
 from tasks.tree.ordered import RANGE
 

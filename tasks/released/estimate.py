@@ -11,9 +11,9 @@ import numpy as np
 from storage.counts.columns import HIGH, LOW
 from tasks.format.rows import Rows, SlicedRows
 from tasks.released.boxes import AxisLevels, Boxes, Met, level_of
-from tasks.released.folder_source import FolderSource
 from tasks.released.known import Known
-from tasks.released.source import Source
+from tasks.released.sources.protocol import Source
+from tasks.released.sources.published import FolderSource
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 

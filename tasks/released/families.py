@@ -1,9 +1,9 @@
 """The estimate of a release, by its family."""
 
 from tasks.released.estimate import Estimate
-from tasks.released.folder_source import FolderSource
 from tasks.released.sizes import SizesEstimate
-from tasks.released.source import Source
+from tasks.released.sources.protocol import Source
+from tasks.released.sources.published import FolderSource
 from tasks.released.together import TogetherEstimate
 from tasks.released.unbiased import CountedOnly, UnbiasedEstimate
 from tasks.released.walked import WalkedEstimate

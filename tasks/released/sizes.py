@@ -7,13 +7,13 @@ import numpy as np
 from storage.counts.columns import COUNT, INTERVAL, SIMULTANEOUS
 from tasks.format.manifest import Signal
 from tasks.format.rows import Rows
-from tasks.groups.released import MeasuredSizes, ReleasedSizes
 from tasks.groups.sources import own_source, regions_inside, source_of
 from tasks.groups.task import by_region
 from tasks.released.boxes import Boxes, each
 from tasks.released.estimate import Answers, Estimate, without_intervals
 from tasks.released.known import Known
-from tasks.released.source import Source
+from tasks.released.measured_sizes import MeasuredSizes, ReleasedSizes
+from tasks.released.sources.protocol import Source
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals, rounded_outwards
 

@@ -23,8 +23,8 @@ from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
 from tasks.released.estimate import Answers, Estimate
 from tasks.released.explanations import explain_missing_simultaneous
-from tasks.released.folder_source import PLACE
 from tasks.released.known import Known
+from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.views import ViewCells
 from tasks.uncertainty.intervals import rounded_outwards, row_log_tail

@@ -12,7 +12,7 @@ from tasks.format.rows import Rows
 from tasks.released.boxes import AxisLevels, Boxes, fewest_areas, level_of, possible_cells
 from tasks.released.estimate import Answers, Estimate, without_intervals
 from tasks.released.known import Known
-from tasks.released.source import Misfit, Source, measured_cells
+from tasks.released.sources.protocol import Misfit, Source, measured_cells
 from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view

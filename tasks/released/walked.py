@@ -26,8 +26,8 @@ from tasks.released.explanations import (
     explain_missing_simultaneous,
 )
 from tasks.released.known import Known
-from tasks.released.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, fit_on_disk
-from tasks.released.source import PartTerms, Run, Source
+from tasks.released.sources.protocol import PartTerms, Run, Source
+from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, fit_on_disk
 from tasks.released.sums import MetCells, box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import BoolArray, IntArray
@@ -319,13 +319,11 @@ class WalkedEstimate(Estimate):
         met = source.rows_met(source.manifest.levels[level], boxes)
         kind = SIMULTANEOUS if simultaneous else INTERVAL
         known = without_intervals(met.sums(COUNT), "", {"released": met.rows})
-        if source.levels[-1].threshold:
-            return self._of_thresholded(boxes, level, met, known, kind, confidence)
+        if source.levels[-1].threshold or not source.manifest.noisy_counts:
+            return self._of_rows(boxes, level, met, known, kind, confidence)
         if source.manifest.adds_up_leaves:
-            return self._of_leaves(boxes, level, met, known, kind, confidence)
-        if source.manifest.noisy_counts:
-            return self._of_measured(boxes, level, known, confidence, simultaneous=simultaneous)
-        return self._of_rows(boxes, level, met, known, kind)
+            return self._of_leaves(boxes, level, known, kind, confidence)
+        return self._of_measured(boxes, level, known, confidence, simultaneous=simultaneous)
 
     def _of_measured(
         self, boxes: Boxes, level: int, known: Answers, confidence: float, *, simultaneous: bool
@@ -359,20 +357,9 @@ class WalkedEstimate(Estimate):
 
         return Answers(known.count, found.low, found.high, _all(boxes), how, cells)
 
-    def _of_leaves(
-        self, boxes: Boxes, level: int, met: Met, known: Answers, kind: tuple[str, str], confidence: float
-    ) -> Answers:
-        """Return the answers where every leaf was measured and counts are sums of leaves."""
+    def _of_leaves(self, boxes: Boxes, level: int, known: Answers, kind: tuple[str, str], confidence: float) -> Answers:
+        """Return the answers from the noisy counts of all leaves, which alone were measured."""
         source, finest, log_tail = self.folder, self.folder.levels[-1], _log_tail(confidence)
-        is_cell = source.folder.reached(level) == boxes.levels
-        if not source.manifest.noisy_counts:
-            many = 1 if is_cell and level == finest.level else finest.cells  # the noise of all leaves reaches further
-            low, high = leaf_sum_intervals(known.count, np.full(len(boxes), many), finest.noise, log_tail)
-            how = describe_leaves(many, are_known=many == 1)
-            others = replace(known, low=low, high=high, stated=_all(boxes), how=lambda _: how)
-            if kind == SIMULTANEOUS:
-                others = self._without_simultaneous(known)
-            return self._with_rows(met, others, kind, level) if is_cell else others
         leaves, possible = (possible_cells(source.tree, of, boxes).astype(np.int64) for of in (finest.level, level))
         if kind == INTERVAL:
             low, high = leaf_sum_intervals(known.count, leaves, finest.noise, log_tail)
@@ -383,37 +370,37 @@ class WalkedEstimate(Estimate):
         cells = {**known.cells, "possible": possible, "leaves": leaves}
         return Answers(known.count, low, high, _all(boxes), lambda box: describe_leaves(int(leaves[box])), cells)
 
-    def _of_thresholded(
+    def _of_rows(
         self, boxes: Boxes, level: int, met: Met, known: Answers, kind: tuple[str, str], confidence: float
     ) -> Answers:
-        """Return the answers where only leaves whose noisy count reaches a threshold were kept."""
-        threshold, released = self.folder.levels[-1].threshold, known.cells["released"]
-        if self.folder.folder.reached(level) != boxes.levels or level < self.folder.levels[-1].level:
-            return replace(known, how=lambda box: explain_missing_interval(int(released[box]), threshold))
-        others = self._without_simultaneous(known)
-        if kind == INTERVAL:
-            high, how = np.full(len(boxes), self._below_threshold(confidence)), describe_below_threshold(threshold)
-            others = replace(known, low=np.zeros_like(high), high=high, stated=_all(boxes), how=lambda _: how)
-        return self._with_rows(met, others, kind, level)
+        r"""Return the answers of a folder without the noisy counts of all leaves: the interval of a cell's row, or otherwise what is known.
 
-    def _of_rows(self, boxes: Boxes, level: int, met: Met, known: Answers, kind: tuple[str, str]) -> Answers:
-        r"""Return the answers of a folder without noisy counts: the interval of a cell's row, or otherwise what the root allows.
-
-        A cell may have a row or not, and its interval must cover the true count either way. Whenever its row's interval covers it,
-        the noise of the root is not below -z', the root's margin as a cell that contains others. So without a row, the root's high
-        must use that margin too.
+        A leaf without a row may not have reached a threshold, and of sums of such leaves nothing is known. A sum of leaves that were all
+        measured has no more noise than all of them. Of others the root tells. A cell may have a row or not, and its interval must cover
+        the true count either way. Whenever its row's interval covers it, the noise of the root is not below -z', the root's margin as a
+        cell that contains others. So without a row, the root's high must use that margin too.
         """
-        others, released = self._without_simultaneous(known), known.cells["released"]
-        if kind[1] in self.folder.manifest.bounds:
-            low, high = np.zeros_like(known.count), np.maximum(self._everything(kind), known.count)
-            others = replace(
-                known,
-                low=low,
-                high=high,
-                stated=_all(boxes),
-                how=lambda box: describe_unmeasured(int(released[box]), level),
-            )
-        is_cell = self.folder.folder.reached(level) == boxes.levels
+        source, finest, released = self.folder, self.folder.levels[-1], known.cells["released"]
+        is_cell = source.folder.reached(level) == boxes.levels
+        is_leaf, low, has_kind = is_cell and level == finest.level, np.zeros_like(known.count), kind == INTERVAL
+        if finest.threshold and not is_leaf:
+            return replace(known, how=lambda box: explain_missing_interval(int(released[box]), finest.threshold))
+        if finest.threshold:
+            high, how = low + self._below_threshold(confidence), describe_below_threshold(finest.threshold)
+        elif source.manifest.adds_up_leaves:
+            many = 1 if is_leaf else finest.cells  # the noise of all leaves reaches further
+            ends = leaf_sum_intervals(known.count, np.full(len(boxes), many), finest.noise, _log_tail(confidence))
+            low, high, how = *ends, describe_leaves(many, are_known=many == 1)
+        else:
+            has_kind, how = kind[1] in source.manifest.bounds, ""
+            high = np.maximum(self._everything(kind), known.count) if has_kind else low
+
+        def of_others(box: int) -> str:
+            if not has_kind:
+                return explain_missing_simultaneous(int(released[box]))
+            return how or describe_unmeasured(int(released[box]), level)
+
+        others = Answers(known.count, low, high, _all(boxes) & has_kind, of_others, known.cells)
         return self._with_rows(met, others, kind, level) if is_cell else others
 
     def _with_rows(self, met: Met, others: Answers, kind: tuple[str, str], level: int) -> Answers:
@@ -430,10 +417,6 @@ class WalkedEstimate(Estimate):
             return of_row if has_ends[box] else explain_missing_simultaneous(1)
 
         return replace(others, low=ends[0], high=ends[1], stated=np.where(there, has_ends, others.stated), how=how)
-
-    def _without_simultaneous(self, known: Answers) -> Answers:
-        released = known.cells["released"]
-        return replace(known, how=lambda box: explain_missing_simultaneous(int(released[box])))
 
     def _with_views(self, boxes: Boxes, confidence: float, by_levels: Answers) -> Answers:
         """Return what views of their own say of the boxes of which they have less noise, where levels are only calibrated to views."""

@@ -9,7 +9,7 @@ from tasks.words.numbers import NOT_STATED, format_deviations, format_noise_rows
 
 def twice_the_noise(manifest: Manifest) -> tuple[str, str]:
     """Return above what a true count stands above the noise, in short and in words: unbiased counts have a deviation of their own."""
-    return ("2 sd", "twice its standard deviation") if manifest.covariance else ("2 sigma", "twice the noise")
+    return ("2 sd", "twice its standard deviation") if manifest.is_unbiased else ("2 sigma", "twice the noise")
 
 
 def noise_series(levels: Sequence[LevelEntry], facts: Facts) -> dict[str, list[float | None]]:

@@ -36,7 +36,7 @@ def cells_called(manifest: Manifest) -> str:
 
 def counted_in(manifest: Manifest) -> str:
     """Return the word for what is counted: groups, where a count is a number of groups of one size."""
-    return "groups" if manifest.statistic else "records"
+    return "groups" if manifest.counts_groups else "records"
 
 
 def largest_counts(manifest: Manifest, facts: Facts) -> str:

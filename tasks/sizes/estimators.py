@@ -20,12 +20,12 @@ class SizeMechanism:
     """A mechanism of group sizes.
 
     Attributes:
-        statistic: what is measured at every level.
+        measured: what is measured at every level.
         estimate: makes group sizes of it.
         is_consistent: whether they add up over regions, whatever the noise. A release needs that; comparisons do without.
     """
 
-    statistic: Statistic
+    measured: Statistic
     estimate: Estimator
     is_consistent: bool = True
 

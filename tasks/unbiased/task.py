@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from storage.releases.shards import TRUNK, Shard
-from storage.releases.terms import GRID
 from tasks.laws.named import noise_of
 from tasks.optimize.task import all_leaves, write_frontier
 from tasks.settle.task import write_counts
@@ -35,7 +34,7 @@ def settle_unbiased(job: Job) -> Shard | list[Shard]:
 
     Of a grid, write the counts of all levels and views. It reads only sealed counts. It measures nothing and charges nothing.
     """
-    if job.record.release.terms.covariance == GRID:
+    if job.record.release.terms.is_grid:
         return _settle_grid(job)
     levels, tree = job.record.release.levels, job.tree
     precisions = precisions_of([noise_of(terms) if terms.is_measured else None for terms in levels])

@@ -7,20 +7,21 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from storage.counts.columns import INTERVAL, SIGNAL
-from tasks.format.batches import UNREADABLE, batches, level_paths
+from tasks.format.batches import UNREADABLE, level_paths
 from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.noisy_counts import noisy_counts_path, noisy_view_path
 from tasks.format.rows import SlicedRows
 from tasks.released.families import estimate_of
-from tasks.released.folder import PublishedFolder
-from tasks.released.folder_source import FolderSource
-from tasks.released.source import Misfit, measured_cells
-from tasks.tree.axis import IntArray
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.protocol import Misfit, measured_cells
+from tasks.released.sources.published import FolderSource
 from tasks.tree.frontier import CHUNK_CELLS, taking
+from tasks.uncertainty.repeated import own_levels
 
 # by which estimates of shares that were made on another machine may differ, and other numbers
 _APART, _CLOSE = {"estimate": 0.002, "rows": 0.002, "records": 0.002}, 1e-9
@@ -39,7 +40,9 @@ def estimate_failures(folder: Path, manifest: Manifest, workers: int) -> list[st
         manifest: its manifest.
         workers: how many files are read at once.
     """
-    failures = list[str]()
+    own, failures = {entry.level for entry in own_levels(manifest.levels)}, list[str]()
+    if any(entry.same_as not in {None, *own} for entry in manifest.levels):
+        return []  # `verify` has said so
     try:
         for failure in _failures(FolderSource(PublishedFolder(folder, manifest), workers)):
             failures.append(failure)
@@ -59,10 +62,10 @@ def _failures(source: FolderSource) -> Iterator[str]:
         polars.exceptions.PolarsError: likewise.
     """
     manifest, confidence = source.manifest, source.manifest.intervals.confidence
+    estimate = estimate_of(source)
     if source.has_whole_parts and manifest.noisy_counts:
         for entry in manifest.parts:
             _check_order(source, entry)
-    estimate = estimate_of(source)
     for entry in manifest.levels:
         rows = estimate.rows(entry.level)
         wrong = _row_failure(source, entry, rows)
@@ -89,7 +92,7 @@ _NO_INTERVALS = "does not have the intervals that follow from the noise."
 def _row_failure(source: FolderSource, entry: LevelEntry, rows: SlicedRows) -> str:
     """Return how the table of a level differs from rows, as the end of a sentence; empty if it does not."""
     first = 0
-    for batch in batches(level_paths(source.folder.path, entry)):
+    for batch in _batches(level_paths(source.folder.path, entry), [*source.manifest.bounds, SIGNAL]):
         found, first = rows[first : first + len(batch)], first + len(batch)
         columns = dict(zip(source.manifest.bounds, found.bounds, strict=False))
         if not all(np.array_equal(batch.column(name).to_numpy(), of) for name, of in columns.items()):
@@ -127,7 +130,11 @@ def _check_order(source: FolderSource, entry: LevelEntry) -> None:
         noisy_view_path(Path(), entry.name) if isinstance(entry, ViewEntry) else noisy_counts_path(Path(), entry.level)
     )
     refined = [number for number, own in enumerate(levels) if own]
-    take = [taking(_column(source.folder.path / path, source.tree.axes[number].name)) for number in refined]
+    names = [source.tree.axes[number].name for number in refined]
+    take = [
+        taking(batch.column(0).to_numpy().astype(np.int64) for batch in _batches([source.folder.path / path], [name]))
+        for name in names
+    ]
     try:
         is_whole = all(
             np.array_equal(of(len(cells[0])), cells[number])
@@ -140,8 +147,8 @@ def _check_order(source: FolderSource, entry: LevelEntry) -> None:
         raise Misfit(f"{path} must list every cell in the order in which it was measured.")
 
 
-def _column(path: Path, name: str) -> Iterator[IntArray]:
-    """Yield a column of some noisy counts, in parts."""
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(CHUNK_CELLS, columns=[name]):
-            yield batch.column(name).to_numpy().astype(np.int64)
+def _batches(paths: Sequence[Path], columns: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of files, one after the other, in parts."""
+    for path in paths:
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(CHUNK_CELLS, columns=columns)

@@ -13,7 +13,7 @@ from storage.counts.columns import COUNT, column_name, flat_features
 from storage.counts.tables import COUNTS, level_csv
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
-from storage.releases.terms import COUNTS_POSITIVE, GRID
+from storage.releases.terms import COUNTS_POSITIVE
 from tasks.capacity import cores
 from tasks.explore.page import EXPLORER
 from tasks.export.formats import format_failures
@@ -27,7 +27,7 @@ from tasks.format.metadata import METADATA, described_files, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.synthetic_records import records_failures
 from tasks.laws.named import noise_of
-from tasks.released.folder import PublishedFolder
+from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.ordered import ordered_axes
 from tasks.uncertainty.intervals import margins_of, row_margins
 from tasks.uncertainty.repeated import own_levels
@@ -111,7 +111,7 @@ def _manifest(manifest: Manifest) -> list[str]:
         if not (entry.sigma or entry.summed) and not _is_named(entry, manifest):
             failures.append(f"{level} is exact, but unprotected does not list it.")
     failures += _promises(manifest) + _promises_of_views(manifest)
-    failures += _rounding(manifest) if manifest.is_settled_together else _margins(manifest)
+    failures += _rounding(manifest) if manifest.has_sources else _margins(manifest)
     if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
         failures.append("manifest.json: supersedes must be the release that the spec names, and not this release.")
     return failures
@@ -152,7 +152,7 @@ def _promises(manifest: Manifest) -> list[str]:
     """Return which levels state another promise of their intervals than the mechanism can make."""
     failures = []
     for entry in manifest.levels:
-        promise = "cells" if manifest.covariance == GRID else "rows"
+        promise = "cells" if manifest.is_grid else "rows"
         if manifest.levels[-1].threshold:
             promise = "cells" if entry.threshold else ""
         stated = entry.intervals
@@ -191,7 +191,7 @@ def _rounding(manifest: Manifest) -> list[str]:
 
 def _margins(manifest: Manifest) -> list[str]:
     """Return which levels state margins that do not follow from their noise and the stated confidence."""
-    if manifest.covariance or any(entry.summed for entry in manifest.levels):
+    if manifest.is_unbiased or any(entry.summed for entry in manifest.levels):
         return []
     own, confidence = own_levels(manifest.levels), manifest.intervals.confidence
     noises = [noise_of(entry) for entry in own]
@@ -264,7 +264,7 @@ def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
     ]
     if not do_not_add_up:
         do_not_add_up += signal_failures(folder, manifest)
-    if (manifest.views or manifest.is_settled_together) and not do_not_add_up:
+    if (manifest.views or manifest.has_sources) and not do_not_add_up:
         try:
             do_not_add_up += view_failures(folder, manifest)
         except (*UNREADABLE, pl.exceptions.PolarsError):

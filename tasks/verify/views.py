@@ -41,9 +41,9 @@ def view_failures(folder: Path, manifest: Manifest) -> list[str]:
     for view in manifest.views:
         failure = _view_failure(folder, manifest, view, finest)
         failures += [f"views/{view.name}.parquet {failure}"] if failure else []
-    if failures or manifest.covariance:
+    if failures or manifest.is_unbiased:
         return failures
-    return source_failures(manifest, finest) if manifest.is_settled_together else _axis_failures(folder, manifest)
+    return source_failures(manifest, finest) if manifest.has_sources else _axis_failures(folder, manifest)
 
 
 def _axis_failures(folder: Path, manifest: Manifest) -> list[str]:
@@ -96,7 +96,7 @@ def _view_failure(folder: Path, manifest: Manifest, view: ViewEntry, finest: pl.
         if not view.differs:
             return "" if not distance.any() else _NO_SUM
         as_stated = distance.max() == view.differs.largest and math.isclose(distance.mean(), view.differs.mean)
-        if as_stated and not manifest.is_settled_together:
+        if as_stated and not manifest.has_sources:
             return ""
     return (
         _NO_SUM if view.differs is None else "does not differ from the sums of the finest level as the manifest says."

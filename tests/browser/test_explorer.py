@@ -16,7 +16,7 @@ from flows.api import release
 from tasks.explore.page import EXPLORER, explorer_page
 from tasks.explore.payload import payload_text
 from tasks.query.largest import largest_counts
-from tasks.released.folder import open_folder
+from tasks.released.sources.folder import open_folder
 from tests.support.ages import people_released
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, Visit
 from tests.support.explored import DRAWN, NAMES, SPEC, TOWNS, asked, land_released

@@ -43,7 +43,7 @@ BY_STATISTIC = {  # all mechanisms of group sizes, by what they measure
     statistic: [
         name
         for name, of in MECHANISMS.items()
-        if isinstance(of.finish, Sizes) and of.finish.of.statistic.name == statistic
+        if isinstance(of.finish, Sizes) and of.finish.of.measured.name == statistic
     ]
     for statistic in STATISTICS
 }

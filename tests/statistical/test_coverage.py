@@ -26,7 +26,7 @@ from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.laws.table_sampler import table_noise
 from tasks.mechanisms import MECHANISMS, MOST_SETTLED
-from tasks.released.job_source import JobSource
+from tasks.released.sources.job import JobSource
 from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tasks.groups.released import MeasuredSizes, ReleasedSizes
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import LevelNoise
+from tasks.released.measured_sizes import MeasuredSizes, ReleasedSizes
 from tasks.sizes.statistics import STATISTICS
 from tasks.sizes.tables import NoisyLevels
 from tasks.sizes.tails import from_tails

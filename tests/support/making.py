@@ -20,7 +20,7 @@ import tasks.noise.task
 import tasks.noise.truth
 import tasks.optimize.second_pass
 import tasks.optimize.task
-import tasks.released.job_source
+import tasks.released.sources.job
 import tasks.shrink.task
 import tasks.tree.branches
 from flows.cluster.cluster import on_cluster
@@ -46,7 +46,7 @@ from tests.support.laws import drawn_by
 
 CHUNKED = (
     *(tasks.noise.task, tasks.noise.truth, tasks.optimize.task, tasks.optimize.second_pass),
-    *(tasks.shrink.task, tasks.released.job_source),
+    *(tasks.shrink.task, tasks.released.sources.job),
 )
 
 

@@ -1,6 +1,6 @@
 """What the intervals, the signal and the shares of noise of a release promise, in words."""
 
-from storage.releases.terms import COUNTS_POSITIVE, GRID
+from storage.releases.terms import COUNTS_POSITIVE
 from tasks.format.manifest import Manifest
 from tasks.format.published_tree import tree_of_spec
 from tasks.report.levels import twice_the_noise
@@ -25,9 +25,9 @@ def promises(manifest: Manifest) -> str:
     )
     missing = "leaf" if manifest.levels[-1].threshold else "row"
     # by the deviations of unbiased counts, if the spec lists all areas
-    by_deviations = bool(manifest.covariance) and tree_of_spec(manifest) is not None
+    by_deviations = manifest.is_unbiased and tree_of_spec(manifest) is not None
     # otherwise it follows from noisy counts that are not there
-    has_all = manifest.noisy_counts or by_deviations or not (manifest.covariance or manifest.statistic)
+    has_all = manifest.noisy_counts or by_deviations or not (manifest.is_unbiased or manifest.counts_groups)
     also = f"\n  A missing {missing} has an interval too: the explorer and `trellis query` show it." if has_all else ""
     alone = (
         ""
@@ -53,7 +53,7 @@ def _promise_of_rows(manifest: Manifest, confidence: str) -> str:
             "  between `low` and `high`. For the rows of a table together nothing is promised, because the number of measured\n"
             "  cells is secret."
         )
-    if manifest.covariance == GRID:
+    if manifest.is_grid:
         return (
             f"- With a probability of at least {confidence}, over all noise, the true count of a cell that you fix beforehand lies\n"
             "  between `low` and `high`. For the rows of a table together nothing is promised, because errors of cells that\n"

@@ -47,7 +47,7 @@ def _counts(manifest: Manifest) -> str:
         )
     if manifest.views:
         return f"- Every count is a whole number, above zero in the tables of levels; those of views list zeros too.\n  In a level, {zero[0].lower()}{zero[1:]}"
-    if manifest.statistic:
+    if manifest.counts_groups:
         return f"- A count is the number of groups of one size in a region: a whole number above zero. {zero}\n{_sizes(manifest)}"
     return f"- Every count is a whole number above zero. {zero}"
 
@@ -70,7 +70,7 @@ def _sizes(manifest: Manifest) -> str:
     )
     return (
         f"- Size {largest} stands for {largest} records or more. What was measured of each size is\n"
-        f"  {_MEASURED_OF_GROUPS[manifest.statistic]}.{of_list}"
+        f"  {_MEASURED_OF_GROUPS[manifest.measured_of_groups]}.{of_list}"
     )
 
 
@@ -115,7 +115,7 @@ def _noise(manifest: Manifest, how_counted: str) -> str:
         "- Counts are noisy. With 95% probability, *every* count at a level is within the level's error bound of its true\n"
         "  count (one level at a time)"
     )
-    if manifest.covariance:
+    if manifest.is_unbiased:
         return (
             f"{bound}. `sigma` is the standard deviation of the noise in one measurement,\n  or, at a level that is not measured, of its"
             ' counts. A released count is settled from all measurements; "sd of a count" is the\n  standard deviation of its error'
@@ -139,21 +139,21 @@ def _rounding(manifest: Manifest) -> str:
 
 def _prefer(manifest: Manifest, *, has_ends: bool) -> str:
     """Return which level to use, and what happens to the noise when counts are added up."""
-    if manifest.is_settled_together:
+    if manifest.has_sources:
         return (
             "- All levels and views are sums of the finest level, so it does not matter for a count where you read it. Its interval\n"
             "  does depend on it: read the level or view that answers your question with the least noise. `trellis query` chooses it."
         )
-    if manifest.covariance:
+    if manifest.is_unbiased:
         return (
             "- All levels are sums of the finest, so it does not matter where you read a count. Adjacent cells of an ordered axis\n"
             "  add up to little more noise than one of them has: `trellis query` gives the exact standard deviation of a range."
         )
-    if manifest.statistic:
+    if manifest.counts_groups:
         tails = (
             " Numbers of groups of at least some size\n"
             "  bear less noise than those of one size, and `trellis query FOLDER --size 5..` answers for them."
-            if manifest.statistic == "tails"
+            if manifest.measured_of_groups == "tails"
             else ""
         )
         return f"- All levels are sums of the finest, so it does not matter where you read a count.{tails}"

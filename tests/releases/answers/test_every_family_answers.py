@@ -15,8 +15,8 @@ from tasks.query.ranges import AreaRange
 from tasks.released.boxes import Boxes, Met
 from tasks.released.estimate import Answers, Estimate
 from tasks.released.families import estimate_of
-from tasks.released.folder import open_folder
-from tasks.released.folder_source import FolderSource
+from tasks.released.sources.folder import open_folder
+from tasks.released.sources.published import FolderSource
 from tests.support.folders import without_noisy_counts
 from tests.support.library import FAMILIES, Library
 

@@ -17,6 +17,8 @@ from flows.answers.audit import audit_answer
 from flows.answers.ledger import ledger_answer
 from flows.answers.verify import verify_answer
 from storage.database.connections import store
+from tasks.explore.payload import embedded
+from tasks.released.sources.folder import open_folder
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
 from tests.support.folders import change_estimate, changed, rewrite, with_sums
@@ -252,8 +254,9 @@ def test_verification_knows_sources_without_noisy_counts(published: Path, tmp_pa
     """The terms alone tell of a source that does not refine its view, that is not measured, or than which another says more."""
     folder = Path(shutil.copytree(published, tmp_path / "folder"))
     shutil.rmtree(folder / "noisy_counts")
-    (folder / "explorer.html").unlink()  # whose intervals follow from them
     rewrite(folder, lambda manifest: manifest.update(noisy_counts=False))
+    data = embedded(open_folder(folder))  # its intervals follow from them
+    (folder / "explorer.html").write_text(f'<script type="application/json" id="data">{data}</script>')
     with_sums(folder)
     assert verify_answer(folder).failures == []
     for lie in ("a source that is measured", REFINES_NOT, "a source that is not", "a level's source"):

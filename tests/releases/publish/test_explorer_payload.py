@@ -25,8 +25,8 @@ from tasks.query.areas import Area
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate
 from tasks.released.families import estimate_of
-from tasks.released.folder import open_folder
-from tasks.released.folder_source import FolderSource
+from tasks.released.sources.folder import open_folder
+from tasks.released.sources.published import FolderSource
 from tasks.verify.folder import verify
 from tests.support.ages import PRIVACY, people_released
 from tests.support.explored import DRAWN, asked, land_released
@@ -101,30 +101,6 @@ def made(tmp_path_factory: pytest.TempPathFactory, library: Library, country: Pa
     return of
 
 
-def check_boxes(folder: Path, kinds: int, each: int) -> None:
-    """Assert that random boxes of random kinds are answered as each by itself."""
-    chance, estimate = np.random.default_rng(1), estimate_of(FolderSource(open_folder(folder)))
-    every = list(itertools.product(*(range(len(levels) + 1) for levels in estimate.folder.folder.axes.values())))
-    for number in chance.choice(len(every), min(kinds, len(every)), replace=False).tolist():
-        levels = every[number]
-        sizes = [axis.areas(level) for axis, level in zip(estimate.folder.tree.axes, levels, strict=True)]
-        areas = tuple(chance.integers(0, size, each) for size in sizes)
-        check(estimate, Boxes(levels, areas))
-
-
-def check(estimate: Estimate, boxes: Boxes) -> None:
-    """Assert that boxes are answered as each by itself."""
-    found = estimate.answers(boxes)
-    ends = [of if of is not None else [None] * len(boxes) for of in found.ends().values()]
-    got = list(zip(found.count.tolist(), *ends, strict=True))
-    wanted = [answer(estimate.folder.folder, asked) for asked in _areas(estimate, boxes)]
-    assert got == [(of.count, of.low, of.high) for of in wanted], boxes.levels
-    deviations = [of.deviation for of in wanted]
-    assert (found.deviation is None) == (deviations[0] is None)
-    if found.deviation is not None:
-        np.testing.assert_allclose(found.deviation, np.array(deviations, dtype=float), rtol=1e-9)
-
-
 def check_absent(folder: Path, most: int) -> None:
     """Assert that no cell of a level without a row reaches further than is stated of the level."""
     estimate = estimate_of(FolderSource(open_folder(folder)))
@@ -189,13 +165,9 @@ def _areas(estimate: Estimate, boxes: Boxes) -> list[list[Area]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_boxes_are_answered_as_each_by_itself(made: Made, kind: str, tmp_path: Path) -> None:
-    """Whatever a release measures, and with or without noisy counts, every count and interval is what a query says.
-
-    So are pairs without a row, under dropped cells too, and pairs whose axis levels no level has.
-    """
+def test_pairs_are_shown_as_queries_answer(made: Made, kind: str, tmp_path: Path) -> None:
+    """Pairs without a row, under dropped cells too, and pairs whose axis levels no level has are shown as a query answers them."""
     for folder in (made(kind), without_noisy_counts(made(kind), tmp_path / "bare")):
-        check_boxes(folder, kinds=8, each=10)
         check_absent(folder, most=20)
     shown = payload(open_folder(made(kind)))
     own, crossed = ([part["at"] for part in shown[parts]] for parts in ("levels", "crossed"))
@@ -296,14 +268,13 @@ OF_PEOPLE: dict[str, dict[str, Any]] = {  # what the library does not have
         pytest.param("cascade on a grid", marks=pytest.mark.thorough),
     ],
 )
-def test_sums_over_ordered_attributes_are_answered_as_each_by_itself(library: Library, place: Path, kind: str) -> None:
-    """Counts, intervals and deviations of trees and grids of ordered attributes are what a query says, whatever is summed over."""
+def test_ordered_attributes_are_shown_with_their_deviations(library: Library, place: Path, kind: str) -> None:
+    """Tables of ordered attributes have deviations where counts are unbiased, and no cell without a row reaches beyond its bound."""
     if kind in ROWS:
         folder = library[kind].folder
     else:
         privacy = PRIVACY | {"neighbours": "substitution"}
         folder = people_released(place, privacy=privacy, **OF_PEOPLE[kind]).folder
-    check_boxes(folder, kinds=20, each=8)
     check_absent(folder, most=20)
     found = payload(open_folder(folder))
     assert {tuple(table["axes"]) for table in found["tables"]} == {(0,), (1,), (0, 1)}
@@ -322,8 +293,8 @@ IN_LIBRARY = {ROWS[name][FAMILY] for name in OF_HOMES}
         *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
     ],
 )
-def test_numbers_of_groups_are_answered_as_each_by_itself(library: Library, place: Path, kind: str) -> None:
-    """Whatever is measured of group sizes, with a public list of groups or without, regions and sizes are what a query says."""
+def test_numbers_of_groups_are_shown_by_region_and_size(library: Library, place: Path, kind: str) -> None:
+    """Whatever is measured of group sizes, with a public list of groups or without."""
     if kind in ROWS:
         folders = [library[kind].folder]
     else:
@@ -332,20 +303,16 @@ def test_numbers_of_groups_are_answered_as_each_by_itself(library: Library, plac
             homes_released(place / str(number), mechanism=kind, dataset=f"homes-{number}", **keys).folder
             for number, keys in enumerate(lists)
         ]
-    for number, folder in enumerate(folders):
-        for of in (folder, without_noisy_counts(folder, place / f"bare-{number}")):
-            check_boxes(of, kinds=9, each=8)
+    for folder in folders:
         found = payload(open_folder(folder))
         assert found["kind"] == "sizes"
         assert [table["at"] for table in found["tables"] if table["axes"] == [0, 1]] == [[2, 1], [1, 1]]
 
 
 @pytest.mark.parametrize("mechanism", ["cbdp", pytest.param("inftda_reconciled", marks=pytest.mark.thorough)])
-def test_attributes_with_views_are_answered_as_each_by_itself(place: Path, mechanism: str) -> None:
-    """Where all was settled together, boxes are what a query says; a table that a view has is the view's, and others are summed."""
+def test_tables_of_views_are_shown(place: Path, mechanism: str) -> None:
+    """A table that a view has is the view's, and others are summed."""
     folder = Town(place).release(mechanism=mechanism)
-    for of in (folder, without_noisy_counts(folder, place / "bare")):
-        check_boxes(of, kinds=9, each=8)
     found = payload(open_folder(folder))
     sources = {(tuple(table["axes"]), tuple(table["at"])): table["source"] for table in found["tables"]}
     wanted = {(0,): [(2,)], (0, 1): [(1, 1), (2, 2), (2, 1), (1, 2)]}

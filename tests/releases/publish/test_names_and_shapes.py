@@ -33,7 +33,7 @@ from tasks.format.manifest import Manifest
 from tasks.format.published_tree import published_shapes
 from tasks.ingest.task import names_of, read_ends, shapes_of
 from tasks.query.largest import largest_counts
-from tasks.released.folder import open_folder
+from tasks.released.sources.folder import open_folder
 from tasks.verify.folder import verify
 from tests.support.folders import published, rewrite, with_sums
 from tests.support.spec import SPEC as COUNTRY

@@ -6,7 +6,7 @@ import pytest
 
 from flows.answers.query import query_answer
 from tasks.explore.payload import payload
-from tasks.released.folder import open_folder
+from tasks.released.sources.folder import open_folder
 from tests.support.library import FAMILIES, OF_HOMES, Kept, Library
 from tests.support.reports import read
 

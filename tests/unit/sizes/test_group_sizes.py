@@ -104,7 +104,7 @@ def test_the_estimate_of_a_region_is_the_weighted_mean_of_itself_and_its_childre
 
 def released(name: str, problem: Problem, groups: Any = None) -> list[np.ndarray]:
     """Return the table of a mechanism, which writes into none of its arguments."""
-    of = MECHANISMS[name].statistic.of
+    of = MECHANISMS[name].measured.of
     noisy = [of(true) + noise for true, noise in zip(problem.true, problem.noise, strict=True)]
     for given_ in (*noisy, *problem.first_child, problem.groups):
         given_.flags.writeable = False

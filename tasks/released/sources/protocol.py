@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from storage.errors import TrellisError
-from storage.releases.terms import GRID, Covariance
+from storage.releases.terms import GRID, Covariance, Intervals
 from tasks.format.rows import Rows
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
@@ -86,19 +86,6 @@ class Reader(Protocol[T]):
 
 class Misfit(TrellisError):
     """What was measured does not fit the released counts of a folder; the message says where, as a sentence."""
-
-
-class Intervals(Protocol):
-    """Which intervals a release states; as `storage.releases.terms.Intervals`."""
-
-    @property
-    def confidence(self) -> float: ...  # noqa: D102
-    @property
-    def simultaneous(self) -> bool: ...  # noqa: D102
-    @property
-    def rounded(self) -> bool: ...  # noqa: D102
-    @property
-    def signal_rate(self) -> float: ...  # noqa: D102
 
 
 class Source(Protocol):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,28 +43,6 @@ def sorted_run(rows: Rows, noisy: IntArray, sizes: Sequence[int]) -> IntArray:
     )
 
 
-class RowsKept(Protocol):
-    """The rows of a level, which are added in runs, then marked, and then read in slices."""
-
-    def __len__(self) -> int:
-        """Return how many rows were added."""
-
-    def prepared(self, rows: Rows, noisy: IntArray) -> Any:
-        """Return rows with their noisy counts as `add` takes them; it may be called in any thread."""
-
-    def add(self, run: Any) -> None:
-        """Add rows, from `prepared`."""
-
-    def count_above(self, margin: int) -> int:
-        """Return how many rows have a noisy count above a margin, records."""
-
-    def mark(self, margin: int | None) -> None:
-        """Mark the rows whose noisy counts are above a margin, records, as those that stand out; None marks none."""
-
-    def __getitem__(self, rows: slice, /) -> Rows:
-        """Return the rows of a slice in the order of their codes."""
-
-
 class RowsInMemory:
     """The rows of a level in memory, as `RowsOnDisk` keeps them on disk."""
 
@@ -98,10 +75,9 @@ class RowsInMemory:
     def mark(self, margin: int | None) -> None:
         """Mark the rows whose noisy counts are above a margin, records, as those that stand out; None marks none."""
         marked = [noisy > margin if margin is not None else np.zeros(len(noisy), dtype=bool) for noisy in self._noisy]
-        parts = [replace(part, signal=of_part) for part, of_part in zip(self._parts, marked, strict=True)]
-        self._parts, self._noisy = [joined(parts)], []
-        if not self._is_in_order:
-            self._parts = [in_order(self._parts.pop(), self._sizes)]
+        rows = joined([replace(part, signal=of) for part, of in zip(self._parts, marked, strict=True)])
+        self._parts, self._noisy = [], []  # before a copy in another order is made
+        self._parts.append(rows if self._is_in_order else in_order(rows, self._sizes))
 
     def __getitem__(self, rows: slice) -> Rows:
         return self._parts[0] if rows == slice(None) else self._parts[0][rows]
@@ -179,3 +155,6 @@ class RowsOnDisk:
             middle = (low + high) // 2
             low, high = (low, middle) if sum(before(middle)) >= rank else (middle + 1, high)
         return before(low)
+
+
+RowsKept = RowsInMemory | RowsOnDisk

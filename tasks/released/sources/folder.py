@@ -26,7 +26,7 @@ from tasks.format.published_tree import (
     tree_of_codebook,
     tree_of_spec,
 )
-from tasks.released.boxes import reached_by
+from tasks.released.boxes import level_of, reached_by
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
@@ -107,6 +107,13 @@ class PublishedFolder:
     def reached(self, level: int) -> tuple[int, ...]:
         """Return, per axis, the axis level that a tree level has reached."""
         return reached_by(self.steps, level, len(self.axes))
+
+    def is_exact(self, levels: Sequence[int]) -> bool:
+        """Return whether the counts of boxes at some axis levels are published without noise; other intervals of one number are so by chance."""
+        if self.manifest.has_groups and not levels[1]:  # the list says how many groups a region has
+            return True
+        entry = self.manifest.levels[level_of(self.steps, levels)]
+        return not (entry.sigma or entry.summed)
 
     def table(self, level: int) -> pl.LazyFrame:
         """Return the table of released counts of a level, as a lazy scan."""

@@ -16,7 +16,7 @@ from tasks.capacity import side_by_side
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import Rows, in_order
 from tasks.laws.named import noise_of
-from tasks.released.source import PartTerms, Reader, Run, measured_cells
+from tasks.released.sources.protocol import PartTerms, Reader, Run, measured_cells
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
 from tasks.tree.job import Job
@@ -58,8 +58,7 @@ class JobSource:
 
     def __init__(self, job: Job, sink: NoisyCounts | None = None, disk: Path | None = None, threads: int = 1) -> None:
         """Read nothing yet but the tree."""
-        self.job, self.sink, self.disk = job, sink, disk
-        self.threads = 1 if sink else threads  # the sink receives cells in their order
+        self.job, self.sink, self.disk, self.threads = job, sink, disk, threads
         terms = job.record.release.terms
         self.covariance, self.statistic = terms.covariance, terms.statistic
         self.is_together = job.record.release.levels[0].source is not None
@@ -140,13 +139,14 @@ class JobSource:
         above, self._above = self._above, {}
         shards = [shard for (of, _), shard in self._record.shards["counts"].items() if of == level]
         of_level = [of_kind[level] for of_kind in margins]
+        threads = 1 if self.sink else self.threads  # the sink receives cells in their order
 
         def read_one(shard: Shard) -> tuple[_Nodes, T]:
             reader = begin()
             run, nodes = self._run(shard, of_level, above, reader.see)
             return nodes, reader.read(run)
 
-        for shard, (nodes, made) in zip(shards, side_by_side(read_one, shards, self.threads, waiting=1), strict=True):
+        for shard, (nodes, made) in zip(shards, side_by_side(read_one, shards, threads, waiting=1), strict=True):
             self._above[shard.branch] = nodes
             yield made
 

@@ -10,11 +10,12 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from storage.counts.columns import COUNT, NOISY
+from storage.releases.terms import Intervals
 from tasks.capacity import side_by_side
 from tasks.format.batches import level_paths
 from tasks.format.manifest import LevelEntry, ViewEntry
-from tasks.format.noisy_counts import noisy_counts_path
-from tasks.format.published_tree import areas_of_rows, axis_columns, view_of
+from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
+from tasks.format.published_tree import areas_of_rows, axis_columns, view_columns, view_of
 from tasks.format.rows import Rows, joined
 from tasks.laws.named import noise_of
 from tasks.released.boxes import (
@@ -30,10 +31,10 @@ from tasks.released.boxes import (
     level_of,
     lifted,
 )
-from tasks.released.folder import PublishedFolder
-from tasks.released.source import Intervals, Misfit, PartTerms, Reader, Run
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.protocol import Misfit, PartTerms, Reader, Run
 from tasks.tree.axis import Axis, IntArray
-from tasks.tree.frontier import locate
+from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
@@ -67,9 +68,9 @@ class FolderSource:
         self.threads = threads
         self.folder, self.manifest = folder, folder.manifest
         self.covariance, self.statistic = self.manifest.covariance, self.manifest.statistic
-        self.is_together, self.has_groups = self.manifest.is_settled_together, self.manifest.has_groups
+        self.is_together, self.has_groups = self.manifest.has_sources, self.manifest.has_groups
         self._tables = dict[str | int, Table]()
-        self._cells = dict[int, Table]()
+        self._cells, self._noisy = dict[int, Table](), dict[int, IntArray]()
         self._below = dict[int, Children]()
         self._groups = dict[int, Groups]()
 
@@ -88,10 +89,10 @@ class FolderSource:
         """Levels 0 to T."""
         return [self.parts[entry.level] for entry in self.manifest.levels]
 
-    @property
+    @cached_property
     def intervals(self) -> Intervals:
         """Which intervals are stated."""
-        return self.manifest.intervals
+        return Intervals(**self.manifest.intervals.model_dump())
 
     @property
     def has_whole_parts(self) -> bool:
@@ -138,7 +139,8 @@ class FolderSource:
             raise Misfit(f"{path} lacks a cell that has a released count.")
         released, reader = np.zeros_like(noisy), begin()
         released[places] = rows.counts
-        reader.see(noisy, released)
+        for first in range(0, len(noisy), CHUNK_CELLS):
+            reader.see(noisy[first : first + CHUNK_CELLS], released[first : first + CHUNK_CELLS])
         yield reader.read(Run(rows, of_rows, [self._exact_above(level, rows)]))
 
     def repeat(self, level: int) -> None:
@@ -160,6 +162,7 @@ class FolderSource:
         """Forget the tables that were read."""
         self._tables.clear()
         self._cells.clear()
+        self._noisy.clear()
 
     def _rows_of(self, level: int) -> Rows:
         """Return the rows of a level; parts are read side by side, and their codes are not kept."""
@@ -167,8 +170,8 @@ class FolderSource:
         levels = self.levels_of(entry.axes)
 
         def read(path: Path) -> Rows:
-            table = pl.read_parquet(path, glob=False)
-            areas = areas_of_rows(self.manifest, self.tree, levels, table)
+            table = pl.read_parquet(path, columns=[*view_columns(self.manifest, entry), COUNT], glob=False)
+            areas = self._areas_of(levels, table)
             return Rows(tuple(of.astype(np.int32) for of in areas), table[COUNT].to_numpy())
 
         return joined([*side_by_side(read, level_paths(self.folder.path, entry), self.threads)])
@@ -250,19 +253,26 @@ class FolderSource:
 
     def noisy(self, number: int, ranges: Sequence[range] | None = None) -> IntArray:
         """Return the noisy counts of a level or view in the order in which they were measured, int64, or those with areas in ranges."""
-        if number >= len(self.manifest.levels):
-            name = next(view.name for view in self.manifest.own_views if view.level == number)
-            (cells,) = self.folder.collect([self.folder.noisy_view(name).select(NOISY)])
-        elif ranges is None:
-            return self.cells(number).column(NOISY)
-        else:
-            (cells,) = self.folder.collect([self.folder.noisy(number, ranges).select(NOISY)])
-        return cells[NOISY].to_numpy().astype(np.int64)
+        if ranges is not None:
+            return self._noisy_in(self.folder.noisy(number, ranges))
+        if number not in self._noisy:
+            view = next((view for view in self.manifest.own_views if view.level == number), None)
+            scan = self.folder.noisy_view(view.name) if view else self.folder.noisy(number, self._everywhere(number))
+            self._noisy[number] = self._noisy_in(scan)
+        return self._noisy[number]
+
+    def _noisy_in(self, scan: pl.LazyFrame) -> IntArray:
+        (cells,) = self.folder.collect([scan.select(NOISY)])
+        found: IntArray = cells[NOISY].to_numpy().astype(np.int64)
+        return found
+
+    def _everywhere(self, level: int) -> list[range]:
+        return [range(size) for size in self.tree.sizes(level)]
 
     def cells(self, level: int) -> Table:
         """Return all measured cells of a level with their noisy counts."""
         if level not in self._cells:
-            self._cells[level] = self._read_cells([(level, [range(size) for size in self.tree.sizes(level)])])[0]
+            self._cells[level] = self._read_cells([(level, self._everywhere(level))])[0]
         return self._cells[level]
 
     def children(self, level: int) -> Children:
@@ -343,7 +353,18 @@ class FolderSource:
         (table,) = self.folder.collect([scan])
         if not any(levels):  # needs no tree
             return Table(levels, tuple(np.zeros(table.height, dtype=np.int64) for _ in levels), table)
-        return Table(levels, areas_of_rows(self.manifest, self.tree, levels, table), table)
+        return Table(levels, self._areas_of(levels, table), table)
+
+    def _areas_of(self, levels: AxisLevels, table: pl.DataFrame) -> tuple[IntArray, ...]:
+        """Return, per axis, the areas of the rows of a table.
+
+        Raises:
+            Misfit: the codebook lists an area twice.
+        """
+        areas = areas_of_rows(self.manifest, self.tree, levels, table)
+        if any(len(of) != table.height for of in areas):
+            raise Misfit(f"{CODEBOOK} must list each area once.")
+        return areas
 
     def _tree_of_tables(self) -> Tree:
         """Return the tree of the areas that the tables name; those of ordered axes are all known."""
