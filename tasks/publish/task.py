@@ -58,7 +58,7 @@ from tasks.query.folder import PublishedFolder
 from tasks.report.facts import Collector
 from tasks.report.readme.page import readme
 from tasks.report.release_page import passed_checks, report
-from tasks.report.svg import import_matplotlib
+from tasks.report.svg import warm_up
 from tasks.stage import stage
 from tasks.tabulate.tables import Tables
 from tasks.tabulate.totals import ends_of_sizes, ranges_of_areas
@@ -114,7 +114,7 @@ def publish(release_id: str) -> bool:
             def begin_storing(level: int) -> None:
                 stored.append(storing.submit(_store_rows, release, beside, level))
 
-            drawing = threads.submit(import_matplotlib)
+            drawing = threads.submit(warm_up)
             written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
             entries = [
                 _entry(level, of_level, release.terms.intervals.confidence)

@@ -1,9 +1,9 @@
 """The pictures of a report: the levels of a release side by side, and its coarsest matrix."""
 
 import math
-from collections.abc import Sequence
-from itertools import count
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -12,138 +12,124 @@ from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
 from tasks.report.facts import CLASS_NAMES, CLASSES, Facts, LevelFacts, Matrix, OrderedCounts
 from tasks.report.levels import noise_series
-from tasks.report.sections.histograms import Histograms
+from tasks.report.sections.histograms import Histogram, Histograms
 from tasks.report.sections.largest import Path
-from tasks.report.svg import as_svg, figure, level_ticks, line_style
+from tasks.report.svg import (
+    HEIGHT,
+    INK,
+    Axis,
+    Layer,
+    Row,
+    as_svg,
+    chart,
+    levels_axis,
+    linear_axis,
+    lines,
+    log_axis,
+    marks,
+    panel,
+    room_of,
+    short,
+    style,
+)
 from tasks.words.numbers import format_percent, format_short
 
-_WIDTH, _HEIGHT = 5.0, 3.2  # inches; a wide screen shows two side by side
-_MARGINS = (0.8, 0.48, 0.1, 0.52)
-_WHOLE_PAGE = 9.9
-
+_WIDE, _WHOLE_PAGE = 500, 990  # pixels; a wide screen shows two charts side by side
 _MOST_CODES = 9  # below a line along an axis
-
 _FEW_AXES = 4  # axes that have a line each
 _MOST_IN_FULL = 1_000_000  # smaller counts have room for all their digits
 _MOST_WRITTEN = 12  # areas per side of a matrix that has its counts in its cells
-_LONGEST_CODE = 24  # characters
 _TALLEST = 1e-4  # share of the noise; the picture cuts off smaller values
 _LARGEST = 1e300  # larger numbers cannot be drawn as floats
+_SHADES = ((228, 240, 250), (107, 174, 214), (8, 64, 129))  # red, green and blue, from few to many
+_DARK = 0.62  # the shade from which on white is easier to read than black
+_BLUE, _BAND = "#1b6ca8", "#1b6ca84d"
 
-_NOISY: dict[str, Any] = {"facecolor": "#f3f3f3", "hatch": "///", "edgecolor": "#cfcfcf", "linewidth": 0, "zorder": 0}
+_Series = Mapping[str, Sequence[float | None]]
 
 
 def noise_picture(levels: Sequence[LevelEntry], facts: Facts, counted: str = "records") -> str:
     """Draw noise and error bound per level beside the mean count of its possible cells, in what is counted."""
-    series = noise_series(levels, facts)
-    with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
-        _shade_noise(panel, levels, facts)
-        for (name, values), style in zip(series.items(), count(), strict=False):
-            _line(panel, name, values, style)
-        errors = [level.sigma for level in levels if 0 < level.sigma < _LARGEST]
-        _log_scale(panel, least=_TALLEST * min(errors, default=1.0))
-        _level_axis(panel, len(levels))
-        panel.set_ylabel(counted)
-        _legend(panel)
-        return as_svg(drawn, "The noise and the stated errors of every level, beside the mean count of its cells")
+    errors = [level.sigma for level in levels if 0 < level.sigma < _LARGEST]
+    description = "The noise and the stated errors of every level, beside the mean count of its cells"
+    least = _TALLEST * min(errors, default=1.0)
+    return _of_levels(noise_series(levels, facts), counted, description, least=least, under=_noise_band(levels, facts))
 
 
 def sizes_picture(facts: Facts) -> str:
     """Draw, per level, the share of the released counts in each size class."""
     shown = [number for number in range(len(CLASSES) + 1) if any(level.sizes[number] for level in facts.levels)]
-    rows = np.array([max(level.rows, 1) for level in facts.levels], dtype=float)
-    with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
-        below = np.zeros(len(facts.levels))
-        for place, number in enumerate(shown):
-            shares = 100 * np.array([level.sizes[number] for level in facts.levels]) / rows
-            grey = 0.93 - 0.8 * place / max(len(shown) - 1, 1)  # light to dark, so that it works without colour
-            colour = (grey * 0.82, grey * 0.93, min(1.0, grey + 0.08))
-            panel.bar(
-                range(len(rows)),
-                shares,
-                bottom=below,
-                width=0.82,
-                color=colour,
-                edgecolor="#444444",
-                linewidth=0.4,
-                label=CLASS_NAMES[number],
-            )
-            below += shares
-        panel.set_axisbelow(True)
-        panel.set_ylim(0, 100)
-        panel.set_ylabel("% of the rows")
-        _level_axis(panel, len(rows))
-        _legend(panel, columns=4)
-        return as_svg(drawn, "The sizes of the released counts of every level, as shares of its rows")
+    colours = [_shade(place / max(len(shown) - 1, 1)) for place in range(len(shown))]
+    bars = list[Row]()
+    for place, level in enumerate(facts.levels):
+        ends = [0.0, *np.cumsum([100 * level.sizes[number] / max(level.rows, 1) for number in shown]).tolist()]
+        for (low, high), colour in zip(pairwise(ends), colours, strict=True):
+            bars += [{"x": place - 0.41, "x2": place + 0.41, "y": low, "y2": high, "c": colour}] if high > low else []
+    named = [(CLASS_NAMES[number], {"c": of, "s": "square"}) for number, of in zip(shown, colours, strict=True)]
+    layers = [marks("rect", bars, stroke=INK, strokeWidth=0.4)]
+    axes = _levels(len(facts.levels)), linear_axis("% of the rows", [0, 100])
+    description = "The sizes of the released counts of every level, as shares of its rows"
+    return chart([("", layers)], axes, named, description, _WIDE, columns=4)
 
 
 def cells_picture(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> str:
     """Draw, per level, how many cells are possible, measured and released; `cells` is the word for them."""
-    series: dict[str, Sequence[float | None]] = {
-        f"possible {cells}": [_as_float(level.possible_cells) for level in facts.levels],
+    series: _Series = {
+        f"possible {cells}": [level.possible_cells for level in facts.levels],
         "measured": [level.cells for level in levels],
         "released": [level.rows for level in facts.levels],
     }
-    with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
-        for (name, values), style in zip(series.items(), count(1), strict=False):
-            _line(panel, name, values, style)
-        _log_scale(panel)
-        _level_axis(panel, len(levels))
-        panel.set_ylabel(cells)
-        _legend(panel)
-        return as_svg(drawn, f"How many {cells} are possible at every level, and how many are released")
+    description = f"How many {cells} are possible at every level, and how many are released"
+    return _of_levels(series, cells, description, first=1)
 
 
 def areas_picture(facts: Facts) -> str:
     """Draw, per level and axis, the share of the areas that have a row; nothing where the areas are unknown."""
-    series = _areas_left(facts.levels)
-    if not series:
+    if not (series := _areas_left(facts.levels)):
         return ""
-    with figure(_WIDTH, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
-        for (name, values), style in zip(series.items(), count(), strict=False):
-            _line(panel, name, values, style)
-        panel.set_ylim(0, 105)
-        panel.set_ylabel("% of the codebook")
-        _level_axis(panel, len(facts.levels))
-        _legend(panel)
-        return as_svg(drawn, "The share of the areas of the codebook that have a released count, at every level")
+    description = "The share of the areas of the codebook that have a released count, at every level"
+    return _of_levels(series, "% of the codebook", description, is_share=True)
 
 
 def series_picture(series: OrderedCounts, confidence: float, names: Names) -> str:
     """Draw the counts along an ordered axis as a line, with a band from the lower to the upper ends of their intervals."""
-    with figure(_WHOLE_PAGE, _HEIGHT, margins=_MARGINS) as (drawn, (panel,)):
-        places = np.arange(len(series.codes))
-        band = f"{format_percent(confidence)} interval"
-        panel.fill_between(places, series.low, series.high, color="#1b6ca8", alpha=0.25, linewidth=0, label=band)
-        panel.plot(places, series.counts, color="#1b6ca8", linewidth=1.2, label="count")
-        shown = np.unique(np.linspace(0, len(places) - 1, min(len(places), _MOST_CODES)).round().astype(int))
-        labels = [_label(names.name_of(series.axis, series.paths[place]), (series.codes[place],)) for place in shown]
-        panel.set_xticks(shown, labels, parse_math=False)
-        panel.set_xlabel(series.axis)
-        panel.set_ylabel("records")
-        _legend(panel)
-        return as_svg(drawn, f"The released counts along {series.axis}, with their intervals")
+    counts, ends = series.counts.tolist(), _ends(series)
+    band = [{"x": at, "y": low, "y2": high, "of": at - place} for place, (at, low, high) in enumerate(ends)]
+    line = [{"x": at, "y": count, "c": _BLUE} for at, count in enumerate(counts)]
+    called = {at: names.name_of(series.axis, series.paths[at]) for at in _spread(len(counts), _MOST_CODES)}
+    ticks = {at: _label(name, (series.codes[at],)) for at, name in called.items()}
+    x = Axis(series.axis, (-0.02 * len(counts), 1.02 * len(counts) - 1), ticks)
+    y = linear_axis("records", [*counts, *(end for _, *both in ends for end in both)])
+    named: list[tuple[str, Row]] = [
+        ("count", {"c": _BLUE, "d": (1, 0)}),
+        (_interval(confidence), {"c": _BAND, "s": "square"}),
+    ]
+    layers = [marks("area", band, color=_BAND), marks("line", line)]
+    return chart(
+        [("", layers)], (x, y), named, f"The released counts along {series.axis}, with their intervals", _WHOLE_PAGE
+    )
 
 
 def histograms_picture(histograms: Histograms, confidence: float, names: Names) -> str:
     """Draw, for some regions side by side, a bar for the groups of each size and a line for its interval."""
-    columns, places = len(histograms.regions), np.arange(len(histograms.sizes))
-    width = min(_WHOLE_PAGE, 2.4 + 2.6 * columns)
-    bottom = 0.45
-    with figure(width, _HEIGHT, columns, margins=(0.8, bottom, 0.1, 0.6)) as (drawn, panels):
-        for panel, region in zip(panels, histograms.regions, strict=True):
-            panel.bar(places, region.counts, width=0.8, color="#1b6ca8", alpha=0.75, label="groups")
-            interval = f"{format_percent(confidence)} interval"
-            panel.vlines(places, region.low, region.high, color="#222222", linewidth=1, label=interval)
-            room = max(2, int(_MOST_CODES * width / columns / _WHOLE_PAGE))
-            shown = np.unique(np.linspace(0, len(places) - 1, min(len(places), room)).round().astype(int))
-            panel.set_xticks(shown, [histograms.sizes[place] for place in shown])
-            called = _label(names.name_of(REGION, region.path), region.path) if region.path else "everything"
-            panel.set_title(called, fontsize=9, parse_math=False)
-            panel.set_xlabel("size")
-        panels[0].set_ylabel("groups")
-        panels[0].legend(loc="lower left", bbox_to_anchor=(0, 1.07), ncols=2, borderaxespad=0.2)  # above the title
-        return as_svg(drawn, f"The released numbers of groups by size, at level {histograms.level}")
+    columns, sizes = len(histograms.regions), histograms.sizes
+    wide = min(_WHOLE_PAGE, 240 + 260 * columns)
+    panels, heights = list[tuple[str, list[Layer]]](), [0.0]
+    for region in histograms.regions:
+        counts, ends = region.counts.tolist(), _ends(region)
+        bars = [{"x": at - 0.4, "x2": at + 0.4, "y": 0, "y2": count} for at, count in enumerate(counts)]
+        reach = [{"x": at, "y": low, "y2": high} for at, low, high in ends]
+        called = _label(names.name_of(REGION, region.path), region.path) if region.path else "everything"
+        panels.append((called, [marks("rect", bars, color=_BLUE, opacity=0.75), marks("rule", reach)]))
+        heights += [*counts, *(end for _, *both in ends for end in both)]
+    room = max(2, _MOST_CODES * wide // columns // _WHOLE_PAGE)
+    x = Axis("size", (-0.9, len(sizes) - 0.1), {at: sizes[at] for at in _spread(len(sizes), room)})
+    named: list[tuple[str, Row]] = [
+        ("groups", {"c": _BLUE, "s": "square"}),
+        (_interval(confidence), {"c": INK, "d": (1, 0)}),
+    ]
+    description = f"The released numbers of groups by size, at level {histograms.level}"
+    return chart(panels, (x, linear_axis("groups", heights)), named, description, wide)
 
 
 def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> str:
@@ -151,83 +137,82 @@ def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> st
     labels = [_labels(names, axis, codes) for axis, codes in zip(matrix.axes, matrix.codes, strict=True)]
     rows, columns = [""] if len(labels) == 1 else labels[0], labels[-1]
     written = is_written(matrix)
-    upright = len(columns) > _MOST_WRITTEN or max(map(len, columns), default=0) > 8
-    left = 0.55 + 0.075 * max(map(len, rows), default=0)
-    bottom = 0.5 + (0.07 * max(map(len, columns), default=0) if upright else 0.15)
-    right = 0.15 if written else 1.0
-    width = min(_WHOLE_PAGE, max(4.0, left + right + (0.72 if written else 0.21) * len(columns)))
-    height = bottom + 0.15 + max(0.9, (0.36 if written else 0.2) * len(rows))
-    with figure(width, height, margins=(left, bottom, right, 0.15)) as (drawn, (panel,)):
-        image = _heat(panel, matrix)
-        if written:
-            _write_counts(panel, matrix, image)
-        elif image is not None:
-            _key(drawn, image, width, counted)
-        size = 9 if written else 7
-        turned = {"rotation": 90} if upright else {}
-        panel.set_xticks(range(len(columns)), columns, parse_math=False, fontsize=size, **turned)
-        panel.set_yticks(range(len(rows)), rows, parse_math=False, fontsize=size)
-        panel.set_xlabel(matrix.axes[-1], parse_math=False)
-        panel.set_ylabel(matrix.axes[0] if len(labels) > 1 else "", parse_math=False)
-        panel.grid(visible=False)
-        panel.tick_params(length=0)
-        for side in panel.spines.values():
-            side.set_visible(False)
-        return as_svg(drawn, f"The released counts by {' and '.join(matrix.axes)}, darker for more")
+    size, wide, high, right = (12, 72, 36, 15) if written else (10, 21, 20, 100)  # pixels
+    is_turned = len(columns) > _MOST_WRITTEN or max(map(len, columns), default=0) > 8
+    left, below = 42 + room_of(rows) * size / 12, 36 + (room_of(columns) * size / 12 if is_turned else 12)
+    width = min(_WHOLE_PAGE, max(400, left + right + wide * len(columns))) - left - right
+    height = max(90, high * len(rows))
+    ends = (-0.5, len(columns) - 0.5), (len(rows) - 0.5, -0.5)
+    bare = Axis("", ends[1], dict(enumerate(rows)), is_bare=True, size=size)
+    x = replace(
+        bare, ends=ends[0], ticks=dict(enumerate(columns)), title=matrix.axes[-1], room=below, is_turned=is_turned
+    )
+    y = replace(bare, title=matrix.axes[0] if len(labels) > 1 else "", room=left)
+    shown = panel(width, height, x, y, _heat(matrix, width, height, counted), fill="white")
+    description = f"The released counts by {' and '.join(matrix.axes)}, darker for more"
+    return as_svg([shown], description, (left + width + right, 15 + height + below), (left, 15), hatch="cells")
 
 
 def is_written(matrix: Matrix) -> bool:
     """Return whether a matrix is so small that its counts are written into its cells."""
-    rows, columns = matrix.counts.shape
-    return bool(max(rows, columns) <= _MOST_WRITTEN)
+    return bool(max(matrix.counts.shape) <= _MOST_WRITTEN)
 
 
-def _heat(panel: Any, matrix: Matrix) -> Any:
-    """Draw the counts above zero, darker for more, and hatched those that may be zero; a count below zero gets a minus, and a missing
-    one nothing.
+def _heat(matrix: Matrix, width: float, height: float, counted: str) -> list[Layer]:
+    """Return the counts above zero, darker for more, and hatched those that may be zero; a count below zero has a minus, and a missing
+    one nothing. A key of shades stands beside them where the counts are not written into their cells.
     """
-    from matplotlib import colormaps
-    from matplotlib.colors import ListedColormap, LogNorm
-    from matplotlib.patches import Rectangle
-
-    rows, columns = matrix.counts.shape
-    panel.set_xlim(-0.5, columns - 0.5)
-    panel.set_ylim(rows - 0.5, -0.5)
-    below = np.argwhere(matrix.is_released & (matrix.counts < 0))
-    if len(below) and max(rows, columns) > _MOST_WRITTEN:
-        panel.plot(below[:, 1], below[:, 0], linestyle="none", marker="_", color="#444444", markersize=4)
-    for row, column in np.argwhere(matrix.may_be_zero):
-        panel.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, **_NOISY))
     clear = (matrix.counts > 0) & ~matrix.may_be_zero
-    above = np.ma.masked_where(~clear, matrix.counts.astype(float))
-    if not above.count():
-        return None
-    shades = ListedColormap(colormaps["Blues"](np.linspace(0.06, 0.92, 128)))
-    least, most = float(above.min()), float(above.max())
-    return panel.imshow(
-        above, cmap=shades, norm=LogNorm(least, max(most, 1.001 * least)), interpolation="none", aspect="auto"
-    )
+    ends = (int(matrix.counts[clear].min()), int(matrix.counts[clear].max())) if clear.any() else (1, 1)
+    depth = np.log(np.maximum(matrix.counts, 1) / ends[0]) / max(math.log(ends[1] / ends[0]), 1e-3)
+    written, hatched, shaded, texts = is_written(matrix), list[Row](), list[Row](), list[Row]()
+    for row, column in np.argwhere(matrix.is_released | matrix.may_be_zero).tolist():
+        count, shade = int(matrix.counts[row, column]), depth[row, column] if clear[row, column] else 0.0
+        cell = {"x": column - 0.5, "x2": column + 0.5, "y": row - 0.5, "y2": row + 0.5}
+        if clear[row, column]:
+            shaded.append(cell | {"c": _shade(shade)})
+        elif matrix.may_be_zero[row, column]:
+            hatched.append(cell)
+        if matrix.is_released[row, column] and (written or count < 0):
+            text = f"{count:,}" if abs(count) < _MOST_IN_FULL else format_short(count)
+            place = {"x": column, "y": row, "c": "white" if shade > _DARK else "#1a1a1a"}
+            texts.append(place | {"t": text.replace("-", "−") if written else "−"})
+    layers = [
+        marks("rect", hatched, fill="url(#cells)"),
+        marks("rect", shaded),
+        marks("text", texts, baseline="middle"),
+    ]
+    return layers + ([] if written or not shaded else _shades_key(ends, width, height, counted))
 
 
-def _write_counts(panel: Any, matrix: Matrix, image: Any) -> None:
-    for row, column in np.argwhere(matrix.is_released):
-        count = int(matrix.counts[row, column])
-        is_noise = bool(matrix.may_be_zero[row, column])
-        is_dark = image is not None and count > 0 and not is_noise and image.norm(count) > 0.68
-        colour = "white" if is_dark else "#1a1a1a"
-        text = (f"{count:,}" if abs(count) < _MOST_IN_FULL else format_short(count)).replace("-", "−")
-        panel.text(column, row, text, ha="center", va="center", color=colour, fontsize=8.5)
+def _shades_key(ends: tuple[int, int], width: float, height: float, counted: str) -> list[Layer]:
+    """Return the key of shades, from the least count at the bottom to the most at the top."""
+    left, low, tall, steps = width + 20, 0.75 * height, 0.5 * height, 40
+    heights = [low - tall * step / steps for step in range(steps + 1)]
+    shades = [
+        {"x": left, "x2": left + 16, "y": under, "y2": over - 0.2, "c": _shade(step / (steps - 1))}
+        for step, (under, over) in enumerate(pairwise(heights))
+    ]
+    span = max(math.log(ends[1] / ends[0]), 1e-3)
+    texts = [
+        {"x": left + 22, "y": low - tall * math.log(tick / ends[0]) / span, "t": label}
+        for tick, label in log_axis("", ends).ticks.items()
+        if ends[0] <= tick <= ends[1]
+    ]
+    return [
+        marks("rect", shades, "xy"),
+        marks("text", texts, "xy", align="left", baseline="middle", fontSize=10),
+        marks("text", [{"x": left, "y": low - tall - 10, "t": counted}], "xy", align="left", fontSize=10),
+    ]
 
 
-def _key(drawn: Any, image: Any, width: float, counted: str) -> None:
-    """Draw the key of shades at the right margin."""
-    key = drawn.colorbar(image, cax=drawn.add_axes((1 - 0.85 / width, 0.25, 0.16 / width, 0.5)))
-    key.ax.set_title(counted, fontsize=8, loc="left")
-    _log_ticks(key.ax.yaxis)
-    key.outline.set_visible(False)
+def _shade(share: float) -> str:
+    """Return a colour from light at 0 to dark at 1."""
+    parts = [np.interp(share, (0, 0.5, 1), of) for of in zip(*_SHADES, strict=True)]
+    return "#" + "".join(f"{round(part):02x}" for part in parts)
 
 
-def _areas_left(levels: Sequence[LevelFacts]) -> dict[str, list[float | None]]:
+def _areas_left(levels: Sequence[LevelFacts]) -> _Series:
     """Return, per axis, the percentage of its areas with a row at each level; for many axes, that of all together."""
     axes = [areas.axis for areas in levels[-1].areas if areas.possible]
     if len(axes) <= _FEW_AXES:
@@ -241,83 +226,75 @@ def _areas_left(levels: Sequence[LevelFacts]) -> dict[str, list[float | None]]:
         }
     left = [sum(areas.left for areas in level.areas if areas.possible) for level in levels]
     possible_ = [sum(areas.possible or 0 for areas in level.areas) for level in levels]
-    return {
-        "values of all features": [
-            100 * some / of_all if of_all else None for some, of_all in zip(left, possible_, strict=True)
-        ]
-    }
+    shares = [100 * some / of_all if of_all else None for some, of_all in zip(left, possible_, strict=True)]
+    return {"values of all features": shares}
 
 
-def _shade_noise(panel: Any, levels: Sequence[LevelEntry], facts: Facts) -> None:
-    """Mark the levels at which most counts are small beside their noise."""
-    last = len(levels) - 1
-    finest = facts.finest_above_noise
+def _noise_band(levels: Sequence[LevelEntry], facts: Facts) -> list[Layer]:
+    """Return marks of the levels at which most counts are small beside their noise."""
+    last, finest = len(levels) - 1, facts.finest_above_noise
     if finest == last or not facts.is_noise_compared:
-        return
+        return []
     first = 0.5 if finest is None else finest + 0.5
-    label = "mostly left out" if levels[-1].threshold else "small beside noise"
-    panel.axvspan(first, last + 0.5, **_NOISY)
-    panel.axvline(first, color="#1a1a1a", linewidth=1.2, linestyle="--")
-    at_top = panel.get_xaxis_transform()
-    style = {"transform": at_top, "va": "top", "weight": "bold", "backgroundcolor": "white"}
-    if last + 0.5 - first < 0.4 * (last + 1):  # too narrow for the words
-        panel.text(first - 0.05, 0.97, f"{label} →", ha="right", **style)
-    else:
-        panel.text(first + 0.05, 0.97, f"{label} →", **style)
+    is_narrow = last + 0.5 - first < 0.4 * (last + 1)  # too narrow for the words
+    words = [{"x": first, "y": 10, "t": f"{'mostly left out' if levels[-1].threshold else 'small beside noise'} →"}]
+    aside = {"align": "right", "dx": -5} if is_narrow else {"align": "left", "dx": 5}
+    return [
+        marks("rect", [{"x": first, "x2": last + 0.5, "y": 20, "y2": HEIGHT}], "y", fill="url(#levels)", opacity=0.6),
+        marks("rule", [{"x": first, "y": 0, "y2": HEIGHT, "d": [5, 3]}], "y", strokeWidth=1.2),
+        marks("text", words, "y", baseline="middle", fontWeight="bold", **aside),
+    ]
 
 
-def _line(panel: Any, name: str, values: Sequence[float | None], style: int) -> None:
-    """Draw one value per level; leave out a value that is zero, unknown or too large, and a line without values."""
-    drawn = [value if value is not None and 0 < value < _LARGEST else math.nan for value in values]
-    if all(math.isnan(value) for value in drawn):
-        return
-    panel.plot(range(len(drawn)), drawn, label=name, **line_style(style))
+def _of_levels(
+    series: _Series,
+    title: str,
+    description: str,
+    *,
+    first: int = 0,
+    is_share: bool = False,
+    least: float = 0.0,
+    under: Sequence[Layer] = (),
+) -> str:
+    """Draw a line per series, with one value per level, in the styles from `first` on.
+
+    Leave out a value that is zero, unknown or too large, and a line without values. A line ends at the edge where it falls below `least`.
+    """
+    drawn = {
+        name: [float(value) if value is not None and 0 < value < _LARGEST else None for value in values]
+        for name, values in series.items()
+    }
+    named = [(name, style(first + number) | {"of": number}) for number, name in enumerate(drawn) if any(drawn[name])]
+    shown = [value for name, _ in named for value in drawn[name] if value]
+    y = linear_axis(title, [0, 100]) if is_share else log_axis(title, shown, least)
+    rows, edge = list[Row](), y.ends[0]
+    for name, look in named:
+        for level, (before, value) in enumerate(pairwise([None, *drawn[name]])):
+            place: Row = {"x": level, "y": value} | look
+            if value and value < edge:
+                place |= {"y": edge if before and before > edge else None, "s": ""}
+            rows.append(place)
+    axes = _levels(max(map(len, drawn.values()))), y
+    return chart([("", [*under, *lines(rows)])], axes, named, description, _WIDE, hatch="levels" if under else "")
 
 
-def _log_scale(panel: Any, least: float = 0.0) -> None:
-    """Scale a panel by powers of ten, down to `least` or to its least value."""
-    values = [value for line in panel.lines for value in np.asarray(line.get_ydata(), dtype=float) if value > 0]
-    panel.set_yscale("log")
-    if len(panel.lines) and values:
-        panel.set_ylim(
-            10.0 ** math.floor(math.log10(max(min(values), least))), 10.0 ** math.ceil(math.log10(1.2 * max(values)))
-        )
-    _log_ticks(panel.yaxis)
+def _levels(levels: int) -> Axis:
+    return levels_axis([str(level) for level in range(levels)], _WIDE)
 
 
-def _log_ticks(axis: Any) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axis.set_major_locator(LogLocator(numticks=8))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: _power(value)))
+def _ends(of: OrderedCounts | Histogram) -> list[tuple[int, float, float]]:
+    """Return the place, the lower and the upper end of every interval that is stated."""
+    ends = enumerate(zip(of.low.tolist(), of.high.tolist(), strict=True))
+    return [(at, low, high) for at, (low, high) in ends if math.isfinite(low + high)]
 
 
-def _power(value: float) -> str:
-    return format_short(round(value)) if 1 <= value < 1e15 else f"{value:g}"
+def _interval(confidence: float) -> str:
+    return f"{format_percent(confidence)} interval"
 
 
-def _level_axis(panel: Any, levels: int) -> None:
-    panel.set_xticks(level_ticks(levels, _WIDTH - _MARGINS[0] - _MARGINS[2]))
-    panel.set_xlim(-0.5, levels - 0.5)
-    panel.set_xlabel("level")
-    panel.yaxis.set_label_coords(-0.155, 0.5)
-
-
-def _legend(panel: Any, columns: int = 2) -> None:
-    handles, labels = panel.get_legend_handles_labels()
-    if not handles:
-        return
-    panel.legend(
-        handles,
-        labels,
-        loc="lower left",
-        bbox_to_anchor=(0, 1),
-        ncols=columns,
-        borderaxespad=0.2,
-        columnspacing=1.2,
-        handlelength=2.4 if columns == 2 else 1.2,
-    )
+def _spread(places: int, most: int) -> list[int]:
+    """Return so many of some places at most, from the first to the last."""
+    return [int(at) for at in np.unique(np.linspace(0, places - 1, min(places, most)).round())]
 
 
 def _labels(names: Names, axis: str, paths: Sequence[Path]) -> list[str]:
@@ -329,12 +306,4 @@ def _labels(names: Names, axis: str, paths: Sequence[Path]) -> list[str]:
 
 
 def _label(name: str | None, path: Path) -> str:
-    text = name or " › ".join(path)
-    if len(text) <= _LONGEST_CODE:
-        return text
-    half = _LONGEST_CODE // 2  # both ends tell areas apart
-    return f"{text[: half - 1]}…{text[-half:]}"
-
-
-def _as_float(cells: int | None) -> float | None:
-    return None if cells is None or cells > _LARGEST else float(cells)
+    return short(name or " › ".join(path))

@@ -2,11 +2,22 @@
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from tasks.report.coverage_section import coverage_section, marks_section
 from tasks.report.frame import page, table
-from tasks.report.svg import as_svg, figure, label_levels, line_style, log_ticks
+from tasks.report.svg import (
+    INK,
+    Axis,
+    Row,
+    chart,
+    levels_axis,
+    linear_axis,
+    lines,
+    log_axis,
+    marks,
+    room_of,
+    style,
+)
 from tasks.report.trial_results import ABOUT_QUESTIONS, QUESTIONS, Spread, TrialResults, format_deviation, format_ratio
 from tasks.words.numbers import format_probability
 
@@ -18,7 +29,7 @@ _FIGURES = (
     ("false_negative", "False negative rate", "share of the true cells with a count of 0 or less", "linear"),
 )
 
-_ONE_PANEL, _WHOLE_PAGE = 6.5, 9.6  # inches
+_ONE_PANEL, _WHOLE_PAGE = 650, 960  # pixels
 
 _SAYS = {
     "fleet": "It divides the vehicles that the released trips need by those that the true trips need. <b>busy</b>: each zone keeps"
@@ -85,82 +96,69 @@ def comparison_page(found: TrialResults) -> str:
 
 def _figure(found: TrialResults, measure: str, title: str, unit: str, scale: str) -> str:
     """Draw a measure by level: a panel per ε, and a line per mechanism with bars from the minimum to the maximum."""
-    epsilons, mechanisms = found.epsilons, found.mechanisms
-    width = _ONE_PANEL if len(epsilons) == 1 else max(_WHOLE_PAGE, 3.2 * len(epsilons))
-    with figure(width, 3.4, len(epsilons)) as (drawn, panels):
-        for panel, epsilon in zip(panels, epsilons, strict=True):
-            for result in found.at(epsilon):
-                number = mechanisms.index(result.mechanism)
-                levels = [level for level in result.levels if level.measure(measure).mean or scale != "log"]
-                spreads = [level.measure(measure) for level in levels]
-                means = [spread.mean for spread in spreads]
-                aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide each other
-                panel.errorbar(
-                    [level.level + aside for level in levels],
-                    means,
-                    yerr=_reach(spreads),
-                    label=result.mechanism,
-                    capsize=2,
-                    **line_style(number),
-                )
-            panel.set_title(f"ε = {epsilon:g}")
-            panel.set_xlabel("level")
-            label_levels(panel, [level.label for level in found.levels], width / len(epsilons))
-            if scale == "log" and any(line.get_ydata().size for line in panel.lines):
-                panel.set_yscale("log", nonpositive="clip")
-            elif scale != "log":
-                panel.set_ylim(0, 1)
-        panels[0].set_ylabel(unit)
-        drawn.legend(*_legend(panels, mechanisms), loc="outside lower center", ncols=min(len(mechanisms), 4))
-        svg = as_svg(drawn, f"{title} by level, a panel for each ε and a line for each mechanism")
+    mechanisms, is_log = found.mechanisms, scale == "log"
+    spreads = {
+        (result.mechanism, result.epsilon): [
+            (level.level, of)
+            for level in result.levels
+            if (of := level.measure(measure)).mean or not is_log  # a logarithmic scale has no 0
+        ]
+        for result in found.results
+    }
+    ends = [end for of_levels in spreads.values() for _, of in of_levels for end in (of.min, of.mean, of.max)]
+    y = log_axis(unit, ends) if is_log else linear_axis(unit, [0, 1], -1)
+    panels = []
+    for epsilon in found.epsilons:
+        rows, bars = list[Row](), list[Row]()
+        for number, mechanism in enumerate(mechanisms):
+            look = style(number) | {"of": number}
+            aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide each other
+            for level, of in spreads.get((mechanism, epsilon), []):
+                rows.append({"x": level + aside, "y": of.mean, **look})
+                bars += _reach(of, level + aside, 0.035, y.ends[0], "yx", look["c"])
+        panels.append((f"ε = {epsilon:g}", [marks("rule", bars), *lines(rows)]))
+    shown = {mechanism for (mechanism, _), of_levels in spreads.items() if of_levels}
+    named = [(mechanism, style(number)) for number, mechanism in enumerate(mechanisms) if mechanism in shown]
+    described = f"{title} by level, a panel for each ε and a line for each mechanism"
+    wide = _ONE_PANEL if len(panels) == 1 else max(_WHOLE_PAGE, 320 * len(panels))
+    x = levels_axis([level.label for level in found.levels], wide, len(panels))
+    svg = chart(panels, (x, y), named, described, wide, columns=4)
     without_errors = (
-        " A level without an error in any run is left out, because a logarithmic scale has no 0."
-        if scale == "log"
-        else ""
+        " A level without an error in any run is left out, because a logarithmic scale has no 0." if is_log else ""
     )
     caption = f"{unit.capitalize()}. Lines show the mean of the runs, bars their minimum and maximum.{without_errors}"
     return f'<h2>{title}</h2>\n<figure><div class="scroll">{svg}</div><figcaption>{caption}</figcaption></figure>'
 
 
-def _legend(panels: Sequence[Any], mechanisms: Sequence[str]) -> tuple[list[Any], list[str]]:
-    """Return the line and the name of every mechanism, in their order, from the first panel that shows it."""
-    lines: dict[str, Any] = {}
-    for panel in panels:
-        for line, name in zip(*panel.get_legend_handles_labels(), strict=True):
-            lines.setdefault(name, line)
-    named = [name for name in mechanisms if name in lines]
-    return [lines[name] for name in named], named
+def _reach(of: Spread, at: float, cap: float, least: float, axes: str, colour: str) -> list[Row]:
+    """Return the lines of a bar from the minimum to the maximum, with its caps; along the first of two axes, in units of the axes."""
+    along, across = axes[0], axes[1]
+    low, high = max(of.min, least), max(of.max, least)
+    bar = {along: low, f"{along}2": high, across: at, f"{across}2": at, "c": colour}
+    caps = [
+        {along: end, f"{along}2": end, across: at - cap, f"{across}2": at + cap, "c": colour} for end in (low, high)
+    ]
+    return [bar, *caps]
 
 
 def _seconds(found: TrialResults) -> str:
     seconds = {(result.mechanism, result.epsilon): result.seconds for result in found.results}
     tried = [(name, epsilon) for name in found.mechanisms for epsilon in found.epsilons if (name, epsilon) in seconds]
-    with figure(_ONE_PANEL, 0.9 + 0.3 * len(tried)) as (drawn, (panel,)):
-        labels = [f"{name}, ε = {epsilon:g}" for name, epsilon in tried]
-        spreads = [seconds[key] for key in tried]
-        means = [spread.mean for spread in spreads]
-        panel.barh(range(len(labels)), means, xerr=_reach(spreads), color="#9db4c0", edgecolor="#444444", capsize=2)
-        panel.set_yticks(range(len(labels)), labels)
-        panel.invert_yaxis()
-        panel.set_xscale("log")
-        ticks = log_ticks(min(spread.min for spread in spreads), max(spread.max for spread in spreads))
-        panel.set_xlim(ticks[0], ticks[-1])
-        panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        panel.set_xticks([], minor=True)
-        panel.set_xlabel("seconds, in memory; several trials run at once")
-        svg = as_svg(drawn, "Seconds of one trial of each mechanism at each ε")
+    labels = {at: f"{name}, ε = {epsilon:g}" for at, (name, epsilon) in enumerate(tried)}
+    spreads = [seconds[one] for one in tried]
+    x = log_axis(
+        "seconds, in memory; several trials run at once", [end for of in spreads for end in (of.min, of.mean, of.max)]
+    )
+    y = Axis("", (len(tried) - 0.4, -0.6), labels, is_bare=True, room=20 + room_of(labels.values()))
+    bars = [{"x": x.ends[0], "x2": of.mean, "y": at - 0.4, "y2": at + 0.4} for at, of in enumerate(spreads)]
+    reach = [row for at, of in enumerate(spreads) for row in _reach(of, at, 0.15, x.ends[0], "xy", INK)]
+    layers = [marks("rect", bars, fill="#8fabba", stroke=INK, strokeWidth=0.7), marks("rule", reach)]
+    described = "Seconds of one trial of each mechanism at each ε"
+    svg = chart([("", layers)], (x, y), [], described, _ONE_PANEL, high=30 * len(tried))
     return (
         f'<h2>Seconds</h2>\n<figure><div class="scroll">{svg}</div><figcaption>The time of one trial, from the true counts in memory'
         " to the released counts.</figcaption></figure>"
     )
-
-
-def _reach(spreads: Sequence[Spread]) -> list[list[float]]:
-    """Return how far bars reach below and above the means; never less than 0, although rounding may move a mean."""
-    return [
-        [max(0.0, spread.mean - spread.min) for spread in spreads],
-        [max(0.0, spread.max - spread.mean) for spread in spreads],
-    ]
 
 
 def _questions(found: TrialResults) -> str:

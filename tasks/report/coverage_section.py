@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from html import escape
 
 from tasks.report.frame import table
-from tasks.report.svg import as_svg, figure, label_levels, line_style
+from tasks.report.svg import Layer, chart, levels_axis, linear_axis, lines, marks, style
 from tasks.report.trial_results import GroupIntervals, MechanismResult, Spread, TrialResults
 from tasks.validate.coverage import FEW_INTERVALS, TRUE_COUNTS, ZEROED, are_few
 
-_WIDTH = 9.6  # inches, of the whole page
+_WIDE = 960  # pixels, of the whole page
 
 _LABELS = {"more": "above 10"}
 
@@ -91,28 +91,22 @@ def _percent(share: Spread | None) -> str:
 
 def _figure(found: TrialResults, epsilon: float, results: Sequence[MechanismResult]) -> str:
     """Draw coverage by level: a panel per true count, a line per mechanism, and a dashed line at the promise."""
-    with figure(_WIDTH, 3.2, len(TRUE_COUNTS)) as (drawn, panels):
-        for panel, group in zip(panels, TRUE_COUNTS, strict=True):
-            for result in results:
-                covered = [
-                    (level.level, of.coverage.mean)
-                    for level in result.levels
-                    if level.intervals and (of := level.intervals[group]).coverage and not _are_few(of, found.runs)
-                ]
-                panel.plot(
-                    *([of[place] for of in covered] for place in (0, 1)),
-                    label=result.mechanism,
-                    **line_style(found.mechanisms.index(result.mechanism)),
-                )
-            panel.axhline(found.confidence, color="#444444", linestyle=(0, (6, 3)), linewidth=1)
-            panel.set_title(f"true count {_LABELS.get(group, group)}")
-            panel.set_xlabel("level")
-            label_levels(panel, [level.label for level in found.levels], _WIDTH / len(TRUE_COUNTS))
-            panel.set_xlim(-0.5, len(found.levels) - 0.5)
-        panels[0].set_ylabel("covered")
-        lines, names = panels[0].get_legend_handles_labels()
-        drawn.legend(lines, names, loc="outside lower center", ncols=min(len(names), 4))
-        svg = as_svg(drawn, f"Coverage of intervals by level at ε = {epsilon:g}, a panel for each true count")
+    labels = [level.label for level in found.levels]
+    promise = marks("rule", [{"x": -0.5, "x2": len(labels) - 0.5, "y": found.confidence, "d": [6, 3]}])
+    named = [(result.mechanism, style(found.mechanisms.index(result.mechanism))) for result in results]
+    panels, shown = list[tuple[str, list[Layer]]](), [found.confidence, 1.0]
+    for group in TRUE_COUNTS:
+        rows = [
+            {"x": level.level, "y": of.coverage.mean, **look, "of": name}
+            for result, (name, look) in zip(results, named, strict=True)
+            for level in result.levels
+            if level.intervals and (of := level.intervals[group]).coverage and not _are_few(of, found.runs)
+        ]
+        shown += [row["y"] for row in rows]
+        panels.append((f"true count {_LABELS.get(group, group)}", [promise, *lines(rows)]))
+    described = f"Coverage of intervals by level at ε = {epsilon:g}, a panel for each true count"
+    axes = levels_axis(labels, _WIDE, len(panels)), linear_axis("covered", shown, -2)
+    svg = chart(panels, axes, named, described, _WIDE, columns=4)
     caption = f"ε = {epsilon:g}: the share of cells whose interval contains the true count, mean of the runs."
     return f'<figure><div class="scroll">{svg}</div><figcaption>{caption}</figcaption></figure>'
 

@@ -121,7 +121,7 @@ footer { margin-top: 3rem; color: #444; font-size: .875rem; border-top: 1px soli
   th, td { border-color: #3a3f46 }
   footer { border-color: #3a3f46 }
   .scroll { background: none }
-  figure svg { background: #fff; border-radius: 4px }  /* pictures keep their colours, on white */
+  .map { background: #fff; border-radius: 4px }  /* maps keep their colours, on white */
 }
 @page { margin: 14mm }
 @media print {

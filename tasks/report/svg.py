@@ -1,146 +1,335 @@
-"""Figures as inline SVG: they need no network and no font, and their lines differ without colour."""
+"""Charts as inline SVG, which Vega-Lite draws: they need no network and no font, and their lines differ without colour.
 
-import io
-import logging
+A chart is a row of panels, and a panel has layers of marks: a mark per row, in a line together. The fields of rows have fixed names: x,
+y, x2 and y2 are places, t is a text, c a colour, d a dash, s a shape, and `of` tells lines apart. So what is public is always data, never
+the name of a field or an expression. All places and margins are set here: Vega measures no texts, and needs no fonts for that.
+"""
+
 import math
-import re
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import count
-from threading import RLock
+from textwrap import wrap
 from typing import Any
 
-STYLES = (  # colour, marker, line: no two are alike in any of the three
-    ("#1b6ca8", "o", "-"),
-    ("#c8553d", "s", "--"),
-    ("#3a7d44", "^", "-."),
-    ("#7a4e9f", "D", ":"),
-    ("#8a6d1b", "v", (0, (5, 1, 1, 1))),
-    ("#444444", "x", (0, (1, 3))),
-    ("#d6619e", "P", (0, (8, 2))),
-    ("#17a2a8", "*", (0, (3, 1, 1, 1, 1, 1))),
-    ("#e69f00", "<", (0, (2, 1))),
-    ("#8c2d19", ">", (0, (10, 2, 2, 2))),
-    ("#5b7fde", "p", (0, (4, 4))),
-    ("#93b010", "+", (0, (1, 1, 5, 1))),
+from tasks.words.numbers import format_short
+
+STYLES = (  # colour, seen on white and on a dark page; shape; dash: no two are alike in any of the three
+    ("#1b6ca8", "circle", (1, 0)),
+    ("#c8553d", "square", (5, 3)),
+    ("#3a7d44", "triangle-up", (7, 2, 1, 2)),
+    ("#8a5db0", "diamond", (1, 2)),
+    ("#8a6d1b", "triangle-down", (5, 1, 1, 1)),
+    ("#7a7a7a", "M-1,-.6L-.6,-1L0,-.4L.6,-1L1,-.6L.4,0L1,.6L.6,1L0,.4L-.6,1L-1,.6L-.4,0Z", (1, 4)),
+    ("#d6619e", "cross", (10, 3)),
+    ("#1596a0", "M0,-1L.3,-.3L1,-.3L.45,.15L.65,.9L0,.45L-.65,.9L-.45,.15L-1,-.3L-.3,-.3Z", (3, 1, 1, 1, 1, 1)),
+    ("#c27c00", "triangle-left", (2, 1)),
+    ("#a8433a", "triangle-right", (12, 3, 3, 3)),
+    ("#5b7fde", "M0,-1L.95,-.3L.6,.8L-.6,.8L-.95,-.3Z", (4, 4)),
+    ("#6f8a10", "M-1,-1L1,-1L-1,1L1,1Z", (1, 1, 6, 1)),
+)
+HEIGHT = 216  # pixels of a panel
+INK = "currentColor"  # that of the page's text, which is light on a dark page
+
+Row = dict[str, Any]
+Layer = dict[str, Any]
+
+_PIXELS_PER_TICK = 25  # numbers of two digits
+_MOST_LOG_TICKS = 10
+_MOST_TICKS = 6
+_LONGEST = 24  # characters of a label
+_LETTER, _LINE = 6.9, 16  # pixels
+_SAMPLE = 28  # pixels of a line in a key
+_LEFT, _RIGHT, _BELOW, _GAP = 80, 10, 44, 20  # pixels beside, below and between panels
+_FIELDS = {  # the channels of each kind of mark, and the fields that they show as they are
+    "area": {"detail": "of"},
+    "line": {"color": "c", "strokeDash": "d", "detail": "of"},
+    "point": {"color": "c", "shape": "s"},
+    "rect": {"color": "c"},
+    "rule": {"color": "c", "strokeDash": "d"},
+    "text": {"color": "c", "text": "t"},
+}
+_LINES = ("domainColor", "tickColor", "gridColor")
+_CONFIG = {
+    "aria": False,
+    "font": "system-ui, sans-serif",
+    "view": {"stroke": None},
+    "axis": {"labels": False, "title": None, "gridOpacity": 0.15} | dict.fromkeys(_LINES, INK),
+    "line": {"strokeWidth": 1.5},
+    "point": {"filled": True, "opacity": 1, "size": 30},
+    "rule": {"color": INK},
+    "text": {"color": INK, "fontSize": 12},
+}
+_HATCH = (
+    '<defs><pattern id="{}" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+    '<line y2="6" stroke="#8a8a8a" stroke-opacity=".7" stroke-width="1.6"/></pattern></defs>'
 )
 
-_TICKS_PER_INCH = 4  # numbers of two digits
-_MOST_LOG_TICKS = 10
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One of the two axes of a panel.
+
+    Attributes:
+        title: what it shows; empty for none.
+        ends: at the left and the right, or at the bottom and the top; in the units of the rows.
+        ticks: labels by place, in the same units; an empty label leaves the tick alone.
+        is_log: whether it is logarithmic.
+        is_turned: whether the labels read upwards.
+        is_bare: whether there are labels alone, without line, ticks and grid.
+        size: of the labels, pixels.
+        room: pixels from the panel to the outer edge of the title; 0 for as many as an axis usually has.
+    """
+
+    title: str
+    ends: tuple[float, float]
+    ticks: Mapping[Any, str]
+    is_log: bool = False
+    is_turned: bool = False
+    is_bare: bool = False
+    room: float = 0
+    size: float = 12
 
 
-def line_style(number: int) -> dict[str, Any]:
-    """Return the style of a line by its number, for Matplotlib's `plot` and `errorbar`; styles repeat after the last."""
-    colour, marker, line = STYLES[number % len(STYLES)]
-    return {"color": colour, "marker": marker, "linestyle": line, "markersize": 4, "linewidth": 1.2}
-
-
-_PIXELS = 100  # pixels of the page per inch of a figure
-
-_ALONE = RLock()  # threads publish releases at once, and the whole process shares Matplotlib's settings
-
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its messages about fonts and its cache concern nobody
-
-_SETTINGS: Any = {
-    "svg.hashsalt": "trellis",  # makes the same picture the same text
-    "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "legend.frameon": False,
-}
-
-
-def level_ticks(levels: int, inches: float) -> range:
-    """Return which levels get a number on an axis, from 0 on, so that the numbers have room on so many inches."""
-    room = max(1, int(_TICKS_PER_INCH * inches))
-    every = next(step for step in _steps() if levels <= step * room)
-    return range(0, levels, every)
-
-
-def label_levels(panel: Any, labels: Sequence[str], inches: float) -> None:
-    """Write under an axis of levels and views what they are called, as many as have room; names of views are turned.
+def levels_axis(labels: Sequence[str], wide: float, panels: int = 1) -> Axis:
+    """Return an axis of levels and views, which labels as many as have room; names of views are turned.
 
     Args:
-        panel: of Matplotlib.
         labels: of all levels and views, the first one at 0.
-        inches: how wide the panel is.
+        wide: the width of the chart, pixels.
+        panels: how many it has.
     """
-    ticks = level_ticks(len(labels), inches)
-    turned = {} if all(label.isdecimal() for label in labels) else {"rotation": 90}
-    panel.set_xticks(ticks, [labels[tick] for tick in ticks], parse_math=False, **turned)
+    room = max(1, int(_width(wide, panels) / _PIXELS_PER_TICK))
+    every = next(step for step in _steps() if len(labels) <= step * room)
+    is_turned = not all(label.isdecimal() for label in labels)
+    ticks = {level: short(labels[level]) for level in range(0, len(labels), every)}
+    deep = room_of(ticks.values()) + 30 if is_turned else 0
+    return Axis("level", (-0.5, len(labels) - 0.5), ticks, is_turned=is_turned, room=deep)
 
 
-def log_ticks(least: float, most: float) -> list[float]:
-    """Return the numbers on a logarithmic axis: 1, 2, 5, 10, …, from the least value or below to the largest or above.
+def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Axis:
+    """Return a logarithmic axis with 1, 2, 5, 10, … or powers of ten, from the least value or below to the largest or above.
 
     Args:
-        least: the least value; a smaller one than a millionth counts as a millionth.
-        most: the largest value.
+        title: of the axis.
+        values: those above zero have to fit.
+        least: where the axis ends, whatever smaller values there are.
     """
-    least = max(least, 1e-6)
-    most = max(most, least)
-    start = least / 1.05  # so that the least bar has a length
-    powers = [10.0**power for power in range(math.floor(math.log10(start)), math.ceil(math.log10(most)) + 1)]
-    ticks = [lead * power for power in powers for lead in (1, 2, 5)]
+    above = [value for value in values if value > 0] or [1.0, 10.0]
+    start, most = max(min(above), least) / 1.05, max(*above, least)  # so that the least bar has a length
+    powers = range(math.floor(math.log10(start)), math.ceil(math.log10(most)) + 1)
+    ticks = [float(f"{lead}e{power}") for power in powers for lead in (1, 2, 5)]
     first, last = sum(tick <= start for tick in ticks) - 1, sum(tick < most for tick in ticks)
-    shown = ticks[max(first, 0) : last + 1]
-    return shown if len(shown) <= _MOST_LOG_TICKS else powers
+    if len(shown := ticks[max(first, 0) : last + 1]) > _MOST_LOG_TICKS:
+        shown = ticks[::3]
+    every = math.ceil(len(shown) / _MOST_LOG_TICKS)
+    return Axis(title, (shown[0], shown[-1]), {tick: _number(tick) for tick in shown[::every]}, is_log=True)
 
 
-def _steps() -> Iterator[int]:
-    """Yield 1, 2, 5, 10, 20, 50 and so on."""
-    return (lead * 10**power for power in count() for lead in (1, 2, 5))
-
-
-def import_matplotlib() -> None:
-    """Import what draws figures, which takes half a second, so that it is there once a page is written."""
-    import matplotlib.backends.backend_svg
-    import matplotlib.figure  # noqa: F401
-
-
-@contextmanager
-def figure(
-    width: float, height: float, columns: int = 1, margins: tuple[float, float, float, float] | None = None
-) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield a figure with axes side by side, which share their vertical scale.
+def linear_axis(title: str, values: Iterable[float], finest: int = 0) -> Axis:
+    """Return an axis from the least of some values or below to the largest or above.
 
     Args:
-        width: inches.
-        height: inches.
-        columns: how many axes.
-        margins: inches left free at the left, bottom, right and top. If left out, Matplotlib finds them, which takes three
-            times as long.
+        title: of the axis.
+        values: those that have to fit.
+        finest: the power of ten that is the least step between two ticks; 0 for counts.
     """
-    import matplotlib as mpl  # takes half a second to import, and only pages need it
-    from matplotlib.figure import Figure
-
-    with _ALONE, mpl.rc_context(_SETTINGS):
-        drawn = Figure(figsize=(width, height), layout=None if margins else "constrained")
-        if margins:
-            left, bottom, right, top = margins
-            drawn.subplots_adjust(left / width, bottom / height, 1 - right / width, 1 - top / height)
-        axes = drawn.subplots(1, columns, sharey=True, squeeze=False)[0]
-        yield drawn, list(axes)
+    shown = list(values) or [0.0]
+    least, most = min(shown), max(shown)
+    span = max(most - least, 0.06 * max(most, -least))  # or short numbers would be the same
+    step = next(step for step in _steps(finest) if span <= step * _MOST_TICKS)
+    first, last = math.floor(least / step), max(math.ceil(most / step), math.floor(least / step) + 1)
+    start = max(first * step, least - 0.05 * step) if first == -1 else first * step  # little room for little below 0
+    ticks = [round(part * step, 9) for part in range(first, last + 1) if part * step >= start]
+    return Axis(title, (start, ticks[-1]), {tick: _number(tick) for tick in ticks})
 
 
-def as_svg(drawn: Any, description: str) -> str:
-    """Return a figure as an SVG element that shrinks with the page and carries a description in words."""
-    import matplotlib as mpl
+def short(text: str) -> str:
+    """Return both ends of a long label, which tell labels apart."""
+    half = _LONGEST // 2
+    return text if len(text) <= _LONGEST else f"{text[: half - 1]}…{text[-half:]}"
 
-    text = io.StringIO()
-    with _ALONE, mpl.rc_context(_SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # the reader's browser has other fonts
-        drawn.savefig(text, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    element = text.getvalue()
-    element = element[element.index("<svg") :]
-    element = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", element, count=1)
-    most = f"{drawn.get_figwidth() * _PIXELS:.0f}px"
-    element = re.sub(r'(<svg[^>]*?) width="[^"]*"', rf'\1 width="100%" style="max-width: {most}"', element, count=1)
-    element = re.sub(r"'DejaVu Sans', [^;\"]*sans-serif", "system-ui, sans-serif", element)  # as the page around it
-    return element.replace("<svg", f'<svg role="img" aria-label="{escape(description, quote=True)}"', 1)
+
+def room_of(labels: Iterable[str]) -> float:
+    """Return the pixels that the longest of some labels takes."""
+    return _LETTER * max(map(len, labels), default=0)
+
+
+def marks(kind: str, rows: Sequence[Row], pixels: str = "", **look: Any) -> Layer:
+    """Return a layer.
+
+    Args:
+        kind: area, line, point, rect, rule or text.
+        rows: all with the same fields, as above.
+        pixels: the places that are in pixels from the panel's upper left corner instead of units of the axes: x, y or both.
+        look: other properties of the mark, as Vega-Lite has them.
+    """
+    there = rows[0] if rows else {}
+    encoding: Layer = {
+        channel: {"field": field} if channel in {"detail", "text"} else {"field": field, "scale": None}
+        for channel, field in _FIELDS[kind].items()
+        if field in there
+    }
+    encoding |= {place: {"field": place, "type": "quantitative", "scale": None, "axis": None} for place in pixels}
+    encoding |= {place: {"field": place} for place in ("x2", "y2") if place in there}
+    return {"data": {"values": rows}, "mark": {"type": kind, **look}, "encoding": encoding}
+
+
+def style(number: int) -> Row:
+    """Return colour, shape and dash of a line by its number; styles repeat after the last."""
+    return dict(zip("csd", STYLES[number % len(STYLES)], strict=True))
+
+
+def lines(rows: Sequence[Row]) -> list[Layer]:
+    """Return lines with a point at each row; they have a gap where y is None, and no point where s is empty."""
+    return [marks("line", rows), marks("point", [row for row in rows if row["s"] and row["y"] is not None])]
+
+
+def chart(
+    panels: Sequence[tuple[str, Sequence[Layer]]],
+    axes: tuple[Axis, Axis],
+    named: Sequence[tuple[str, Row]],
+    description: str,
+    wide: float,
+    *,
+    columns: int = 2,
+    high: float = HEIGHT,
+    hatch: str = "",
+) -> str:
+    """Return panels side by side, with the same axes, below a key.
+
+    Args:
+        panels: the title of each, and its layers, the lowest first.
+        axes: the horizontal and the vertical one.
+        named: the entries of the key: names, and the fields of a line (with d), a point or square (with s) or both.
+        description: plain text.
+        wide: the width of all, pixels.
+        columns: how many entries of the key stand side by side.
+        high: the height of each panel, pixels.
+        hatch: as in `as_svg`.
+    """
+    x, y = axes
+    left, above = y.room or _LEFT, 12 + 24 * any(title for title, _ in panels)
+    top, width = above + _LINE * math.ceil(len(named) / columns), _width(wide, len(panels), left)
+    beside = replace(y, title="", ticks=dict.fromkeys(y.ticks, ""))  # of the panels that follow the first one
+    drawn = [
+        panel(width, high, x, beside if number else y, layers, title=title)
+        for number, (title, layers) in enumerate(panels)
+    ]
+    drawn[0]["layer"] += _key(named, columns, above)
+    size = (wide, top + high + (x.room or _BELOW) + 4)
+    return as_svg(drawn, description, size, (left, top), gap=_GAP, hatch=hatch)
+
+
+def panel(
+    width: float, height: float, x: Axis, y: Axis, layers: Sequence[Layer], *, title: str = "", fill: str | None = None
+) -> Layer:
+    """Return a panel.
+
+    Args:
+        width: pixels, without the axes.
+        height: pixels, likewise.
+        x: the horizontal axis; likewise `y`, the vertical one.
+        y: see x.
+        layers: from `marks`, the lowest first.
+        title: above it; empty for none.
+        fill: its ground; None for that of the page.
+    """
+    under = [{"x": at, "y": height + 8, "t": label} for at, label in x.ticks.items() if label]
+    beside = [{"x": -8, "y": at, "t": label} for at, label in y.ticks.items() if label]
+    turned = {"angle": 270, "align": "right", "baseline": "middle"} if x.is_turned else {"baseline": "top"}
+    of_y = wrap(y.title, max(12, int(height / 6)))
+    texts = [
+        marks("text", under, "y", fontSize=x.size, **turned),
+        marks("text", beside, "x", fontSize=y.size, align="right", baseline="middle"),
+        marks("text", [{"x": width / 2, "y": height + (x.room or _BELOW) - 14, "t": x.title}], "xy", baseline="top"),
+        marks("text", [{"x": 6 - (y.room or _LEFT), "y": height / 2, "t": of_y}], "xy", angle=270, baseline="top"),
+        marks("text", [{"x": width / 2, "y": -8, "t": title}], "xy", fontWeight=600),
+    ]
+    return {
+        "width": width,
+        "height": height,
+        "view": {"fill": fill},
+        "encoding": {"x": _place("x", x), "y": _place("y", y)},
+        "layer": [*layers, *texts],
+    }
+
+
+def as_svg(
+    panels: Sequence[Layer],
+    description: str,
+    size: tuple[float, float],
+    corner: tuple[float, float],
+    *,
+    gap: float = 0,
+    hatch: str = "",
+) -> str:
+    """Return a chart as an SVG element that shrinks with the page and carries a description in words.
+
+    Args:
+        panels: side by side.
+        description: plain text.
+        size: width and height, pixels.
+        corner: where the upper left corner of the first panel is, pixels.
+        gap: pixels between panels.
+        hatch: the name of the hatching that marks fill themselves with as `url(#name)`; no other chart of a page has it.
+    """
+    from vl_convert import vegalite_to_svg  # only pages need it
+
+    padding = {"left": corner[0], "top": corner[1], "right": 0, "bottom": 0}
+    layout = {"autosize": "none", "bounds": "flush", "padding": padding, "spacing": gap, "background": None}
+    drawn: str = vegalite_to_svg({"config": _CONFIG, **layout, "hconcat": list(panels)}, allowed_base_urls=[])
+    wide, high = (math.ceil(of) for of in size)
+    about = f'role="img" aria-label="{escape(description)}" viewBox="0 0 {wide} {high}" width="100%"'
+    inside = drawn[drawn.index(">") + 1 :]
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {about} style="max-width: {wide}px">{_HATCH.format(hatch) if hatch else ""}{inside}'
+
+
+def warm_up() -> None:
+    """Draw a chart without marks: the first one of a process takes half a second, and others a twentieth."""
+    chart([("", [])], (linear_axis("", []), linear_axis("", [])), [], "", 100)
+
+
+def _key(named: Sequence[tuple[str, Row]], columns: int, bottom: float) -> list[Layer]:
+    """Return the key of a chart, whose last line is so many pixels above the panel.
+
+    Args:
+        named: names, and the fields of a line (with d), a point or square (with s) or both.
+        columns: how many entries stand side by side.
+        bottom: pixels from the panel to the middle of the last line.
+    """
+    sample = _SAMPLE if any("d" in look for _, look in named) else 14
+    rows, left, top = list[Row](), 0.0, _LINE * (1 - math.ceil(len(named) / columns)) - bottom
+    for own in (named[column::columns] for column in range(columns)):
+        places = [{"x": left, "x2": left + sample, "y": top + _LINE * line} for line in range(len(own))]
+        rows += [place | {"t": name} | look for place, (name, look) in zip(places, own, strict=True)]
+        left += sample + 20 + room_of(name for name, _ in own)
+    texts = [row | {"x": row["x2"] + 5, "c": INK} for row in rows]
+    points = [row | {"x": (row["x"] + row["x2"]) / 2} for row in rows if "s" in row]
+    return [
+        marks("rule", [row for row in rows if "d" in row], "xy", strokeWidth=1.5),
+        marks("point", [row for row in points if "d" in row], "xy"),
+        marks("point", [row for row in points if "d" not in row], "xy", size=110, stroke=INK, strokeWidth=0.4),
+        marks("text", texts, "xy", align="left", baseline="middle"),
+    ]
+
+
+def _width(wide: float, panels: int, left: float = _LEFT) -> float:
+    """Return the width of each panel of a chart that is so wide, pixels."""
+    return (wide - left - _RIGHT + _GAP) / panels - _GAP
+
+
+def _steps(finest: int = 0) -> Iterator[Any]:
+    """Yield 1, 2, 5, 10, 20, 50 and so on, from a power of ten on."""
+    return (lead * 10**power for power in count(finest) for lead in (1, 2, 5))
+
+
+def _number(value: float) -> str:
+    return format_short(round(value)) if 1 <= abs(value) < 1e15 else f"{value:g}"
+
+
+def _place(name: str, axis: Axis) -> Layer:
+    scale = {"type": "log" if axis.is_log else "linear", "domain": list(axis.ends), "nice": False}
+    shown = None if axis.is_bare else {"values": list(axis.ticks)}
+    return {"field": name, "type": "quantitative", "scale": scale, "axis": shown}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from html import escape
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -23,13 +23,11 @@ from tasks.format.formulas import formulas_in
 from tasks.format.manifest import Intervals, NoiseRows, Rounding
 from tasks.format.rows import Rows
 from tasks.mechanisms import MECHANISMS
-from tasks.report.charts import sizes_picture
 from tasks.report.comparison_page import comparison_page
 from tasks.report.facts import CLASSES, MOST_SHOWN, Collector, Facts
 from tasks.report.readme.page import readme
 from tasks.report.release_page import passed_checks, report
 from tasks.report.sections.largest import MOST_LARGEST, LargeCount
-from tasks.report.svg import STYLES
 from tasks.report.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.tree.axis import Axis, axis_from_codebook
 from tasks.tree.order import Tree
@@ -289,19 +287,6 @@ def test_everything_is_escaped(axis_of: Callable[..., Axis]) -> None:
     assert seen.text.index(f"This release supersedes older{odd}") < seen.text.index("records counted by")
 
 
-def test_sizes_are_told_apart_without_colour(axis_of: Callable[..., Axis]) -> None:
-    """The shades of the size classes are darker for more, by steps that can be seen in grey."""
-    terms = terms_of(tree := tree_of_trips(axis_of, 1, areas=8))
-    facts = facts_of(tree, {(area, area): 5 * 10**area for area in range(7)}, terms)
-    legend = sizes_picture(facts).partition('id="legend_1"')[2]
-    colours = re.findall(r"fill: #(\w{2})(\w{2})(\w{2}); stroke", legend)
-    shades = [
-        (0.299 * int(red, 16) + 0.587 * int(green, 16) + 0.114 * int(blue, 16)) / 255 for red, green, blue in colours
-    ]
-    assert len(shades) == 7
-    assert all(one - other > 0.05 for one, other in pairwise(shades))
-
-
 @pytest.mark.parametrize(
     ("epsilon", "neighbours"),
     [(0.1, "add_remove"), (1.2, "substitution"), (20.0, "substitution"), (20.0, "add_remove")],
@@ -509,10 +494,3 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
     assert "late, ε = 0.1<" not in page
     assert ">0.1</text>" in page[page.index("<h2>Seconds</h2>") :]  # and no 6 × 10⁻¹
     assert page.count(f"<td>({100 * spread.mean:.1f} ± 0.0)</td>") == 5  # of 99 intervals, for each result
-
-
-def test_mechanisms_are_told_apart_without_colour() -> None:
-    """Twelve mechanisms have colours, markers and dashes of which no two are alike."""
-    assert len(STYLES) >= 10
-    for kind in zip(*STYLES, strict=True):
-        assert len(set(kind)) == len(STYLES)
