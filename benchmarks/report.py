@@ -10,7 +10,7 @@ from growth import slope
 from peers import PEER, compare
 from results import load, markdown
 
-from tasks.report.svg import STYLES, Axis, chart, linear_axis, lines, log_axis, marks, room_of, style
+from tasks.report.svg import STYLES, Axis, chart, linear_axis, lines, log_axis, marks, style
 
 HERE = Path(__file__).parent
 Row = dict[str, Any]
@@ -317,7 +317,7 @@ def draw_growth(rows: list[Row]) -> None:
         log_axis("cells measured", [point["x"] for point in points]),
         log_axis("CPU seconds, one thread", [point["y"] for point in points]),
     )
-    svg = chart([("", lines(points))], axes, named, "CPU seconds against cells, both logarithmic", 600, columns=1)
+    svg = chart([("", lines(points))], axes, named, "CPU seconds against cells, both logarithmic", 600)
     (HERE / "growth.svg").write_text(f"{svg}\n", encoding="utf-8")
 
 
@@ -333,7 +333,7 @@ def draw_rooms(rows: list[Row]) -> None:
             {"x": start, "x2": end, "y": at - 0.4, "y2": at + 0.4, "c": looks[room]["c"]}
             for room, (start, end) in zip(rooms, pairwise(ends), strict=True)
         ]
-    runs = Axis("", (len(rows) - 0.5, -0.5), names, is_bare=True, room=20 + room_of(names.values()))
+    runs = Axis("", (len(rows) - 0.5, -0.5), names, is_bare=True)
     axes = linear_axis("% of thread seconds", [0, 100]), runs
     svg = chart(
         [("", [marks("rect", bars)])],
@@ -341,7 +341,6 @@ def draw_rooms(rows: list[Row]) -> None:
         [*looks.items()],
         "Share of each stage in the thread seconds",
         800,
-        columns=4,
         high=30 * len(rows),
     )
     (HERE / "rooms.svg").write_text(f"{svg}\n", encoding="utf-8")

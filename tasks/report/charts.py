@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,27 +14,23 @@ from tasks.report.levels import noise_series
 from tasks.report.sections.histograms import Histogram, Histograms
 from tasks.report.sections.largest import Path
 from tasks.report.svg import (
-    HEIGHT,
     INK,
     Axis,
     Layer,
     Row,
-    as_svg,
     chart,
     levels_axis,
     linear_axis,
     lines,
     log_axis,
     marks,
-    panel,
     room_of,
     short,
     style,
 )
 from tasks.words.numbers import format_percent, format_short
 
-_WIDE, _WHOLE_PAGE = 500, 990  # pixels; a wide screen shows two charts side by side
-_MOST_CODES = 9  # below a line along an axis
+_WIDE, _WHOLE_PAGE, _HEIGHT = 500, 990, 216  # pixels; a wide screen shows two charts side by side
 _FEW_AXES = 4  # axes that have a line each
 _MOST_IN_FULL = 1_000_000  # smaller counts have room for all their digits
 _MOST_WRITTEN = 12  # areas per side of a matrix that has its counts in its cells
@@ -69,7 +64,7 @@ def sizes_picture(facts: Facts) -> str:
     layers = [marks("rect", bars, stroke=INK, strokeWidth=0.4)]
     axes = _levels(len(facts.levels)), linear_axis("% of the rows", [0, 100])
     description = "The sizes of the released counts of every level, as shares of its rows"
-    return chart([("", layers)], axes, named, description, _WIDE, columns=4)
+    return chart([("", layers)], axes, named, description, _WIDE)
 
 
 def cells_picture(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> str:
@@ -96,8 +91,8 @@ def series_picture(series: OrderedCounts, confidence: float, names: Names) -> st
     counts, ends = series.counts.tolist(), _ends(series)
     band = [{"x": at, "y": low, "y2": high, "of": at - place} for place, (at, low, high) in enumerate(ends)]
     line = [{"x": at, "y": count, "c": _BLUE} for at, count in enumerate(counts)]
-    called = {at: names.name_of(series.axis, series.paths[at]) for at in _spread(len(counts), _MOST_CODES)}
-    ticks = {at: _label(name, (series.codes[at],)) for at, name in called.items()}
+    called = [names.name_of(series.axis, path) for path in series.paths]
+    ticks = {at: _label(name, (code,)) for at, (name, code) in enumerate(zip(called, series.codes, strict=True))}
     x = Axis(series.axis, (-0.02 * len(counts), 1.02 * len(counts) - 1), ticks)
     y = linear_axis("records", [*counts, *(end for _, *both in ends for end in both)])
     named: list[tuple[str, Row]] = [
@@ -122,8 +117,7 @@ def histograms_picture(histograms: Histograms, confidence: float, names: Names) 
         called = _label(names.name_of(REGION, region.path), region.path) if region.path else "everything"
         panels.append((called, [marks("rect", bars, color=_BLUE, opacity=0.75), marks("rule", reach)]))
         heights += [*counts, *(end for _, *both in ends for end in both)]
-    room = max(2, _MOST_CODES * wide // columns // _WHOLE_PAGE)
-    x = Axis("size", (-0.9, len(sizes) - 0.1), {at: sizes[at] for at in _spread(len(sizes), room)})
+    x = Axis("size", (-0.9, len(sizes) - 0.1), dict(enumerate(sizes)))
     named: list[tuple[str, Row]] = [
         ("groups", {"c": _BLUE, "s": "square"}),
         (_interval(confidence), {"c": INK, "d": (1, 0)}),
@@ -137,20 +131,17 @@ def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> st
     labels = [_labels(names, axis, codes) for axis, codes in zip(matrix.axes, matrix.codes, strict=True)]
     rows, columns = [""] if len(labels) == 1 else labels[0], labels[-1]
     written = is_written(matrix)
-    size, wide, high, right = (12, 72, 36, 15) if written else (10, 21, 20, 100)  # pixels
-    is_turned = len(columns) > _MOST_WRITTEN or max(map(len, columns), default=0) > 8
-    left, below = 42 + room_of(rows) * size / 12, 36 + (room_of(columns) * size / 12 if is_turned else 12)
-    width = min(_WHOLE_PAGE, max(400, left + right + wide * len(columns))) - left - right
-    height = max(90, high * len(rows))
+    wide, high, right = (72, 36, 15) if written else (21, 20, 100)  # pixels of a cell, and beside them all
+    whole = min(_WHOLE_PAGE, max(400, 42 + room_of(rows) + right + wide * len(columns)))
+    width, height = whole - 42 - room_of(rows) - right, max(90, high * len(rows))
+    is_turned = (room_of(columns) + 10) * len(columns) > width
     ends = (-0.5, len(columns) - 0.5), (len(rows) - 0.5, -0.5)
-    bare = Axis("", ends[1], dict(enumerate(rows)), is_bare=True, size=size)
-    x = replace(
-        bare, ends=ends[0], ticks=dict(enumerate(columns)), title=matrix.axes[-1], room=below, is_turned=is_turned
-    )
-    y = replace(bare, title=matrix.axes[0] if len(labels) > 1 else "", room=left)
-    shown = panel(width, height, x, y, _heat(matrix, width, height, counted), fill="white")
+    x = Axis(matrix.axes[-1], ends[0], dict(enumerate(columns)), is_turned=is_turned, is_bare=True)
+    y = Axis(matrix.axes[0] if len(labels) > 1 else "", ends[1], dict(enumerate(rows)), is_bare=True)
+    ground = marks("rect", [{"x": -0.5, "x2": ends[0][1], "y": -0.5, "y2": ends[1][0]}], fill="white")
+    layers = [ground, *_heat(matrix, width, height, counted)]
     description = f"The released counts by {' and '.join(matrix.axes)}, darker for more"
-    return as_svg([shown], description, (left + width + right, 15 + height + below), (left, 15), hatch="cells")
+    return chart([("", layers)], (x, y), [], description, whole, high=height, right=right, hatch="cells")
 
 
 def is_written(matrix: Matrix) -> bool:
@@ -240,8 +231,8 @@ def _noise_band(levels: Sequence[LevelEntry], facts: Facts) -> list[Layer]:
     words = [{"x": first, "y": 10, "t": f"{'mostly left out' if levels[-1].threshold else 'small beside noise'} →"}]
     aside = {"align": "right", "dx": -5} if is_narrow else {"align": "left", "dx": 5}
     return [
-        marks("rect", [{"x": first, "x2": last + 0.5, "y": 20, "y2": HEIGHT}], "y", fill="url(#levels)", opacity=0.6),
-        marks("rule", [{"x": first, "y": 0, "y2": HEIGHT, "d": [5, 3]}], "y", strokeWidth=1.2),
+        marks("rect", [{"x": first, "x2": last + 0.5, "y": 20, "y2": _HEIGHT}], "y", fill="url(#levels)", opacity=0.6),
+        marks("rule", [{"x": first, "y": 0, "y2": _HEIGHT, "d": [5, 3]}], "y", strokeWidth=1.2),
         marks("text", words, "y", baseline="middle", fontWeight="bold", **aside),
     ]
 
@@ -275,11 +266,13 @@ def _of_levels(
                 place |= {"y": edge if before and before > edge else None, "s": ""}
             rows.append(place)
     axes = _levels(max(map(len, drawn.values()))), y
-    return chart([("", [*under, *lines(rows)])], axes, named, description, _WIDE, hatch="levels" if under else "")
+    return chart(
+        [("", [*under, *lines(rows)])], axes, named, description, _WIDE, high=_HEIGHT, hatch="levels" if under else ""
+    )
 
 
 def _levels(levels: int) -> Axis:
-    return levels_axis([str(level) for level in range(levels)], _WIDE)
+    return levels_axis([str(level) for level in range(levels)])
 
 
 def _ends(of: OrderedCounts | Histogram) -> list[tuple[int, float, float]]:
@@ -290,11 +283,6 @@ def _ends(of: OrderedCounts | Histogram) -> list[tuple[int, float, float]]:
 
 def _interval(confidence: float) -> str:
     return f"{format_percent(confidence)} interval"
-
-
-def _spread(places: int, most: int) -> list[int]:
-    """Return so many of some places at most, from the first to the last."""
-    return [int(at) for at in np.unique(np.linspace(0, places - 1, min(places, most)).round())]
 
 
 def _labels(names: Names, axis: str, paths: Sequence[Path]) -> list[str]:

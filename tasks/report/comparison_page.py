@@ -15,7 +15,6 @@ from tasks.report.svg import (
     lines,
     log_axis,
     marks,
-    room_of,
     style,
 )
 from tasks.report.trial_results import ABOUT_QUESTIONS, QUESTIONS, Spread, TrialResults, format_deviation, format_ratio
@@ -121,8 +120,8 @@ def _figure(found: TrialResults, measure: str, title: str, unit: str, scale: str
     named = [(mechanism, style(number)) for number, mechanism in enumerate(mechanisms) if mechanism in shown]
     described = f"{title} by level, a panel for each ε and a line for each mechanism"
     wide = _ONE_PANEL if len(panels) == 1 else max(_WHOLE_PAGE, 320 * len(panels))
-    x = levels_axis([level.label for level in found.levels], wide, len(panels))
-    svg = chart(panels, (x, y), named, described, wide, columns=4)
+    x = levels_axis([level.label for level in found.levels])
+    svg = chart(panels, (x, y), named, described, wide)
     without_errors = (
         " A level without an error in any run is left out, because a logarithmic scale has no 0." if is_log else ""
     )
@@ -146,10 +145,9 @@ def _seconds(found: TrialResults) -> str:
     tried = [(name, epsilon) for name in found.mechanisms for epsilon in found.epsilons if (name, epsilon) in seconds]
     labels = {at: f"{name}, ε = {epsilon:g}" for at, (name, epsilon) in enumerate(tried)}
     spreads = [seconds[one] for one in tried]
-    x = log_axis(
-        "seconds, in memory; several trials run at once", [end for of in spreads for end in (of.min, of.mean, of.max)]
-    )
-    y = Axis("", (len(tried) - 0.4, -0.6), labels, is_bare=True, room=20 + room_of(labels.values()))
+    ends = [end for of in spreads for end in (of.min / 1.05, of.mean, of.max)]  # so that the least bar has a length
+    x = log_axis("seconds, in memory; several trials run at once", ends)
+    y = Axis("", (len(tried) - 0.4, -0.6), labels, is_bare=True)
     bars = [{"x": x.ends[0], "x2": of.mean, "y": at - 0.4, "y2": at + 0.4} for at, of in enumerate(spreads)]
     reach = [row for at, of in enumerate(spreads) for row in _reach(of, at, 0.15, x.ends[0], "xy", INK)]
     layers = [marks("rect", bars, fill="#8fabba", stroke=INK, strokeWidth=0.7), marks("rule", reach)]

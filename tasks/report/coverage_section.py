@@ -105,8 +105,8 @@ def _figure(found: TrialResults, epsilon: float, results: Sequence[MechanismResu
         shown += [row["y"] for row in rows]
         panels.append((f"true count {_LABELS.get(group, group)}", [promise, *lines(rows)]))
     described = f"Coverage of intervals by level at ε = {epsilon:g}, a panel for each true count"
-    axes = levels_axis(labels, _WIDE, len(panels)), linear_axis("covered", shown, -2)
-    svg = chart(panels, axes, named, described, _WIDE, columns=4)
+    axes = levels_axis(labels), linear_axis("covered", shown, -2)
+    svg = chart(panels, axes, named, described, _WIDE)
     caption = f"ε = {epsilon:g}: the share of cells whose interval contains the true count, mean of the runs."
     return f'<figure><div class="scroll">{svg}</div><figcaption>{caption}</figcaption></figure>'
 

@@ -29,19 +29,15 @@ STYLES = (  # colour, seen on white and on a dark page; shape; dash: no two are 
     ("#5b7fde", "M0,-1L.95,-.3L.6,.8L-.6,.8L-.95,-.3Z", (4, 4)),
     ("#6f8a10", "M-1,-1L1,-1L-1,1L1,1Z", (1, 1, 6, 1)),
 )
-HEIGHT = 216  # pixels of a panel
 INK = "currentColor"  # that of the page's text, which is light on a dark page
 
 Row = dict[str, Any]
 Layer = dict[str, Any]
 
-_PIXELS_PER_TICK = 25  # numbers of two digits
 _MOST_LOG_TICKS = 10
 _MOST_TICKS = 6
 _LONGEST = 24  # characters of a label
-_LETTER, _LINE = 6.9, 16  # pixels
-_SAMPLE = 28  # pixels of a line in a key
-_LEFT, _RIGHT, _BELOW, _GAP = 80, 10, 44, 20  # pixels beside, below and between panels
+_LETTER, _LINE, _GAP = 6.9, 16, 20  # pixels: the width of a letter, a line of text, and what is between panels
 _FIELDS = {  # the channels of each kind of mark, and the fields that they show as they are
     "area": {"detail": "of"},
     "line": {"color": "c", "strokeDash": "d", "detail": "of"},
@@ -69,17 +65,15 @@ _HATCH = (
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One of the two axes of a panel.
+    """The horizontal or the vertical axis of panels.
 
     Attributes:
         title: what it shows; empty for none.
         ends: at the left and the right, or at the bottom and the top; in the units of the rows.
-        ticks: labels by place, in the same units; an empty label leaves the tick alone.
+        ticks: labels by place, in the same units; below a panel, as many are shown as have room.
         is_log: whether it is logarithmic.
         is_turned: whether the labels read upwards.
         is_bare: whether there are labels alone, without line, ticks and grid.
-        size: of the labels, pixels.
-        room: pixels from the panel to the outer edge of the title; 0 for as many as an axis usually has.
     """
 
     title: str
@@ -88,24 +82,12 @@ class Axis:
     is_log: bool = False
     is_turned: bool = False
     is_bare: bool = False
-    room: float = 0
-    size: float = 12
 
 
-def levels_axis(labels: Sequence[str], wide: float, panels: int = 1) -> Axis:
-    """Return an axis of levels and views, which labels as many as have room; names of views are turned.
-
-    Args:
-        labels: of all levels and views, the first one at 0.
-        wide: the width of the chart, pixels.
-        panels: how many it has.
-    """
-    room = max(1, int(_width(wide, panels) / _PIXELS_PER_TICK))
-    every = next(step for step in _steps() if len(labels) <= step * room)
+def levels_axis(labels: Sequence[str]) -> Axis:
+    """Return an axis of levels and views, the first one at 0; names of views are turned."""
     is_turned = not all(label.isdecimal() for label in labels)
-    ticks = {level: short(labels[level]) for level in range(0, len(labels), every)}
-    deep = room_of(ticks.values()) + 30 if is_turned else 0
-    return Axis("level", (-0.5, len(labels) - 0.5), ticks, is_turned=is_turned, room=deep)
+    return Axis("level", (-0.5, len(labels) - 0.5), dict(enumerate(map(short, labels))), is_turned=is_turned)
 
 
 def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Axis:
@@ -117,11 +99,11 @@ def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Axis:
         least: where the axis ends, whatever smaller values there are.
     """
     above = [value for value in values if value > 0] or [1.0, 10.0]
-    start, most = max(min(above), least) / 1.05, max(*above, least)  # so that the least bar has a length
+    start, most = max(min(above), least), max(*above, least)
     powers = range(math.floor(math.log10(start)), math.ceil(math.log10(most)) + 1)
     ticks = [float(f"{lead}e{power}") for power in powers for lead in (1, 2, 5)]
     first, last = sum(tick <= start for tick in ticks) - 1, sum(tick < most for tick in ticks)
-    if len(shown := ticks[max(first, 0) : last + 1]) > _MOST_LOG_TICKS:
+    if len(shown := ticks[first : max(last, first + 1) + 1]) > _MOST_LOG_TICKS:
         shown = ticks[::3]
     every = math.ceil(len(shown) / _MOST_LOG_TICKS)
     return Axis(title, (shown[0], shown[-1]), {tick: _number(tick) for tick in shown[::every]}, is_log=True)
@@ -193,131 +175,101 @@ def chart(
     description: str,
     wide: float,
     *,
-    columns: int = 2,
-    high: float = HEIGHT,
+    high: float = 216,
+    right: float = 20,
     hatch: str = "",
 ) -> str:
-    """Return panels side by side, with the same axes, below a key.
+    """Return panels side by side below a key, as an SVG element that shrinks with the page and carries a description in words.
 
     Args:
         panels: the title of each, and its layers, the lowest first.
-        axes: the horizontal and the vertical one.
+        axes: the horizontal and the vertical one, of all panels.
         named: the entries of the key: names, and the fields of a line (with d), a point or square (with s) or both.
         description: plain text.
         wide: the width of all, pixels.
-        columns: how many entries of the key stand side by side.
         high: the height of each panel, pixels.
-        hatch: as in `as_svg`.
-    """
-    x, y = axes
-    left, above = y.room or _LEFT, 12 + 24 * any(title for title, _ in panels)
-    top, width = above + _LINE * math.ceil(len(named) / columns), _width(wide, len(panels), left)
-    beside = replace(y, title="", ticks=dict.fromkeys(y.ticks, ""))  # of the panels that follow the first one
-    drawn = [
-        panel(width, high, x, beside if number else y, layers, title=title)
-        for number, (title, layers) in enumerate(panels)
-    ]
-    drawn[0]["layer"] += _key(named, columns, above)
-    size = (wide, top + high + (x.room or _BELOW) + 4)
-    return as_svg(drawn, description, size, (left, top), gap=_GAP, hatch=hatch)
-
-
-def panel(
-    width: float, height: float, x: Axis, y: Axis, layers: Sequence[Layer], *, title: str = "", fill: str | None = None
-) -> Layer:
-    """Return a panel.
-
-    Args:
-        width: pixels, without the axes.
-        height: pixels, likewise.
-        x: the horizontal axis; likewise `y`, the vertical one.
-        y: see x.
-        layers: from `marks`, the lowest first.
-        title: above it; empty for none.
-        fill: its ground; None for that of the page.
-    """
-    under = [{"x": at, "y": height + 8, "t": label} for at, label in x.ticks.items() if label]
-    beside = [{"x": -8, "y": at, "t": label} for at, label in y.ticks.items() if label]
-    turned = {"angle": 270, "align": "right", "baseline": "middle"} if x.is_turned else {"baseline": "top"}
-    of_y = wrap(y.title, max(12, int(height / 6)))
-    texts = [
-        marks("text", under, "y", fontSize=x.size, **turned),
-        marks("text", beside, "x", fontSize=y.size, align="right", baseline="middle"),
-        marks("text", [{"x": width / 2, "y": height + (x.room or _BELOW) - 14, "t": x.title}], "xy", baseline="top"),
-        marks("text", [{"x": 6 - (y.room or _LEFT), "y": height / 2, "t": of_y}], "xy", angle=270, baseline="top"),
-        marks("text", [{"x": width / 2, "y": -8, "t": title}], "xy", fontWeight=600),
-    ]
-    return {
-        "width": width,
-        "height": height,
-        "view": {"fill": fill},
-        "encoding": {"x": _place("x", x), "y": _place("y", y)},
-        "layer": [*layers, *texts],
-    }
-
-
-def as_svg(
-    panels: Sequence[Layer],
-    description: str,
-    size: tuple[float, float],
-    corner: tuple[float, float],
-    *,
-    gap: float = 0,
-    hatch: str = "",
-) -> str:
-    """Return a chart as an SVG element that shrinks with the page and carries a description in words.
-
-    Args:
-        panels: side by side.
-        description: plain text.
-        size: width and height, pixels.
-        corner: where the upper left corner of the first panel is, pixels.
-        gap: pixels between panels.
+        right: room beside the last one, pixels.
         hatch: the name of the hatching that marks fill themselves with as `url(#name)`; no other chart of a page has it.
     """
     from vl_convert import vegalite_to_svg  # only pages need it
 
-    padding = {"left": corner[0], "top": corner[1], "right": 0, "bottom": 0}
-    layout = {"autosize": "none", "bounds": "flush", "padding": padding, "spacing": gap, "background": None}
-    drawn: str = vegalite_to_svg({"config": _CONFIG, **layout, "hconcat": list(panels)}, allowed_base_urls=[])
-    wide, high = (math.ceil(of) for of in size)
-    about = f'role="img" aria-label="{escape(description)}" viewBox="0 0 {wide} {high}" width="100%"'
-    inside = drawn[drawn.index(">") + 1 :]
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {about} style="max-width: {wide}px">{_HATCH.format(hatch) if hatch else ""}{inside}'
+    x, y = axes
+    left = 42 + room_of(y.ticks.values()) if y.is_bare else 80
+    below = 36 + room_of(x.ticks.values()) if x.is_turned else 44
+    above = 12 + 24 * any(title for title, _ in panels)
+    key, lines_of_key = _key(named, wide - left - right, above)
+    top, width = above + _LINE * lines_of_key, (wide - left - right + _GAP) / len(panels) - _GAP
+    beside = replace(y, title="", ticks=dict.fromkeys(y.ticks, ""))  # of the panels that follow the first one
+    drawn = [
+        _panel((width, high), x, beside if number else y, layers, (left, below), title)
+        for number, (title, layers) in enumerate(panels)
+    ]
+    drawn[0]["layer"] += key
+    padding = {"left": left, "top": top, "right": 0, "bottom": 0}
+    layout = {"autosize": "none", "bounds": "flush", "padding": padding, "spacing": _GAP, "background": None}
+    svg: str = vegalite_to_svg({"config": _CONFIG, **layout, "hconcat": drawn}, allowed_base_urls=[])
+    about = f'role="img" aria-label="{escape(description)}" viewBox="0 0 {wide:g} {top + high + below + 4:.0f}" width="100%"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {about} style="max-width: {wide:g}px">'
+    return head + (_HATCH.format(hatch) if hatch else "") + svg[svg.index(">") + 1 :]
 
 
 def warm_up() -> None:
     """Draw a chart without marks: the first one of a process takes half a second, and others a twentieth."""
-    chart([("", [])], (linear_axis("", []), linear_axis("", [])), [], "", 100)
+    chart([("", [])], (linear_axis("", []), linear_axis("", [])), [], "", 500)
 
 
-def _key(named: Sequence[tuple[str, Row]], columns: int, bottom: float) -> list[Layer]:
-    """Return the key of a chart, whose last line is so many pixels above the panel.
+def _panel(
+    size: tuple[float, float], x: Axis, y: Axis, layers: Sequence[Layer], room: tuple[float, float], title: str
+) -> Layer:
+    """Return a panel of a width and a height, with room for labels and titles at its left and below it; all in pixels."""
+    (width, height), (left, below) = size, room
+    each = _LINE if x.is_turned else room_of(x.ticks.values()) + 8
+    every = next(step for step in _steps() if len(x.ticks) * each <= step * width)
+    x = replace(x, ticks=dict([*x.ticks.items()][::every]))
+    turned = {"angle": 270, "align": "right", "baseline": "middle"} if x.is_turned else {"baseline": "top"}
+    of_y = wrap(y.title, max(12, int(height / 6)))
+    texts = [
+        marks("text", [{"x": at, "y": height + 8, "t": label} for at, label in x.ticks.items()], "y", **turned),
+        marks(
+            "text",
+            [{"x": -8, "y": at, "t": label} for at, label in y.ticks.items()],
+            "x",
+            align="right",
+            baseline="middle",
+        ),
+        marks("text", [{"x": width / 2, "y": height + below - 14, "t": x.title}], "xy", baseline="top"),
+        marks("text", [{"x": 6 - left, "y": height / 2, "t": of_y}], "xy", angle=270, baseline="top"),
+        marks("text", [{"x": width / 2, "y": -8, "t": title}], "xy", fontWeight=600),
+    ]
+    shown = [layer for layer in texts if any(row["t"] for row in layer["data"]["values"])]
+    encoding = {"x": _place("x", x), "y": _place("y", y)}
+    return {"width": width, "height": height, "encoding": encoding, "layer": [*layers, *shown]}
 
-    Args:
-        named: names, and the fields of a line (with d), a point or square (with s) or both.
-        columns: how many entries stand side by side.
-        bottom: pixels from the panel to the middle of the last line.
-    """
-    sample = _SAMPLE if any("d" in look for _, look in named) else 14
-    rows, left, top = list[Row](), 0.0, _LINE * (1 - math.ceil(len(named) / columns)) - bottom
-    for own in (named[column::columns] for column in range(columns)):
-        places = [{"x": left, "x2": left + sample, "y": top + _LINE * line} for line in range(len(own))]
-        rows += [place | {"t": name} | look for place, (name, look) in zip(places, own, strict=True)]
-        left += sample + 20 + room_of(name for name, _ in own)
-    texts = [row | {"x": row["x2"] + 5, "c": INK} for row in rows]
-    points = [row | {"x": (row["x"] + row["x2"]) / 2} for row in rows if "s" in row]
-    return [
+
+def _place(name: str, axis: Axis) -> Layer:
+    scale = {"type": "log" if axis.is_log else "linear", "domain": list(axis.ends), "nice": False}
+    shown = None if axis.is_bare else {"values": list(axis.ticks)}
+    return {"field": name, "type": "quantitative", "scale": scale, "axis": shown}
+
+
+def _key(named: Sequence[tuple[str, Row]], width: float, bottom: float) -> tuple[list[Layer], int]:
+    """Return the key of a chart that is so wide, whose last line is so many pixels above the panel, and how many lines it has."""
+    sample = 28 if any("d" in look for _, look in named) else 14  # pixels of a line or a square
+    each = sample + 20 + room_of(name for name, _ in named)
+    columns = max(1, int(width / each))
+    top = -bottom - _LINE * ((len(named) - 1) // columns)
+    places = [(each * (at % columns), top + _LINE * (at // columns)) for at in range(len(named))]
+    rows: list[Row] = [
+        {"x": x, "x2": x + sample, "y": y, "t": name} | look for (x, y), (name, look) in zip(places, named, strict=True)
+    ]
+    points = [row | {"x": row["x"] + sample / 2} for row in rows if "s" in row]
+    layers = [
         marks("rule", [row for row in rows if "d" in row], "xy", strokeWidth=1.5),
         marks("point", [row for row in points if "d" in row], "xy"),
         marks("point", [row for row in points if "d" not in row], "xy", size=110, stroke=INK, strokeWidth=0.4),
-        marks("text", texts, "xy", align="left", baseline="middle"),
+        marks("text", [row | {"x": row["x2"] + 5, "c": INK} for row in rows], "xy", align="left", baseline="middle"),
     ]
-
-
-def _width(wide: float, panels: int, left: float = _LEFT) -> float:
-    """Return the width of each panel of a chart that is so wide, pixels."""
-    return (wide - left - _RIGHT + _GAP) / panels - _GAP
+    return layers, math.ceil(len(named) / columns)
 
 
 def _steps(finest: int = 0) -> Iterator[Any]:
@@ -327,9 +279,3 @@ def _steps(finest: int = 0) -> Iterator[Any]:
 
 def _number(value: float) -> str:
     return format_short(round(value)) if 1 <= abs(value) < 1e15 else f"{value:g}"
-
-
-def _place(name: str, axis: Axis) -> Layer:
-    scale = {"type": "log" if axis.is_log else "linear", "domain": list(axis.ends), "nice": False}
-    shown = None if axis.is_bare else {"values": list(axis.ticks)}
-    return {"field": name, "type": "quantitative", "scale": scale, "axis": shown}

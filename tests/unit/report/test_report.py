@@ -184,6 +184,8 @@ def test_trips_are_reported_at_any_depth(depth: int, axis_of: Callable[..., Axis
     text = report(manifest_of(terms, facts), facts, passed_checks(found))
     seen = read(text)
     assert seen.tags.count("svg") == 5
+    ids = re.findall(r' id="([^"]*)"', text)
+    assert len(set(ids)) == len(ids)
     assert all(f"counts/level_{level}.parquet" in seen.text for level in levels)
     assert seen.text.count("2 of 2") >= 2 * depth
     assert seen.text.count("1 of 2") == 1
