@@ -349,7 +349,7 @@ def draw(figures: SideBySide, kind: str) -> str:
         values += [row["y"] for row in rows]
         levels = max(levels, figures.depth(of))
     wide, named = 320 * len(sets), [(name, style(number)) for number, name in enumerate(DRAWN)]
-    axes = levels_axis([str(level) for level in range(levels + 1)]), linear_axis("records", values)
+    axes = levels_axis(range(levels + 1)), linear_axis("records", values)
     return chart(panels, axes, named, f"Largest error by level at epsilon 1, {kind} sets", wide)
 
 

@@ -62,7 +62,7 @@ def sizes_picture(facts: Facts) -> str:
             bars += [{"x": place - 0.41, "x2": place + 0.41, "y": low, "y2": high, "c": colour}] if high > low else []
     named = [(CLASS_NAMES[number], {"c": of, "s": "square"}) for number, of in zip(shown, colours, strict=True)]
     layers = [marks("rect", bars, stroke=INK, strokeWidth=0.4)]
-    axes = _levels(len(facts.levels)), linear_axis("% of the rows", [0, 100])
+    axes = levels_axis(range(len(facts.levels))), linear_axis("% of the rows", [0, 100])
     description = "The sizes of the released counts of every level, as shares of its rows"
     return chart([("", layers)], axes, named, description, _WIDE)
 
@@ -132,8 +132,9 @@ def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> st
     rows, columns = [""] if len(labels) == 1 else labels[0], labels[-1]
     written = is_written(matrix)
     wide, high, right = (72, 36, 15) if written else (21, 20, 100)  # pixels of a cell, and beside them all
-    whole = min(_WHOLE_PAGE, max(400, 42 + room_of(rows) + right + wide * len(columns)))
-    width, height = whole - 42 - room_of(rows) - right, max(90, high * len(rows))
+    beside = 42 + room_of(rows) + right
+    wide = max(min(wide, (_WHOLE_PAGE - beside) // len(columns)), (400 - beside) // len(columns))
+    width, height = wide * len(columns), max(90, high * len(rows))
     is_turned = (room_of(columns) + 10) * len(columns) > width
     ends = (-0.5, len(columns) - 0.5), (len(rows) - 0.5, -0.5)
     x = Axis(matrix.axes[-1], ends[0], dict(enumerate(columns)), is_turned=is_turned, is_bare=True)
@@ -141,7 +142,7 @@ def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> st
     ground = marks("rect", [{"x": -0.5, "x2": ends[0][1], "y": -0.5, "y2": ends[1][0]}], fill="white")
     layers = [ground, *_heat(matrix, width, height, counted)]
     description = f"The released counts by {' and '.join(matrix.axes)}, darker for more"
-    return chart([("", layers)], (x, y), [], description, whole, high=height, right=right, hatch="cells")
+    return chart([("", layers)], (x, y), [], description, beside + width, high=height, right=right, hatch="cells")
 
 
 def is_written(matrix: Matrix) -> bool:
@@ -150,8 +151,8 @@ def is_written(matrix: Matrix) -> bool:
 
 
 def _heat(matrix: Matrix, width: float, height: float, counted: str) -> list[Layer]:
-    """Return the counts above zero, darker for more, and hatched those that may be zero; a count below zero has a minus, and a missing
-    one nothing. A key of shades stands beside them where the counts are not written into their cells.
+    """Return the counts above zero, darker for more, and hatched those that may be zero; a count below zero has a
+    minus, and a missing one nothing. A key of shades stands beside them where the counts are not in their cells.
     """
     clear = (matrix.counts > 0) & ~matrix.may_be_zero
     ends = (int(matrix.counts[clear].min()), int(matrix.counts[clear].max())) if clear.any() else (1, 1)
@@ -181,7 +182,7 @@ def _shades_key(ends: tuple[int, int], width: float, height: float, counted: str
     left, low, tall, steps = width + 20, 0.75 * height, 0.5 * height, 40
     heights = [low - tall * step / steps for step in range(steps + 1)]
     shades = [
-        {"x": left, "x2": left + 16, "y": under, "y2": over - 0.2, "c": _shade(step / (steps - 1))}
+        {"x": left, "x2": left + 16, "y": under, "y2": over - 1, "c": _shade(step / (steps - 1))}
         for step, (under, over) in enumerate(pairwise(heights))
     ]
     span = max(math.log(ends[1] / ends[0]), 1e-3)
@@ -249,7 +250,8 @@ def _of_levels(
 ) -> str:
     """Draw a line per series, with one value per level, in the styles from `first` on.
 
-    Leave out a value that is zero, unknown or too large, and a line without values. A line ends at the edge where it falls below `least`.
+    Leave out a value that is zero, unknown or too large, and a line without values. A line ends at the edge where it
+    falls below `least`.
     """
     drawn = {
         name: [float(value) if value is not None and 0 < value < _LARGEST else None for value in values]
@@ -265,14 +267,10 @@ def _of_levels(
             if value and value < edge:
                 place |= {"y": edge if before and before > edge else None, "s": ""}
             rows.append(place)
-    axes = _levels(max(map(len, drawn.values()))), y
+    axes = levels_axis(range(max(map(len, drawn.values())))), y
     return chart(
         [("", [*under, *lines(rows)])], axes, named, description, _WIDE, high=_HEIGHT, hatch="levels" if under else ""
     )
-
-
-def _levels(levels: int) -> Axis:
-    return levels_axis([str(level) for level in range(levels)])
 
 
 def _ends(of: OrderedCounts | Histogram) -> list[tuple[int, float, float]]:

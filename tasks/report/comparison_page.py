@@ -130,7 +130,7 @@ def _figure(found: TrialResults, measure: str, title: str, unit: str, scale: str
 
 
 def _reach(of: Spread, at: float, cap: float, least: float, axes: str, colour: str) -> list[Row]:
-    """Return the lines of a bar from the minimum to the maximum, with its caps; along the first of two axes, in units of the axes."""
+    """Return the lines of a bar from minimum to maximum along the first of two axes, with its caps; in their units."""
     along, across = axes[0], axes[1]
     low, high = max(of.min, least), max(of.max, least)
     bar = {along: low, f"{along}2": high, across: at, f"{across}2": at, "c": colour}

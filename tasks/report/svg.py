@@ -1,8 +1,9 @@
 """Charts as inline SVG, which Vega-Lite draws: they need no network and no font, and their lines differ without colour.
 
-A chart is a row of panels, and a panel has layers of marks: a mark per row, in a line together. The fields of rows have fixed names: x,
-y, x2 and y2 are places, t is a text, c a colour, d a dash, s a shape, and `of` tells lines apart. So what is public is always data, never
-the name of a field or an expression. All places and margins are set here: Vega measures no texts, and needs no fonts for that.
+A chart is a row of panels, and a panel has layers of marks: a mark per row, in a line together. The fields of rows have
+fixed names: x, y, x2 and y2 are places, t is a text, c a colour, d a dash, s a shape, and `of` tells lines apart. So
+what is public is always data, never the name of a field or an expression. All places and margins are set here: Vega measures
+no texts, so the fonts of a machine change nothing.
 """
 
 import math
@@ -84,14 +85,15 @@ class Axis:
     is_bare: bool = False
 
 
-def levels_axis(labels: Sequence[str]) -> Axis:
-    """Return an axis of levels and views, the first one at 0; names of views are turned."""
+def levels_axis(levels: Iterable[str | int]) -> Axis:
+    """Return an axis of levels by their numbers and views by their names, the first one at 0; names are turned."""
+    labels = [str(level) for level in levels]
     is_turned = not all(label.isdecimal() for label in labels)
     return Axis("level", (-0.5, len(labels) - 0.5), dict(enumerate(map(short, labels))), is_turned=is_turned)
 
 
 def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Axis:
-    """Return a logarithmic axis with 1, 2, 5, 10, … or powers of ten, from the least value or below to the largest or above.
+    """Return a logarithmic axis with 1, 2, 5, 10, … or powers of ten, from the least value to the largest or beyond.
 
     Args:
         title: of the axis.
@@ -133,9 +135,9 @@ def short(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: half - 1]}…{text[-half:]}"
 
 
-def room_of(labels: Iterable[str]) -> float:
+def room_of(labels: Iterable[str]) -> int:
     """Return the pixels that the longest of some labels takes."""
-    return _LETTER * max(map(len, labels), default=0)
+    return math.ceil(_LETTER * max(map(len, labels), default=0))
 
 
 def marks(kind: str, rows: Sequence[Row], pixels: str = "", **look: Any) -> Layer:
@@ -144,7 +146,7 @@ def marks(kind: str, rows: Sequence[Row], pixels: str = "", **look: Any) -> Laye
     Args:
         kind: area, line, point, rect, rule or text.
         rows: all with the same fields, as above.
-        pixels: the places that are in pixels from the panel's upper left corner instead of units of the axes: x, y or both.
+        pixels: which places are in pixels from the panel's upper left corner, not in units of the axes: x, y or xy.
         look: other properties of the mark, as Vega-Lite has them.
     """
     there = rows[0] if rows else {}
@@ -179,7 +181,7 @@ def chart(
     right: float = 20,
     hatch: str = "",
 ) -> str:
-    """Return panels side by side below a key, as an SVG element that shrinks with the page and carries a description in words.
+    """Return panels side by side below a key, as an SVG element that shrinks with the page and is described in words.
 
     Args:
         panels: the title of each, and its layers, the lowest first.
@@ -189,7 +191,7 @@ def chart(
         wide: the width of all, pixels.
         high: the height of each panel, pixels.
         right: room beside the last one, pixels.
-        hatch: the name of the hatching that marks fill themselves with as `url(#name)`; no other chart of a page has it.
+        hatch: the name of the hatching that marks are filled with as `url(#name)`; no other chart of a page has it.
     """
     from vl_convert import vegalite_to_svg  # only pages need it
 
@@ -208,8 +210,8 @@ def chart(
     padding = {"left": left, "top": top, "right": 0, "bottom": 0}
     layout = {"autosize": "none", "bounds": "flush", "padding": padding, "spacing": _GAP, "background": None}
     svg: str = vegalite_to_svg({"config": _CONFIG, **layout, "hconcat": drawn}, allowed_base_urls=[])
-    about = f'role="img" aria-label="{escape(description)}" viewBox="0 0 {wide:g} {top + high + below + 4:.0f}" width="100%"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {about} style="max-width: {wide:g}px">'
+    size = f'viewBox="0 0 {wide:g} {top + high + below + 4:g}" width="100%" style="max-width: {wide:g}px"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(description)}" {size}>'
     return head + (_HATCH.format(hatch) if hatch else "") + svg[svg.index(">") + 1 :]
 
 
@@ -221,7 +223,7 @@ def warm_up() -> None:
 def _panel(
     size: tuple[float, float], x: Axis, y: Axis, layers: Sequence[Layer], room: tuple[float, float], title: str
 ) -> Layer:
-    """Return a panel of a width and a height, with room for labels and titles at its left and below it; all in pixels."""
+    """Return a panel of a width and a height, with room at its left and below for labels and titles; all in pixels."""
     (width, height), (left, below) = size, room
     each = _LINE if x.is_turned else room_of(x.ticks.values()) + 8
     every = next(step for step in _steps() if len(x.ticks) * each <= step * width)
@@ -253,7 +255,7 @@ def _place(name: str, axis: Axis) -> Layer:
 
 
 def _key(named: Sequence[tuple[str, Row]], width: float, bottom: float) -> tuple[list[Layer], int]:
-    """Return the key of a chart that is so wide, whose last line is so many pixels above the panel, and how many lines it has."""
+    """Return a key that is at most so wide, its last line so many pixels above the panel, and how many lines it has."""
     sample = 28 if any("d" in look for _, look in named) else 14  # pixels of a line or a square
     each = sample + 20 + room_of(name for name, _ in named)
     columns = max(1, int(width / each))

@@ -139,8 +139,8 @@ def test_a_page_asks_nobody_fits_screens_and_paper_and_can_be_read(
 ) -> None:
     """Of hostile texts neither has a console anything to say; at every viewport nothing is too wide, and texts stand out by 4.5 to 1.
 
-    So they do in the scheme that the reader prefers, in a report's pictures too, which do not shrink to nothing; counts in the cells of
-    a matrix, which have their own colours, are left to the eye.
+    So they do in the scheme that the reader prefers, in a report's pictures too, which do not shrink to nothing; counts
+    in the cells of a matrix, which have their own colours, are left to the eye.
     """
     grounds, kind = {}, "plan" if name in PLANS else "report"
     for place, scheme in product(VIEWPORTS, SCHEMES):

@@ -1,4 +1,4 @@
-"""The charts of reports and comparisons: what is drawn, whatever names say, and told apart without colour, on white and in the dark."""
+"""Charts of reports and comparisons: what is drawn, whatever names say, told apart without colour, also in the dark."""
 
 import math
 import re
@@ -61,7 +61,7 @@ def light_of(colour: str) -> float:
 
 
 def test_names_are_shown_as_they_are() -> None:
-    """Codes, axes, regions and mechanisms that look like markup, fields, expressions or ids are texts of their own, and nothing else."""
+    """Codes, axes, regions and mechanisms that look like markup, fields, expressions or ids are texts alone."""
     of_mechanisms = chart(
         [(name, lines([{"x": 1, "y": 2, "of": name} | style(0)])) for name in HOSTILE],
         (levels_axis(HOSTILE), linear_axis("a.b[0]", [0, 9])),
@@ -83,7 +83,7 @@ def test_names_are_shown_as_they_are() -> None:
 
 
 def test_a_chart_is_part_of_its_page() -> None:
-    """It is an image with a description, shrinks, takes the page's colour and the system's font, and has no ground of its own."""
+    """It is an image with a description, shrinks, has the page's colour, the system's font, and no ground."""
     svg = series_picture(series_of("<age> & 'more'", ["0", "1", "2"]), 0.9, NAMELESS)
     first, inside = svg[: svg.index(">") + 1], svg[svg.index(">") + 1 :]
     described = escape("The released counts along <age> & 'more', with their intervals")
@@ -107,7 +107,7 @@ def test_a_chart_is_the_same_whoever_draws_it() -> None:
 
 
 def test_lines_are_told_apart_without_colour() -> None:
-    """Twelve lines have colours, shapes and dashes of which no two are alike, and stand out by 3 to 1, also in the dark."""
+    """Twelve lines have colours, shapes and dashes of which no two are alike, and stand out by 3 to 1 in both."""
     assert len(STYLES) == 12
     for kind in zip(*STYLES, strict=True):
         assert len(set(kind)) == len(STYLES)
@@ -137,7 +137,7 @@ def test_sizes_are_told_apart_without_colour(axis_of: Callable[..., TreeAxis]) -
 
 @pytest.mark.parametrize("areas", [3, 20])
 def test_a_matrix_shows_counts_noise_and_what_is_missing(areas: int) -> None:
-    """Noise is hatched, a count below zero has a minus, and a cell without a row nothing; a small matrix has its counts, a large one a key."""
+    """Noise is hatched, a count below zero has a minus, and a cell without a row nothing; a large matrix has a key."""
     counts = np.arange(areas * areas).reshape(areas, areas) * 10 + 100
     counts[0, :3] = (7, -4, 0)
     svg = matrix_picture(matrix_of(counts.tolist(), below=9), NAMELESS, "trips")
@@ -159,7 +159,7 @@ def test_a_matrix_shows_counts_noise_and_what_is_missing(areas: int) -> None:
 
 
 def test_levels_below_the_noise_are_hatched_and_a_line_ends_at_the_edge(axis_of: Callable[..., TreeAxis]) -> None:
-    """They begin at a dashed line, which says so; nothing is drawn below the picture, where mean counts are tiny beside the noise."""
+    """They begin at a dashed line, which says so; nothing is drawn below the picture, where mean counts are tiny."""
     terms = terms_of(tree := tree_of_features(axis_of, 60))
     facts = facts_of(tree, {(0,) * 60: 50, (1,) * 60: 7}, terms)
     levels = manifest_of(terms, facts).levels
@@ -178,7 +178,7 @@ def test_levels_below_the_noise_are_hatched_and_a_line_ends_at_the_edge(axis_of:
 
 @given(st.lists(st.floats(1e-9, 1e30), min_size=1, max_size=5), st.lists(st.integers(-(10**15), 10**15), max_size=5))
 def test_axes_hold_their_values_with_few_labels(above_zero: list[float], counts: list[int]) -> None:
-    """From a millionth on, every value lies between the ends; labels are few, different, short, and at the places that they name."""
+    """From a millionth on, every value lies between the ends; labels are few, different and short."""
     for axis, values in (
         (log_axis("", above_zero), [value for value in above_zero if value >= 1e-6]),
         (linear_axis("", counts), counts),
