@@ -11,7 +11,7 @@ from typing import Any
 from paper_figures import CLOSEST, Row, SideBySide, Theirs, theirs_at_hand
 from results import load, markdown
 
-from tasks.report.svg import Layer, chart, levels_axis, linear_axis, lines, style
+from tasks.pages.svg import Layer, chart, levels_axis, linear_axis, lines, style
 
 HERE = Path(__file__).parent
 REPOSITORY = "[aidaLabDEI/TDA_hierarchical](https://github.com/aidaLabDEI/TDA_hierarchical)"

@@ -10,7 +10,7 @@ from growth import slope
 from peers import PEER, compare
 from results import load, markdown
 
-from tasks.report.svg import STYLES, Axis, chart, linear_axis, lines, log_axis, marks, style
+from tasks.pages.svg import STYLES, Axis, chart, linear_axis, lines, log_axis, marks, style
 
 HERE = Path(__file__).parent
 Row = dict[str, Any]

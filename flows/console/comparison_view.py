@@ -9,7 +9,7 @@ from rich.table import Table
 from flows.console.terminal import escaped, out
 
 if TYPE_CHECKING:
-    from tasks.report.trial_results import ComparedLevel, GroupIntervals, MechanismResult, Spread, TrialResults
+    from tasks.pages.trial_results import ComparedLevel, GroupIntervals, MechanismResult, Spread, TrialResults
 
 
 def show_comparison(found: "TrialResults", *, intervals: bool = False) -> None:
@@ -65,7 +65,7 @@ def _error_table(levels: "Sequence[ComparedLevel]", results: "Sequence[Mechanism
 
 def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[MechanismResult]") -> Table:
     """Return a table of a measure of the leaves: a row per mechanism, and a column per number."""
-    from tasks.report.trial_results import format_ratio
+    from tasks.pages.trial_results import format_ratio
 
     table = Table("mechanism", box=None)
     for number in numbers:
@@ -79,7 +79,7 @@ def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[Mechani
 
 def _show_questions(found: "TrialResults", epsilon: float) -> None:
     """Draw how far ranges and other questions about an ordered axis deviate."""
-    from tasks.report.trial_results import ABOUT_QUESTIONS, QUESTIONS, format_deviation
+    from tasks.pages.trial_results import ABOUT_QUESTIONS, QUESTIONS, format_deviation
 
     stated = [result for result in found.with_deviations if result.epsilon == epsilon]
     if not stated:

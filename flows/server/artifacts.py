@@ -28,8 +28,8 @@ from storage.record import Record, ReleasedLevel, load_record
 from storage.releases.register import Release, state_of
 from storage.releases.shards import TRUNK
 from tasks.format.manifest import published_manifest
+from tasks.format.stated import noise_rows_of
 from tasks.query.folder import open_folder
-from tasks.report.levels import noise_rows_of
 from tasks.tabulate.largest import largest_counts
 from tasks.words.levels import grouped_by, level_columns
 from tasks.words.numbers import format_bound, format_sigma, rounded_up

@@ -28,11 +28,11 @@ from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import IntervalTerms, ViewTerms
 from tasks.ingest.task import read_in_memory
+from tasks.pages.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.publish.published_levels import ReleasedLevels
 from tasks.publish.settled_levels import SettledLevels
 from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
-from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import Partition, sums_of_leaves

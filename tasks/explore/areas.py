@@ -3,17 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tasks.atlas.drawings import drawn_shapes
 from tasks.query.folder import PublishedFolder
 from tasks.tabulate.tables import AxisLevels, Tables
-from tasks.tree.axis import Axis
+from tasks.tree.axis import Path
 from tasks.words.readers import level_called
 
 _MOST_DRAWN = 1_000_000  # characters of the page that shapes take
-
-Path = tuple[str, ...]  # the codes of an area, coarse to fine
 
 
 def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -25,7 +21,7 @@ def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]]
     """
     folder = tables.folder
     paths = {
-        (axis.name, level): paths_of(axis, level)
+        (axis.name, level): axis.paths(level)
         for axis, last in zip(tables.tree.axes, finest, strict=True)
         for level in range(1, last + 1)
     }
@@ -49,13 +45,6 @@ def axes_shown(tables: Tables, finest: AxisLevels) -> tuple[list[dict[str, Any]]
         for axis in tables.tree.axes
     ]
     return axes, drawings
-
-
-def paths_of(axis: Axis, level: int) -> list[Path]:
-    """Return the paths of all areas of an axis level, in their order."""
-    every = np.arange(axis.areas(level))
-    codes = [axis.codes[own - 1].gather(axis.ancestors(every, level, own)).to_list() for own in range(1, level + 1)]
-    return list(zip(*codes, strict=True))
 
 
 def names_of(folder: PublishedFolder, axis: str, paths: Sequence[Path]) -> list[str | None] | None:

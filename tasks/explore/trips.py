@@ -12,11 +12,11 @@ from storage.counts.tables import level_csv
 from tasks.explore.views import views_shown
 from tasks.format.manifest import LevelEntry, Manifest
 from tasks.query.exactness import is_exact
-from tasks.report.sections.largest import flows_within
 from tasks.tabulate.answers import absent_high, answers
 from tasks.tabulate.largest import level_shown
 from tasks.tabulate.tables import Boxes, Tables
 from tasks.tabulate.totals import area_totals
+from tasks.tree.order import flows_within
 
 _ENDS = ("from", "to")
 _MOST_CROSSED = 50_000  # pairs whose axis levels no level has

@@ -26,7 +26,6 @@ from tasks.export.described import metadata_of
 from tasks.export.formats import write_formats
 from tasks.export.tables import PublishedTables
 from tasks.format.csv import names_in, write_csv
-from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
     AboveNoise,
     Deviations,
@@ -46,6 +45,10 @@ from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import SlicedRows, slices
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
 from tasks.format.tables import LevelTables, write_level, write_parquet
+from tasks.pages.facts import Collector
+from tasks.pages.report import passed_checks, report
+from tasks.pages.statements import formulas_in, readme, workbook_words
+from tasks.pages.svg import warm_up
 from tasks.publish.boundaries import write_boundaries
 from tasks.publish.names import write_names
 from tasks.publish.published_levels import KnownAfter, ReleasedLevels
@@ -55,10 +58,6 @@ from tasks.publish.size_levels import SizeLevels
 from tasks.publish.unbiased_levels import UnbiasedLevels
 from tasks.publish.views import derived_entries, poor_margins, write_views
 from tasks.query.folder import PublishedFolder
-from tasks.report.facts import Collector
-from tasks.report.readme.page import readme
-from tasks.report.release_page import passed_checks, report
-from tasks.report.svg import warm_up
 from tasks.stage import stage
 from tasks.tabulate.tables import Tables
 from tasks.tabulate.totals import ends_of_sizes, ranges_of_areas
@@ -350,7 +349,8 @@ def _write_manifest(
         manifest = manifest.model_copy(update={"signal_tables": of_signal})
     if terms.formats:
         manifest = manifest.model_copy(update={"formats": list(terms.formats)})
-        left_out = write_formats(PublishedTables(folder, manifest), terms.formats, tree_of(release), terms.how_counted)
+        words = workbook_words(manifest, terms.how_counted)
+        left_out = write_formats(PublishedTables(folder, manifest), terms.formats, tree_of(release), words)
         manifest = manifest.model_copy(update={"left_out": left_out})
     (folder / "manifest.json").write_text(manifest.text())
     return manifest

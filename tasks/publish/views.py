@@ -16,9 +16,9 @@ from tasks.format.manifest import DerivedEntry, Deviations, Difference, LevelInt
 from tasks.format.published_tree import DERIVED, derived_path
 from tasks.format.rows import Rows
 from tasks.laws.named import noise_of
+from tasks.pages.facts import Collector
 from tasks.publish.settled_levels import SettledLevels, code_columns
 from tasks.publish.unbiased_levels import UnbiasedLevels
-from tasks.report.facts import Collector
 from tasks.tree.axis import IntArray
 from tasks.tree.job import Job
 from tasks.tree.views import Partition, have_same_cells, margin, sums_of_leaves, unnumbered

@@ -8,9 +8,8 @@ import polars as pl
 from storage.counts.columns import COUNT
 from tasks.format.published_tree import axes_by_path
 from tasks.query.folder import PublishedFolder
-from tasks.report.sections.largest import are_the_same
 from tasks.tabulate.tables import Tables
-from tasks.tree.order import are_flows, finest_clear, levels_of_flows
+from tasks.tree.order import are_flows, are_the_same, finest_clear, levels_of_flows
 
 _MOST_ROWS = 0.5  # of a level, that stand above the noise
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
+Path = tuple[str, ...]  # the codes of an area and of those that contain it, coarse to fine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +89,12 @@ class Axis:
         for step in range(level, above, -1):
             areas = self.parent[step - 1].take(areas)  # which other threads need not wait for
         return areas
+
+    def paths(self, level: int, areas: NDArray[np.int32] | IntArray | None = None) -> list[Path]:
+        """Return the paths of areas of a level, shape (areas,), or of all of them in their order."""
+        at = np.arange(self.areas(level), dtype=np.int64) if areas is None else areas.astype(np.int64)
+        codes = [self.codes[own - 1].gather(self.ancestors(at, level, own)).to_list() for own in range(1, level + 1)]
+        return list(zip(*codes, strict=True))
 
 
 def axis_from_codebook(name: str, codebook: pl.DataFrame) -> Axis:

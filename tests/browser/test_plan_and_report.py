@@ -13,7 +13,7 @@ import yaml
 from flows.api import plan_page, release
 from storage.releases.plan_file import read_approved_plan
 from storage.releases.register import REPORT
-from tasks.report.release_page import report
+from tasks.pages.report import report
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.tree.order import Tree

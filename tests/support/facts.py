@@ -11,7 +11,7 @@ import numpy as np
 from storage.releases.terms import LevelTerms
 from tasks.format.manifest import AboveNoise, Intervals, LedgerHead, LevelEntry, Manifest, NoiseRows, Privacy, SealEntry
 from tasks.format.rows import Rows, in_order
-from tasks.report.facts import Collector, Facts
+from tasks.pages.facts import Collector, Facts
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.uncertainty.shares import Shares

@@ -15,7 +15,6 @@ import pytest
 
 from flows.answers.verify import verify_answer
 from flows.api import release
-from tasks.explore.areas import paths_of
 from tasks.explore.check import explorer_failures
 from tasks.explore.payload import VERSION, embedded, payload, payload_text
 from tasks.laws import table_sampler
@@ -172,9 +171,7 @@ def check_pairs(folder: Path, shown: dict[str, Any], most: int = 20) -> int:
 
 def _areas(tables: Tables, boxes: Boxes) -> list[list[Area]]:
     """Return the areas of boxes as a question names them."""
-    paths = [
-        paths_of(axis, level) if level else [()] for axis, level in zip(tables.tree.axes, boxes.levels, strict=True)
-    ]
+    paths = [axis.paths(level) if level else [()] for axis, level in zip(tables.tree.axes, boxes.levels, strict=True)]
     return [
         [
             Area(level, paths[axis][number], number)

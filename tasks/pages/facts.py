@@ -7,22 +7,20 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from storage.releases.terms import LevelTerms
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
 from tasks.format.rows import Rows, SlicedRows, slices
-from tasks.report.sections.histograms import EndsOf, Histograms, as_asked, histograms_of
-from tasks.report.sections.largest import (
+from tasks.pages.largest import (
     CHUNK,
     LargeCount,
-    Path,
-    flows_within,
     largest,
     largest_rows,
-    paths_of,
 )
-from tasks.report.sections.totals import AreaTotals, Ranges, RangesOf, TermsOfLevel, shown_on_maps, totals_at
-from tasks.tree.axis import Axis, IntArray
-from tasks.tree.order import Tree, are_flows, finest_clear, levels_of_flows
+from tasks.pages.totals import AreaTotals, Histograms, as_asked, histograms_of, shown_on_maps, totals_at
+from tasks.tabulate.totals import EndsOf, Ranges, RangesOf
+from tasks.tree.axis import Axis, IntArray, Path
+from tasks.tree.order import Tree, are_flows, finest_clear, flows_within, levels_of_flows
 from tasks.uncertainty.bounds import finest_above_noise
 from tasks.uncertainty.shares import Shares
 
@@ -191,7 +189,7 @@ class Collector:
     def __init__(
         self,
         tree: Tree,
-        levels: Sequence[TermsOfLevel],
+        levels: Sequence[LevelTerms],
         ordered: Collection[str] = (),
         *,
         of_sizes: bool = False,
@@ -426,7 +424,7 @@ def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
         level,
         tuple(tree.axes[number].name for number in refined),
         tuple(
-            paths_of(tree.axes[number], reached[number], areas) for number, areas in zip(refined, shown, strict=True)
+            tuple(tree.axes[number].paths(reached[number], areas)) for number, areas in zip(refined, shown, strict=True)
         ),
         tuple(int(np.count_nonzero(left)) for left in is_left),
         np.atleast_2d(counts),
@@ -466,5 +464,4 @@ def _series(axis: Axis, level: int, source: str, number: int, rows: Rows) -> Ord
     ends = np.full((2, len(counts)), np.nan)
     for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
         end[areas] = of_rows
-    paths = paths_of(axis, level, np.arange(len(counts)))
-    return OrderedCounts(axis.name, source, tuple(axis.codes[level - 1]), paths, counts, *ends)
+    return OrderedCounts(axis.name, source, tuple(axis.codes[level - 1]), tuple(axis.paths(level)), counts, *ends)

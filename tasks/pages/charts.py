@@ -9,11 +9,8 @@ import numpy as np
 from storage.counts.columns import REGION
 from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
-from tasks.report.facts import CLASS_NAMES, CLASSES, Facts, LevelFacts, Matrix, OrderedCounts
-from tasks.report.levels import noise_series
-from tasks.report.sections.histograms import Histogram, Histograms
-from tasks.report.sections.largest import Path
-from tasks.report.svg import (
+from tasks.pages.facts import CLASS_NAMES, CLASSES, Facts, LevelFacts, Matrix, OrderedCounts
+from tasks.pages.svg import (
     INK,
     Axis,
     Layer,
@@ -28,6 +25,8 @@ from tasks.report.svg import (
     short,
     style,
 )
+from tasks.pages.totals import Histogram, Histograms
+from tasks.tree.axis import Path
 from tasks.words.numbers import format_percent, format_short
 
 _WIDE, _WHOLE_PAGE, _HEIGHT = 500, 990, 216  # pixels; a wide screen shows two charts side by side
@@ -41,6 +40,21 @@ _DARK = 0.62  # the shade from which on white is easier to read than black
 _BLUE, _BAND = "#1b6ca8", "#1b6ca84d"
 
 _Series = Mapping[str, Sequence[float | None]]
+
+
+def noise_series(levels: Sequence[LevelEntry], facts: Facts) -> dict[str, list[float | None]]:
+    """Return what a report draws of the noise of levels 0 to T beside their mean counts, by its name; None where it is not stated."""
+    if any(level.deviations for level in levels):
+        noise = {"sd of a count": [level.deviations.most if level.deviations else None for level in levels]}
+    else:
+        noise = {"noise (σ)": [level.sigma for level in levels]}
+    return {
+        "mean count": [facts.mean_count(level.level) for level in levels],
+        **noise,
+        "half of the interval": [level.half_width for level in facts.levels],
+        "error bound (95%)": [level.bound for level in levels],
+        "threshold": [level.threshold for level in levels],
+    }
 
 
 def noise_picture(levels: Sequence[LevelEntry], facts: Facts, counted: str = "records") -> str:

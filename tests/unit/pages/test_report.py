@@ -1,7 +1,7 @@
 """The pages about releases: the report, what is collected for it, the README, the page of a comparison, and how numbers are said."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from html import escape
@@ -14,21 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tasks.report.facts
+import tasks.pages.facts
 from flows.trials.comparison import MEASURES
 from storage.releases.register import CheckResult
 from storage.releases.terms import LevelTerms
 from tasks.atlas.names import Names
-from tasks.format.formulas import formulas_in
 from tasks.format.manifest import Intervals, NoiseRows, Rounding
 from tasks.format.rows import Rows
 from tasks.mechanisms import MECHANISMS
-from tasks.report.comparison_page import comparison_page
-from tasks.report.facts import CLASSES, MOST_SHOWN, Collector, Facts
-from tasks.report.readme.page import readme
-from tasks.report.release_page import passed_checks, report
-from tasks.report.sections.largest import MOST_LARGEST, LargeCount
-from tasks.report.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
+from tasks.pages.comparison import comparison_page
+from tasks.pages.facts import CLASSES, MOST_SHOWN, Collector, Facts
+from tasks.pages.largest import MOST_LARGEST, LargeCount
+from tasks.pages.report import passed_checks, report
+from tasks.pages.statements import formulas_in, readme
+from tasks.pages.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.tree.axis import Axis, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.validate.coverage import GROUPS
@@ -82,14 +81,14 @@ def reported(
 def test_facts_are_those_of_the_rows(data: st.DataObject, universes: st.SearchStrategy[Universe]) -> None:
     """Rows, areas, sizes, extremes and widths of each level, matrix and largest counts are those found one by one."""
     universe = data.draw(universes)
-    tree, chunk = universe.tree, tasks.report.facts.CHUNK
+    tree, chunk = universe.tree, tasks.pages.facts.CHUNK
     finest = product(*(range(size) for size in tree.sizes(tree.depth)))
     leaves = {leaf: data.draw(st.integers(-3, 12)) for leaf in finest}
-    tasks.report.facts.CHUNK = data.draw(st.integers(1, 5))
+    tasks.pages.facts.CHUNK = data.draw(st.integers(1, 5))
     try:
         facts = facts_of(tree, leaves, terms_of(tree, sigma=data.draw(st.sampled_from([0.1, 100.0]))))
     finally:
-        tasks.report.facts.CHUNK = chunk
+        tasks.pages.facts.CHUNK = chunk
     assert facts.total == sum(leaves.values())
     for level, known in enumerate(facts.levels):
         rows = rows_of(tree, leaves, level)
@@ -336,12 +335,18 @@ Said = Callable[..., str]
 def said(axis_of: Callable[..., Axis]) -> Said:
     """Return what gives the README of a release of one feature, as one line."""
 
-    def of(mechanism: str, bound: float | None, noise_rows: NoiseRows | None = None, **other: Any) -> str:
+    def of(
+        mechanism: str,
+        bound: float | None,
+        noise_rows: NoiseRows | None = None,
+        formulas: Sequence[str] = (),
+        **other: Any,
+    ) -> str:
         terms = terms_of(tree := tree_of_features(axis_of, 1), sigma=7.25)
         made = manifest_of(terms, facts_of(tree, {(0,): 30, (1,): 40}, terms), mechanism=mechanism, **other)
         changed = {"noise_rows": noise_rows, "above_noise": None, "bound_after": None}
         levels = [level.model_copy(update=changed | {"bound": bound and level.level * bound}) for level in made.levels]
-        text = readme(made.model_copy(update={"levels": levels}), MECHANISMS[mechanism].how_counted)
+        text = readme(made.model_copy(update={"levels": levels}), MECHANISMS[mechanism].how_counted, formulas)
         return " ".join(text.split())
 
     return of
@@ -444,21 +449,26 @@ def test_the_words_for_a_probability_never_state_less(probability: float) -> Non
     assert exact <= stated < exact * Fraction(10, 9)
 
 
-def warning(*codes: str, called: str = "") -> str:
-    """Return the warning about a tree of one axis with these codes, and with a name for the first of them."""
+def formulas(*codes: str, called: str = "") -> list[str]:
+    """Return what is warned of in a tree of one axis with these codes, and with a name for the first of them."""
     names = {("home", 1): pl.DataFrame({"code_1": codes[:1], "name": [called]})} if called else {}
     return formulas_in(Tree((axis_from_codebook("home", pl.DataFrame({"area": codes})),), (0,)), Names(names))
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-x", "@SUM(A1)", "\t=1", "-1-1", "=Mill", "+ 1 more", "-other-"])
 def test_what_begins_like_a_formula_is_named_and_numbers_are_not(text: str) -> None:
-    """A code or a name that a spreadsheet computes is in the warning; a number with a sign, or a sign inside, computes nothing."""
-    assert text in warning("a", text)
-    assert f"`{text}`" in warning("01", "02", called=text)
-    assert warning("01", "02", called=f"a{text}") == ""
-    assert warning("a", "44007", "-5", "+3", "-1.5", "a=b", "a-b", "x@y") == ""
-    many = (*(f"={number}" for number in range(1000)), *(f"@{number}" for number in range(1000)))
-    assert "`=0`, `=1`, `=10` and 1,997 more" in warning(*many)
+    """A code or a name that a spreadsheet computes is warned of; a number with a sign, or a sign inside, computes nothing."""
+    assert formulas("a", text) == formulas("01", "02", called=text) == [text]
+    assert formulas("01", "02", called=f"a{text}") == []
+    assert formulas("a", "44007", "-5", "+3", "-1.5", "a=b", "a-b", "x@y") == []
+
+
+def test_a_readme_names_a_few_formulas(said: Said) -> None:
+    """The first three, and how many more there are; nothing where there is none."""
+    many = sorted(f"{sign}{number}" for sign in "=@" for number in range(1000))
+    assert "computes them: `=0`, `=1`, `=10` and 1,997 more. Import" in said("inftda", None, formulas=many)
+    assert "computes them: `-x`. Import" in said("inftda", None, formulas=["-x"])
+    assert "formulas" not in said("inftda", None)
 
 
 # --- the page of a comparison
@@ -480,7 +490,7 @@ def test_a_page_is_drawn_of_any_numbers(spread: Spread) -> None:
     tried = [("one", 0.1), ("one", 1.0), ("a & b", 0.1), ("a & b", 1.0), ("late", 1.0)]
     results = [MechanismResult(name, epsilon, [], THIRD, levels) for name, epsilon in tried]
     refused, notes = {"gaussian": "it has too many leaves"}, {"one": ["It <has> no split."]}
-    page = comparison_page(results_of(results, name="<made up>", refused=refused, notes=notes))
+    page = " ".join(comparison_page(results_of(results, name="<made up>", refused=refused, notes=notes)).split())
     assert "<made up>" not in page
     for told in (
         '<th scope="col">a &amp; b</th>',
