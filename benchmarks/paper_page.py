@@ -338,13 +338,13 @@ def draw(figures: SideBySide, kind: str) -> str:
     panels, values, levels = list[tuple[str, list[Layer]]](), [0.0], 1
     for of in sets:
         rows = list[dict[str, Any]]()
-        for number, ours in enumerate(DRAWN.values()):
+        for name, ours in DRAWN.items():
             means = [
                 figures.our(of, ours, 1.0, level) if ours else figures.their(of, "inftda", 1.0, level)
                 for level in range(1, figures.depth(of) + 1)
             ]
             if None not in means:
-                rows += [{"x": level, "y": mean, "of": number} | style(number) for level, mean in enumerate(means, 1)]
+                rows += [{"x": level, "y": mean, "of": name} for level, mean in enumerate(means, 1)]
         panels.append((of.replace("_", " "), lines(rows)))
         values += [row["y"] for row in rows]
         levels = max(levels, figures.depth(of))

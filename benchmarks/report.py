@@ -10,7 +10,7 @@ from growth import slope
 from peers import PEER, compare
 from results import load, markdown
 
-from tasks.pages.svg import STYLES, Axis, chart, linear_axis, lines, log_axis, marks, style
+from tasks.pages.svg import Axis, chart, linear_axis, lines, log_axis, marks, style
 
 HERE = Path(__file__).parent
 Row = dict[str, Any]
@@ -310,9 +310,9 @@ def draw_growth(rows: list[Row]) -> None:
     """Draw CPU seconds against cells."""
     points, named = list[Row](), list[tuple[str, Row]]()
     for number, (name, own) in enumerate(by_sampler(rows).items()):
-        look = style(number)
-        points += [{"x": row["cells"], "y": row["cpu_seconds"], "of": number, **look} for row in own]
-        named.append((f"{name}: slope {slope(own):.2f}, of the last decade {slope(own[-3:]):.2f}", look))
+        called = f"{name}: slope {slope(own):.2f}, of the last decade {slope(own[-3:]):.2f}"
+        points += [{"x": row["cells"], "y": row["cpu_seconds"], "of": called} for row in own]
+        named.append((called, style(number)))
     axes = (
         log_axis("cells measured", [point["x"] for point in points]),
         log_axis("CPU seconds, one thread", [point["y"] for point in points]),
@@ -323,14 +323,14 @@ def draw_growth(rows: list[Row]) -> None:
 
 def draw_rooms(rows: list[Row]) -> None:
     """Draw the share of each room in the thread seconds, a bar per run."""
-    names = {at: f"{row['part']}, ε = {row['epsilon']:g}, {row['sampler']}" for at, row in enumerate(rows)}
+    names = [f"{row['part']}, ε = {row['epsilon']:g}, {row['sampler']}" for row in rows]
     rooms = list({room: None for row in rows for room in row["rooms"]})
-    looks = {room: {"c": STYLES[number % len(STYLES)][0], "s": "square"} for number, room in enumerate(rooms)}
+    looks = {room: {"c": style(number)["c"]} for number, room in enumerate(rooms)}
     bars = list[Row]()
     for at, row in enumerate(rows):
         ends = [0.0, *accumulate(100 * row["rooms"].get(room, 0) / sum(row["rooms"].values()) for room in rooms)]
         bars += [
-            {"x": start, "x2": end, "y": at - 0.4, "y2": at + 0.4, "c": looks[room]["c"]}
+            {"x": start, "x2": end, "y": at - 0.4, "y2": at + 0.4, "of": room}
             for room, (start, end) in zip(rooms, pairwise(ends), strict=True)
         ]
     runs = Axis("", (len(rows) - 0.5, -0.5), names, is_bare=True)

@@ -5,31 +5,18 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
+from markupsafe import Markup
 
 from storage.counts.columns import REGION
 from tasks.atlas.names import Names
 from tasks.format.manifest import LevelEntry
-from tasks.pages.facts import CLASS_NAMES, CLASSES, Facts, LevelFacts, Matrix, OrderedCounts
-from tasks.pages.svg import (
-    INK,
-    Axis,
-    Layer,
-    Row,
-    chart,
-    levels_axis,
-    linear_axis,
-    lines,
-    log_axis,
-    marks,
-    room_of,
-    short,
-    style,
-)
+from tasks.pages.facts import CLASS_NAMES, Facts, LevelFacts, Matrix, OrderedCounts
+from tasks.pages.svg import INK, Axis, Layer, Row, chart, levels_axis, linear_axis, lines, log_axis, marks, short, style
 from tasks.pages.totals import Histogram, Histograms
 from tasks.tree.axis import Path
 from tasks.words.numbers import format_percent, format_short
 
-_WIDE, _WHOLE_PAGE, _HEIGHT = 500, 990, 216  # pixels; a wide screen shows two charts side by side
+_WIDE, _WHOLE_PAGE = 500, 990  # pixels; a wide screen shows two charts side by side
 _FEW_AXES = 4  # axes that have a line each
 _MOST_IN_FULL = 1_000_000  # smaller counts have room for all their digits
 _MOST_WRITTEN = 12  # areas per side of a matrix that has its counts in its cells
@@ -37,7 +24,7 @@ _TALLEST = 1e-4  # share of the noise; the picture cuts off smaller values
 _LARGEST = 1e300  # larger numbers cannot be drawn as floats
 _SHADES = ((228, 240, 250), (107, 174, 214), (8, 64, 129))  # red, green and blue, from few to many
 _DARK = 0.62  # the shade from which on white is easier to read than black
-_BLUE, _BAND = "#1b6ca8", "#1b6ca84d"
+_BLUE, _BAND = "#1b6ca8", "#8fb5d3"
 
 _Series = Mapping[str, Sequence[float | None]]
 
@@ -57,7 +44,7 @@ def noise_series(levels: Sequence[LevelEntry], facts: Facts) -> dict[str, list[f
     }
 
 
-def noise_picture(levels: Sequence[LevelEntry], facts: Facts, counted: str = "records") -> str:
+def noise_picture(levels: Sequence[LevelEntry], facts: Facts, counted: str = "records") -> Markup:
     """Draw noise and error bound per level beside the mean count of its possible cells, in what is counted."""
     errors = [level.sigma for level in levels if 0 < level.sigma < _LARGEST]
     description = "The noise and the stated errors of every level, beside the mean count of its cells"
@@ -65,23 +52,23 @@ def noise_picture(levels: Sequence[LevelEntry], facts: Facts, counted: str = "re
     return _of_levels(noise_series(levels, facts), counted, description, least=least, under=_noise_band(levels, facts))
 
 
-def sizes_picture(facts: Facts) -> str:
+def sizes_picture(facts: Facts) -> Markup:
     """Draw, per level, the share of the released counts in each size class."""
-    shown = [number for number in range(len(CLASSES) + 1) if any(level.sizes[number] for level in facts.levels)]
-    colours = [_shade(place / max(len(shown) - 1, 1)) for place in range(len(shown))]
+    shown = [number for number in range(len(CLASS_NAMES)) if any(level.sizes[number] for level in facts.levels)]
+    names = [CLASS_NAMES[number] for number in shown]
     bars = list[Row]()
     for place, level in enumerate(facts.levels):
         ends = [0.0, *np.cumsum([100 * level.sizes[number] / max(level.rows, 1) for number in shown]).tolist()]
-        for (low, high), colour in zip(pairwise(ends), colours, strict=True):
-            bars += [{"x": place - 0.41, "x2": place + 0.41, "y": low, "y2": high, "c": colour}] if high > low else []
-    named = [(CLASS_NAMES[number], {"c": of, "s": "square"}) for number, of in zip(shown, colours, strict=True)]
+        for (low, high), name in zip(pairwise(ends), names, strict=True):
+            bars += [{"x": place - 0.41, "x2": place + 0.41, "y": low, "y2": high, "of": name}] if high > low else []
+    named = [(name, {"c": _shade(place / max(len(shown) - 1, 1))}) for place, name in enumerate(names)]
     layers = [marks("rect", bars, stroke=INK, strokeWidth=0.4)]
     axes = levels_axis(range(len(facts.levels))), linear_axis("% of the rows", [0, 100])
     description = "The sizes of the released counts of every level, as shares of its rows"
     return chart([("", layers)], axes, named, description, _WIDE)
 
 
-def cells_picture(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> str:
+def cells_picture(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> Markup:
     """Draw, per level, how many cells are possible, measured and released; `cells` is the word for them."""
     series: _Series = {
         f"possible {cells}": [level.possible_cells for level in facts.levels],
@@ -100,63 +87,61 @@ def areas_picture(facts: Facts) -> str:
     return _of_levels(series, "% of the codebook", description, is_share=True)
 
 
-def series_picture(series: OrderedCounts, confidence: float, names: Names) -> str:
+def series_picture(series: OrderedCounts, confidence: float, names: Names) -> Markup:
     """Draw the counts along an ordered axis as a line, with a band from the lower to the upper ends of their intervals."""
-    counts, ends = series.counts.tolist(), _ends(series)
-    band = [{"x": at, "y": low, "y2": high, "of": at - place} for place, (at, low, high) in enumerate(ends)]
-    line = [{"x": at, "y": count, "c": _BLUE} for at, count in enumerate(counts)]
-    called = [names.name_of(series.axis, path) for path in series.paths]
-    ticks = {at: _label(name, (code,)) for at, (name, code) in enumerate(zip(called, series.codes, strict=True))}
-    x = Axis(series.axis, (-0.02 * len(counts), 1.02 * len(counts) - 1), ticks)
-    y = linear_axis("records", [*counts, *(end for _, *both in ends for end in both)])
-    named: list[tuple[str, Row]] = [
-        ("count", {"c": _BLUE, "d": (1, 0)}),
-        (_interval(confidence), {"c": _BAND, "s": "square"}),
+    counts, ends, interval = series.counts.tolist(), _ends(series), _interval(confidence)
+    band = [
+        {"x": at, "y": low, "y2": high, "of": interval, "part": at - place}
+        for place, (at, low, high) in enumerate(ends)
     ]
-    layers = [marks("area", band, color=_BAND), marks("line", line)]
-    return chart(
-        [("", layers)], (x, y), named, f"The released counts along {series.axis}, with their intervals", _WHOLE_PAGE
-    )
+    line = [{"x": at, "y": count, "of": "count"} for at, count in enumerate(counts)]
+    called = [names.name_of(series.axis, path) for path in series.paths]
+    labels = [_label(name, (code,)) for name, code in zip(called, series.codes, strict=True)]
+    x = Axis(series.axis, (-0.02 * len(counts), 1.02 * len(counts) - 1), labels)
+    y = linear_axis("records", [*counts, *(end for _, *both in ends for end in both)])
+    layers = [marks("area", band), marks("line", line)]
+    described = f"The released counts along {series.axis}, with their intervals"
+    return chart([("", layers)], (x, y), [("count", {"c": _BLUE}), (interval, {"c": _BAND})], described, _WHOLE_PAGE)
 
 
-def histograms_picture(histograms: Histograms, confidence: float, names: Names) -> str:
+def histograms_picture(histograms: Histograms, confidence: float, names: Names) -> Markup:
     """Draw, for some regions side by side, a bar for the groups of each size and a line for its interval."""
-    columns, sizes = len(histograms.regions), histograms.sizes
-    wide = min(_WHOLE_PAGE, 240 + 260 * columns)
-    panels, heights = list[tuple[str, list[Layer]]](), [0.0]
+    panels, heights, interval = list[tuple[str, list[Layer]]](), [0.0], _interval(confidence)
     for region in histograms.regions:
         counts, ends = region.counts.tolist(), _ends(region)
-        bars = [{"x": at - 0.4, "x2": at + 0.4, "y": 0, "y2": count} for at, count in enumerate(counts)]
-        reach = [{"x": at, "y": low, "y2": high} for at, low, high in ends]
+        bars = [{"x": at - 0.4, "x2": at + 0.4, "y": 0, "y2": count, "of": "groups"} for at, count in enumerate(counts)]
+        reach = [{"x": at, "y": low, "y2": high, "of": interval} for at, low, high in ends]
         called = _label(names.name_of(REGION, region.path), region.path) if region.path else "everything"
-        panels.append((called, [marks("rect", bars, color=_BLUE, opacity=0.75), marks("rule", reach)]))
+        panels.append((called, [marks("rect", bars, opacity=0.75), marks("rule", reach)]))
         heights += [*counts, *(end for _, *both in ends for end in both)]
-    x = Axis("size", (-0.9, len(sizes) - 0.1), dict(enumerate(sizes)))
-    named: list[tuple[str, Row]] = [
-        ("groups", {"c": _BLUE, "s": "square"}),
-        (_interval(confidence), {"c": INK, "d": (1, 0)}),
-    ]
+    axes = Axis("size", (-0.9, len(histograms.sizes) - 0.1), histograms.sizes), linear_axis("groups", heights)
     description = f"The released numbers of groups by size, at level {histograms.level}"
-    return chart(panels, (x, linear_axis("groups", heights)), named, description, wide)
+    wide = min(_WHOLE_PAGE, 240 + 260 * len(panels))
+    return chart(panels, axes, [("groups", {"c": _BLUE}), (interval, {"c": INK})], description, wide)
 
 
-def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> str:
-    """Draw the coarsest matrix as a heat map; a small one has its counts in its cells."""
+def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> Markup:
+    """Draw the coarsest matrix as a heat map; a small one has its counts in its cells, and a large one a key of shades."""
     labels = [_labels(names, axis, codes) for axis, codes in zip(matrix.axes, matrix.codes, strict=True)]
-    rows, columns = [""] if len(labels) == 1 else labels[0], labels[-1]
-    written = is_written(matrix)
-    wide, high, right = (72, 36, 15) if written else (21, 20, 100)  # pixels of a cell, and beside them all
-    beside = 42 + room_of(rows) + right
-    wide = max(min(wide, (_WHOLE_PAGE - beside) // len(columns)), (400 - beside) // len(columns))
-    width, height = wide * len(columns), max(90, high * len(rows))
-    is_turned = (room_of(columns) + 10) * len(columns) > width
+    rows, columns, written = [""] if len(labels) == 1 else labels[0], labels[-1], is_written(matrix)
+    wide, high = (72, 36) if written else (21, 20)  # pixels of a cell
+    wide = max(min(wide, (_WHOLE_PAGE - 200) // len(columns)), 200 // len(columns))
     ends = (-0.5, len(columns) - 0.5), (len(rows) - 0.5, -0.5)
-    x = Axis(matrix.axes[-1], ends[0], dict(enumerate(columns)), is_turned=is_turned, is_bare=True)
-    y = Axis(matrix.axes[0] if len(labels) > 1 else "", ends[1], dict(enumerate(rows)), is_bare=True)
+    x = Axis(matrix.axes[-1], ends[0], columns, is_bare=True)
+    y = Axis(matrix.axes[0] if len(labels) > 1 else "", ends[1], rows, is_bare=True)
     ground = marks("rect", [{"x": -0.5, "x2": ends[0][1], "y": -0.5, "y2": ends[1][0]}], fill="white")
-    layers = [ground, *_heat(matrix, width, height, counted)]
-    description = f"The released counts by {' and '.join(matrix.axes)}, darker for more"
-    return chart([("", layers)], (x, y), [], description, beside + width, high=height, right=right, hatch="cells")
+    clear = (matrix.counts > 0) & ~matrix.may_be_zero
+    of_clear = (int(matrix.counts[clear].min()), int(matrix.counts[clear].max())) if clear.any() else (1, 1)
+    key = [] if written or not clear.any() else _shades_key(of_clear, counted)
+    return chart(
+        [("", [ground, *_heat(matrix, of_clear)])],
+        (x, y),
+        key,
+        f"The released counts by {' and '.join(matrix.axes)}, darker for more",
+        wide * len(columns) + 80,
+        high=max(90, high * len(rows)),
+        hatch="cells",
+    )
 
 
 def is_written(matrix: Matrix) -> bool:
@@ -164,52 +149,35 @@ def is_written(matrix: Matrix) -> bool:
     return bool(max(matrix.counts.shape) <= _MOST_WRITTEN)
 
 
-def _heat(matrix: Matrix, width: float, height: float, counted: str) -> list[Layer]:
-    """Return the counts above zero, darker for more, and hatched those that may be zero; a count below zero has a
-    minus, and a missing one nothing. A key of shades stands beside them where the counts are not in their cells.
+def _heat(matrix: Matrix, ends: tuple[int, int]) -> list[Layer]:
+    """Return the counts above zero, darker for more, and hatched those that may be zero; a count below zero has a minus,
+    and a missing one nothing.
     """
-    clear = (matrix.counts > 0) & ~matrix.may_be_zero
-    ends = (int(matrix.counts[clear].min()), int(matrix.counts[clear].max())) if clear.any() else (1, 1)
-    depth = np.log(np.maximum(matrix.counts, 1) / ends[0]) / max(math.log(ends[1] / ends[0]), 1e-3)
     written, hatched, shaded, texts = is_written(matrix), list[Row](), list[Row](), list[Row]()
     for row, column in np.argwhere(matrix.is_released | matrix.may_be_zero).tolist():
-        count, shade = int(matrix.counts[row, column]), depth[row, column] if clear[row, column] else 0.0
+        count, is_clear = int(matrix.counts[row, column]), not matrix.may_be_zero[row, column]
+        shade = _depth(count, ends) if is_clear and count > 0 else 0.0
         cell = {"x": column - 0.5, "x2": column + 0.5, "y": row - 0.5, "y2": row + 0.5}
-        if clear[row, column]:
-            shaded.append(cell | {"c": _shade(shade)})
-        elif matrix.may_be_zero[row, column]:
+        if not is_clear:
             hatched.append(cell)
+        elif count > 0:
+            shaded.append(cell | {"c": _shade(shade)})
         if matrix.is_released[row, column] and (written or count < 0):
             text = f"{count:,}" if abs(count) < _MOST_IN_FULL else format_short(count)
             place = {"x": column, "y": row, "c": "white" if shade > _DARK else "#1a1a1a"}
             texts.append(place | {"t": text.replace("-", "−") if written else "−"})
-    layers = [
-        marks("rect", hatched, fill="url(#cells)"),
-        marks("rect", shaded),
-        marks("text", texts, baseline="middle"),
-    ]
-    return layers + ([] if written or not shaded else _shades_key(ends, width, height, counted))
+    return [marks("rect", hatched, fill="url(#cells)"), marks("rect", shaded), marks("text", texts, baseline="middle")]
 
 
-def _shades_key(ends: tuple[int, int], width: float, height: float, counted: str) -> list[Layer]:
-    """Return the key of shades, from the least count at the bottom to the most at the top."""
-    left, low, tall, steps = width + 20, 0.75 * height, 0.5 * height, 40
-    heights = [low - tall * step / steps for step in range(steps + 1)]
-    shades = [
-        {"x": left, "x2": left + 16, "y": under, "y2": over - 1, "c": _shade(step / (steps - 1))}
-        for step, (under, over) in enumerate(pairwise(heights))
-    ]
-    span = max(math.log(ends[1] / ends[0]), 1e-3)
-    texts = [
-        {"x": left + 22, "y": low - tall * math.log(tick / ends[0]) / span, "t": label}
-        for tick, label in log_axis("", ends).ticks.items()
-        if ends[0] <= tick <= ends[1]
-    ]
-    return [
-        marks("rect", shades, "xy"),
-        marks("text", texts, "xy", align="left", baseline="middle", fontSize=10),
-        marks("text", [{"x": left, "y": low - tall - 10, "t": counted}], "xy", align="left", fontSize=10),
-    ]
+def _shades_key(ends: tuple[int, int], counted: str) -> list[tuple[str, Row]]:
+    """Return what the shades of some counts mean, from the least to the most."""
+    counts = sorted({round(of, 1 - len(str(of))) for of in map(int, np.geomspace(*ends, 5))})
+    return [(f"{format_short(of)} {counted}", {"c": _shade(_depth(of, ends))}) for of in counts]
+
+
+def _depth(count: int, ends: tuple[int, int]) -> float:
+    """Return how dark a count is, between the least and the most, on a logarithmic scale."""
+    return math.log(max(count, 1) / ends[0]) / max(math.log(ends[1] / ends[0]), 1e-3)
 
 
 def _shade(share: float) -> str:
@@ -243,12 +211,13 @@ def _noise_band(levels: Sequence[LevelEntry], facts: Facts) -> list[Layer]:
         return []
     first = 0.5 if finest is None else finest + 0.5
     is_narrow = last + 0.5 - first < 0.4 * (last + 1)  # too narrow for the words
-    words = [{"x": first, "y": 10, "t": f"{'mostly left out' if levels[-1].threshold else 'small beside noise'} →"}]
+    words = [{"x": first, "t": f"{'mostly left out' if levels[-1].threshold else 'small beside noise'} →"}]
     aside = {"align": "right", "dx": -5} if is_narrow else {"align": "left", "dx": 5}
+    below = {"y": 20, "y2": "height"}
     return [
-        marks("rect", [{"x": first, "x2": last + 0.5, "y": 20, "y2": _HEIGHT}], "y", fill="url(#levels)", opacity=0.6),
-        marks("rule", [{"x": first, "y": 0, "y2": _HEIGHT, "d": [5, 3]}], "y", strokeWidth=1.2),
-        marks("text", words, "y", baseline="middle", fontWeight="bold", **aside),
+        marks("rect", [{"x": first, "x2": last + 0.5}], below, fill="url(#levels)", opacity=0.6),
+        marks("rule", [{"x": first}], below | {"y": 0}, strokeWidth=1.2, strokeDash=[5, 3]),
+        marks("text", words, {"y": 10}, baseline="middle", fontWeight="bold", **aside),
     ]
 
 
@@ -261,7 +230,7 @@ def _of_levels(
     is_share: bool = False,
     least: float = 0.0,
     under: Sequence[Layer] = (),
-) -> str:
+) -> Markup:
     """Draw a line per series, with one value per level, in the styles from `first` on.
 
     Leave out a value that is zero, unknown or too large, and a line without values. A line ends at the edge where it
@@ -271,20 +240,19 @@ def _of_levels(
         name: [float(value) if value is not None and 0 < value < _LARGEST else None for value in values]
         for name, values in series.items()
     }
-    named = [(name, style(first + number) | {"of": number}) for number, name in enumerate(drawn) if any(drawn[name])]
+    named = [(name, style(first + number)) for number, name in enumerate(drawn) if any(drawn[name])]
     shown = [value for name, _ in named for value in drawn[name] if value]
     y = linear_axis(title, [0, 100]) if is_share else log_axis(title, shown, least)
     rows, edge = list[Row](), y.ends[0]
-    for name, look in named:
+    for name, _ in named:
         for level, (before, value) in enumerate(pairwise([None, *drawn[name]])):
-            place: Row = {"x": level, "y": value} | look
+            row: Row = {"x": level, "y": value, "of": name}
             if value and value < edge:
-                place |= {"y": edge if before and before > edge else None, "s": ""}
-            rows.append(place)
+                row |= {"y": edge if before and before > edge else None, "is_edge": True}
+            rows.append(row)
     axes = levels_axis(range(max(map(len, drawn.values())))), y
-    return chart(
-        [("", [*under, *lines(rows)])], axes, named, description, _WIDE, high=_HEIGHT, hatch="levels" if under else ""
-    )
+    panel = [*under, *lines(rows)]
+    return chart([("", panel)], axes, named, description, _WIDE, hatch="levels" if under else "")
 
 
 def _ends(of: OrderedCounts | Histogram) -> list[tuple[int, float, float]]:

@@ -97,16 +97,16 @@ def _measure_chart(found: TrialResults, measure: _Measure) -> Markup:
         for result in found.results
     }
     ends = [end for of_levels in spreads.values() for _, of in of_levels for end in (of.min, of.mean, of.max)]
-    y = log_axis(measure.unit, ends) if measure.is_log else linear_axis(measure.unit, [0, 1], -1)
+    y = log_axis(measure.unit, ends) if measure.is_log else linear_axis(measure.unit, [0, 1])
     panels = []
     for epsilon in found.epsilons:
         rows, bars = list[Row](), list[Row]()
         for number, mechanism in enumerate(mechanisms):
-            look = style(number) | {"of": number}
+            colour = style(number)["c"]
             aside = 0.08 * (number - (len(mechanisms) - 1) / 2)  # so that bars do not hide each other
             for level, of in spreads.get((mechanism, epsilon), []):
-                rows.append({"x": level + aside, "y": of.mean, **look})
-                bars += _reach(of, level + aside, 0.035, y.ends[0], "yx", look["c"])
+                rows.append({"x": level + aside, "y": of.mean, "of": mechanism})
+                bars += _reach(of, level + aside, 0.035, y.ends[0], "yx", colour)
         panels.append((f"ε = {epsilon:g}", [marks("rule", bars), *lines(rows)]))
     shown = {mechanism for (mechanism, _), of_levels in spreads.items() if of_levels}
     named = [(mechanism, style(number)) for number, mechanism in enumerate(mechanisms) if mechanism in shown]
@@ -129,7 +129,7 @@ def _reach(of: Spread, at: float, cap: float, least: float, axes: str, colour: s
 def _seconds_chart(found: TrialResults) -> Markup:
     seconds = {(result.mechanism, result.epsilon): result.seconds for result in found.results}
     tried = [(name, epsilon) for name in found.mechanisms for epsilon in found.epsilons if (name, epsilon) in seconds]
-    labels = {at: f"{name}, ε = {epsilon:g}" for at, (name, epsilon) in enumerate(tried)}
+    labels = [f"{name}, ε = {epsilon:g}" for name, epsilon in tried]
     spreads = [seconds[one] for one in tried]
     ends = [end for of in spreads for end in (of.min / 1.05, of.mean, of.max)]  # so that the least bar has a length
     x = log_axis("seconds, in memory; several trials run at once", ends)
@@ -144,20 +144,20 @@ def _seconds_chart(found: TrialResults) -> Markup:
 def _coverage_chart(found: TrialResults, epsilon: float, results: Sequence[MechanismResult]) -> Markup:
     """Draw coverage by level: a panel per true count, a line per mechanism, and a dashed line at the promise."""
     labels = [level.label for level in found.levels]
-    promise = marks("rule", [{"x": -0.5, "x2": len(labels) - 0.5, "y": found.confidence, "d": [6, 3]}])
+    promise = marks("rule", [{"x": -0.5, "x2": len(labels) - 0.5, "y": found.confidence}], strokeDash=[6, 3])
     named = [(result.mechanism, style(found.mechanisms.index(result.mechanism))) for result in results]
     panels, shown = list[tuple[str, list[Layer]]](), [found.confidence, 1.0]
     for group in TRUE_COUNTS:
-        rows = [
-            {"x": level.level, "y": of.coverage.mean, **look, "of": name}
-            for result, (name, look) in zip(results, named, strict=True)
+        rows: list[Row] = [
+            {"x": level.level, "y": of.coverage.mean, "of": result.mechanism}
+            for result in results
             for level in result.levels
             if level.intervals and (of := level.intervals[group]).coverage and not are_few(of.cells * found.runs)
         ]
         shown += [row["y"] for row in rows]
         panels.append((f"true count {_LABELS.get(group, group)}", [promise, *lines(rows)]))
     described = f"Coverage of intervals by level at ε = {epsilon:g}, a panel for each true count"
-    return chart(panels, (levels_axis(labels), linear_axis("covered", shown, -2)), named, described, _WHOLE_PAGE)
+    return chart(panels, (levels_axis(labels), linear_axis("covered", shown)), named, described, _WHOLE_PAGE)
 
 
 def _questions(found: TrialResults, epsilon: float) -> Table:

@@ -1,22 +1,19 @@
-"""Charts as inline SVG, which Vega-Lite draws: they need no network and no font, and their lines differ without colour.
+"""Charts as inline SVG, which Vega-Lite draws: they need no network, and their lines differ without colour.
 
-A chart is a row of panels, and a panel has layers of marks: a mark per row, in a line together. The fields of rows have
-fixed names: x, y, x2 and y2 are places, t is a text, c a colour, d a dash, s a shape, and `of` tells lines apart. So
-what is public is always data, never the name of a field or an expression. All places and margins are set here: Vega measures
-no texts, so the fonts of a machine change nothing.
+A chart is a row of panels, and a panel has layers of marks, a mark per row. The fields of rows have fixed names: x, y, x2 and y2 are
+places, t is a text, c a colour, and `of` is the name of a line, which the key explains. So what is public is always data, never the name
+of a field; labels of axes are literals of one expression.
 """
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
-from itertools import count
-from textwrap import wrap
 from typing import Any
 
 from markupsafe import Markup
-
-from tasks.words.numbers import format_short
 
 STYLES = (  # colour, seen on white and on a dark page; shape; dash: no two are alike in any of the three
     ("#1b6ca8", "circle", (1, 0)),
@@ -37,24 +34,26 @@ INK = "currentColor"  # that of the page's text, which is light on a dark page
 Row = dict[str, Any]
 Layer = dict[str, Any]
 
-_MOST_LOG_TICKS = 10
-_MOST_TICKS = 6
 _LONGEST = 24  # characters of a label
-_LETTER, _LINE, _GAP = 6.9, 16, 20  # pixels: the width of a letter, a line of text, and what is between panels
-_FIELDS = {  # the channels of each kind of mark, and the fields that they show as they are
-    "area": {"detail": "of"},
-    "line": {"color": "c", "strokeDash": "d", "detail": "of"},
-    "point": {"color": "c", "shape": "s"},
-    "rect": {"color": "c"},
-    "rule": {"color": "c", "strokeDash": "d"},
-    "text": {"color": "c", "text": "t"},
-}
-_LINES = ("domainColor", "tickColor", "gridColor")
+_LETTER, _BESIDE, _GAP = 6.9, 80, 20  # pixels: the width of a letter, the room of an axis, and what is between panels
+_STEPS = [lead * 10**power for power in range(7) for lead in (1, 2, 5)]  # between labels
+_NUMBER = "format(datum.value, abs(datum.value) >= 1e15 ? '~e' : abs(datum.value) >= 1e5 ? '.3~s' : abs(datum.value) >= 1 ? ',' : '~g')"
+_INKS = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor", "gridColor"), INK)
 _CONFIG = {
     "aria": False,
     "font": "system-ui, sans-serif",
     "view": {"stroke": None},
-    "axis": {"labels": False, "title": None, "gridOpacity": 0.15} | dict.fromkeys(_LINES, INK),
+    "title": {"color": INK, "fontSize": 12},
+    "axis": _INKS
+    | {"gridOpacity": 0.15, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": 400, "labelLimit": 0},
+    "legend": {
+        "labelColor": INK,
+        "labelFontSize": 12,
+        "labelLimit": 0,
+        "orient": "top",
+        "title": None,
+        "symbolSize": 60,
+    },
     "line": {"strokeWidth": 1.5},
     "point": {"filled": True, "opacity": 1, "size": 30},
     "rule": {"color": INK},
@@ -73,29 +72,27 @@ class Axis:
     Attributes:
         title: what it shows; empty for none.
         ends: at the left and the right, or at the bottom and the top; in the units of the rows.
-        ticks: labels by place, in the same units; below a panel, as many are shown as have room.
+        labels: of the places 0, 1, 2 and so on, of which as many are shown as have room, upwards where names are long; None for
+            numbers.
         is_log: whether it is logarithmic.
-        is_turned: whether the labels read upwards.
-        is_bare: whether there are labels alone, without line, ticks and grid.
+        is_bare: whether there are labels alone, all of them, without line, ticks and grid.
     """
 
     title: str
     ends: tuple[float, float]
-    ticks: Mapping[Any, str]
+    labels: Sequence[str] | None = None
     is_log: bool = False
-    is_turned: bool = False
     is_bare: bool = False
 
 
 def levels_axis(levels: Iterable[str | int]) -> Axis:
-    """Return an axis of levels by their numbers and views by their names, the first one at 0; names are turned."""
+    """Return an axis of levels by their numbers and views by their names, the first one at 0."""
     labels = [str(level) for level in levels]
-    is_turned = not all(label.isdecimal() for label in labels)
-    return Axis("level", (-0.5, len(labels) - 0.5), dict(enumerate(map(short, labels))), is_turned=is_turned)
+    return Axis("level", (-0.5, len(labels) - 0.5), labels)
 
 
 def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Axis:
-    """Return a logarithmic axis with 1, 2, 5, 10, … or powers of ten, from the least value to the largest or beyond.
+    """Return a logarithmic axis of whole powers of ten, from the least value to the largest or beyond.
 
     Args:
         title: of the axis.
@@ -103,32 +100,16 @@ def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Axis:
         least: where the axis ends, whatever smaller values there are.
     """
     above = [value for value in values if value > 0] or [1.0, 10.0]
-    start, most = max(min(above), least), max(*above, least)
-    powers = range(math.floor(math.log10(start)), math.ceil(math.log10(most)) + 1)
-    ticks = [float(f"{lead}e{power}") for power in powers for lead in (1, 2, 5)]
-    first, last = sum(tick <= start for tick in ticks) - 1, sum(tick < most for tick in ticks)
-    if len(shown := ticks[first : max(last, first + 1) + 1]) > _MOST_LOG_TICKS:
-        shown = ticks[::3]
-    every = math.ceil(len(shown) / _MOST_LOG_TICKS)
-    return Axis(title, (shown[0], shown[-1]), {tick: _number(tick) for tick in shown[::every]}, is_log=True)
+    first = math.floor(math.log10(max(min(above), least)))
+    last = max(math.ceil(math.log10(max(*above, least))), first + 1)
+    return Axis(title, (float(f"1e{first}"), float(f"1e{last}")), is_log=True)
 
 
-def linear_axis(title: str, values: Iterable[float], finest: int = 0) -> Axis:
-    """Return an axis from the least of some values or below to the largest or above.
-
-    Args:
-        title: of the axis.
-        values: those that have to fit.
-        finest: the power of ten that is the least step between two ticks; 0 for counts.
-    """
+def linear_axis(title: str, values: Iterable[float]) -> Axis:
+    """Return an axis from the least of some values or below to the largest or above."""
     shown = list(values) or [0.0]
     least, most = min(shown), max(shown)
-    span = max(most - least, 0.06 * max(most, -least))  # or short numbers would be the same
-    step = next(step for step in _steps(finest) if span <= step * _MOST_TICKS)
-    first, last = math.floor(least / step), max(math.ceil(most / step), math.floor(least / step) + 1)
-    start = max(first * step, least - 0.05 * step) if first == -1 else first * step  # little room for little below 0
-    ticks = [round(part * step, 9) for part in range(first, last + 1) if part * step >= start]
-    return Axis(title, (start, ticks[-1]), {tick: _number(tick) for tick in ticks})
+    return Axis(title, (least, max(most, least + 1e-9 if least != most else least + 1)))
 
 
 def short(text: str) -> str:
@@ -138,27 +119,24 @@ def short(text: str) -> str:
 
 
 def room_of(labels: Iterable[str]) -> int:
-    """Return the pixels that the longest of some labels takes."""
+    """Return the pixels that the longest of some labels takes, about."""
     return math.ceil(_LETTER * max(map(len, labels), default=0))
 
 
-def marks(kind: str, rows: Sequence[Row], pixels: str = "", **look: Any) -> Layer:
+def marks(kind: str, rows: Sequence[Row], at: Mapping[str, Any] | None = None, **look: Any) -> Layer:
     """Return a layer.
 
     Args:
         kind: area, line, point, rect, rule or text.
         rows: all with the same fields, as above.
-        pixels: which places are in pixels from the panel's upper left corner, not in units of the axes: x, y or xy.
+        at: places in pixels in place of fields, such as {"y": 10}; `width` and `height` are those of the panel.
         look: other properties of the mark, as Vega-Lite has them.
     """
     there = rows[0] if rows else {}
-    encoding: Layer = {
-        channel: {"field": field} if channel in {"detail", "text"} else {"field": field, "scale": None}
-        for channel, field in _FIELDS[kind].items()
-        if field in there
-    }
-    encoding |= {place: {"field": place, "type": "quantitative", "scale": None, "axis": None} for place in pixels}
-    encoding |= {place: {"field": place} for place in ("x2", "y2") if place in there}
+    encoding: Layer = {place: {"field": place} for place in ("x2", "y2") if place in there}
+    encoding |= {"color": {"field": "c", "scale": None}} if "c" in there else {}
+    encoding |= {"text": {"field": "t"}} if "t" in there else {}
+    encoding |= {place: {"value": value} for place, value in (at or {}).items()}
     return {"data": {"values": rows}, "mark": {"type": kind, **look}, "encoding": encoding}
 
 
@@ -168,8 +146,9 @@ def style(number: int) -> Row:
 
 
 def lines(rows: Sequence[Row]) -> list[Layer]:
-    """Return lines with a point at each row; they have a gap where y is None, and no point where s is empty."""
-    return [marks("line", rows), marks("point", [row for row in rows if row["s"] and row["y"] is not None])]
+    """Return lines with a point at each row; they have a gap where y is None, and no point where a line ends at the edge."""
+    points = [row for row in rows if row["y"] is not None and not row.get("is_edge")]
+    return [marks("line", rows), marks("point", points)]
 
 
 def chart(
@@ -180,7 +159,6 @@ def chart(
     wide: float,
     *,
     high: float = 216,
-    right: float = 20,
     hatch: str = "",
 ) -> Markup:
     """Return panels side by side below a key, as an SVG element that shrinks with the page and is described in words.
@@ -188,31 +166,36 @@ def chart(
     Args:
         panels: the title of each, and its layers, the lowest first.
         axes: the horizontal and the vertical one, of all panels.
-        named: the entries of the key: names, and the fields of a line (with d), a point or square (with s) or both.
+        named: the entries of the key: names, and their colour, with shape and dash for lines.
         description: plain text.
-        wide: the width of all, pixels.
+        wide: the width of all, pixels, about.
         high: the height of each panel, pixels.
-        right: room beside the last one, pixels.
         hatch: the name of the hatching that marks are filled with as `url(#name)`; no other chart of a page has it.
     """
     from vl_convert import vegalite_to_svg  # only pages need it
 
     x, y = axes
-    left = 42 + room_of(y.ticks.values()) if y.is_bare else 80
-    below = 36 + room_of(x.ticks.values()) if x.is_turned else 44
-    above = 12 + 24 * any(title for title, _ in panels)
-    key, lines_of_key = _key(named, wide - left - right, above)
-    top, width = above + _LINE * lines_of_key, (wide - left - right + _GAP) / len(panels) - _GAP
-    beside = replace(y, title="", ticks=dict.fromkeys(y.ticks, ""))  # of the panels that follow the first one
+    width = (wide - _BESIDE + _GAP) / len(panels) - _GAP
+    looks = _looks(named, int(wide)) if named else {}
     drawn = [
-        _panel((width, high), x, beside if number else y, layers, (left, below), title)
+        {
+            "width": width,
+            "height": high,
+            "encoding": {"x": _place("x", x, width), "y": _place("y", y, high, is_first=not number)},
+            "layer": [
+                marks("point", []) | {"encoding": {name: look for name, look in looks.items() if name != "strokeDash"}},
+                *(_with_looks(layer, looks) for layer in layers),
+                marks("text", [{"t": title}], {"x": width / 2, "y": -8}, fontWeight=600),
+            ],
+        }
         for number, (title, layers) in enumerate(panels)
     ]
-    drawn[0]["layer"] += key
-    padding = {"left": left, "top": top, "right": 0, "bottom": 0}
-    layout = {"autosize": "none", "bounds": "flush", "padding": padding, "spacing": _GAP, "background": None}
-    svg: str = vegalite_to_svg({"config": _CONFIG, **layout, "hconcat": drawn}, allowed_base_urls=[])
-    size = f'viewBox="0 0 {wide:g} {top + high + below + 4:g}" width="100%" style="max-width: {wide:g}px"'
+    svg: str = vegalite_to_svg(
+        {"config": _CONFIG, "background": None, "spacing": _GAP, "hconcat": drawn}, allowed_base_urls=[]
+    )
+    whole = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    across, down = whole.groups() if whole else (f"{wide:g}", f"{high:g}")
+    size = f'viewBox="0 0 {across} {down}" width="100%" style="max-width: {across}px"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(description)}" {size}>'
     return Markup(head + (_HATCH.format(hatch) if hatch else "") + svg[svg.index(">") + 1 :])  # noqa: S704 (Vega escapes texts)
 
@@ -222,64 +205,56 @@ def warm_up() -> None:
     chart([("", [])], (linear_axis("", []), linear_axis("", [])), [], "", 500)
 
 
-def _panel(
-    size: tuple[float, float], x: Axis, y: Axis, layers: Sequence[Layer], room: tuple[float, float], title: str
-) -> Layer:
-    """Return a panel of a width and a height, with room at its left and below for labels and titles; all in pixels."""
-    (width, height), (left, below) = size, room
-    each = _LINE if x.is_turned else room_of(x.ticks.values()) + 8
-    every = next(step for step in _steps() if len(x.ticks) * each <= step * width)
-    x = replace(x, ticks=dict([*x.ticks.items()][::every]))
-    turned = {"angle": 270, "align": "right", "baseline": "middle"} if x.is_turned else {"baseline": "top"}
-    of_y = wrap(y.title, max(12, int(height / 6)))
-    texts = [
-        marks("text", [{"x": at, "y": height + 8, "t": label} for at, label in x.ticks.items()], "y", **turned),
-        marks(
-            "text",
-            [{"x": -8, "y": at, "t": label} for at, label in y.ticks.items()],
-            "x",
-            align="right",
-            baseline="middle",
-        ),
-        marks("text", [{"x": width / 2, "y": height + below - 14, "t": x.title}], "xy", baseline="top"),
-        marks("text", [{"x": 6 - left, "y": height / 2, "t": of_y}], "xy", angle=270, baseline="top"),
-        marks("text", [{"x": width / 2, "y": -8, "t": title}], "xy", fontWeight=600),
-    ]
-    shown = [layer for layer in texts if any(row["t"] for row in layer["data"]["values"])]
-    encoding = {"x": _place("x", x), "y": _place("y", y)}
-    return {"width": width, "height": height, "encoding": encoding, "layer": [*layers, *shown]}
+def _looks(named: Sequence[tuple[str, Row]], wide: int) -> dict[str, Layer]:
+    """Return what marks of named lines look like, and the key that explains them."""
+    names = [name for name, _ in named]
+    has_shapes = any("s" in look for _, look in named)
+    columns = max(1, wide // (room_of(names) + 50))
+    key: Layer = {"columns": columns, "columnPadding": 10 + room_of(names) // 4}
+    key |= {"symbolStrokeWidth": 0} if has_shapes else {"symbolType": "square", "symbolSize": 130}
+
+    def look(field: str) -> Layer:
+        scale = {"domain": names, "range": [of.get(field, INK) for _, of in named]}
+        return {"field": "of", "type": "nominal", "sort": None, "scale": scale, "legend": key}
+
+    return {"color": look("c")} | ({"shape": look("s"), "strokeDash": look("d")} if has_shapes else {})
 
 
-def _place(name: str, axis: Axis) -> Layer:
-    scale = {"type": "log" if axis.is_log else "linear", "domain": list(axis.ends), "nice": False}
-    shown = None if axis.is_bare else {"values": list(axis.ticks)}
-    return {"field": name, "type": "quantitative", "scale": scale, "axis": shown}
+def _with_looks(layer: Layer, looks: Mapping[str, Layer]) -> Layer:
+    """Return a layer whose marks look as the key says, where they are named."""
+    rows, kind = layer["data"]["values"], layer["mark"]["type"]
+    if not rows or "of" not in rows[0]:
+        return layer
+    taken = {"line": ("color", "strokeDash"), "point": ("color", "shape")}.get(kind, ("color",))
+    detail = {"detail": {"field": "part"}} if "part" in rows[0] else {}
+    own = {name: looks[name] | {"legend": None} for name in taken if name in looks}
+    return layer | {"encoding": detail | layer["encoding"] | own}
 
 
-def _key(named: Sequence[tuple[str, Row]], width: float, bottom: float) -> tuple[list[Layer], int]:
-    """Return a key that is at most so wide, its last line so many pixels above the panel, and how many lines it has."""
-    sample = 28 if any("d" in look for _, look in named) else 14  # pixels of a line or a square
-    each = sample + 20 + room_of(name for name, _ in named)
-    columns = max(1, int(width / each))
-    top = -bottom - _LINE * ((len(named) - 1) // columns)
-    places = [(each * (at % columns), top + _LINE * (at // columns)) for at in range(len(named))]
-    rows: list[Row] = [
-        {"x": x, "x2": x + sample, "y": y, "t": name} | look for (x, y), (name, look) in zip(places, named, strict=True)
-    ]
-    points = [row | {"x": row["x"] + sample / 2} for row in rows if "s" in row]
-    layers = [
-        marks("rule", [row for row in rows if "d" in row], "xy", strokeWidth=1.5),
-        marks("point", [row for row in points if "d" in row], "xy"),
-        marks("point", [row for row in points if "d" not in row], "xy", size=110, stroke=INK, strokeWidth=0.4),
-        marks("text", [row | {"x": row["x2"] + 5, "c": INK} for row in rows], "xy", align="left", baseline="middle"),
-    ]
-    return layers, math.ceil(len(named) / columns)
+def _place(name: str, axis: Axis, pixels: float, *, is_first: bool = True) -> Layer:
+    """Return what Vega-Lite needs to know of an axis; of the panels after the first one, the vertical axis has no labels."""
+    shown: Layer = {"title": axis.title or None, "labels": is_first, "labelOverlap": False}
+    if axis.labels is None:
+        shown |= {"labelExpr": _NUMBER, "minExtent": 40 if name == "y" else 0}
+        shown |= {"values": _powers(*axis.ends)} if axis.is_log else {"tickCount": 6}
+    else:
+        labels = [short(label) for label in axis.labels]
+        is_long = len(labels) * (room_of(labels) + 8) > pixels and not all(label.isdecimal() for label in labels)
+        room = 16 if is_long or name == "y" else room_of(labels) + 8
+        every = 1 if axis.is_bare else next(of for of in _STEPS if len(labels) * room <= of * pixels)
+        shown |= {"values": [*range(0, len(labels), every)], "labelAngle": 270 if is_long and name == "x" else 0}
+        shown |= {"minExtent": room_of(labels) + 8} if is_long or name == "y" else {}
+        shown["labelExpr"] = f"{json.dumps(labels, ensure_ascii=False)}[datum.value]"
+    shown |= {"title": None} if not is_first else {"titleAnchor": "middle", "titleLimit": 0}
+    shown |= {"domain": False, "ticks": False, "grid": False} if axis.is_bare else {}
+    scale = {"type": "log" if axis.is_log else "linear", "domain": list(axis.ends), "zero": False}
+    nice = axis.labels is None and not axis.is_log
+    return {"field": name, "type": "quantitative", "scale": scale | {"nice": nice}, "axis": shown}
 
 
-def _steps(finest: int = 0) -> Iterator[Any]:
-    """Yield 1, 2, 5, 10, 20, 50 and so on, from a power of ten on."""
-    return (lead * 10**power for power in count(finest) for lead in (1, 2, 5))
-
-
-def _number(value: float) -> str:
-    return format_short(round(value)) if 1 <= abs(value) < 1e15 else f"{value:g}"
+def _powers(low: float, high: float) -> list[float]:
+    """Return where a logarithmic axis between two powers of ten has labels: at 1, 2 and 5 times each, or at ten powers or fewer."""
+    first, last = round(math.log10(low)), round(math.log10(high))
+    leads, every = ((1, 2, 5), 1) if last - first <= 2 else ((1,), math.ceil((last - first) / 10))
+    powers = (float(f"{lead}e{power}") for power in range(first, last + 1, every) for lead in leads)
+    return [power for power in powers if power <= high]
