@@ -19,7 +19,15 @@ from flows.trials.comparison import MEASURES
 from storage.releases.register import CheckResult
 from storage.releases.terms import LevelTerms
 from tasks.atlas.names import Names
-from tasks.format.manifest import Intervals, NoiseRows, Rounding
+from tasks.format.manifest import (
+    DerivedEntry,
+    Difference,
+    Intervals,
+    NoiseRows,
+    PoorMargin,
+    Rounding,
+    ViewEntry,
+)
 from tasks.format.rows import Rows
 from tasks.mechanisms import MECHANISMS
 from tasks.pages.comparison import comparison_page
@@ -27,7 +35,7 @@ from tasks.pages.facts import CLASSES, MOST_SHOWN, Collector, Facts
 from tasks.pages.largest import MOST_LARGEST, LargeCount
 from tasks.pages.report import passed_checks, report
 from tasks.pages.statements import formulas_in, readme
-from tasks.pages.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
+from tasks.pages.trial_results import ComparedLevel, CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.tree.axis import Axis, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.validate.coverage import GROUPS
@@ -268,24 +276,46 @@ HOSTILE = ["<script>alert(1)</script>", "a & b", '"quoted"', "$x_{", "$\\frac$",
 HOSTILE += ["{x}", "%s", "`*a*`", "e\u0301"]
 
 
+ODD = """<script>alert("'1'")</script>"""
+
+
 def test_everything_is_escaped(axis_of: Callable[..., Axis]) -> None:
-    """Codes, names, units and statements are text, whatever they look like, in tables and in pictures."""
-    tree, odd = tree_of_trips(axis_of, 1, areas=len(HOSTILE), codes=HOSTILE), '<img src="x">'
-    _, _, seen = reported(
-        tree,
-        {(area, area): 100 + area for area in range(len(HOSTILE))},
-        id=f"odd{odd}",
-        spec={"name": odd},
-        supersedes=f"older{odd}",
-        privacy=PRIVACY.model_copy(update={"unit": odd, "statement": odd}),
-        unprotected=[odd],
-        mechanism=odd,
-        versions={"trellis": odd},
-    )
+    """Codes, names, units, statements and all words of a spec are text, whatever they look like, in tables and in pictures."""
+    terms = terms_of(tree := tree_of_trips(axis_of, 1, areas=len(HOSTILE), codes=HOSTILE))
+    facts = facts_of(tree, {(area, area): 100 + area for area in range(len(HOSTILE))}, terms)
+    called = Names({("origin", 1): pl.DataFrame({"code_1": HOSTILE, "name": [f"{ODD}{code}" for code in HOSTILE]})})
+    words = {"title": ODD, "description": ODD, "source": ODD, "hierarchy": {"levels": [], "called": {"level_1": ODD}}}
+    made = manifest_of(terms, facts)
+    view = ViewEntry(name=ODD, **made.levels[1].model_dump() | {"axes": {ODD: ODD}, "level": 9, "noise_rows": None})
+    odd = {
+        "id": f"odd{ODD}",
+        "spec": words,
+        "supersedes": f"older{ODD}",
+        "privacy": PRIVACY.model_copy(
+            update=dict.fromkeys(("unit", "statement", "distinct", "accountant", "neighbours"), ODD)
+        ),
+        "unprotected": [ODD],
+        "mechanism": ODD,
+        "versions": {"trellis": ODD},
+        "views": [view.model_copy(update={"differs": Difference(largest=1, mean=0.5)})],
+        "derived": {ODD: DerivedEntry(of=[ODD], sha256="0")},
+        "poor_margins": [PoorMargin(margin=ODD, expected_error=1.0)],
+        "rounding": Rounding(exact=False, deviation={ODD: 2.0}),
+        "left_out": {"xlsx": [ODD]},
+        "formats": ["xlsx"],
+    }
+    manifest = made.model_copy(update=odd)
+    seen = read(report(manifest, facts, {}, ODD, [ODD]))
     assert {"img", "script"}.isdisjoint(seen.tags)
     for code in HOSTILE:  # in the largest counts, and at both ends of the matrix unless it is long
         assert seen.text.count(code) >= 3 - (len(code) > 18), code
-    assert seen.text.index(f"This release supersedes older{odd}") < seen.text.index("records counted by")
+    assert seen.text.index(f"This release supersedes older{ODD}") < seen.text.index("records counted by")
+    named = read(report(manifest, replace(facts, names=called), {}, ODD, [ODD]))
+    assert {"img", "script"}.isdisjoint(named.tags)
+    assert named.text.count(ODD) > seen.text.count(ODD) > 25
+    text = readme(manifest, ODD, [ODD])
+    assert text.count(ODD) > 20
+    assert "&lt;" not in text
 
 
 @pytest.mark.parametrize(
@@ -474,6 +504,19 @@ def test_a_readme_names_a_few_formulas(said: Said) -> None:
 # --- the page of a comparison
 
 THIRD = Spread((0.1 + 0.1 + 0.1) / 3, 0.1, 0.1)  # the mean of equal numbers may be above each of them
+
+
+def test_everything_in_a_comparison_is_escaped() -> None:
+    """Names of tables, mechanisms, views and measures, reasons and notes are text, whatever they look like, also in pictures."""
+    levels = [level_result(0, THIRD, false_rows=THIRD, rows_covered=THIRD)]
+    results = [
+        MechanismResult(name, 1.0, [], THIRD, levels, {ODD: {ODD: THIRD}}, {"ranges": 1.0}) for name in (ODD, "b")
+    ]
+    view = ComparedLevel(0, {ODD: ODD}, None, 0, view=ODD)
+    other = {"name": ODD, "neighbours": ODD, "refused": {ODD: ODD}, "notes": {ODD: [ODD]}}
+    seen = read(comparison_page(results_of(results, levels=[view], **other)))
+    assert {"img", "script"}.isdisjoint(seen.tags)
+    assert seen.text.count(ODD) > 20
 
 
 @pytest.mark.thorough
