@@ -125,7 +125,7 @@ def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> Ma
     labels = [_labels(names, axis, codes) for axis, codes in zip(matrix.axes, matrix.codes, strict=True)]
     rows, columns, written = [""] if len(labels) == 1 else labels[0], labels[-1], is_written(matrix)
     wide, high = (72, 36) if written else (21, 20)  # pixels of a cell
-    wide = max(min(wide, (_WHOLE_PAGE - 200) // len(columns)), 200 // len(columns))
+    wide = max(min(wide, (_WHOLE_PAGE - 200) // len(columns)), 280 // len(columns))
     ends = (-0.5, len(columns) - 0.5), (len(rows) - 0.5, -0.5)
     x = Axis(matrix.axes[-1], ends[0], columns, is_bare=True)
     y = Axis(matrix.axes[0] if len(labels) > 1 else "", ends[1], rows, is_bare=True)
