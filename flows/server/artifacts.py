@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -29,20 +30,16 @@ from storage.releases.register import Release, state_of
 from storage.releases.shards import TRUNK
 from tasks.format.manifest import published_manifest
 from tasks.format.stated import noise_rows_of
+from tasks.pages.templates import markdown
 from tasks.query.folder import open_folder
 from tasks.tabulate.largest import largest_counts
 from tasks.words.levels import grouped_by, level_columns
-from tasks.words.numbers import format_bound, format_sigma, rounded_up
+from tasks.words.numbers import format_bound, format_sigma
 
 _EVERY = 1.0  # seconds between updates of the progress
 _SILENCE = 60.0  # seconds without another try once the server is gone, because each try waits for it
 
 _MOST_LARGEST = 15  # rows
-
-_RETRY = (
-    "press **Retry** on the page of the flow run (*Flow Run* beside this text links to it). The dialog says that task runs"
-    " will run again; only the missing ones do"
-)
 
 _silent_until = 0.0
 
@@ -88,16 +85,14 @@ def show_published(release_id: str) -> None:
     with store() as con:
         record = load_record(con, release_id)
     release, levels = record.release, record.released_levels()
-    privacy, unprotected = release.terms.privacy, release.terms.unprotected
-    statement = "\n".join(
-        [
-            f"# {release_id} is published",
-            privacy.statement,
-            f"ε = {rounded_up(privacy.epsilon)}, δ = {privacy.delta:g}, by the accountant {privacy.accountant}.",
-            "**Not protected, because published exactly:** " + ("; ".join(unprotected) or "nothing") + ".",
-            f"**Folder:** `{release.folder}`; `trellis verify` checks it.",
-        ]
-    ).replace("\n", "\n\n")
+    terms = release.terms
+    statement = markdown(
+        "published.md",
+        release=release_id,
+        privacy=terms.privacy,
+        unprotected=terms.unprotected,
+        folder=release.folder,
+    )
     manifest = published_manifest(Path(release.folder))
     known = {"noise rows": [noise_rows_of(level) for level in manifest.levels]} if manifest else {}
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as published", known))
@@ -117,15 +112,14 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         record = load_record(con, release_id, books)
     there = record.branches_of(record.finest) if record.branches else []
     missing = [name for name in there if (record.finest, name) not in record.shards["counts"]]
-    press = _RETRY if deployed else f"run the deployment **rerun** with the release_id `{release_id}`"
-    lines = [
-        *_what_stopped(release_id, fault),
-        f"**Not finished:** {', '.join(missing)}, of {len(there)} branches." if missing else "",
-        f"**What to press:** correct the cause, then {press}. In a terminal, `trellis rerun {release_id}` does the same.",
-        "Only what is missing runs again. Trellis uses sealed levels as they are and charges nothing again.",
-        f"**To give it up:** `trellis abandon {release_id}` ends it for good. {charge_in_words(books, release_id)}",
-    ]
-    text = "\n\n".join(line for line in lines if line)
+    text = markdown(
+        "stopped.md",
+        **_fault(release_id, fault, deployed=deployed),
+        is_reserved=True,
+        missing=missing,
+        branches=len(there),
+        charge=charge_in_words(books, release_id),
+    )
     so_far = [_how_far(level, record.branches_of(level), record.shards["counts"]) for level in range(record.finest + 1)]
     levels = record.released_levels()
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, so far", {"done": so_far}))
@@ -141,13 +135,7 @@ def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) ->
         fault: what stopped the run.
         deployed: whether a deployment started the run. Only then does the UI offer Retry.
     """
-    press = _RETRY if deployed else "run the command again, which makes a new release"
-    lines = [
-        *_what_stopped(name, fault),
-        "Nothing was reserved, drawn or charged.",
-        f"**What to press:** correct the cause, then {press}.",
-    ]
-    text = "\n\n".join(lines)
+    text = markdown("stopped.md", **_fault(name, fault, deployed=deployed), is_reserved=False)
     _shown(lambda: create_markdown_artifact(text, _key(name, "failure"), "What failed, and what to press"))
 
 
@@ -168,13 +156,14 @@ def what_to_press(release_id: str, fault: BaseException, *, deployed: bool) -> s
     return " ".join(text for text in (reason, hint, again) if text)
 
 
-def _what_stopped(name: str, fault: BaseException) -> list[str]:
-    """Return how a run ended and its fault. A fault whose text could quote the data is named by its kind and place only."""
+def _fault(name: str, fault: BaseException, *, deployed: bool) -> dict[str, Any]:
+    """Return what a template says of how a run ended. A fault whose text could quote the data is named by its kind and place only."""
+    known = {"name": name, "is_deployed": deployed, "refused": False, "reason": "", "hint": "", "missing": []}
     if isinstance(fault, Interrupted) or not isinstance(fault, Exception):
-        return [f"# {name} was interrupted"]
+        return known
     reason = str(fault) if isinstance(fault, TrellisError) else kind_and_place(fault)
     hint = fault.hint if isinstance(fault, TrellisError) and "trellis rerun" not in fault.hint else ""
-    return [f"# {name} failed", f"> {reason} {hint}".rstrip()]
+    return known | {"reason": reason, "hint": hint}
 
 
 def _how_far(level: int, walked: Sequence[str], done: Collection[tuple[int, str]]) -> str:
@@ -186,7 +175,7 @@ def _how_far(level: int, walked: Sequence[str], done: Collection[tuple[int, str]
 
 def show_refusal(name: str, fault: TrellisError) -> None:
     """Show why the budget refused a release."""
-    text = f"# Refused\n\n{fault}\n\n{fault.hint}\n\nNothing was drawn or charged. `trellis ledger` shows the cap."
+    text = markdown("stopped.md", refused=True, reason=str(fault), hint=fault.hint)
     _shown(lambda: create_markdown_artifact(text, _key(name, "refusal"), "Why it was refused"))
 
 

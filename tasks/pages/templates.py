@@ -20,6 +20,7 @@ from tasks.words import epsilon, levels, numbers
 
 _WIDTH = 120  # of Markdown
 _HEADING = "\x1e"  # before a heading in plain lines: no text of a spec has it
+_SPACE = "\0"  # where no line may end: in code, and around the sign of an equation
 
 Medium = Literal["page", "markdown", "lines"]
 
@@ -62,10 +63,12 @@ def _mark(name: str, medium: Medium) -> Callable[..., str]:
 
     def marked(text: object = None, *, caller: Callable[[], str] = str) -> str:
         if text is not None:
-            return text_of(form).format(text)
+            made = text_of(form).format(text)
+            return made.replace(" ", _SPACE) if medium == "markdown" and name == "code" else made
         inside = caller()
         inside = re.sub(r"\n{2,}", "\n", inside) if name == "items" else " ".join(inside.split())
         if is_laid_out:
+            inside = inside.replace(" = ", f"{_SPACE}={_SPACE}")
             inside = fill(inside, _WIDTH - len("- "), break_long_words=False, break_on_hyphens=False)
             inside = inside.replace("\n", "\n  " if name == "item" else "\n")
         return text_of(form).format(text_of(inside))
@@ -129,7 +132,8 @@ def page(template: str, *, closed: bool = False, **values: Any) -> str:
 
 def markdown(template: str, **values: Any) -> str:
     """Return a file of Markdown."""
-    return re.sub(r"\n{3,}", "\n\n", _environment("markdown").get_template(template).render(values))
+    text = _environment("markdown").get_template(template).render(values).replace(_SPACE, " ")
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def headed_lines(template: str, **values: Any) -> list[tuple[str, list[str]]]:
