@@ -235,7 +235,7 @@ def _place(name: str, axis: Axis, pixels: float, *, is_first: bool = True) -> La
     """Return what Vega-Lite needs to know of an axis; of the panels after the first one, the vertical axis has no labels."""
     shown: Layer = {"title": axis.title or None, "labels": is_first, "labelOverlap": False}
     if axis.labels is None:
-        shown |= {"labelExpr": _NUMBER, "minExtent": 40 if name == "y" else 0}
+        shown |= {"labelExpr": _NUMBER, "minExtent": 54 if name == "y" else 0}
         shown |= {"values": _powers(*axis.ends)} if axis.is_log else {"tickCount": 6}
     else:
         labels = [short(label) for label in axis.labels]
