@@ -127,8 +127,8 @@ def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> Ma
     wide, high = (72, 36) if written else (21, 20)  # pixels of a cell
     wide = max(min(wide, (_WHOLE_PAGE - 200) // len(columns)), 280 // len(columns))
     ends = (-0.5, len(columns) - 0.5), (len(rows) - 0.5, -0.5)
-    x = Axis(matrix.axes[-1], ends[0], columns, is_bare=True)
-    y = Axis(matrix.axes[0] if len(labels) > 1 else "", ends[1], rows, is_bare=True)
+    x = Axis(matrix.axes[-1], ends[0], columns)
+    y = Axis(matrix.axes[0] if len(labels) > 1 else "", ends[1], rows)
     ground = marks("rect", [{"x": -0.5, "x2": ends[0][1], "y": -0.5, "y2": ends[1][0]}], fill="white")
     clear = (matrix.counts > 0) & ~matrix.may_be_zero
     of_clear = (int(matrix.counts[clear].min()), int(matrix.counts[clear].max())) if clear.any() else (1, 1)

@@ -133,7 +133,7 @@ def _seconds_chart(found: TrialResults) -> Markup:
     spreads = [seconds[one] for one in tried]
     ends = [end for of in spreads for end in (of.min / 1.05, of.mean, of.max)]  # so that the least bar has a length
     x = log_axis("seconds, in memory; several trials run at once", ends)
-    y = Axis("", (len(tried) - 0.4, -0.6), labels, is_bare=True)
+    y = Axis("", (len(tried) - 0.4, -0.6), labels)
     bars = [{"x": x.ends[0], "x2": of.mean, "y": at - 0.4, "y2": at + 0.4} for at, of in enumerate(spreads)]
     reach = [row for at, of in enumerate(spreads) for row in _reach(of, at, 0.15, x.ends[0], "xy", INK)]
     layers = [marks("rect", bars, fill="#8fabba", stroke=INK, strokeWidth=0.7), marks("rule", reach)]

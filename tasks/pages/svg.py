@@ -75,14 +75,12 @@ class Axis:
         labels: of the places 0, 1, 2 and so on, of which as many are shown as have room, upwards where names are long; None for
             numbers.
         is_log: whether it is logarithmic.
-        is_bare: whether there are labels alone, all of them, without line, ticks and grid.
     """
 
     title: str
     ends: tuple[float, float]
     labels: Sequence[str] | None = None
     is_log: bool = False
-    is_bare: bool = False
 
 
 def levels_axis(levels: Iterable[str | int]) -> Axis:
@@ -236,25 +234,22 @@ def _place(name: str, axis: Axis, pixels: float, *, is_first: bool = True) -> La
     shown: Layer = {"title": axis.title or None, "labels": is_first, "labelOverlap": False}
     if axis.labels is None:
         shown |= {"labelExpr": _NUMBER, "minExtent": 54 if name == "y" else 0}
-        shown |= {"values": _powers(*axis.ends)} if axis.is_log else {"tickCount": 6}
+        decades = round(math.log10(axis.ends[1] / axis.ends[0])) if axis.is_log else 0
+        shown |= {"tickCount": min(decades, 8) or 6}
+        if decades in {1, 2}:
+            shown |= {
+                "values": [of * axis.ends[0] for of in (1, 2, 5, 10, 20, 50, 100)[: 3 * decades + 1]],
+                "tickCount": 8,
+            }
     else:
         labels = [short(label) for label in axis.labels]
         is_long = len(labels) * (room_of(labels) + 8) > pixels and not all(label.isdecimal() for label in labels)
         room = 16 if is_long or name == "y" else room_of(labels) + 8
-        every = 1 if axis.is_bare else next(of for of in _STEPS if len(labels) * room <= of * pixels)
+        every = next(of for of in _STEPS if len(labels) * room <= of * pixels)
         shown |= {"values": [*range(0, len(labels), every)], "labelAngle": 270 if is_long and name == "x" else 0}
         shown |= {"minExtent": room_of(labels) + 8} if is_long or name == "y" else {}
         shown["labelExpr"] = f"{json.dumps(labels, ensure_ascii=False)}[datum.value]"
     shown |= {"title": None} if not is_first else {"titleAnchor": "middle", "titleLimit": 0}
-    shown |= {"domain": False, "ticks": False, "grid": False} if axis.is_bare else {}
     scale = {"type": "log" if axis.is_log else "linear", "domain": list(axis.ends), "zero": False}
     nice = axis.labels is None and not axis.is_log
     return {"field": name, "type": "quantitative", "scale": scale | {"nice": nice}, "axis": shown}
-
-
-def _powers(low: float, high: float) -> list[float]:
-    """Return where a logarithmic axis between two powers of ten has labels: at 1, 2 and 5 times each, or at ten powers or fewer."""
-    first, last = round(math.log10(low)), round(math.log10(high))
-    leads, every = ((1, 2, 5), 1) if last - first <= 2 else ((1,), math.ceil((last - first) / 10))
-    powers = (float(f"{lead}e{power}") for power in range(first, last + 1, every) for lead in leads)
-    return [power for power in powers if power <= high]
