@@ -6,11 +6,12 @@ If the authors' figures are missing, the page has only ours and says so.
 from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from paper_figures import CLOSEST, Row, SideBySide, Theirs, theirs_at_hand
 from results import load, markdown
 
-from tasks.report.svg import STYLES, as_svg, figure
+from tasks.pages.svg import Layer, chart, levels_axis, linear_axis, lines, style
 
 HERE = Path(__file__).parent
 REPOSITORY = "[aidaLabDEI/TDA_hierarchical](https://github.com/aidaLabDEI/TDA_hierarchical)"
@@ -334,30 +335,22 @@ def seconds(figures: SideBySide) -> str:
 def draw(figures: SideBySide, kind: str) -> str:
     """Return a picture of the sets of a kind: the largest error by level at ε = 1."""
     sets = [of for of in figures.sets if of.startswith(kind)]
-    with figure(3.2 * len(sets), 2.8, len(sets)) as (drawn, panels):
-        for panel, of in zip(panels, sets, strict=True):
-            levels = range(1, figures.depth(of) + 1)
-            for (name, ours), (colour, marker, line) in zip(DRAWN.items(), STYLES, strict=False):
-                means = [
-                    figures.our(of, ours, 1.0, level) if ours else figures.their(of, "inftda", 1.0, level)
-                    for level in levels
-                ]
-                if None not in means:
-                    panel.plot(
-                        levels,
-                        means,
-                        color=colour,
-                        marker=marker,
-                        linestyle=line,
-                        markersize=3,
-                        linewidth=1.2,
-                        label=name,
-                    )
-            panel.set(title=of.replace("_", " "), xlabel="level", xticks=levels[1::2])
-            panel.set_ylim(bottom=0)
-        panels[0].set_ylabel("records")
-        drawn.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(DRAWN))
-        return as_svg(drawn, f"Largest error by level at epsilon 1, {kind} sets")
+    panels, values, levels = list[tuple[str, list[Layer]]](), [0.0], 1
+    for of in sets:
+        rows = list[dict[str, Any]]()
+        for name, ours in DRAWN.items():
+            means = [
+                figures.our(of, ours, 1.0, level) if ours else figures.their(of, "inftda", 1.0, level)
+                for level in range(1, figures.depth(of) + 1)
+            ]
+            if None not in means:
+                rows += [{"x": level, "y": mean, "of": name} for level, mean in enumerate(means, 1)]
+        panels.append((of.replace("_", " "), lines(rows)))
+        values += [row["y"] for row in rows]
+        levels = max(levels, figures.depth(of))
+    wide, named = 320 * len(sets), [(name, style(number)) for number, name in enumerate(DRAWN)]
+    axes = levels_axis(range(levels + 1)), linear_axis("records", values)
+    return chart(panels, axes, named, f"Largest error by level at epsilon 1, {kind} sets", wide)
 
 
 def page(rows: Sequence[Row], machine: str, theirs: Theirs) -> str:

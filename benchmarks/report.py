@@ -1,18 +1,16 @@
 """Write benchmarks/README.md and its plots from the results of the benchmarks under build/bench/."""
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import matplotlib as mpl
 from growth import slope
 from peers import PEER, compare
 from results import load, markdown
 
-mpl.use("svg")
-mpl.rcParams.update({"svg.hashsalt": "trellis", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 9})
-from matplotlib import pyplot as plt  # noqa: E402 (once the backend is chosen)
+from tasks.pages.svg import Axis, chart, linear_axis, lines, log_axis, marks, style
 
 HERE = Path(__file__).parent
 Row = dict[str, Any]
@@ -310,37 +308,42 @@ def by_sampler(rows: list[Row]) -> dict[str, list[Row]]:
 
 def draw_growth(rows: list[Row]) -> None:
     """Draw CPU seconds against cells."""
-    figure, axes = plt.subplots(figsize=(6, 4))
-    for name, own in by_sampler(rows).items():
-        cells, seconds = [row["cells"] for row in own], [row["cpu_seconds"] for row in own]
-        axes.loglog(
-            cells, seconds, "o-", label=f"{name}: slope {slope(own):.2f}, of the last decade {slope(own[-3:]):.2f}"
-        )
-    axes.set(xlabel="cells measured", ylabel="CPU seconds, one thread")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    keep(figure, "growth.svg")
+    points, named = list[Row](), list[tuple[str, Row]]()
+    for number, (name, own) in enumerate(by_sampler(rows).items()):
+        called = f"{name}: slope {slope(own):.2f}, of the last decade {slope(own[-3:]):.2f}"
+        points += [{"x": row["cells"], "y": row["cpu_seconds"], "of": called} for row in own]
+        named.append((called, style(number)))
+    axes = (
+        log_axis("cells measured", [point["x"] for point in points]),
+        log_axis("CPU seconds, one thread", [point["y"] for point in points]),
+    )
+    svg = chart([("", lines(points))], axes, named, "CPU seconds against cells, both logarithmic", 600)
+    (HERE / "growth.svg").write_text(f"{svg}\n", encoding="utf-8")
 
 
 def draw_rooms(rows: list[Row]) -> None:
     """Draw the share of each room in the thread seconds, a bar per run."""
-    figure, axes = plt.subplots(figsize=(8, 0.8 + 0.4 * len(rows)))
     names = [f"{row['part']}, ε = {row['epsilon']:g}, {row['sampler']}" for row in rows]
-    ends = [0.0] * len(rows)
-    for room in {room: None for row in rows for room in row["rooms"]}:
-        shares = [100 * row["rooms"].get(room, 0) / sum(row["rooms"].values()) for row in rows]
-        axes.barh(names, shares, left=ends, label=room)
-        ends = [end + share for end, share in zip(ends, shares, strict=True)]
-    axes.invert_yaxis()
-    axes.set(xlabel="% of thread seconds", xlim=(0, 100))
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))
-    keep(figure, "rooms.svg")
-
-
-def keep(figure: Any, name: str) -> None:
-    """Write a plot, the same bytes for the same numbers."""
-    figure.savefig(HERE / name, bbox_inches="tight", metadata={"Date": None})
-    plt.close(figure)
+    rooms = list({room: None for row in rows for room in row["rooms"]})
+    looks = {room: {"c": style(number)["c"]} for number, room in enumerate(rooms)}
+    bars = list[Row]()
+    for at, row in enumerate(rows):
+        ends = [0.0, *accumulate(100 * row["rooms"].get(room, 0) / sum(row["rooms"].values()) for room in rooms)]
+        bars += [
+            {"x": start, "x2": end, "y": at - 0.4, "y2": at + 0.4, "of": room}
+            for room, (start, end) in zip(rooms, pairwise(ends), strict=True)
+        ]
+    runs = Axis("", (len(rows) - 0.5, -0.5), names)
+    axes = linear_axis("% of thread seconds", [0, 100]), runs
+    svg = chart(
+        [("", [marks("rect", bars)])],
+        axes,
+        [*looks.items()],
+        "Share of each stage in the thread seconds",
+        800,
+        high=30 * len(rows),
+    )
+    (HERE / "rooms.svg").write_text(f"{svg}\n", encoding="utf-8")
 
 
 def measured(write: Callable[[list[Row]], str], *names: str) -> str:

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import yaml
-from PIL import Image
 from playwright.sync_api import sync_playwright
 
 REPOSITORY = Path(__file__).parent.parent
@@ -56,6 +55,8 @@ def screenshot(report: Path) -> bytes:
 
 def main() -> None:
     """Write the picture, in few colours."""
+    from PIL import Image  # of the extra `benchmarks`
+
     with tempfile.TemporaryDirectory() as folder:
         taken = screenshot(make_report(Path(folder)))
     few = (

@@ -31,8 +31,6 @@ from tests.support.user import User  # noqa: E402
 # what Trellis and others keep in the user's cache stays in the checkout
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / "build" / "cache")
 
-import matplotlib.font_manager  # noqa: E402, F401 (lists the system's fonts by a process: a unit test that draws may start none)
-
 settings.register_profile("test", derandomize=True, deadline=None, max_examples=50)
 settings.register_profile("thorough", derandomize=True, deadline=None)
 settings.load_profile("test")

@@ -17,7 +17,7 @@ from storage.machine.files import beside
 from storage.machine.home import home, subfolder
 
 if TYPE_CHECKING:
-    from tasks.report.trial_results import TrialResults
+    from tasks.pages.trial_results import TrialResults
 
 
 def numbers_of(option: str, text: str) -> list[float]:
@@ -58,7 +58,7 @@ def compare_and_write(
         from flows.trials.comparison import comparison_answer, error_rows, make_comparison, stated_rows
         from flows.trials.coverage import coverage_rows
         from flows.trials.utility import utility_rows
-        from tasks.report.comparison_page import comparison_page
+        from tasks.pages.comparison import comparison_page
 
         comparison = make_comparison(file, mechanisms, epsilons, runs, utilities)
         with terminal.trials_progress(len(comparison.entries) * runs) as tried:

@@ -9,7 +9,7 @@ from rich.table import Table
 from flows.console.terminal import out
 
 if TYPE_CHECKING:
-    from tasks.report.trial_results import (
+    from tasks.pages.trial_results import (
         ComparedLevel,
         GroupIntervals,
         LevelResult,
@@ -91,7 +91,7 @@ def _errors(level: "LevelResult") -> list[str]:
 
 def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[MechanismResult]") -> Table:
     """Return a table of a measure of the leaves: a row per mechanism, and a column per number."""
-    from tasks.report.trial_results import format_ratio
+    from tasks.pages.trial_results import format_ratio
 
     table = Table("mechanism", box=None)
     for number in numbers:
@@ -105,7 +105,7 @@ def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[Mechani
 
 def _show_questions(results: "TrialResults", epsilon: float) -> None:
     """Draw how far ranges and other questions about an ordered axis deviate."""
-    from tasks.report.trial_results import ABOUT_QUESTIONS, QUESTIONS, format_deviation
+    from tasks.pages.trial_results import ABOUT_QUESTIONS, QUESTIONS, format_deviation
 
     stated = [result for result in results.with_deviations if result.epsilon == epsilon]
     if not stated:

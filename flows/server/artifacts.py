@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -28,21 +29,17 @@ from storage.record import Record, ReleasedPart, load_record
 from storage.releases.register import Release, state_of
 from storage.releases.shards import TRUNK
 from tasks.format.manifest import published_manifest
+from tasks.format.stated import noise_rows_of
+from tasks.pages.templates import markdown
 from tasks.query.largest import largest_counts
 from tasks.released.sources.folder import open_folder
-from tasks.report.levels import noise_rows_of
 from tasks.words.levels import grouped_by, level_columns
-from tasks.words.numbers import format_bound, format_sigma, rounded_up
+from tasks.words.numbers import format_bound, format_sigma
 
 _EVERY = 1.0  # seconds between updates of the progress
 _SILENCE = 60.0  # seconds without another try once the server is gone, because each try waits for it
 
 _MOST_LARGEST = 15  # rows
-
-_RETRY = (
-    "press **Retry** on the page of the flow run (*Flow Run* beside this text links to it). The dialog says that task runs"
-    " will run again; only the missing ones do"
-)
 
 _silent_until = 0.0
 
@@ -88,20 +85,24 @@ def show_published(release_id: str) -> None:
     with store() as con:
         record = load_record(con, release_id)
     release, levels = record.release, record.released_levels()
-    privacy, unprotected = release.terms.privacy, release.terms.unprotected
-    statement = [
-        f"# {release_id} is published",
-        *privacy.statement.split("\n"),
-        f"ε = {rounded_up(privacy.epsilon)}, δ = {privacy.delta:g}, by the accountant {privacy.accountant}.",
-        "**Not protected, because published exactly:** " + ("; ".join(unprotected) or "nothing") + ".",
-        f"**Folder:** `{release.folder}`; `trellis verify` checks it.",
-    ]
+    terms = release.terms
+    statement = markdown(
+        "published.md",
+        release=release_id,
+        privacy=terms.privacy,
+        unprotected=terms.unprotected,
+        folder=release.folder,
+    )
     manifest = published_manifest(Path(release.folder))
     known = {"noise rows": [noise_rows_of(level) for level in manifest.levels]} if manifest else {}
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as published", known))
     _shown(lambda: _views_table(record, f"Views of {release_id}, as published"))
     _shown(lambda: _largest_table(release_id, Path(release.folder)))
-    _show_text(release_id, "statement", "What the release protects, and where it is", statement)
+    _shown(
+        lambda: create_markdown_artifact(
+            statement, _key(release_id, "statement"), "What the release protects, and where it is"
+        )
+    )
 
 
 def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
@@ -111,19 +112,19 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         record = load_record(con, release_id, books)
     there = record.branches_of(record.finest) if record.branches else []
     missing = [name for name in there if (record.finest, name) not in record.shards["counts"]]
-    press = _RETRY if deployed else f"run the deployment **rerun** with the release_id `{release_id}`"
-    lines = [
-        *_what_stopped(release_id, fault),
-        f"**Not finished:** {', '.join(missing)}, of {len(there)} branches." if missing else "",
-        f"**What to press:** correct the cause, then {press}. In a terminal, `trellis rerun {release_id}` does the same.",
-        "Only what is missing runs again. Trellis uses sealed levels as they are and charges nothing again.",
-        f"**To give it up:** `trellis abandon {release_id}` ends it for good. {charge_in_words(books, release_id)}",
-    ]
+    text = markdown(
+        "stopped.md",
+        **_fault(release_id, fault, deployed=deployed),
+        is_reserved=True,
+        missing=missing,
+        branches=len(there),
+        charge=charge_in_words(books, release_id),
+    )
     so_far = [_how_far(level, record.branches_of(level), record.shards["counts"]) for level in range(record.finest + 1)]
     levels = record.released_levels()
     _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, so far", {"done": so_far}))
     _shown(lambda: _views_table(record, f"Views of {release_id}, so far"))
-    _show_text(release_id, "failure", "What failed, and what to press", lines)
+    _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
 
 
 def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) -> None:
@@ -134,13 +135,8 @@ def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) ->
         fault: what stopped the run.
         deployed: whether a deployment started the run. Only then does the UI offer Retry.
     """
-    press = _RETRY if deployed else "run the command again, which makes a new release"
-    lines = [
-        *_what_stopped(name, fault),
-        "Nothing was reserved, drawn or charged.",
-        f"**What to press:** correct the cause, then {press}.",
-    ]
-    _show_text(name, "failure", "What failed, and what to press", lines)
+    text = markdown("stopped.md", **_fault(name, fault, deployed=deployed), is_reserved=False)
+    _shown(lambda: create_markdown_artifact(text, _key(name, "failure"), "What failed, and what to press"))
 
 
 def what_to_press(release_id: str, fault: BaseException, *, deployed: bool) -> str:
@@ -160,13 +156,14 @@ def what_to_press(release_id: str, fault: BaseException, *, deployed: bool) -> s
     return " ".join(text for text in (reason, hint, again) if text)
 
 
-def _what_stopped(name: str, fault: BaseException) -> list[str]:
-    """Return how a run ended and its fault. A fault whose text could quote the data is named by its kind and place only."""
+def _fault(name: str, fault: BaseException, *, deployed: bool) -> dict[str, Any]:
+    """Return what a template says of how a run ended. A fault whose text could quote the data is named by its kind and place only."""
+    known = {"name": name, "is_deployed": deployed, "refused": False, "reason": "", "hint": "", "missing": []}
     if isinstance(fault, Interrupted) or not isinstance(fault, Exception):
-        return [f"# {name} was interrupted"]
+        return known
     reason = str(fault) if isinstance(fault, TrellisError) else kind_and_place(fault)
     hint = fault.hint if isinstance(fault, TrellisError) and "trellis rerun" not in fault.hint else ""
-    return [f"# {name} failed", f"> {reason} {hint}".rstrip()]
+    return known | {"reason": reason, "hint": hint}
 
 
 def _how_far(level: int, walked: Sequence[str], done: Collection[tuple[int, str]]) -> str:
@@ -178,13 +175,8 @@ def _how_far(level: int, walked: Sequence[str], done: Collection[tuple[int, str]
 
 def show_refusal(name: str, fault: TrellisError) -> None:
     """Show why the budget refused a release."""
-    lines = ["# Refused", str(fault), fault.hint, "Nothing was drawn or charged. `trellis ledger` shows the cap."]
-    _show_text(name, "refusal", "Why it was refused", lines)
-
-
-def _show_text(name: str, what: str, title: str, paragraphs: Sequence[str]) -> None:
-    text = "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
-    _shown(lambda: create_markdown_artifact(text, _key(name, what), title))
+    text = markdown("stopped.md", refused=True, reason=str(fault), hint=fault.hint)
+    _shown(lambda: create_markdown_artifact(text, _key(name, "refusal"), "Why it was refused"))
 
 
 def _levels_table(
@@ -226,13 +218,13 @@ def _views_table(record: Record, title: str) -> None:
 
 def _largest_table(release_id: str, folder: Path) -> None:
     """Show the largest counts with the names of their areas; nothing where there are none."""
-    largest = largest_counts(open_folder(folder), _MOST_LARGEST)
-    if largest is None or not largest.rows:
+    found = largest_counts(open_folder(folder), _MOST_LARGEST)
+    if found is None or not found.rows:
         return
-    rows = [dict(zip(largest.axes, called, strict=True)) | {"count": f"{count:,}"} for called, count in largest.rows]
-    without = ", without those within one area" if largest.without_within else ""
+    rows = [dict(zip(found.axes, called, strict=True)) | {"count": f"{count:,}"} for called, count in found.rows]
+    without = ", without those within one area" if found.without_within else ""
     create_table_artifact(
-        rows, _key(release_id, "largest"), f"The largest counts of {release_id}, level {largest.level}{without}"
+        rows, _key(release_id, "largest"), f"The largest counts of {release_id}, level {found.level}{without}"
     )
 
 

@@ -28,8 +28,8 @@ from storage.ledger.events import read_books
 from storage.releases.register import find_release, state_of
 from storage.releases.terms import Intervals, ViewTerms
 from tasks.ingest.task import read_in_memory
+from tasks.pages.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.released.estimate import Estimate
-from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, TrialResults
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import Partition, sums_of_leaves

@@ -6,7 +6,7 @@ from statistics import fmean, stdev
 
 import polars as pl
 
-from tasks.report.trial_results import CoverageSpread, GroupIntervals, Spread
+from tasks.pages.trial_results import CoverageSpread, GroupIntervals, Spread
 from tasks.uncertainty.shares import Shares
 from tasks.validate.coverage import GROUPS, Covered
 

@@ -15,7 +15,7 @@ from flows.trials.coverage import spread_of
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.locations import names_a_table
 from tasks.ingest.tables import read_texts
-from tasks.report.trial_results import Spread
+from tasks.pages.trial_results import Spread
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
 from tasks.validate.utility import UTILITIES, Utility, UtilityTerms

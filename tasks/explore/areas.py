@@ -7,11 +7,10 @@ from tasks.atlas.drawings import drawn_shapes
 from tasks.released.boxes import AxisLevels
 from tasks.released.estimate import Estimate
 from tasks.released.sources.folder import PublishedFolder
+from tasks.tree.axis import Path
 from tasks.words.readers import level_called
 
 _MOST_DRAWN = 1_000_000  # characters of the page that shapes take
-
-Path = tuple[str, ...]  # the codes of an area, coarse to fine
 
 
 def axes_shown(estimate: Estimate, finest: AxisLevels) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -15,7 +15,7 @@ from tasks.query.largest import level_shown
 from tasks.query.totals import area_totals
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate
-from tasks.report.sections.largest import flows_within
+from tasks.tree.order import flows_within
 
 _ENDS = ("from", "to")
 _MOST_CROSSED = 50_000  # pairs whose axis levels no level has

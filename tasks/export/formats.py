@@ -8,6 +8,7 @@ from storage.errors import SpecError
 from storage.releases.terms import Format
 from tasks.export import maps, matrices, sdmx, workbook
 from tasks.export.tables import PublishedTable, PublishedTables
+from tasks.export.workbook import Words
 from tasks.format.manifest import Manifest
 from tasks.format.metadata import SDMX
 from tasks.tree.order import Tree
@@ -25,7 +26,7 @@ class FileKind:
         packages: what writes and reads it, by the names under which Python imports them.
         tables: which tables of a folder it has, before those that are too large are left out.
         most_rows: of a table; None where rows do not matter.
-        write: writes the files: of a folder, its tree, the tables that are not too large, and how its mechanism counts.
+        write: writes the files: of a folder, its tree, the tables that are not too large, and what to say of it in words.
         paths: of what is written, given the same tables.
         failures: where the files differ from the tables.
     """
@@ -34,7 +35,7 @@ class FileKind:
     packages: tuple[str, ...]
     tables: Callable[[PublishedTables], list[PublishedTable]]
     most_rows: int | None
-    write: Callable[[PublishedTables, Tree, Sequence[PublishedTable], str], None]
+    write: Callable[[PublishedTables, Tree, Sequence[PublishedTable], Words], None]
     paths: Callable[[Sequence[PublishedTable]], list[str]]
     failures: Callable[[PublishedTables, Sequence[PublishedTable]], list[str]]
 
@@ -50,7 +51,7 @@ KINDS: Mapping[Format, FileKind] = {
         ("xlsxwriter", "fastexcel"),
         lambda tables: tables.every,
         workbook.MOST_ROWS,
-        lambda tables, _, included, how_counted: workbook.write_workbook(tables, included, how_counted),
+        lambda tables, _, included, words: workbook.write_workbook(tables, included, words),
         lambda _: [workbook.WORKBOOK],
         workbook.workbook_failures,
     ),
@@ -129,7 +130,7 @@ def _zones_of(tree: Tree, level: int) -> int:
 
 
 def write_formats(
-    tables: PublishedTables, formats: Sequence[Format], tree: Tree, how_counted: str
+    tables: PublishedTables, formats: Sequence[Format], tree: Tree, words: Words
 ) -> dict[Format, list[str]]:
     """Write the counts of a folder in more kinds of files.
 
@@ -137,7 +138,7 @@ def write_formats(
         tables: of the folder, with its manifest so far.
         formats: the kinds of files.
         tree: its axes, with all areas of the codebook.
-        how_counted: how its mechanism counts, as in `reading`.
+        words: what to say of the release: headings, each with its paragraphs.
     Returns:
         Per kind, the tables that were too large for it, by their paths; without the kinds that have all.
     """
@@ -150,7 +151,7 @@ def write_formats(
             for table in kind.tables(tables)
             if table.level in levels or _has_too_many_rows(kind, tables, table)
         ]
-        kind.write(tables, tree, _included(kind, tables, too_large), how_counted)
+        kind.write(tables, tree, _included(kind, tables, too_large), words)
         if too_large:
             left_out[name] = too_large
     return left_out

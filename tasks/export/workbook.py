@@ -15,17 +15,14 @@ import pyarrow as pa
 
 from tasks.export.tables import PublishedTable, PublishedTables, day_of
 from tasks.format.csv import of_rows
-from tasks.format.manifest import Manifest
-from tasks.report.readme.levels import facts_of_levels
-from tasks.report.readme.page import revision
-from tasks.report.readme.protected import protection
-from tasks.report.readme.reading import reading
-from tasks.words.readers import about as stated
+from tasks.format.stated import levels_stated
 from tasks.words.readers import title_of
 
 WORKBOOK = "counts.xlsx"
 README_SHEET = "Read me"
 MOST_ROWS = 1_048_575  # of a sheet, below its header
+
+Words = Sequence[tuple[str, Sequence[str]]]  # headings, each with its paragraphs
 
 _NAME_LENGTH = 31  # of a sheet, at most
 _NOT_IN_NAMES = re.compile(r"[\[\]:*?/\\']")
@@ -57,13 +54,13 @@ def _free_name(title: str, taken: set[str]) -> str:
     raise AssertionError  # there are more numbers than sheets
 
 
-def write_workbook(tables: PublishedTables, included: Sequence[PublishedTable], how_counted: str) -> None:
+def write_workbook(tables: PublishedTables, included: Sequence[PublishedTable], words: Words) -> None:
     """Write the workbook of a folder.
 
     Args:
         tables: of the folder.
         included: those that get a sheet; the first sheet names the tables that get none.
-        how_counted: how its mechanism counts, as in `reading`.
+        words: what to say of the release on the first sheet, at least one heading with a paragraph.
     """
     import xlsxwriter
 
@@ -80,42 +77,42 @@ def write_workbook(tables: PublishedTables, included: Sequence[PublishedTable], 
         book.set_properties(
             {
                 "title": title_of(tables.manifest.spec, tables.manifest.id),
-                "comments": _about(tables.manifest),
+                "comments": words[0][1][0],
                 "created": created,
             }
         )
-        _write_words(book, tables, sheets, how_counted)
+        _write_words(book, tables, sheets, words)
         for name, table in sheets.items():
             _write_sheet(book, name, tables, table)
 
 
-def _write_words(book: Any, tables: PublishedTables, sheets: dict[str, PublishedTable], how_counted: str) -> None:
+def _write_words(book: Any, tables: PublishedTables, sheets: dict[str, PublishedTable], words: Words) -> None:
     """Write the first sheet: what the release protects, how to read its counts, and what each sheet holds."""
     sheet = book.add_worksheet(README_SHEET)
     title = book.add_format({"bold": True, "font_size": 14})
-    head, words = book.add_format({"bold": True}), book.add_format({"text_wrap": True, "valign": "top"})
-    sheet.set_column(0, 0, _WORDS_WIDTH, words)
+    head, text = book.add_format({"bold": True}), book.add_format({"text_wrap": True, "valign": "top"})
+    sheet.set_column(0, 0, _WORDS_WIDTH, text)
     sheet.set_column(1, 9, 24)
     sheet.hide_gridlines(2)
     rows = count()
     sheet.write_string(next(rows), 0, tables.manifest.id)
     sheet.write_string(next(rows), 0, title_of(tables.manifest.spec, tables.manifest.id), title)
-    for heading, paragraphs in _words(tables, list(sheets.values()), how_counted):
+    for heading, paragraphs in [*words, ("The sheets", _about_sheets(tables, list(sheets.values())))]:
         next(rows)
         sheet.write_string(next(rows), 0, heading, head)
         for paragraph in paragraphs:
             row = next(rows)
             sheet.set_row(row, 15 * (1 + len(paragraph) // _WORDS_WIDTH))
-            sheet.write_string(row, 0, paragraph, words)
+            sheet.write_string(row, 0, paragraph, text)
     next(rows)
     row = next(rows)
-    of_levels = facts_of_levels(tables.manifest)
+    of_levels = levels_stated(tables.manifest)
     stated_of_levels = [heading for heading in of_levels[0] if heading != "rows"]
-    for column, text in enumerate(["counts by", "sheet", "rows", *stated_of_levels]):
-        sheet.write_string(row, column, text, head)
+    for column, heading in enumerate(["counts by", "sheet", "rows", *stated_of_levels]):
+        sheet.write_string(row, column, heading, head)
     for name, table in sheets.items():
         row = next(rows)
-        sheet.write_string(row, 0, table.counts_by, words)
+        sheet.write_string(row, 0, table.counts_by, text)
         sheet.write_string(row, 1, name)
         sheet.write_number(row, 2, tables.rows(table))
         if table.level is not None:
@@ -123,39 +120,14 @@ def _write_words(book: Any, tables: PublishedTables, sheets: dict[str, Published
                 sheet.write_string(row, column, of_levels[table.level][heading])
 
 
-def _words(
-    tables: PublishedTables, included: Sequence[PublishedTable], how_counted: str
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield the headings of the first sheet, each with its paragraphs."""
-    manifest = tables.manifest
-    about = [*filter(None, [stated(manifest.spec)]), _about(manifest)]
-    if manifest.supersedes:
-        about += _paragraphs(revision(manifest))
-    yield "What this is", about
-    yield "What is protected", _paragraphs(protection(manifest))
-    yield "Not protected, because it is published exactly", manifest.unprotected or ["nothing"]
-    yield "How to read the counts", _paragraphs(reading(manifest, how_counted))
+def _about_sheets(tables: PublishedTables, included: Sequence[PublishedTable]) -> list[str]:
+    """Return what to know of the sheets that follow."""
     also = ["Codes are text: their leading zeros matter. report.html and README.md, beside this file, have more."]
     if left_out := [table.path for table in tables.every if table not in included]:
         also.append(
             f"Left out, because a sheet holds at most {MOST_ROWS:,} rows: {', '.join(left_out)}. Read these files instead."
         )
-    yield "The sheets", also
-
-
-def _about(manifest: Manifest) -> str:
-    privacy = manifest.privacy
-    return (
-        f"Counts with differential privacy (ε = {privacy.epsilon:.6g}, δ = {privacy.delta:g}) for {privacy.unit}. Trellis"
-        f" {manifest.versions['trellis']} made them with the mechanism {manifest.mechanism}. Counts are noisy, but for those that are published exactly."
-    )
-
-
-def _paragraphs(markdown: str) -> list[str]:
-    """Return the paragraphs and list entries of a text in Markdown, each on a line, without its marks."""
-    blocks = re.split(r"\n\s*\n|\n(?=- )", markdown.strip())
-    texts = (re.sub(r"\s+", " ", block).replace("`", "").replace("**", "").strip() for block in blocks)
-    return [f"• {text[2:]}" if text.startswith("- ") else re.sub(r"\*(\w+)\*", r"\1", text) for text in texts if text]
+    return also
 
 
 def _write_sheet(book: Any, name: str, tables: PublishedTables, table: PublishedTable) -> None:

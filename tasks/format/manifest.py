@@ -442,7 +442,7 @@ class Manifest(_Part, Counted):
 
     @property
     def warning_of_margins(self) -> str:
-        """A warning about totals of one axis that nothing measures by itself, in Markdown; empty if there are none."""
+        """A warning about totals of one axis that nothing measures by itself; empty if there are none."""
         return poor_totals({of.margin: of.expected_error for of in self.poor_margins})
 
     @property
@@ -452,7 +452,7 @@ class Manifest(_Part, Counted):
 
     @property
     def warning_of_views(self) -> str:
-        """A warning about the views from which the sums of the finest level differ, in Markdown; empty if there are none."""
+        """A warning about the views from which the sums of the finest level differ; empty if there are none."""
         return differing_views({name: (of.largest, of.mean) for name, of in self.differences.items()})
 
     @property

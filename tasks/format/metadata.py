@@ -175,7 +175,7 @@ def _poor_margins(manifest: Manifest) -> list[dict[str, Any]]:
     errors = {of.margin: of.expected_error for of in manifest.poor_margins}
     note = {
         "dc:subject": "totals that nothing measures by itself",
-        "dc:description": _plain(manifest.warning_of_margins),
+        "dc:description": manifest.warning_of_margins,
     }
     return [note | {"expected_error": errors}] if errors else []
 
@@ -186,15 +186,11 @@ def _differences(manifest: Manifest) -> list[dict[str, Any]]:
     return [{"dc:subject": "views from whose tables sums of these records differ", "differs": found}] if found else []
 
 
-def _plain(markdown: str) -> str:
-    return markdown.replace("`", "")
-
-
 def _described(manifest: Manifest, entry: LevelEntry, *, of_records: bool) -> str:
     if of_records:
         records = "Synthetic records: one row for each record that the finest level counts. No row belongs to anyone."
         warnings = filter(None, (manifest.warning_of_margins, manifest.warning_of_views))
-        return " ".join([records, *map(_plain, warnings)])
+        return " ".join([records, *warnings])
     return f"Counts. A missing row {manifest.missing_row}." if entry.level else "The total."
 
 

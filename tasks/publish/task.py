@@ -25,7 +25,6 @@ from tasks.export.described import metadata_of
 from tasks.export.formats import write_formats
 from tasks.export.tables import PublishedTables
 from tasks.format.csv import names_in, write_csv
-from tasks.format.formulas import formulas_in
 from tasks.format.manifest import (
     LedgerHead,
     LevelEntry,
@@ -40,6 +39,10 @@ from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import SlicedRows, slices
 from tasks.format.synthetic_records import finest_columns, record_tables, records_path
 from tasks.format.tables import LevelTables, write_level, write_parquet
+from tasks.pages.facts import Collector
+from tasks.pages.report import passed_checks, report
+from tasks.pages.statements import formulas_in, readme, workbook_words
+from tasks.pages.svg import warm_up
 from tasks.publish.boundaries import write_boundaries
 from tasks.publish.names import write_names
 from tasks.publish.signal_tables import write_signal_tables
@@ -50,10 +53,6 @@ from tasks.released.known import Known
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.job import JobSource
 from tasks.released.sources.published import FolderSource
-from tasks.report.facts import Collector
-from tasks.report.readme.page import readme
-from tasks.report.release_page import passed_checks, report
-from tasks.report.svg import import_matplotlib
 from tasks.stage import stage
 from tasks.tree.job import job_of, names_of, shapes_of, tree_of
 from tasks.tree.ordered import ordered_axes
@@ -99,7 +98,7 @@ def publish(release_id: str) -> bool:
             def begin_storing(level: int) -> None:
                 stored.append(storing.submit(_store_rows, release, beside, level))
 
-            drawing = threads.submit(import_matplotlib)
+            drawing = threads.submit(warm_up)
             written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
             in_csv = threads.submit(written.write_csv)
             manifest = _write_manifest(beside, record, written, ledger, atlas, csv=csv, noisy=noisy)
@@ -290,7 +289,8 @@ def _write_manifest(
         manifest = manifest.model_copy(update={"signal_tables": of_signal})
     if terms.formats:
         manifest = manifest.model_copy(update={"formats": list(terms.formats)})
-        left_out = write_formats(PublishedTables(folder, manifest), terms.formats, tree_of(release), terms.how_counted)
+        words = workbook_words(manifest, terms.how_counted)
+        left_out = write_formats(PublishedTables(folder, manifest), terms.formats, tree_of(release), words)
         manifest = manifest.model_copy(update={"left_out": left_out})
     (folder / "manifest.json").write_text(manifest.text())
     return manifest

@@ -17,10 +17,10 @@ from tasks.format.manifest import DerivedEntry, Difference, PoorMargin, Rounding
 from tasks.format.published_tree import DERIVED, derived_path
 from tasks.format.rows import Rows
 from tasks.laws.named import noise_of
+from tasks.pages.facts import Collector
 from tasks.released.estimate import Estimate
 from tasks.released.known import Known
 from tasks.released.sources.job import JobSource
-from tasks.report.facts import Collector
 from tasks.tree.axis import IntArray
 from tasks.tree.job import Job
 from tasks.tree.views import Partition, have_same_cells, margin, sums_of_leaves, unnumbered

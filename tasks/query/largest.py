@@ -9,8 +9,7 @@ from storage.counts.columns import COUNT, ends_of
 from tasks.format.published_tree import axes_by_path
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
-from tasks.report.sections.largest import are_the_same
-from tasks.tree.order import finest_clear, levels_of_flows
+from tasks.tree.order import are_the_same, finest_clear, levels_of_flows
 
 _MOST_ROWS = 0.5  # of a level, that stand above the noise
 

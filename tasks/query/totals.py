@@ -1,15 +1,41 @@
 """The totals of areas, with everything of the other axes, as a published folder answers questions about them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tasks.released.boxes import AxisLevels, Boxes
 from tasks.released.estimate import Answers, Estimate
-from tasks.report.sections.histograms import Ends, EndsOf
-from tasks.report.sections.totals import Ranges, RangesOf
+from tasks.tree.axis import IntArray
 
 MOST_CELLS = 5_000_000  # of a table that is added up for a map
+
+Ends = NDArray[np.float64]  # of intervals, records; not a number where none is stated
+
+# of some regions of an axis level, and the first sizes, the ends of all intervals, shape (2, regions, sizes), as questions about them are
+# answered; None where these are not known
+EndsOf = Callable[[int, Sequence[int], int], Ends | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """The totals of the areas of one axis level, with their intervals, as queries of the folder are answered.
+
+    Attributes:
+        counts: int64, shape (areas,), records.
+        low: the lower ends of the intervals, int64, shape (areas,), records; likewise `high`.
+        high: the upper ends.
+    """
+
+    counts: IntArray
+    low: IntArray
+    high: IntArray
+
+
+# of an axis, by its number, and one of its levels; None where they are not known
+RangesOf = Callable[[int, int], Ranges | None]
 
 
 def area_totals(estimate: Estimate, axis: int, level: int) -> Answers:

@@ -12,6 +12,7 @@ from tasks.atlas.names import code_columns
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+Path = tuple[str, ...]  # the codes of an area and of those that contain it, coarse to fine
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,9 +96,9 @@ class Axis:
             areas = self.parent[step - 1].take(areas)  # which other threads need not wait for
         return areas
 
-    def paths(self, level: int, areas: IntArray | None = None) -> pl.DataFrame:
+    def paths(self, level: int, areas: NDArray[np.int32] | IntArray | None = None) -> pl.DataFrame:
         """Return the paths of some areas of a level, or of all in their order: text columns `code_1` to `code_<level>`, coarse to fine."""
-        of = np.arange(self.areas(level)) if areas is None else areas
+        of = np.arange(self.areas(level), dtype=np.int64) if areas is None else areas.astype(np.int64)
         return pl.DataFrame(
             {
                 column: self.codes[own - 1].gather(self.ancestors(of, level, own))

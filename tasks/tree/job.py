@@ -195,7 +195,7 @@ def tree_of(release: Release) -> Tree:
 
 def tree_in(folder: Path, terms: Terms) -> Tree:
     """Return the tree of a release, from the codebooks in a folder."""
-    roles = roles_of(terms.axes, terms.published_spec, counts_groups=bool(terms.statistic))
+    roles = roles_of(terms.axes, terms.published_spec, counts_groups=terms.counts_groups)
     return load_tree(folder, terms.axes, terms.steps, tuple(roles.values()))
 
 

@@ -1,13 +1,14 @@
 """The tree: a universe (a product of axes) and the order in which the axes are refined, one level at a time."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from storage.counts.columns import Role, ends_of
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import Axis, BoolArray, IntArray
+from tasks.tree.keys import AreaArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -190,3 +191,43 @@ def finest_clear(flows: Sequence[int], clear: int) -> int:
         clear: the level down to which levels stand above the noise; 0 where none does.
     """
     return max((level for level in flows if level <= clear), default=flows[0])
+
+
+def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], BoolArray]:
+    """Return a function that tells which cells of a level count trips within one area, or between an area and one that contains it.
+
+    It takes the areas of cells per axis, integers, shape (cells,) each.
+    """
+    reached = tree.axis_levels(level)
+    origin, destination = tree.axes
+    common = min(reached)
+    if not (common and are_the_same(origin, destination, common)):
+        return lambda areas: np.zeros(len(areas[0]), dtype=bool)
+    at_the_other_end = _number_at_the_other_end(origin, destination, common)
+
+    def within(areas: Sequence[AreaArray]) -> BoolArray:
+        ends = [
+            axis.ancestors(of_axis.astype(np.int64), own, common)
+            for axis, of_axis, own in zip(tree.axes, areas, reached, strict=True)
+        ]
+        found: BoolArray = at_the_other_end[ends[0]] == ends[1]
+        return found
+
+    return within
+
+
+def are_the_same(origin: Axis, destination: Axis, level: int) -> bool:
+    """Return whether two ends have the same areas down to a level, by the names of their levels or by all their codes."""
+    if origin.level_names[:level] == destination.level_names[:level]:
+        return True
+    return all(
+        set(one) == set(other) for one, other in zip(origin.codes[:level], destination.codes[:level], strict=True)
+    )
+
+
+def _number_at_the_other_end(origin: Axis, destination: Axis, level: int) -> IntArray:
+    """Return, for every area of a level of the one end, its number at the other end; -1 for an area that is not there."""
+    one, other = (axis.paths(level).with_columns(number=np.arange(axis.areas(level))) for axis in (origin, destination))
+    codes = one.columns[:-1]
+    joined = one.join(other, on=codes, how="left", suffix="_there", maintain_order="left")
+    return joined["number_there"].fill_null(-1).to_numpy()

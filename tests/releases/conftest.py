@@ -17,6 +17,6 @@ def _short_pages(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.path.parent.name not in _WITH_PAGES and not getattr(request.module, "WITH_PAGES", False):
             patch.setattr(tasks.publish.task, "report", lambda *_: "report")
             patch.setattr(tasks.publish.task, "explorer", lambda _: "explorer")
-            patch.setattr(tasks.publish.task, "import_matplotlib", lambda: None)
+            patch.setattr(tasks.publish.task, "warm_up", lambda: None)
             patch.setattr(flows.answers.verify, "explorer_failures", lambda _: [])
         yield

@@ -5,7 +5,7 @@ from typing import Any
 import polars as pl
 
 from flows.trials.comparison import MEASURES, Comparison, comparison_answer, trials_of
-from tasks.report.trial_results import ComparedLevel, LevelResult, MechanismResult, Spread, TrialResults
+from tasks.pages.trial_results import ComparedLevel, LevelResult, MechanismResult, Spread, TrialResults
 
 NOTHING = Spread(0.0, 0, 0)
 

@@ -12,7 +12,7 @@ from storage.releases.parts import Part
 from storage.releases.terms import Intervals, Privacy
 from tasks.format.manifest import AboveNoise, LedgerHead, LevelEntry, Manifest, NoiseRows, SealEntry
 from tasks.format.rows import Rows, in_order
-from tasks.report.facts import Collector, Facts
+from tasks.pages.facts import Collector, Facts
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.uncertainty.shares import Shares

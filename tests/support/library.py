@@ -88,7 +88,7 @@ _GRID: dict[str, Any] = {
 }
 
 
-_PAGES = {name: getattr(tasks.publish.task, name) for name in ("report", "explorer", "import_matplotlib")}
+_PAGES = {name: getattr(tasks.publish.task, name) for name in ("report", "explorer", "warm_up")}
 
 
 @dataclass(frozen=True)

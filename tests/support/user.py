@@ -48,7 +48,6 @@ class User:
         """What commands see: nothing of the Prefect or the Trellis of whoever runs the tests, and a narrow terminal."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TRELLIS_"))}
         place = {"HOME": str(self.folder), "TRELLIS_HOME": str(self.folder / "home"), "COLUMNS": "80"}
-        own.setdefault("MPLCONFIGDIR", str(Path.home() / ".cache" / "matplotlib"))  # its list of fonts takes a second
         return {**own, **self.prefect.environment, **place}
 
     def spec(self, file: str = "spec.yaml", /, **sections: Mapping[str, object] | str | bool) -> str:

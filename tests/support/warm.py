@@ -23,8 +23,6 @@ from threading import Lock, active_count
 
 LATE = (  # what commands import late, besides modules of Trellis: once here, instead of in every child
     "dp_accounting.pld.privacy_loss_distribution",
-    "matplotlib.backends.backend_svg",
-    "matplotlib.figure",
     "numpy.ctypeslib",
     "opendp.prelude",
     "pyarrow.dataset",

@@ -226,7 +226,7 @@ def test_readers_are_told_how_far_margins_and_leaves_differ(shared: Shared) -> N
     readme = " ".join((folder / "README.md").read_text().split())
     report = (folder / "report.html").read_text()
     for name in OWN:
-        assert f"`{name}` by {largest[name]} at most" in readme
+        assert f"{name} by {largest[name]} at most" in readme
         assert f"{name} by {largest[name]} at most" in report
     metadata = json.loads((folder / "metadata.json").read_text())
     (records,) = [table for table in metadata["tables"] if table["url"] == "records.csv"]

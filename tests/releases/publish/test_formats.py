@@ -287,7 +287,7 @@ def test_a_table_with_too_many_rows_is_left_out(made: Made, copy: Path) -> None:
     many = pl.concat([finest] * (1_200_000 // finest.height + 1))
     many.write_parquet(copy / "counts" / "level_4.parquet")
     tables = PublishedTables(copy, manifest_of(copy))
-    left_out = write_formats(tables, ["xlsx"], tree(copy), "in words")
+    left_out = write_formats(tables, ["xlsx"], tree(copy), [("What this is", ["Counts."])])
     assert left_out == {"xlsx": ["counts/level_4.parquet"]}
     sheets = fastexcel.read_excel(copy / "counts.xlsx").sheet_names
     assert {"level 3", "level 4"} & {*sheets} == {"level 3"}

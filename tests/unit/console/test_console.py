@@ -21,7 +21,7 @@ from storage.errors import SpecError
 from storage.ledger.books import CapRaise
 from storage.ledger.spending import Contributions
 from storage.record import ReleasedPart
-from tasks.report.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
+from tasks.pages.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.validate.coverage import GROUPS
 from tests.support.comparisons import level_result, results_of
 

@@ -58,6 +58,19 @@ def test_a_page_says_what_the_spec_tells_readers(tmp_path: Path) -> None:
     assert "municipality" not in words.split("What exactly was planned")[0]
 
 
+def test_all_words_of_a_spec_are_escaped(tmp_path: Path) -> None:
+    """Titles, descriptions, sources, units, words for levels, names of tables and of the spec are text, whatever they look like."""
+    odd = """<script>alert("'1'")<b title='x'>"""
+    (tmp_path / "data" / "<b>'x'.csv").write_text("home,work,people\n")
+    told = dict.fromkeys(("title", "description", "source", "privacy.unit"), odd) | {"input.table": "data/<b>'x'.csv"}
+    told |= {"hierarchy.called": {"municipality": odd, "region": odd}, "expected_total": 3000}
+    page, words, _ = page_of(tmp_path, TRIPS, told)
+    assert page.count("<script") == 1  # that of the approval, which browsers do not run
+    assert "<b>'x'.csv" in words
+    assert words.count(odd) > 30
+    assert "<b title" not in page
+
+
 @pytest.mark.parametrize(
     ("split", "told"),
     [
@@ -101,7 +114,9 @@ def test_synthetic_records_are_not_called_nobodys(tmp_path: Path) -> None:
 def test_the_table_of_the_fingerprint_states_what_is_hashed(tmp_path: Path) -> None:
     """Everything that the fingerprint covers is a row of the table, in full, and nothing else is one."""
     page, _, stated = page_of(tmp_path, TRIPS, {"expected_total": 3000})
-    table = page.split("What the fingerprint covers, in full</caption>")[1].split("</table>")[0].replace("<wbr>", "")
+    table = (
+        page.split("What the fingerprint covers, in full</span></caption>")[1].split("</table>")[0].replace("<wbr>", "")
+    )
     rows = dict(re.findall(r'<th scope="row">(.*?)</th><td><code>(.*?)</code></td>', table))
     paths = [*paths_of(stated)]
     leaves = [path for path in paths if not any(other.startswith(f"{path}.") for other in paths)]

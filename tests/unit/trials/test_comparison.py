@@ -21,7 +21,7 @@ from storage.database.connections import store
 from storage.errors import InputError, SpecError, UsageError
 from storage.ledger.events import advance
 from tasks.mechanisms import MECHANISMS
-from tasks.report.comparison_page import comparison_page
+from tasks.pages.comparison import comparison_page
 from tasks.validate.utility import UTILITIES, UtilityTerms
 from tests.support.comparisons import answer_of, rows_of
 from tests.support.keys import PRIVACY as OF_PEOPLE

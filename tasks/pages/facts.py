@@ -1,0 +1,469 @@
+"""The facts that a report shows about the released counts, collected level by level while the tables are written."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.releases.parts import Part
+from tasks.atlas.names import Names
+from tasks.atlas.shapes import Shapes
+from tasks.format.rows import Rows, SlicedRows, slices
+from tasks.pages.largest import (
+    CHUNK,
+    LargeCount,
+    largest,
+    largest_rows,
+)
+from tasks.pages.totals import AreaTotals, Histograms, as_asked, histograms_of, shown_on_maps, totals_at
+from tasks.query.totals import EndsOf, Ranges, RangesOf
+from tasks.tree.axis import Axis, IntArray, Path
+from tasks.tree.order import Tree, finest_clear, flows_within, levels_of_flows
+from tasks.uncertainty.bounds import finest_above_noise
+from tasks.uncertainty.shares import Shares
+
+CLASSES = (
+    1,
+    2,
+    10,
+    100,
+    1_000,
+    10_000,
+    100_000,
+    1_000_000,
+)  # the least count of each size class; one more class lies below them
+CLASS_NAMES = ("below 1", "1", "2–9", "10–99", "100–999", "1,000–9,999", "10k–99k", "100k–999k", "1M or more")
+MOST_SHOWN = 40  # areas per side of a matrix
+_MOST_POINTS = 2_000  # of a line along an axis
+_MOST_ROWS = 0.5  # of a level; if fewer stand above the noise, most counts are small beside it
+
+
+@dataclass(frozen=True, slots=True)
+class AreasFacts:
+    """How many areas of an axis have a released count at a level.
+
+    Attributes:
+        axis: the name of the axis.
+        left: areas that have a row.
+        possible: areas in the codebook; None where no codebook lists them.
+    """
+
+    axis: str
+    left: int
+    possible: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelFacts:
+    """The released counts of a level.
+
+    Attributes:
+        possible_cells: how many cells are possible; None where no codebook lists them.
+        areas: facts about each axis that is refined.
+        sizes: rows per size class: counts below `CLASSES[0]`, then those from each of `CLASSES` to the next.
+        least: the least count, records; 0 without rows.
+        most: the largest count, records; 0 without rows.
+        half_width: half the width of the rows' intervals, on average, records; None where no intervals are stated.
+    """
+
+    possible_cells: int | None
+    areas: tuple[AreasFacts, ...]
+    sizes: tuple[int, ...]
+    least: int
+    most: int
+    half_width: float | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(self.sizes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """The counts of two axes against each other, for the areas with the largest sums.
+
+    Attributes:
+        level: the first level at which both axes are refined; with a single axis, its first level.
+        axes: the names of the axis of the rows and that of the columns, or of the single axis.
+        codes: per axis, the areas shown, in the order of the codebook.
+        left: per axis, how many areas have a row, shown or not.
+        counts: int64, shape (rows, columns), records; 0 where the cell was not released. One row for a single axis.
+        is_released: bool, the same shape.
+        may_be_zero: whether an interval reaches 0, bool, the same shape; False where none is stated.
+    """
+
+    level: int
+    axes: tuple[str, ...]
+    codes: tuple[tuple[Path, ...], ...]
+    left: tuple[int, ...]
+    counts: IntArray
+    is_released: NDArray[np.bool_]
+    may_be_zero: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrderedCounts:
+    """The released counts of all areas of a level of an ordered axis, in their order.
+
+    Attributes:
+        axis: the name of the axis.
+        source: the tree level, which refines no other axis, or the view, in words.
+        codes: of the areas.
+        paths: of the areas: the codes of those that contain each one, and its own.
+        counts: int64, shape (areas,), records; 0 for an area without a row.
+        low: the lower ends of their intervals, float64, shape (areas,), records; not a number where there is no row or interval.
+        high: the upper ends, likewise.
+    """
+
+    axis: str
+    source: str
+    codes: tuple[str, ...]
+    paths: tuple[Path, ...]
+    counts: IntArray
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Facts:
+    """What a report shows about the released counts. All of it is public.
+
+    Attributes:
+        total: of the counts, records.
+        total_ends: of its interval, records; None where none is stated.
+        finest_above_noise: the finest level down to which at least half of the rows are estimated to count more than twice the
+            noise, or, where counts had to reach a threshold, at which a count of the mean size is published; None for no level.
+        is_noise_compared: whether that is known: whether rows are estimated, and no codes are unlisted.
+        levels: levels 0 to T.
+        matrix: the coarsest matrix; None where no axis is refined.
+        largest_level: the level of the largest counts.
+        largest_axes: the axes that are refined there.
+        largest: the largest counts, the largest first; of equal counts, the first in the table comes first. Of trips between
+            areas, those within one area are left out.
+        series: the counts along each ordered axis that a level or a view refines alone.
+        histograms: of group sizes, the regions with the most groups, level by level.
+        within: of trips, the largest counts at the same level that begin and end in one area, likewise.
+        within_records: how many records all trips within one area have there.
+        maps: the totals of areas that maps show.
+        shapes: of areas.
+        names: of areas.
+    """
+
+    total: int
+    finest_above_noise: int | None
+    levels: tuple[LevelFacts, ...]
+    matrix: Matrix | None
+    largest_level: int
+    largest_axes: tuple[str, ...]
+    largest: tuple[LargeCount, ...]
+    series: tuple[OrderedCounts, ...] = ()
+    histograms: tuple[Histograms, ...] = ()
+    within: tuple[LargeCount, ...] = ()
+    within_records: int = 0
+    maps: tuple[AreaTotals, ...] = ()
+    shapes: Shapes = field(default_factory=Shapes)
+    names: Names = field(default_factory=Names)
+    total_ends: tuple[int, int] | None = None
+    is_noise_compared: bool = True
+
+    @property
+    def is_unlisted(self) -> bool:
+        """Whether the number of possible cells is unknown at some level."""
+        return any(level.possible_cells is None for level in self.levels)
+
+    def mean_count(self, level: int) -> float | None:
+        """Return the total spread evenly over the possible cells of a level, records; None where their number is unknown."""
+        possible = self.levels[level].possible_cells
+        return None if possible is None else max(self.total, 0) / possible
+
+
+class Collector:
+    """Reads the levels of a release one by one, from level 0 on, and keeps a few numbers of each.
+
+    It reads only what is public: released counts, the codes of areas that have one, and the terms of the levels.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        levels: Sequence[Part],
+        ordered: Collection[str] = (),
+        *,
+        names: Names | None = None,
+        shapes: Shapes | None = None,
+    ) -> None:
+        """Start.
+
+        Args:
+            tree: the axes and their order.
+            levels: the terms of levels 0 to T.
+            ordered: the names of the ordered axes.
+            names: of areas.
+            shapes: of areas; without them, no totals are kept for maps.
+        """
+        self._names, self._shapes = names or Names(), shapes or Shapes()
+        self._totals: list[AreaTotals] = []
+        self._ranges: dict[tuple[int, int], Ranges] = {}  # of views of one axis, by its number and level
+        self._flows = levels_of_flows(
+            tree.ends,
+            [axis.level_names for axis in tree.axes],
+            [tree.axis_levels(own) for own in range(tree.depth + 1)],
+        )
+        self._within: tuple[LargeCount, ...] = ()
+        self._within_records = 0
+        self._histograms: list[Histograms] | None = None if tree.number_of("size") is None else []
+        self._tree, self._terms = tree, levels
+        self._matrix_level = _first_matrix(tree)
+        self._total = 0
+        self._total_ends: tuple[int, int] | None = None
+        self._has_shares = bool(levels[-1].threshold)
+        self._finest_above: int | None = None
+        self._levels: list[LevelFacts] = []
+        self._matrix: Matrix | None = None
+        self._largest: tuple[LargeCount, ...] = ()
+        self._ordered, self._series_level = frozenset(ordered), _finest_series(tree, ordered)
+        self._series: dict[int, tuple[int, OrderedCounts]] = {}  # by axis, with its axis level
+
+    @property
+    def _largest_level(self) -> int:
+        """The finest level if there is a threshold, else the finest level above the noise, else that of the matrix.
+
+        Of trips, the finest one so far that refines both ends alike, or else the first one that does.
+        """
+        if self._flows:
+            reach = self._tree.depth if self._terms[-1].threshold else self._finest_above or 0
+            return finest_clear(self._flows, reach)
+        if self._terms[-1].threshold:
+            return self._tree.depth
+        return self._matrix_level if self._finest_above is None else self._finest_above
+
+    def take(self, rows: SlicedRows, shares: Shares | None) -> None:
+        """Read the next level; its rows are in the order of their areas.
+
+        Args:
+            rows: of the level.
+            shares: how much of the rows stands above the noise; None where there are none, or counts had to reach a threshold.
+        """
+        level = len(self._levels)
+        self._has_shares = self._has_shares or shares is not None
+        if level == 0:
+            self._total = int(rows[:].counts.sum())
+            self._total_ends = (int(rows[:].bounds[0][0]), int(rows[:].bounds[1][0])) if rows[:].bounds else None
+            self._finest_above = self._finest_published()
+        elif shares and shares.rows_above >= _MOST_ROWS and (self._finest_above or 0) == level - 1:
+            self._finest_above = level
+        self._levels.append(self._look_at(level, rows))
+        if level == self._matrix_level and level:
+            self._matrix = _matrix(self._tree, level, rows)
+        if level and level == self._series_level:
+            self._add_series(self._tree.axis_levels(level), f"level {level}", rows[:])
+        if self._histograms is not None and level and (found := histograms_of(self._tree, level, rows[:])):
+            self._histograms.append(found)
+        if level and level == self._largest_level:  # until a finer level turns out to be above the noise
+            self._take_largest(level, rows)
+        if level and self._shapes:
+            self._totals += totals_at(self._tree, self._terms, level, rows)
+
+    def _take_largest(self, level: int, rows: SlicedRows) -> None:
+        """Keep the largest counts of a level; of trips, those within one area by themselves."""
+        refined = sum(own > 0 for own in self._tree.axis_levels(level))
+        if self._tree.ends is None or refined < 2:
+            self._largest = largest(self._tree, level, list(map(largest_rows, _parts(rows))))
+            return
+        within = flows_within(self._tree, level)
+        across, inside, self._within_records = list[Rows](), list[Rows](), 0
+        for part in _parts(rows):
+            is_within = within(part.areas)
+            across.append(largest_rows(part[np.flatnonzero(~is_within)]))
+            inside.append(largest_rows(of_one_area := part[np.flatnonzero(is_within)]))
+            self._within_records += int(of_one_area.counts.sum())
+        self._largest, self._within = (largest(self._tree, level, found) for found in (across, inside))
+
+    def take_view(self, name: str, levels: Sequence[int], rows: Rows) -> None:
+        """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas, and a map of one with shapes.
+
+        Args:
+            name: of the view.
+            levels: per axis, the axis level of its cells.
+            rows: all its cells, with their intervals; the areas of axes that are summed over are 0.
+        """
+        refined = [number for number, level in enumerate(levels) if level]
+        if len(refined) == 1 and self._tree.axes[refined[0]].name in self._ordered and len(rows) <= _MOST_POINTS:
+            self._add_series(levels, f"view {name}", rows)
+        if len(refined) == 1 and (self._tree.axes[refined[0]].name, levels[refined[0]]) in self._shapes.tables:
+            self._add_ranges(refined[0], levels[refined[0]], rows)
+
+    def _add_ranges(self, axis: int, level: int, rows: Rows) -> None:
+        """Keep the cells of a view of one axis level with their intervals."""
+        if rows.bounds:
+            of_areas = np.zeros((3, self._tree.axes[axis].areas(level)), dtype=np.int64)
+            of_areas[:, rows.areas[axis]] = rows.counts, *rows.bounds[:2]
+            self._ranges[axis, level] = Ranges(*of_areas)
+
+    def _add_series(self, levels: Sequence[int], source: str, rows: Rows) -> None:
+        """Keep the counts along an axis, of the finest level that is read."""
+        (number,) = [axis for axis, level in enumerate(levels) if level]
+        if levels[number] > self._series.get(number, (0,))[0]:
+            self._series[number] = (
+                levels[number],
+                _series(self._tree.axes[number], levels[number], source, number, rows),
+            )
+
+    def _finest_published(self) -> int | None:
+        """Return the finest level if a count of the mean size reaches the threshold there; None if not, or without a threshold."""
+        if not self._terms[-1].threshold:
+            return None
+        sigmas, possible = [terms.sigma for terms in self._terms], [terms.possible_cells for terms in self._terms]
+        return finest_above_noise(max(self._total, 0), sigmas, possible, self._terms[-1].threshold)
+
+    def facts(self, ranges_of: RangesOf = lambda *_: None, ends_of: EndsOf = lambda *_: None) -> Facts:
+        """Return the facts, after the last level.
+
+        Args:
+            ranges_of: the totals of areas as the folder answers questions about them, for maps. Where they are not known, those of a
+                view of the same areas are taken.
+            ends_of: likewise the intervals of numbers of groups. Where they are not known, those of rows are taken.
+        """
+        reached = self._tree.axis_levels(self._largest_level)
+        return Facts(
+            self._total,
+            self._finest_above,
+            tuple(self._levels),
+            self._matrix,
+            self._largest_level,
+            tuple(axis.name for axis, own in zip(self._tree.axes, reached, strict=True) if own),
+            self._largest,
+            tuple(series for _, (_, series) in sorted(self._series.items())),
+            tuple(as_asked(of, ends_of) for of in self._histograms or ()),
+            self._within,
+            self._within_records,
+            shown_on_maps(
+                self._totals,
+                self._shapes,
+                [axis.name for axis in self._tree.axes],
+                lambda axis, level: ranges_of(axis, level) or self._ranges.get((axis, level)),
+            ),
+            self._shapes,
+            self._names,
+            self._total_ends,
+            self._has_shares and all(of.possible_cells is not None for of in self._levels),
+        )
+
+    def _look_at(self, level: int, rows: SlicedRows) -> LevelFacts:
+        reached = self._tree.axis_levels(level)
+        refined = {
+            number: np.zeros(size, dtype=bool) for number, size in enumerate(self._tree.sizes(level)) if reached[number]
+        }
+        from_class = np.zeros(len(CLASSES), dtype=np.int64)
+        least, most, widths, are_stated = [], [], 0.0, False
+        for part in _parts(rows):
+            for number, is_left in refined.items():
+                is_left[part.areas[number]] = True
+            from_class += [np.count_nonzero(part.counts >= first) for first in CLASSES]
+            least.append(int(part.counts.min()))
+            most.append(int(part.counts.max()))
+            if part.bounds:
+                are_stated = True
+                widths += float((part.bounds[1] - part.bounds[0]).sum(dtype=float))
+        at_least = [len(rows), *from_class.tolist(), 0]
+        return LevelFacts(
+            self._terms[level].possible_cells,
+            tuple(
+                AreasFacts(
+                    axis.name, int(np.count_nonzero(refined[number])), len(refined[number]) if axis.is_listed else None
+                )
+                for number, axis in enumerate(self._tree.axes)
+                if number in refined
+            ),
+            tuple(more - fewer for more, fewer in pairwise(at_least)),
+            min(least, default=0),
+            max(most, default=0),
+            widths / (2 * len(rows)) if are_stated else None,
+        )
+
+
+def _first_matrix(tree: Tree) -> int:
+    """Return the first level at which two axes are refined, or otherwise the first at which one is."""
+    refined = [sum(own > 0 for own in tree.axis_levels(level)) for level in range(tree.depth + 1)]
+    return refined.index(min(2, max(refined)))
+
+
+def _parts(rows: SlicedRows) -> Iterator[Rows]:
+    return slices(rows, CHUNK)
+
+
+def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
+    """Return the matrix of a level at which one or two axes are refined, so that each cell has one row."""
+    reached, sizes = tree.axis_levels(level), tree.sizes(level)
+    refined = [number for number, own in enumerate(reached) if own]
+    sums = [np.zeros(sizes[number]) for number in refined]  # which only decide which areas are the largest
+    is_left = [np.zeros(sizes[number], dtype=bool) for number in refined]
+    for part in _parts(rows):
+        for number, of_axis, left in zip(refined, sums, is_left, strict=True):
+            of_axis += np.bincount(part.areas[number], weights=part.counts, minlength=len(of_axis))
+            left[part.areas[number]] = True
+    shown = [_most(of_axis, left) for of_axis, left in zip(sums, is_left, strict=True)]
+    shape = tuple(len(areas) for areas in shown)
+    counts = np.zeros(shape, dtype=np.int64)
+    released, may_be_zero = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
+    places = [_places(areas, sizes[number]) for number, areas in zip(refined, shown, strict=True)]
+    for part in _parts(rows):
+        place = tuple(of_axis[part.areas[number]] for number, of_axis in zip(refined, places, strict=True))
+        is_shown = np.logical_and.reduce([of_axis >= 0 for of_axis in place])
+        there = tuple(of_axis[is_shown] for of_axis in place)
+        counts[there] = part.counts[is_shown]
+        released[there] = True
+        if part.bounds:
+            low, high = (ends[is_shown] for ends in part.bounds[:2])
+            may_be_zero[there] = (low <= 0) & (high > 0) | (part.counts[is_shown] < 0)  # what is exact has no width
+    return Matrix(
+        level,
+        tuple(tree.axes[number].name for number in refined),
+        tuple(
+            tuple(tree.axes[number].paths(reached[number], areas).rows())
+            for number, areas in zip(refined, shown, strict=True)
+        ),
+        tuple(int(np.count_nonzero(left)) for left in is_left),
+        np.atleast_2d(counts),
+        np.atleast_2d(released),
+        np.atleast_2d(may_be_zero),
+    )
+
+
+def _most(sums: NDArray[np.float64], is_left: NDArray[np.bool_]) -> IntArray:
+    """Return the areas with the largest sums among those that have a row, in the order of their numbers."""
+    left = np.flatnonzero(is_left)
+    return np.sort(left[np.argsort(-sums[left], kind="stable")[:MOST_SHOWN]])
+
+
+def _places(areas: IntArray, size: int) -> IntArray:
+    """Return, for every area of a level, its position among the given areas, or -1."""
+    places = np.full(size, -1)
+    places[areas] = np.arange(len(areas))
+    return places
+
+
+def _finest_series(tree: Tree, ordered: Collection[str]) -> int:
+    """Return the finest tree level that refines an ordered axis alone, to few enough areas for a line; 0 if there is none."""
+    found = 0
+    for level in range(1, tree.depth + 1):
+        refined = [axis for axis, own in zip(tree.axes, tree.axis_levels(level), strict=True) if own]
+        if len(refined) == 1 and refined[0].name in ordered and tree.possible_cells(level) <= _MOST_POINTS:
+            found = level
+    return found
+
+
+def _series(axis: Axis, level: int, source: str, number: int, rows: Rows) -> OrderedCounts:
+    """Return the counts along the axis of a number, at an axis level."""
+    areas = rows.areas[number]
+    counts = np.zeros(axis.areas(level), dtype=np.int64)
+    counts[areas] = rows.counts
+    ends = np.full((2, len(counts)), np.nan)
+    for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
+        end[areas] = of_rows
+    return OrderedCounts(
+        axis.name, source, tuple(axis.codes[level - 1]), tuple(axis.paths(level).rows()), counts, *ends
+    )

@@ -1,0 +1,163 @@
+"""Totals of areas for maps, and numbers of groups of regions by size: both with their intervals as questions about them are answered."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from storage.counts.columns import REGION
+from storage.releases.parts import Part
+from tasks.atlas.shapes import Shapes
+from tasks.format.rows import Rows, SlicedRows, slices
+from tasks.pages.largest import CHUNK
+from tasks.query.totals import Ends, EndsOf, Ranges, RangesOf
+from tasks.tree.axis import BoolArray, IntArray, Path
+from tasks.tree.order import Tree
+
+_STANDING_OUT = 0.5  # of the areas with a shape; where fewer stand out, a map shows a coarser level
+_MOST_REGIONS = 6  # of a level
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AreaTotals:
+    """The totals of the areas of one axis level, over everything else.
+
+    Attributes:
+        axis: the axis.
+        level: its level, from 1 on.
+        level_name: the name of that level.
+        of_level: the tree level whose rows are added up.
+        paths: the areas, in the order of the codebook.
+        counts: int64, shape (areas,), records; 0 for an area without a row.
+        noise: the standard deviation of the noise in such a sum, records, if every cell of it is measured; None where the level was not
+            measured by itself, or leaves are missing from it.
+        ranges: the same counts with their intervals; None where these are not known.
+    """
+
+    axis: str
+    level: int
+    level_name: str
+    of_level: int
+    paths: Sequence[Path]
+    counts: IntArray
+    noise: float | None
+    ranges: Ranges | None = None
+
+    @property
+    def stands_out(self) -> BoolArray:
+        """Which totals have an interval that does not reach 0, or else are above twice their noise, or above 0 if that is unknown too."""
+        found: BoolArray = self.ranges.low > 0 if self.ranges else self.counts > 2 * (self.noise or 0.0)
+        return found
+
+
+def totals_at(tree: Tree, terms: Sequence[Part], level: int, rows: SlicedRows) -> Iterator[AreaTotals]:
+    """Yield the totals of the areas of each axis that a tree level refines and no tree level above it refines as far."""
+    reached, above = tree.axis_levels(level), tree.axis_levels(level - 1)
+    sizes = tree.sizes(level)
+    for number, axis in enumerate(tree.axes):
+        own = reached[number]
+        if own == above[number] or not axis.is_listed:
+            continue
+        counts = np.zeros(sizes[number], dtype=np.int64)
+        for part in slices(rows, CHUNK):
+            np.add.at(counts, part.areas[number], part.counts)
+        cells = math.prod(size for other, size in enumerate(sizes) if other != number)
+        name, paths = axis.level_names[own - 1], axis.paths(own).rows()
+        is_measured = not (terms[level].is_summed or terms[-1].threshold)
+        noise = terms[level].sigma * math.sqrt(cells) if is_measured else None
+        yield AreaTotals(axis.name, own, name, level, paths, counts, noise)
+
+
+def shown_on_maps(
+    found: Sequence[AreaTotals], shapes: Shapes, axes: Sequence[str], ranges_of: RangesOf
+) -> tuple[AreaTotals, ...]:
+    """Return, of each of the axes that has shapes, the finest level at which half of the areas or more stand out, or its coarsest."""
+    shown: dict[str, AreaTotals] = {}
+    for added_up in found:
+        if (added_up.axis, added_up.level) not in shapes.tables:
+            continue
+        totals = _with_ranges(added_up, ranges_of(axes.index(added_up.axis), added_up.level))
+        shaped = np.isin(_joined(totals.paths), _joined(shapes.paths(totals.axis, totals.level)))
+        if totals.axis not in shown or totals.stands_out[shaped].mean() >= _STANDING_OUT:
+            shown[totals.axis] = totals
+    return tuple(sorted(shown.values(), key=lambda totals: axes.index(totals.axis)))
+
+
+def _with_ranges(totals: AreaTotals, ranges: Ranges | None) -> AreaTotals:
+    return replace(totals, counts=ranges.counts, ranges=ranges) if ranges else totals
+
+
+def _joined(paths: Sequence[Path]) -> list[str]:
+    return ["\0".join(path) for path in paths]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """The released numbers of groups of one region by size.
+
+    Attributes:
+        region: its number; 0 for everything.
+        path: the codes of the region, coarse to fine; empty for everything.
+        counts: int64, shape (sizes,), groups; 0 where there is no row.
+        low: the lower ends of their intervals, float64, shape (sizes,); likewise `high`.
+        high: the upper ends.
+    """
+
+    region: int
+    path: Path
+    counts: IntArray
+    low: Ends
+    high: Ends
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histograms:
+    """The regions of a level with the most groups.
+
+    Attributes:
+        level: the tree level.
+        region_level: the axis level of its regions.
+        sizes: the codes of the sizes, up to the last one that any of these regions has.
+        regions: those that are shown, those with the most groups first.
+        there: how many regions have groups.
+    """
+
+    level: int
+    region_level: int
+    sizes: tuple[str, ...]
+    regions: tuple[Histogram, ...]
+    there: int
+
+
+def histograms_of(tree: Tree, level: int, rows: Rows) -> Histograms | None:
+    """Return the numbers of groups by size of the regions of a level with the most groups, with the intervals of their rows; None without rows."""
+    axis = [one.name for one in tree.axes].index(REGION)
+    region, size = (rows.areas[number].astype(np.int64) for number in (axis, 1 - axis))
+    if not len(rows):
+        return None
+    per_region = np.bincount(region, weights=rows.counts)
+    shown = np.argsort(-per_region, kind="stable")[:_MOST_REGIONS]
+    shown = shown[per_region[shown] > 0]
+    sizes = int(size[np.isin(region, shown)].max()) + 1
+    own, reached = tree.axes[axis], tree.axis_levels(level)[axis]
+    paths, found = own.paths(reached, shown).rows() if reached else [()], list[Histogram]()
+    for number, path in zip(shown.tolist(), paths, strict=True):
+        of_region = region == number
+        counts, ends = np.zeros(sizes, dtype=np.int64), np.full((2, sizes), np.nan)
+        counts[size[of_region]] = rows.counts[of_region]
+        for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
+            end[size[of_region]] = of_rows[of_region]
+        found.append(Histogram(number, path, counts, *ends))
+    codes = tuple(tree.axes[1 - axis].codes[-1].head(sizes).to_list())
+    return Histograms(level, reached, codes, tuple(found), len(per_region[per_region > 0]))
+
+
+def as_asked(histograms: Histograms, ends_of: EndsOf) -> Histograms:
+    """Return histograms with the intervals of questions about all their numbers, also those without a row, where these are known."""
+    shown = histograms.regions
+    ends = ends_of(histograms.region_level, [of.region for of in shown], len(histograms.sizes))
+    if ends is None:
+        return histograms
+    found = [replace(of, low=low, high=high) for of, low, high in zip(shown, *ends, strict=True)]
+    return replace(histograms, regions=tuple(found))
