@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from storage.counts.columns import INTERVAL, SIGNAL
+from storage.errors import TrellisError
 from tasks.format.batches import UNREADABLE, level_paths
 from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.noisy_counts import noisy_counts_path, noisy_view_path
@@ -46,10 +47,12 @@ def estimate_failures(folder: Path, manifest: Manifest, workers: int) -> list[st
     try:
         for failure in _failures(FolderSource(PublishedFolder(folder, manifest), workers)):
             failures.append(failure)
-    except Misfit as misfit:
-        failures.append(str(misfit))
+    except TrellisError as fault:
+        failures.append(str(fault))
     except (*UNREADABLE, pl.exceptions.PolarsError):
         failures.append("a table of noisy_counts or a derived column is missing or is not a Parquet file.")
+    except (ValueError, LookupError):
+        failures.append("manifest.json states levels, views or rules that do not fit the tables.")
     return failures
 
 
