@@ -80,8 +80,6 @@ def _mark(name: str, medium: Medium) -> Callable[..., str]:
 _FILTERS: Mapping[str, Callable[..., str]] = {
     "number": lambda value: f"{value:,}",
     "general": lambda value: f"{value:g}",
-    "three_digits": lambda value: f"{value:,.3g}",
-    "signed": lambda value: f"{value:+,.3g}".replace("-", "−"),
     "percent": numbers.format_percent,
     "share": numbers.format_share,
     "cells": numbers.format_cells,
