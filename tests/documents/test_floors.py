@@ -29,7 +29,7 @@ NAMED = {
     ("flows/spec/keys.py", "laplace"),
     ("flows/spec/sections/privacy.py", "cascade"),  # splits have the names of the mechanisms that they make
     ("flows/spec/sections/privacy.py", "wavelet"),
-    ("storage/releases/terms.py", DISCRETE_GAUSSIAN),
+    ("storage/releases/parts.py", DISCRETE_GAUSSIAN),
 }
 BY_NAME = """
 if manifest.mechanism == "inftda_reconciled": pass

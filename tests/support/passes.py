@@ -103,7 +103,8 @@ def try_threshold(table: PublicTable, noise: Thresholded, neighbours: str, most_
     """Make a release of the histogram in memory with a scale and a threshold for which no budget has to be found."""
     depth, mechanism = table.tree.depth, MECHANISMS["stability_histogram"]
     like = try_scales(table, MECHANISMS["gaussian"], [1.0] * (depth + 1), noise_of(1)).job.record.release
-    privacy = replace(like.terms.privacy, neighbours=neighbours, max_records_per_unit=most_records)
+    stated = {"neighbours": neighbours, "max_records_per_unit": most_records}
+    privacy = like.terms.privacy.model_copy(update=stated)
     costs: dict[str, Any] = {"epsilon": noise.epsilon, "delta": noise.delta}
     law, scales = THRESHOLDED_LAPLACE.name, dict[str, Any](scale=noise.scale, threshold=noise.threshold)
     finest = replace(like.levels[-1], rho=0, l2_sensitivity_squared=0, mechanism=law, **costs, **scales)
