@@ -88,7 +88,7 @@ def scales_of(law: str, depth: int, epsilon: float) -> list[float]:
 def shares(table: PublicTable, trial: Trial, confidence: float) -> Iterator[tuple[float, float, float]]:
     """Yield, for each level with enough rows, the share covered, the same by intervals of fixed cells, and the ratio of widths."""
     release = trial.job.record.release
-    terms = replace(release.terms, intervals=replace(release.terms.intervals, confidence=confidence))
+    terms = replace(release.terms, intervals=release.terms.intervals.model_copy(update={"confidence": confidence}))
     record = replace(trial.job.record, release=replace(release, terms=terms))
     published = estimate_of(JobSource(replace(trial.job, record=record)))
     noises = [
