@@ -288,7 +288,7 @@ class WalkedEstimate(Estimate):
         return possible
 
     def _other_rows(self, level: int) -> StoreError:
-        return StoreError(f"Level {level} does not have as many nodes as are recorded.")
+        return StoreError(f"Level {level} does not have as many nodes as the store recorded.")
 
     def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
         """Return what is said of boxes: by the levels, or by a view that is measured by itself where it has less noise."""

@@ -320,7 +320,7 @@ class FolderSource:
         """Return the measured cells of some levels whose areas are in ranges, one per axis, in the order of the tree."""
         found = self.folder.collect([self.folder.noisy(level, ranges) for level, ranges in asked])
         return [
-            Table(self.folder.reached(level), self.folder.areas_of(level, cells), cells.select(NOISY))
+            Table(self.folder.reached(level), self.folder.areas_of(level, cells), cells)
             for (level, _), cells in zip(asked, found, strict=True)
         ]
 

@@ -206,10 +206,7 @@ def test_sums_beyond_64_bits_do_not_add_up(folder):
     put(folder, DEPTH, changed)
     above = table_of(folder, DEPTH - 1).drop("low", "high", "signal")
     assert changed.group_by(parents).agg(pl.sum("count")).sort(parents).equals(above)
-    assert failures(folder) == [
-        f"level_{DEPTH}: the counts do not add up to those of the level above.",
-        f"noisy_counts/level_{DEPTH}.parquet does not have the bias that the manifest states.",
-    ]
+    assert failures(folder) == [f"level_{DEPTH}: the counts do not add up to those of the level above."]
 
 
 def test_csv_may_be_missing_where_the_manifest_says_so(folder):
@@ -369,7 +366,7 @@ def test_more_nodes_than_were_recorded_are_not_published(home):
         with store() as con:
             con.execute("UPDATE shards SET rows = rows + ? WHERE kind = 'counts' AND level = 3", [more])
         try:
-            with pytest.raises(StoreError, match=r"Level 3 of .* does not have as many nodes as the store recorded"):
+            with pytest.raises(StoreError, match="Level 3 does not have as many nodes as the store recorded"):
                 publish.fn(home.name)
         finally:
             with store() as con:
