@@ -5,12 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from flows.trials.in_memory import MeasuredLevel
 from storage.counts.columns import NOISY
 from tasks.released.boxes import Boxes, Children, Met, Table, areas_met, children_of, possible_cells
 from tasks.released.sums import MetCells
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.order import Tree
+from tasks.validate.coverage import MeasuredCells
 
 
 def box_of(levels: Sequence[int], areas: Sequence[int]) -> Boxes:
@@ -18,7 +18,7 @@ def box_of(levels: Sequence[int], areas: Sequence[int]) -> Boxes:
     return Boxes(tuple(levels), tuple(np.array([area]) for area in areas))
 
 
-def table_of(tree: Tree, level: MeasuredLevel) -> Table:
+def table_of(tree: Tree, level: MeasuredCells) -> Table:
     """Return the measured cells of a level."""
     return Table(tree.axis_levels(level.cells.level), level.cells.areas, pl.DataFrame({NOISY: level.noisy}))
 
@@ -31,7 +31,7 @@ def lying_in(ranges: Sequence[range], areas: Sequence[IntArray]) -> BoolArray:
     return inside
 
 
-def met_cells(tree: Tree, levels: Sequence[MeasuredLevel], box: Boxes, own: int) -> list[MetCells]:
+def met_cells(tree: Tree, levels: Sequence[MeasuredCells], box: Boxes, own: int) -> list[MetCells]:
     """Return what a box meets of measured levels 0 to its own."""
     tables, found = [table_of(tree, level) for level in levels[: own + 1]], list[MetCells]()
     for at, cells in enumerate(tables):

@@ -7,7 +7,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.explore.areas import paths_of
 from tasks.explore.payload import payload
 from tasks.query.answers import Answer, answer
 from tasks.query.areas import Area
@@ -44,7 +43,7 @@ def some_boxes(estimate: Estimate, levels: tuple[int, ...], chance: np.random.Ge
 def areas_of(estimate: Estimate, boxes: Boxes, box: int) -> list[Area]:
     """Return the areas of a box as a question names them."""
     axes = estimate.source.tree.axes
-    paths = [paths_of(axis, level) if level else [()] for axis, level in zip(axes, boxes.levels, strict=True)]
+    paths = [axis.paths(level).rows() if level else [()] for axis, level in zip(axes, boxes.levels, strict=True)]
     numbers = [int(of[box]) for of in boxes.areas]
     named = zip(boxes.levels, paths, numbers, strict=True)
     return [Area(level, of_axis[number], number) for level, of_axis, number in named]
