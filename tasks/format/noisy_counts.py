@@ -18,13 +18,7 @@ from tasks.tree.views import Partition
 FOLDER = "noisy_counts"
 CODEBOOK = f"{FOLDER}/codebook.parquet"
 CODEBOOK_SCHEMA = pa.schema(
-    [
-        ("axis", pa.string()),
-        ("level", pa.string()),
-        ("area", pa.int32()),
-        ("parent", pa.int32()),
-        ("code", pa.string()),
-    ]
+    [("axis", pa.string()), ("level", pa.string()), ("area", pa.int32()), ("parent", pa.int32()), ("code", pa.string())]
 )
 
 _ROW_GROUP = 500_000  # the fewest rows of a row group, except the last

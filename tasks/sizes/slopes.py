@@ -50,10 +50,7 @@ class _Slopes:
 
 
 def real_optimum(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    total: int | None = None,
+    noisy: Sequence[IntArray], variances: Sequence[float], first_child: Sequence[IntArray], total: int | None = None
 ) -> list[FloatArray]:
     r"""Return the real group sizes nearest to noisy ones that are not negative and add up.
 

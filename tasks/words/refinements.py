@@ -48,14 +48,7 @@ def faults_of_order(order: Sequence[str], levels: Levels, finest: Mapping[str, s
 
 
 def _faults_of_feature(feature: str, entries: Sequence[tuple[str, int]], levels: Levels, finest: int) -> Iterator[str]:
-    """Yield what is wrong with the entries of one feature.
-
-    Args:
-        feature: its name.
-        entries: those that refine it, in their order, each with the number of the level that it names.
-        levels: of all features.
-        finest: the number of its finest released level.
-    """
+    """Yield what is wrong with the entries of one feature, each with the number of the level that it names."""
     stop, given = levels[feature][finest - 1], {level for entry, level in entries if entry != feature}
     reached, before, mentioned = 0, "", set[int]()
     for entry, level in entries:

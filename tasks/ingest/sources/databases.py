@@ -213,8 +213,7 @@ class Relation(Table):
             with ExitStack() as stack:
                 connection = stack.enter_context(dbapi.connect(self.server, autocommit=True))
                 server = _Server(connection, stack)
-                for setting in _SETTINGS[:1]:
-                    server.run(setting)
+                server.run(_SETTINGS[0])
                 if self.snapshot:
                     server.run(f"SET TRANSACTION SNAPSHOT '{self.snapshot}'")
                 for setting in _SETTINGS[1:]:
