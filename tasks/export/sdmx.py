@@ -18,7 +18,7 @@ from tasks.format.batches import UNREADABLE
 from tasks.format.csv import have_same_rows, open_csv
 from tasks.format.manifest import Manifest
 from tasks.format.metadata import SDMX
-from tasks.format.published_tree import axis_columns, published_names
+from tasks.format.published_tree import axes_by_path, axis_columns, published_names
 from tasks.tree.order import Tree
 
 STRUCTURE = f"{SDMX}/structure.xml"
@@ -73,13 +73,10 @@ def _flow(manifest: Manifest, table: PublishedTable) -> str:
 
 def _dimensions(tables: PublishedTables, table: PublishedTable) -> dict[str, tuple[str, list[str]]]:
     """Return the dimensions of a level: by identifier, the axis, and the columns of its codes that make up a code."""
-    found = {}
+    found, by_path = {}, axes_by_path(tables.manifest)
     for axis in table.axes:
         if columns := tables.codes_of(table, axis):
-            of_input = tables.manifest.spec.get("input")
-            named = of_input.get(axis) if isinstance(of_input, dict) else None
-            by_path = isinstance(named, list) and len(named) > 1  # then a code may be in several areas
-            own = columns if by_path else columns[-1:]
+            own = columns if axis in by_path else columns[-1:]
             found[sdmx_id(columns[-1], begins_with_letter=True)] = (axis, own)
     return found
 

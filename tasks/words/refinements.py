@@ -90,12 +90,9 @@ def _unknown(entry: str, levels: Levels, finest: Mapping[str, str]) -> str:
     rule = "release.order must hold features, or levels as feature.level"
     if features:
         feature = max(features, key=len)
-        rule = f"{rule}; {feature} has the {_levels(levels[feature])}"
+        names = levels[feature]
+        rule = f"{rule}; {feature} has the {'level' if len(names) == 1 else 'levels'} {', '.join(names)}"
     return with_question(f"{rule}, got {entry}.", entry, known)
-
-
-def _levels(names: Sequence[str]) -> str:
-    return f"level {names[0]}" if len(names) == 1 else f"levels {', '.join(names)}"
 
 
 def _entry(feature: str, level: int, levels: Levels) -> str:
