@@ -35,9 +35,8 @@ from tasks.unbiased.precisions import cascade, uniform, wavelet
 from tasks.unbiased.task import Unbiased
 from tasks.uncertainty.bounds import bounds_of_sums, chebyshev_bounds
 
-EVERY_CELL: Mapping[str, Law] = MappingProxyType(
-    {"gaussian": GAUSSIAN, "laplace": LAPLACE}
-)  # laws of noise for any cell, empty or not
+# laws of noise for any cell, empty or not
+EVERY_CELL: Mapping[str, Law] = MappingProxyType({"gaussian": GAUSSIAN, "laplace": LAPLACE})
 
 MOST_SETTLED = 10**7  # leaves that are settled together
 MOST_MEASURED = 10**7  # cells of one level that are all measured, whatever survives
@@ -51,12 +50,10 @@ Split = Callable[[FloatArray], FloatArray]  # from the mean fan-outs of levels t
 # the splits of trees of which every node is measured, by their names in the spec
 SPLITS: Mapping[str, Split] = MappingProxyType({"uniform": uniform, "cascade": cascade, "wavelet": wavelet})
 
-NOTHING_TO_REPAIR: Mapping[str, Optimiser] = MappingProxyType({})
-
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """A mechanism.
+    """A mechanism; what is left out is as in a walk down a tree.
 
     Attributes:
         name: its name in the spec.
@@ -84,10 +81,10 @@ class Mechanism:
     """
 
     name: str
-    laws: Mapping[str, Law]
-    views: Callable[[Tree], Sequence[View]]
-    cells: Measured
-    repair: Mapping[str, Optimiser]
+    laws: Mapping[str, Law] = field(default_factory=lambda: EVERY_CELL)
+    views: Callable[[Tree], Sequence[View]] = every_level
+    cells: Measured = "survivors"
+    repair: Mapping[str, Optimiser] = field(default_factory=dict)
     finish: UpDown | Shrink | AddUp | Together | Calibrate | Unbiased | Sizes | None = None
     bounds: Callable[[Sequence[LevelNoise], Sequence[int], float], list[float]] | None = None
     most_leaves: int | None = None
@@ -273,9 +270,7 @@ def _unbiased(name: str, split: Split | None, refused: Mapping[str, str]) -> Mec
     return Mechanism(
         name=name,
         laws={"gaussian": GAUSSIAN},
-        views=every_level,
         cells="universe",
-        repair=NOTHING_TO_REPAIR,
         finish=Unbiased(),
         most_leaves=10**8,
         split=split,
@@ -292,7 +287,6 @@ def _counting_groups(name: str) -> Mechanism:
         laws={"laplace": LAPLACE, "gaussian": GAUSSIAN},
         views=below_everything,
         cells="universe",
-        repair=NOTHING_TO_REPAIR,
         finish=Sizes(SIZE_MECHANISMS[name]),
         most_leaves=10**8,
         refused={"target": _NO_BOUND},
@@ -313,9 +307,6 @@ MECHANISMS = {
     for recipe in (
         Mechanism(
             name="inftda",
-            laws=EVERY_CELL,
-            views=every_level,
-            cells="survivors",
             repair={
                 "false_positives": nearest_in_chebyshev,
                 "false_negatives": nearest_in_chebyshev_large_first,
@@ -325,45 +316,26 @@ MECHANISMS = {
         ),
         Mechanism(
             name="inftda_reconciled",
-            laws=EVERY_CELL,
-            views=every_level,
-            cells="survivors",
             repair={"false_positives": nearest_in_chebyshev},
             finish=by_least_squares(partial(settle, optimiser=nearest_in_chebyshev)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="inftda_lenient",
-            laws=EVERY_CELL,
-            views=every_level,
-            cells="survivors",
             repair={"least_squares": spread_in_euclid},
             finish=by_least_squares(partial(settle_and_prune, optimiser=nearest_in_euclid)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="inftda_shrunk",
-            laws=EVERY_CELL,
-            views=every_level,
-            cells="survivors",
             repair={"false_positives": nearest_in_chebyshev},
             finish=Shrink(by_least_squares(partial(settle, optimiser=nearest_in_euclid))),
             how_counted=_SHRUNK,
             measure=AUTO,
         ),
-        Mechanism(
-            name="tda_l2",
-            laws=EVERY_CELL,
-            views=every_level,
-            cells="survivors",
-            repair={"least_squares": nearest_in_euclid},
-            bounds=chebyshev_bounds,
-        ),
+        Mechanism(name="tda_l2", repair={"least_squares": nearest_in_euclid}, bounds=chebyshev_bounds),
         Mechanism(
             name="tda_linf",
-            laws=EVERY_CELL,
-            views=every_level,
-            cells="survivors",
             repair={"any": nearest_by_solver},
             bounds=chebyshev_bounds,
             caution="tda_linf solves a mixed-integer program for every node that has a count: about a millisecond each, and"
@@ -371,10 +343,8 @@ MECHANISMS = {
         ),
         Mechanism(
             name="gaussian",
-            laws=EVERY_CELL,
             views=finest_level,
             cells="universe",
-            repair=NOTHING_TO_REPAIR,
             finish=AddUp(),
             bounds=bounds_of_sums,
             most_leaves=10**8,
@@ -386,7 +356,6 @@ MECHANISMS = {
             laws={"laplace": THRESHOLDED_LAPLACE},
             views=finest_level,
             cells="records",
-            repair=NOTHING_TO_REPAIR,
             finish=AddUp(),
             waived=frozenset({FIXED_TOTAL}),
             refused={
@@ -399,10 +368,8 @@ MECHANISMS = {
         ),
         Mechanism(
             name="cbdp",
-            laws=EVERY_CELL,
             views=finest_level,
             cells="views",
-            repair=NOTHING_TO_REPAIR,
             finish=Together(),
             most_leaves=MOST_SETTLED,
             refused={"target": _NO_BOUND, "invariants": _ONLY_TOTAL},
@@ -450,7 +417,7 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
     return replace(
         mechanism,
         cells="views",
-        repair=NOTHING_TO_REPAIR,
+        repair={},
         finish=Together(),
         measure=SURVIVORS,
         bounds=None,

@@ -150,7 +150,6 @@ def stage(run_name: str, name: str = "", package: str = "") -> Callable[[Callabl
 
     def make(function: Callable[P, Any]) -> Stage[P]:
         counted = package or function.__module__.split(".")[1]
-
         named = name or function.__name__
 
         @functools.wraps(function)

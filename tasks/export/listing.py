@@ -35,10 +35,7 @@ def _known(manifest: Manifest) -> Iterator[str]:
     yield from _OF_EVERY_RELEASE
     levels = [f"level_{of.level}" for of in manifest.levels]
     views = [of.name for of in manifest.views]
-    with_csv = {
-        SIGNAL: [f"level_{of.level}" for of in manifest.signal_tables],
-        "views": views,
-    }
+    with_csv = {SIGNAL: [f"level_{of.level}" for of in manifest.signal_tables], "views": views}
     for place, names in with_csv.items():
         for name in names:
             yield from (f"{place}/{name}.parquet", f"{place}/{name}.csv")

@@ -50,11 +50,6 @@ def map_path(table: PublishedTable) -> str:
     return f"{FOLDER}/{Path(table.path).stem}.parquet"
 
 
-def shaped_tables(tables: PublishedTables) -> list[PublishedTable]:
-    """Return the tables of levels whose rows have shapes."""
-    return [table for table in tables.levels if shaped_axes(tables.manifest, table.axes)]
-
-
 def write_maps(tables: PublishedTables, levels: Sequence[PublishedTable]) -> None:
     """Write the tables with shapes of some levels of a folder."""
     (tables.folder / FOLDER).mkdir()

@@ -51,11 +51,6 @@ def matrix_path(table: PublishedTable) -> str:
     return f"{FOLDER}/{Path(table.path).stem}.omx"
 
 
-def square_tables(tables: PublishedTables) -> list[PublishedTable]:
-    """Return the tables of levels that have the same zones at both ends."""
-    return [table for table in tables.levels if is_square(table.axes)]
-
-
 def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
     """Write the matrices of some levels of a folder.
 
@@ -88,12 +83,7 @@ def _write(tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame) 
         chunk = (min(size, max(1, _CHUNK_CELLS // size)), min(size, _CHUNK_CELLS))
         matrices = {  # track_times: the same release is the same bytes
             name: file.create_carray(
-                file.root.data,
-                name,
-                Float64Atom(dflt=_empty(name)),
-                (size, size),
-                chunkshape=chunk,
-                track_times=False,
+                file.root.data, name, Float64Atom(dflt=_empty(name)), (size, size), chunkshape=chunk, track_times=False
             )
             for name in numbers
         }

@@ -18,7 +18,7 @@ from tasks.format.batches import UNREADABLE
 from tasks.format.csv import have_same_rows, open_csv
 from tasks.format.manifest import Manifest
 from tasks.format.metadata import SDMX
-from tasks.format.published_tree import axis_columns, published_names
+from tasks.format.published_tree import axes_by_path, axis_columns, published_names
 from tasks.tree.order import Tree
 
 STRUCTURE = f"{SDMX}/structure.xml"
@@ -51,11 +51,6 @@ def sdmx_path(table: PublishedTable) -> str:
     return f"{SDMX}/level_{table.level}.csv"
 
 
-def reported_tables(tables: PublishedTables) -> list[PublishedTable]:
-    """Return the tables of levels that have a dimension, so all but level 0."""
-    return [table for table in tables.levels if any(table.axes.values())]
-
-
 def write_sdmx(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
     """Write the SDMX-CSV files of some levels of a folder, and their structure.
 
@@ -78,13 +73,10 @@ def _flow(manifest: Manifest, table: PublishedTable) -> str:
 
 def _dimensions(tables: PublishedTables, table: PublishedTable) -> dict[str, tuple[str, list[str]]]:
     """Return the dimensions of a level: by identifier, the axis, and the columns of its codes that make up a code."""
-    found = {}
+    found, by_path = {}, axes_by_path(tables.manifest)
     for axis in table.axes:
         if columns := tables.codes_of(table, axis):
-            of_input = tables.manifest.spec.get("input")
-            named = of_input.get(axis) if isinstance(of_input, dict) else None
-            by_path = isinstance(named, list) and len(named) > 1  # then a code may be in several areas
-            own = columns if by_path else columns[-1:]
+            own = columns if axis in by_path else columns[-1:]
             found[sdmx_id(columns[-1], begins_with_letter=True)] = (axis, own)
     return found
 
@@ -126,7 +118,7 @@ def _of_path(path: Sequence[str]) -> str:
 def _structure(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> str:
     """Return the structure of some levels: lists of codes, concepts, and a data structure and a dataflow for each."""
     from pysdmx.io.xml.sdmx30.writer.structure import write
-    from pysdmx.model import Organisation
+    from pysdmx.model import ConceptScheme, Organisation
     from pysdmx.model.message import Header
 
     lists, concepts, flows = dict[str, Any](), dict[str, Any](), []
@@ -140,7 +132,9 @@ def _structure(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTa
     header = Header(
         id=sdmx_id(tables.manifest.id), prepared=day_of(tables.manifest), sender=Organisation(id=_AGENCY), test=False
     )
-    text = write([*lists.values(), _concept_scheme(concepts), *flows], prettyprint=True, header=header)
+    items = list(concepts.values())
+    scheme = ConceptScheme(id=_CONCEPTS, name="What is counted", agency=_AGENCY, version=_VERSION, items=items)
+    text = write([*lists.values(), scheme, *flows], prettyprint=True, header=header)
     return str(text)
 
 
@@ -156,13 +150,6 @@ def _codelist(tables: PublishedTables, tree: Tree, name: str, axis: str, columns
         for path in areas.iter_rows()
     ]
     return Codelist(id=f"CL_{name}", name=columns[-1], agency=_AGENCY, version=_VERSION, items=codes)
-
-
-def _concept_scheme(concepts: dict[str, Any]) -> Any:
-    from pysdmx.model import ConceptScheme
-
-    items = list(concepts.values())
-    return ConceptScheme(id=_CONCEPTS, name="What is counted", agency=_AGENCY, version=_VERSION, items=items)
 
 
 def _data_structure(tables: PublishedTables, table: PublishedTable) -> tuple[list[Any], dict[str, Any]]:

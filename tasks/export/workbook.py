@@ -131,6 +131,8 @@ def _about_sheets(tables: PublishedTables, included: Sequence[PublishedTable]) -
 
 
 def _write_sheet(book: Any, name: str, tables: PublishedTables, table: PublishedTable) -> None:
+    from xlsxwriter.utility import xl_range
+
     sheet = book.add_worksheet(name)
     schema, rows = tables.schema(table), tables.rows(table)
     head = book.add_format({"bold": True, "bottom": 1})
@@ -154,19 +156,13 @@ def _write_sheet(book: Any, name: str, tables: PublishedTables, table: Published
     sheet.freeze_panes(1, 0)
     sheet.autofilter(0, 0, rows, len(schema) - 1)
     if texts := [place for place, is_text in enumerate(of_text) if is_text]:
-        sheet.ignore_errors({"number_stored_as_text": _area(texts[0], texts[-1], rows)})
+        sheet.ignore_errors({"number_stored_as_text": xl_range(1, texts[0], max(rows, 1), texts[-1])})
 
 
 def _writer(sheet: Any, kind: pa.DataType) -> Any:
     if kind in _TEXT:
         return sheet.write_string
     return sheet.write_boolean if pa.types.is_boolean(kind) else sheet.write_number
-
-
-def _area(first: int, last: int, rows: int) -> str:
-    from xlsxwriter.utility import xl_range
-
-    return str(xl_range(1, first, max(rows, 1), last))
 
 
 def _widths(title: str, values: pa.ChunkedArray | None) -> int:

@@ -54,7 +54,9 @@ class AxisAreas:
         """
         if not columns:
             return np.zeros(rows, dtype=np.int32), np.zeros(rows, dtype=np.int64)
-        codes = [_index(column) for column in columns]
+        codes: list[IntArray] = [  # by their places in the dictionary, from 1 on; 0 for a missing code
+            pc.fill_null(column.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False) + 1 for column in columns
+        ]
         ranks = _ranks(columns, codes, self._order)
         row_of_area, area_of_row = _distinct(ranks, codes[-1], len(columns[-1].dictionary) + 1)
         numbers = np.zeros(len(row_of_area), dtype=np.int32)
@@ -128,12 +130,6 @@ class _Level:
         self._code = np.concatenate((self._code, (keys[new] & (2**32 - 1)).astype(np.int32)))
         self._latest[self._code[added]] = added
         return self._areas[np.searchsorted(self._keys, keys)][which]
-
-
-def _index(column: pa.DictionaryArray) -> IntArray:
-    """Return, per row, the position of its code in the dictionary plus one, or 0 for a missing code."""
-    indices: IntArray = pc.fill_null(column.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    return indices + 1
 
 
 def _ranks(columns: Sequence[pa.DictionaryArray], codes: Sequence[IntArray], order: Sequence[pa.Array]) -> IntArray:

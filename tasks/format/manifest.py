@@ -25,50 +25,6 @@ from storage.releases.terms import (
 from tasks.laws.named import LAWS
 from tasks.words.margins import differing_views, poor_totals
 
-# left out of the file where they have their default
-_OF_SOME_LEVELS = (
-    "view",
-    "source",
-    "summed",
-    "same_as",
-    "mechanism",
-    "epsilon",
-    "delta",
-    "scale",
-    "threshold",
-    "bound_after",
-    "bias",
-    "half_width",
-    "cap_margin",
-    "simultaneous_half_width",
-    "intervals",
-    "signal",
-    "noise_rows",
-    "above_noise",
-    "deviations",
-    "parts",
-)
-_OF_SOME_RELEASES = (
-    "csv",
-    "waived",
-    "covariance",
-    "statistic",
-    "measure",
-    "records",
-    "noisy_counts",
-    "supersedes",
-    "views",
-    "derived",
-    "poor_margins",
-    "rounding",
-    "signal_tables",
-    "names",
-    "boundaries",
-    "formats",
-    "left_out",
-)
-
-
 Promise = Literal["rows", "cells"]
 
 
@@ -499,13 +455,12 @@ class Manifest(_Part, Counted):
         return [axis for axis, codebook in self.codebooks.items() if codebook == RELEASED_CODES]
 
     def text(self) -> str:
-        """Return the manifest as it is published."""
-        content = self.model_dump(exclude={name for name in _OF_SOME_RELEASES if _is_default(self, name)})
+        """Return the manifest as it is published, without the fields of the release and of levels that have their default."""
+        content = self.model_dump(exclude=_with_default(self, Manifest))
         entries = zip([*self.levels, *self.views], [*content["levels"], *content.get("views", [])], strict=True)
         for level, entry in entries:
-            for name in _OF_SOME_LEVELS:
-                if _is_default(level, name):
-                    del entry[name]
+            for name in _with_default(level, LevelEntry):
+                del entry[name]
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -523,5 +478,5 @@ def entry_fields(part: ReleasedPart) -> dict[str, Any]:
     return {name: value for name, value in stated.items() if value is not None or name == "bound"}
 
 
-def _is_default(part: _Part, name: str) -> bool:
-    return bool(getattr(part, name) == type(part).model_fields[name].default)
+def _with_default(part: _Part, kind: type[_Part]) -> set[str]:
+    return {name for name, field in kind.model_fields.items() if getattr(part, name) == field.default}

@@ -128,12 +128,7 @@ def _table(manifest: Manifest, file: CsvFile) -> dict[str, Any]:
     ]
     described = _numbers(manifest, entry) | (_of_signal(manifest) if file.of_signal else {})
     columns += [
-        _column(
-            name,
-            "boolean" if name in _FLAGS else "integer",
-            described[name],
-            required=name in {COUNT, *_FLAGS},
-        )
+        _column(name, "boolean" if name in _FLAGS else "integer", described[name], required=name in {COUNT, *_FLAGS})
         for name in file.numbers
     ]
     schema: dict[str, Any] = {"columns": columns}
@@ -173,10 +168,7 @@ def _title(entry: LevelEntry, spec: Spec, *, of_signal: bool) -> str:
 def _poor_margins(manifest: Manifest) -> list[dict[str, Any]]:
     """Return a note about totals of one axis that nothing measures by itself, if there are any."""
     errors = {of.margin: of.expected_error for of in manifest.poor_margins}
-    note = {
-        "dc:subject": "totals that nothing measures by itself",
-        "dc:description": manifest.warning_of_margins,
-    }
+    note = {"dc:subject": "totals that nothing measures by itself", "dc:description": manifest.warning_of_margins}
     return [note | {"expected_error": errors}] if errors else []
 
 

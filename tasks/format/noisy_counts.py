@@ -18,13 +18,7 @@ from tasks.tree.views import Partition
 FOLDER = "noisy_counts"
 CODEBOOK = f"{FOLDER}/codebook.parquet"
 CODEBOOK_SCHEMA = pa.schema(
-    [
-        ("axis", pa.string()),
-        ("level", pa.string()),
-        ("area", pa.int32()),
-        ("parent", pa.int32()),
-        ("code", pa.string()),
-    ]
+    [("axis", pa.string()), ("level", pa.string()), ("area", pa.int32()), ("parent", pa.int32()), ("code", pa.string())]
 )
 
 _ROW_GROUP = 500_000  # the fewest rows of a row group, except the last
@@ -69,7 +63,7 @@ class NoisyCounts:
         if level != self._level:
             self.close()
             self._level = level
-        axes = self._axes(level)
+        axes = [axis for axis, reached in enumerate(self._tree.axis_levels(level)) if reached]
         schema = noisy_schema([self._tree.axes[axis].name for axis in axes])
         if self._writer is None:
             path = noisy_counts_path(self._folder, level)
@@ -113,10 +107,6 @@ class NoisyCounts:
         if self._writer and any(map(len, self._waiting)):
             self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=2 * _ROW_GROUP)
         self._waiting = []
-
-    def _axes(self, level: int) -> list[int]:
-        """Return the numbers of the axes that are refined at a level."""
-        return [axis for axis, reached in enumerate(self._tree.axis_levels(level)) if reached]
 
 
 def _codebook(axis: Axis) -> pa.Table:

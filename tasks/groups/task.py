@@ -1,6 +1,5 @@
 """The stage that turns the noisy counts of all regions and sizes into whole numbers of groups, of which all levels are sums."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -38,22 +37,18 @@ def settle_sizes(job: Job, estimate: Estimator) -> Shard:
     skipped = 0 if groups is None else 1  # size 0 is what is left of the list
     noisy = [by_region(tree, terms.level, job.all_noisy(terms.level))[:, skipped:] for terms in measured]
     variances = [noise_of(terms).variance for terms in measured]
-    first = first_children(tree, [terms.level for terms in measured])
-    *_, sizes = estimate(NoisyLevels(noisy, variances, first, groups))
+    first_child = first_children(tree, [terms.level for terms in measured])
+    *_, sizes = estimate(NoisyLevels(noisy, variances, first_child, groups))
     if groups is not None:
         sizes = np.column_stack((groups - sizes.sum(axis=1), sizes))
-    return write_frontier(job, tree.depth, TRUNK, all_leaves(tree, _in_order_of_tree(sizes)))
+    counts = np.ascontiguousarray(sizes.T).ravel()  # all regions of a size before those of the next
+    parts = (counts[first : first + CHUNK_CELLS] for first in range(0, len(counts), CHUNK_CELLS))
+    return write_frontier(job, tree.depth, TRUNK, all_leaves(tree, parts))
 
 
 def by_region(tree: Tree, level: int, counts: IntArray) -> IntArray:
     """Return the counts of all cells of a level, which come in the order of the tree, by region and size: shape (regions, sizes)."""
     return np.ascontiguousarray(counts.reshape(-1, regions_of(tree, level)).T)
-
-
-def _in_order_of_tree(sizes: IntArray) -> Iterator[IntArray]:
-    """Yield counts by region and size in the order of the tree, in parts: all regions of a size before those of the next."""
-    counts = np.ascontiguousarray(sizes.T).ravel()
-    return (counts[first : first + CHUNK_CELLS] for first in range(0, len(counts), CHUNK_CELLS))
 
 
 def regions_of(tree: Tree, level: int) -> int:

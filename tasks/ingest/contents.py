@@ -73,12 +73,16 @@ def fingerprints(table: Table, columns: Columns, others: Collection[Columns] = (
         InputError: the table cannot be read, or lacks one of the columns.
     """
     key, wanted = key_of_records(), tuple(sorted(others, key=str))
-    if (version := table.version()) is None:
-        return _read(table, columns, wanted, key)
-    return _read_once(table, columns, wanted, key, version)
+    version = table.version()
+    read = _read.__wrapped__ if version is None else _read
+    return read(table, columns, wanted, key, version)
 
 
-def _read(table: Table, columns: Columns, others: Sequence[Columns], key: str) -> Mapping[Columns, str]:
+@lru_cache(maxsize=8)
+def _read(
+    table: Table, columns: Columns, others: Sequence[Columns], key: str, _version: tuple[int, ...] | None
+) -> Mapping[Columns, str]:
+    """Return the fingerprints; the version is there for the cache alone."""
     with _in_memory() as con, opened(con, table) as rows:
         check_columns(table, rows, _names([columns]))
         there = {*rows.names}
@@ -97,17 +101,6 @@ def _in_memory() -> Connection:
     con = duckdb.connect(config={"temp_directory": ""})
     con.execute("SET enable_progress_bar = false")
     return con
-
-
-@lru_cache(maxsize=8)
-def _read_once(
-    table: Table,
-    columns: Columns,
-    others: Sequence[Columns],
-    key: str,
-    version: tuple[int, ...],  # noqa: ARG001 (for the cache)
-) -> Mapping[Columns, str]:
-    return _read(table, columns, others, key)
 
 
 def _names(columns: Sequence[Columns]) -> list[str]:

@@ -83,12 +83,7 @@ def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArr
 
 
 def ingest_groups(
-    con: Connection,
-    table: Table,
-    ends: Sequence[End],
-    count: str | None,
-    units: Units,
-    groups: GroupSource,
+    con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units, groups: GroupSource
 ) -> IntArray | None:
     """Write the table `records` of the vault: region, rank and, as true count, how many groups of the region have that many records.
 

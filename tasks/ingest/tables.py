@@ -12,7 +12,7 @@ import duckdb
 import polars as pl
 
 from storage.database.connections import Connection
-from storage.errors import InputError, StoreError, TrellisError, disk_fault
+from storage.errors import InputError, TrellisError, disk_fault
 from storage.ledger.recognition import RecognisedTable
 from tasks.words.nearest import did_you_mean
 
@@ -172,13 +172,9 @@ def opened(con: Connection, table: Table) -> Iterator[TableRows]:
         with table.rows(con) as rows:
             yield rows
     except duckdb.Error as fault:
-        failure = _public(fault, table)
+        failure = disk_fault(fault) or table.unreadable(table.cause(str(fault)))
     if failure:
         raise failure
-
-
-def _public(fault: duckdb.Error, table: Table) -> InputError | StoreError:
-    return disk_fault(fault) or table.unreadable(table.cause(str(fault)))
 
 
 @contextmanager

@@ -218,13 +218,7 @@ def _confidential_codebook(codebook: Table) -> InputError:
 
 
 @stage("ingest")
-def ingest(
-    release_id: str,
-    source: Source,
-    units: Units,
-    promised: Sequence[int],
-    memory: int,
-) -> None:
+def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int], memory: int) -> None:
     """Check the table and write its records to the vault of a release, and the codebooks beside its shards.
 
     Codes without a codebook go to the vault, like the records from which they come.

@@ -186,14 +186,15 @@ def _bound_contributions(con: Connection, axes: int, units: Units) -> None:
 
 def _refuse_inexact(con: Connection, table: Table, units: Units) -> None:
     """Refuse a table with units that do not have exactly `max_records` records."""
-    rule = f"every unit must have exactly {units.max_records} records (privacy.exact_records_per_unit)."
     if units.column:
         per_unit = f"SELECT unit FROM summed GROUP BY unit HAVING sum(true_count) <> {units.max_records}"
         wrong = con.execute(f"SELECT count(*) FROM ({per_unit})").fetchall()[0][0]
         if wrong:
             tell_caller(f"{wrong:,} {'unit is' if wrong == 1 else 'units are'} at fault.")
-            raise InputError(f"{table.field}: {rule}", field="privacy.exact_records_per_unit")
-    elif con.execute(f"SELECT sum(true_count) % {units.max_records} <> 0 FROM summed").fetchall()[0][0]:
+    else:
+        wrong = con.execute(f"SELECT sum(true_count) % {units.max_records} <> 0 FROM summed").fetchall()[0][0]
+    if wrong:
+        rule = f"every unit must have exactly {units.max_records} records (privacy.exact_records_per_unit)."
         raise InputError(f"{table.field}: {rule}", field="privacy.exact_records_per_unit")
 
 

@@ -14,7 +14,6 @@ from storage.counts.vault import read_true_codebooks, read_true_leaves, read_tru
 from storage.database.connections import Connection
 from storage.releases.parts import Part
 from storage.releases.shards import Shard, shard_name
-from storage.releases.terms import Privacy
 from tasks.accounting.floats import float_below
 from tasks.accounting.sensitivity import Sensitivity, joint_part_of, sensitivity_of
 from tasks.capacity import memory_of
@@ -68,10 +67,9 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     else:
         number, true_chunks = _survivors(job, truth, level, branch)
 
-    moved = _sensitivity(terms, privacy)
+    moved = _sensitivity(job, level)
     if release.terms.counts_groups:
         true_chunks = _of_statistic(job, level, true_chunks)
-        moved = _sensitivity_of_statistic(job, level)
     charged = _charged_alone(terms, joint_part_of(release.parts, privacy.neighbours))
 
     def row_groups() -> Iterator[dict[str, IntArray]]:
@@ -120,7 +118,7 @@ def _draw_leaves_with_records(
     """
     release = job.record.release
     terms, axes = release.levels[level], len(release.terms.axes)
-    sensitivity = _sensitivity(terms, release.terms.privacy)
+    sensitivity = _sensitivity(job, level)
     noise = Thresholded(terms.scale, terms.threshold, terms.epsilon, terms.delta)
     kept: list[tuple[IntArray, ...]] = []
     codes = truth.codes()
@@ -177,12 +175,15 @@ def _of_statistic(job: Job, level: int, tails: Iterator[IntArray]) -> Iterator[I
         yield measured[start : start + CHUNK_CELLS]
 
 
-def _sensitivity_of_statistic(job: Job, level: int) -> Sensitivity:
-    """Return how far one unit moves what is measured of a level of group sizes: in the Euclidean norm as it is charged, where it is charged ρ."""
-    terms, release = job.record.release.parts[level], job.record.release
-    privacy = release.terms.privacy
-    of = STATISTICS[release.terms.measured_of_groups].sensitivity
-    moved = of(privacy.neighbours, privacy.max_records_per_unit, regions_of(job.tree, level))
+def _sensitivity(job: Job, level: int) -> Sensitivity:
+    """Return how far one unit moves what is measured of a level: in the Euclidean norm as it is charged, where it is charged ρ."""
+    release, terms = job.record.release, job.record.release.parts[level]
+    neighbours, records = release.terms.privacy.neighbours, release.terms.privacy.max_records_per_unit
+    if release.terms.counts_groups:
+        of = STATISTICS[release.terms.measured_of_groups].sensitivity
+        moved = of(neighbours, records, regions_of(job.tree, level))
+    else:
+        moved = sensitivity_of(neighbours, records, is_root=not any(terms.axes.values()))
     return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
 
 
@@ -197,13 +198,6 @@ def _released(true_counts: IntArray, terms: Part, charged: LevelCost, moved: Sen
     if terms.is_invariant:
         return true_counts
     return measure(true_counts, noise_of(terms), charged, moved, sampler)
-
-
-def _sensitivity(terms: Part, privacy: Privacy) -> Sensitivity:
-    """Return how far one unit moves a level: in the Euclidean norm as it is charged, where it is charged ρ."""
-    is_root = not any(terms.axes.values())
-    moved = sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=is_root)
-    return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
 
 
 @dataclass(frozen=True, slots=True, eq=False)

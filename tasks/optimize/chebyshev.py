@@ -5,13 +5,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.optimize.siblings import (
-    ascending_siblings,
-    least_threshold,
-    share_above,
-    solve_in_blocks,
-    sum_siblings,
-)
+from tasks.optimize.siblings import ascending_siblings, least_threshold, share_above, solve_in_blocks, sum_siblings
 from tasks.tree.axis import IntArray
 
 

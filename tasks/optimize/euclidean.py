@@ -2,13 +2,7 @@
 
 import numpy as np
 
-from tasks.optimize.siblings import (
-    ascending_siblings,
-    least_threshold,
-    share_above,
-    solve_in_blocks,
-    sum_siblings,
-)
+from tasks.optimize.siblings import ascending_siblings, least_threshold, share_above, solve_in_blocks, sum_siblings
 from tasks.tree.axis import IntArray
 
 

@@ -11,12 +11,7 @@ from storage.releases.parts import Part
 from tasks.atlas.names import Names
 from tasks.atlas.shapes import Shapes
 from tasks.format.rows import Rows, SlicedRows, slices
-from tasks.pages.largest import (
-    CHUNK,
-    LargeCount,
-    largest,
-    largest_rows,
-)
+from tasks.pages.largest import CHUNK, LargeCount, largest, largest_rows
 from tasks.pages.totals import AreaTotals, Histograms, as_asked, histograms_of, shown_on_maps, totals_at
 from tasks.query.totals import EndsOf, Ranges, RangesOf
 from tasks.tree.axis import Axis, IntArray, Path
@@ -24,16 +19,7 @@ from tasks.tree.order import Tree, finest_clear, flows_within, levels_of_flows
 from tasks.uncertainty.bounds import finest_above_noise
 from tasks.uncertainty.shares import Shares
 
-CLASSES = (
-    1,
-    2,
-    10,
-    100,
-    1_000,
-    10_000,
-    100_000,
-    1_000_000,
-)  # the least count of each size class; one more class lies below them
+CLASSES = (1, 2, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # the least count of each; one more class lies below them
 CLASS_NAMES = ("below 1", "1", "2–9", "10–99", "100–999", "1,000–9,999", "10k–99k", "100k–999k", "1M or more")
 MOST_SHOWN = 40  # areas per side of a matrix
 _MOST_POINTS = 2_000  # of a line along an axis
@@ -216,7 +202,8 @@ class Collector:
         self._within_records = 0
         self._histograms: list[Histograms] | None = None if tree.number_of("size") is None else []
         self._tree, self._terms = tree, levels
-        self._matrix_level = _first_matrix(tree)
+        refined = [sum(own > 0 for own in tree.axis_levels(level)) for level in range(tree.depth + 1)]
+        self._matrix_level = refined.index(min(2, max(refined)))  # that refines two axes, or at least one
         self._total = 0
         self._total_ends: tuple[int, int] | None = None
         self._has_shares = bool(levels[-1].threshold)
@@ -293,24 +280,19 @@ class Collector:
         refined = [number for number, level in enumerate(levels) if level]
         if len(refined) == 1 and self._tree.axes[refined[0]].name in self._ordered and len(rows) <= _MOST_POINTS:
             self._add_series(levels, f"view {name}", rows)
-        if len(refined) == 1 and (self._tree.axes[refined[0]].name, levels[refined[0]]) in self._shapes.tables:
-            self._add_ranges(refined[0], levels[refined[0]], rows)
-
-    def _add_ranges(self, axis: int, level: int, rows: Rows) -> None:
-        """Keep the cells of a view of one axis level with their intervals."""
-        if rows.bounds:
-            of_areas = np.zeros((3, self._tree.axes[axis].areas(level)), dtype=np.int64)
-            of_areas[:, rows.areas[axis]] = rows.counts, *rows.bounds[:2]
-            self._ranges[axis, level] = Ranges(*of_areas)
+        if len(refined) == 1 and rows.bounds:
+            axis, level = refined[0], levels[refined[0]]
+            if (self._tree.axes[axis].name, level) in self._shapes.tables:
+                of_areas = np.zeros((3, self._tree.axes[axis].areas(level)), dtype=np.int64)
+                of_areas[:, rows.areas[axis]] = rows.counts, *rows.bounds[:2]
+                self._ranges[axis, level] = Ranges(*of_areas)
 
     def _add_series(self, levels: Sequence[int], source: str, rows: Rows) -> None:
         """Keep the counts along an axis, of the finest level that is read."""
         (number,) = [axis for axis, level in enumerate(levels) if level]
-        if levels[number] > self._series.get(number, (0,))[0]:
-            self._series[number] = (
-                levels[number],
-                _series(self._tree.axes[number], levels[number], source, number, rows),
-            )
+        level = levels[number]
+        if level > self._series.get(number, (0,))[0]:
+            self._series[number] = level, _series(self._tree.axes[number], level, source, number, rows)
 
     def _finest_published(self) -> int | None:
         """Return the finest level if a count of the mean size reaches the threshold there; None if not, or without a threshold."""
@@ -383,12 +365,6 @@ class Collector:
             max(most, default=0),
             widths / (2 * len(rows)) if are_stated else None,
         )
-
-
-def _first_matrix(tree: Tree) -> int:
-    """Return the first level at which two axes are refined, or otherwise the first at which one is."""
-    refined = [sum(own > 0 for own in tree.axis_levels(level)) for level in range(tree.depth + 1)]
-    return refined.index(min(2, max(refined)))
 
 
 def _parts(rows: SlicedRows) -> Iterator[Rows]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.format.rows import Rows, joined
-from tasks.tree.axis import Axis, IntArray, Path
+from tasks.tree.axis import Axis, Path
 from tasks.tree.order import Tree
 
 MOST_LARGEST = 15  # rows
@@ -35,7 +35,14 @@ class LargeCount:
 
 def largest_rows(rows: Rows) -> Rows:
     """Return the rows with the largest counts, the largest first; of equal counts, the first comes first."""
-    return rows[_positions_of_largest(rows.counts)]
+    counts = rows.counts
+    if len(counts) > MOST_LARGEST:
+        least = np.partition(counts, -MOST_LARGEST)[-MOST_LARGEST]
+        above, equal = np.flatnonzero(counts > least), np.flatnonzero(counts == least)
+        positions = np.concatenate((above, equal[: MOST_LARGEST - len(above)]))
+    else:
+        positions = np.arange(len(counts))
+    return rows[positions[np.lexsort((positions, -counts[positions]))]]
 
 
 def largest(tree: Tree, level: int, parts: Sequence[Rows]) -> tuple[LargeCount, ...]:
@@ -56,17 +63,6 @@ def largest(tree: Tree, level: int, parts: Sequence[Rows]) -> tuple[LargeCount, 
             range(len(rows)), zip(*short, strict=True), zip(*of_axes, strict=True), strict=True
         )
     )
-
-
-def _positions_of_largest(counts: IntArray) -> IntArray:
-    """Return the positions of the largest counts, the largest first; of equal counts, the first comes first."""
-    if len(counts) > MOST_LARGEST:
-        least = np.partition(counts, -MOST_LARGEST)[-MOST_LARGEST]
-        above, equal = np.flatnonzero(counts > least), np.flatnonzero(counts == least)
-        positions = np.concatenate((above, equal[: MOST_LARGEST - len(above)]))
-    else:
-        positions = np.arange(len(counts))
-    return positions[np.lexsort((positions, -counts[positions]))]
 
 
 def _interval(rows: Rows, position: int) -> tuple[int | None, int | None]:

@@ -77,15 +77,12 @@ def shown_on_maps(
     for added_up in found:
         if (added_up.axis, added_up.level) not in shapes.tables:
             continue
-        totals = _with_ranges(added_up, ranges_of(axes.index(added_up.axis), added_up.level))
+        ranges = ranges_of(axes.index(added_up.axis), added_up.level)
+        totals = replace(added_up, counts=ranges.counts, ranges=ranges) if ranges else added_up
         shaped = np.isin(_joined(totals.paths), _joined(shapes.paths(totals.axis, totals.level)))
         if totals.axis not in shown or totals.stands_out[shaped].mean() >= _STANDING_OUT:
             shown[totals.axis] = totals
     return tuple(sorted(shown.values(), key=lambda totals: axes.index(totals.axis)))
-
-
-def _with_ranges(totals: AreaTotals, ranges: Ranges | None) -> AreaTotals:
-    return replace(totals, counts=ranges.counts, ranges=ranges) if ranges else totals
 
 
 def _joined(paths: Sequence[Path]) -> list[str]:

@@ -2,12 +2,13 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from storage.counts import tables
 from storage.counts.columns import SIGNAL, flat_features, interval_columns
@@ -25,15 +26,7 @@ from tasks.export.described import metadata_of
 from tasks.export.formats import write_formats
 from tasks.export.tables import PublishedTables
 from tasks.format.csv import names_in, write_csv
-from tasks.format.manifest import (
-    LedgerHead,
-    LevelEntry,
-    Manifest,
-    Rounding,
-    SealEntry,
-    ViewEntry,
-    entry_fields,
-)
+from tasks.format.manifest import LedgerHead, LevelEntry, Manifest, Rounding, SealEntry, ViewEntry, entry_fields
 from tasks.format.metadata import METADATA
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.rows import SlicedRows, slices
@@ -88,7 +81,8 @@ def publish(release_id: str) -> bool:
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         tree, names, shapes = tree_of(release), names_of(release), shapes_of(release)
         flat = flat_features(release.terms.published_spec)
-        atlas = _Atlas(write_names(beside, tree, names, flat), write_boundaries(beside, tree, shapes, flat))
+        atlas = {"names": write_names(beside, tree, names, flat)}
+        atlas |= {"boundaries": write_boundaries(beside, tree, shapes, flat)}
         ordered = ordered_axes(release.terms.published_spec)
         collector = Collector(tree, release.levels, ordered, names=names, shapes=shapes)
         formulas = formulas_in(tree, names)
@@ -158,14 +152,6 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Atlas:
-    """Per axis, the levels whose areas have names, and those whose areas have shapes."""
-
-    names: dict[str, list[str]]
-    boundaries: dict[str, list[str]]
-
-
-@dataclass(frozen=True, slots=True)
 class _Written:
     """What becomes known while the tables are written.
 
@@ -185,13 +171,7 @@ class _Written:
 
 
 def _write_counts(
-    folder: Path,
-    record: Record,
-    collector: Collector,
-    tell: Callable[[int], None],
-    *,
-    csv: CsvKind,
-    noisy: bool,
+    folder: Path, record: Record, collector: Collector, tell: Callable[[int], None], *, csv: CsvKind, noisy: bool
 ) -> _Written:
     """Write the tables of all levels and views, and tell which level is complete.
 
@@ -249,7 +229,7 @@ def _write_manifest(
     record: Record,
     written: _Written,
     ledger: Head,
-    atlas: _Atlas,
+    atlas: Mapping[str, Any],
     *,
     csv: CsvKind,
     noisy: bool,
@@ -281,8 +261,7 @@ def _write_manifest(
         derived=derived_entries(release),
         poor_margins=poor_margins(job_of(record)),
         rounding=written.rounding,
-        names=atlas.names,
-        boundaries=atlas.boundaries,
+        **atlas,
     )
     if terms.rows == SIGNAL:
         of_signal = write_signal_tables(folder, manifest, csv=csv)

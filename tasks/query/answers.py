@@ -103,9 +103,7 @@ def _of_ranges(
     level, count = level_of(folder.steps, [of.level for of in asked]), sum(of.count for of in found)
     cells = {"areas": len(boxes), "released": sum(of.cells.get("released", 0) for of in found)}
     whole = Answer(count, level, cells, describe_pieces(len(boxes), simultaneous=simultaneous))
-    if not simultaneous and all(
-        "leaves" in of.cells for of in found
-    ):  # the noise of all leaves in the box is added up instead
+    if not simultaneous and all("leaves" in of.cells for of in found):  # the noise of all these leaves is added up
         leaves, tail = sum(of.cells["leaves"] for of in found), math.log(share / 2)
         low, high = leaf_sum_intervals(np.array([count]), np.array([leaves]), source.levels[-1].noise, tail)
         return replace(whole, cells=cells | {"leaves": leaves}, low=int(low[0]), high=int(high[0]))

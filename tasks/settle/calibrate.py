@@ -18,7 +18,6 @@ from tasks.tree.frontier import CHUNK_CELLS, Frontier
 from tasks.tree.job import Job
 from tasks.tree.keys import begins_run
 from tasks.tree.leaves import joined
-from tasks.tree.order import Tree
 from tasks.tree.views import leading_levels
 
 
@@ -104,44 +103,15 @@ def _calibrated(job: Job, margins: Marginals) -> Iterator[IntArray]:
         if level <= leading_levels(tree):
             counts = nodes.counts
         else:
-            first = _first_children(tree, nodes)
+            first = np.append(np.flatnonzero(begins_run(tree.areas_above(level, nodes.areas))), len(nodes))
             counts = nearest_in_euclid(nodes.counts, first, totals)
             if margin := margins.get((axis, tree.axis_levels(level)[axis])):
                 variance = noise_of(job.record.release.levels[level]).variance
-                counts = _nearer(nodes, first, totals, counts, nodes.areas[axis], margin, variance)
+                family, area = np.repeat(np.arange(len(totals)), np.diff(first)), nodes.areas[axis]
+                values = balanced(counts, family, totals, area, margin.counts, margin.variance / variance)
+                counts = swapped(*share_out(values, nodes.counts, first, totals), family, area)
         yield counts
         totals = counts
-
-
-def _nearer(
-    nodes: Frontier,
-    first: IntArray,
-    totals: IntArray,
-    counts: IntArray,
-    area: IntArray,
-    margin: Marginal,
-    variance: float,
-) -> IntArray:
-    """Return the counts of the nodes of a level whose families have their totals, and whose areas are near theirs.
-
-    Args:
-        nodes: as they are before calibration.
-        first: where the children of each parent begin, shape (parents + 1,).
-        totals: of the parents, shape (parents,), records.
-        counts: of the nodes, with these totals, shape (nodes,), records.
-        area: of each node, shape (nodes,).
-        margin: the totals of the areas.
-        variance: of the noise of the level, records squared.
-    """
-    family = np.repeat(np.arange(len(totals)), np.diff(first))
-    values = balanced(counts, family, totals, area, margin.counts, margin.variance / variance)
-    whole, exact = share_out(values, nodes.counts, first, totals)
-    return swapped(whole, exact, family, area)
-
-
-def _first_children(tree: Tree, nodes: Frontier) -> IntArray:
-    """Return where the nodes of each parent begin, and the end, shape (parents + 1,); every parent has some."""
-    return np.append(np.flatnonzero(begins_run(tree.areas_above(nodes.level, nodes.areas))), len(nodes))
 
 
 def _released(job: Job, level: int) -> Frontier:

@@ -199,10 +199,7 @@ def _eliminated(system: _System) -> Callable[[FloatArray], FloatArray]:
 
 
 def _substituted(
-    right: FloatArray,
-    levels: list[_Level],
-    columns: IntArray,
-    solve_others: Callable[[FloatArray], FloatArray],
+    right: FloatArray, levels: list[_Level], columns: IntArray, solve_others: Callable[[FloatArray], FloatArray]
 ) -> FloatArray:
     """Return the solution: the chain is eliminated from its finest cells up, and substituted from its coarsest down."""
     x, on_others, carried = np.empty_like(right), right[columns], np.zeros(len(levels[0].pivot))

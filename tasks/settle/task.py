@@ -66,7 +66,7 @@ def settle_together(job: Job) -> list[Shard]:
     )
     job.check_going_on()
     rounded = round_controlled(values, list(labels.values()))
-    made: list[Shard] = [_write_deviations(job, rounded.deviations)]
+    made: list[Shard] = [job.write_numbers("estimates", finest, TRUNK, {"deviation": np.array(rounded.deviations)})]
     for number in (terms.level for terms in job.record.release.parts if terms.level != finest):
         cell, partition = labels.pop(number) if number in labels else _labels(job, number), job.partition(number)
         sums = np.zeros(len(partition), dtype=np.int64)
@@ -110,8 +110,3 @@ def write_counts(job: Job, partition: Partition, number: int, counts: IntArray) 
     sha256 = job.shard_store.write(shard_name("counts", number, TRUNK), (*axes, "count"), groups())
     nonzero = len(rows) if is_level else int(np.count_nonzero(counts))
     return Shard("counts", number, TRUNK, sha256, nonzero)
-
-
-def _write_deviations(job: Job, deviations: Sequence[float]) -> Shard:
-    """Write how far rounding has moved a cell at most, for all that was measured: in the order of numbers, the leaves last."""
-    return job.write_numbers("estimates", job.record.finest, TRUNK, {"deviation": np.array(deviations)})

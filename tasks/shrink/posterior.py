@@ -63,18 +63,13 @@ class _Tables:
     """The priors of a level on the grid, by steps of m/√u; each is computed when it is first needed."""
 
     def __init__(self, prior: Prior) -> None:
-        self._prior = prior
+        self.prior = prior
         self._row: dict[tuple[int, int], int] = {}
         self._masses: list[FloatArray] = []
         self._all = np.zeros((0, _POINTS), dtype=np.float32)
 
     def masses(self, stratum: IntArray, ratio: FloatArray) -> NDArray[np.float32]:
-        """Return the prior masses of cells on the grid, shape (points, cells).
-
-        Args:
-            stratum: shape (cells,).
-            ratio: m/√u, shape (cells,).
-        """
+        """Return the prior masses of cells on the grid, shape (points, cells), given their m/√u."""
         steps = np.floor(np.log2(ratio) * _STEPS_OF_MEAN).astype(np.int64)
         least = int(steps.min())
         span = int(steps.max()) - least + 1
@@ -88,13 +83,8 @@ class _Tables:
     def _row_of(self, stratum: int, step: int) -> int:
         if (stratum, step) not in self._row:
             self._row[stratum, step] = len(self._masses)
-            self._masses.append(_masses(self._prior.weights[stratum], 2 ** ((step + 0.5) / _STEPS_OF_MEAN)))
+            self._masses.append(_masses(self.prior.weights[stratum], 2 ** ((step + 0.5) / _STEPS_OF_MEAN)))
         return self._row[stratum, step]
-
-    def all_of(self, stratum: IntArray) -> FloatArray:
-        """Return the prior mass of all that the parent counts, shape (cells,)."""
-        weights: FloatArray = self._prior.weights[stratum, -1]
-        return weights
 
 
 def _masses(weights: FloatArray, ratio: float) -> FloatArray:
@@ -155,7 +145,7 @@ def _posteriors(
     mass *= tables.masses(stratum, means / deviations)
     for point in range(1, _POINTS):
         mass[point] += mass[point - 1]
-    of_all = tables.all_of(stratum) * np.exp(likely * most - most**2 / 2)
+    of_all = tables.prior.weights[stratum, -1] * np.exp(likely * most - most**2 / 2)
     return _Posteriors(mass, mass[-1] + of_all.astype(np.float32), estimates, np.flatnonzero(estimates > _CLEAR))
 
 

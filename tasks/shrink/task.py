@@ -85,7 +85,8 @@ def share(job: Job, level: int, branch: str, finish: Shrink) -> Shard:
         families = part.families
         of_cells = of_areas[part.areas[axis][families.cell]]
         means = prior_means(families.totals.astype(np.float64), families.sizes, families.first, of_cells)
-        of_part = _of_single_cells(part.first, part.totals)
+        of_part, single = np.zeros(int(part.first[-1]), dtype=np.int64), np.flatnonzero(np.diff(part.first) == 1)
+        of_part[part.first[single]] = part.totals[single]
         of_part[families.cell] = shared_out(families, means, prior)
         counts[part.nodes] = of_part
     return write_settled(job, level, branch, kept, counts)
@@ -129,14 +130,6 @@ def _parts(job: Job, level: int, branch: str) -> Iterator[_Part]:
         nodes = there[of_part[0] : of_part[-1]]
         areas = tuple(of_axis[nodes] for of_axis in kept.areas)
         yield _Part(parents[part], totals[part], of_part - of_part[0], nodes, areas, estimates.of(nodes))
-
-
-def _of_single_cells(first: IntArray, totals: IntArray) -> IntArray:
-    """Return the totals of families of one node for these nodes, and 0 for all others, shape (nodes,)."""
-    counts = np.zeros(int(first[-1]), dtype=np.int64)
-    single = np.flatnonzero(np.diff(first) == 1)
-    counts[first[single]] = totals[single]
-    return counts
 
 
 def _number_of_areas(job: Job, level: int) -> int:

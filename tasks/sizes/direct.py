@@ -11,7 +11,7 @@ from tasks.sizes.monotone import round_half_up
 from tasks.sizes.slopes import real_optimum
 from tasks.sizes.tables import NoisyLevels, Scalar, sizes_of, tails_of
 from tasks.sizes.windows import whole_optimum
-from tasks.tree.axis import FloatArray, IntArray
+from tasks.tree.axis import IntArray
 
 # Results are those of `from_tails`, and what is noisy are group sizes in place of tails. A public number of groups bounds all groups in the
 # optimum. Then groups move between siblings where a region would have too many.
@@ -19,24 +19,19 @@ from tasks.tree.axis import FloatArray, IntArray
 
 def from_sizes(levels: NoisyLevels) -> list[IntArray]:
     """Return whole group sizes near to the real optimum that add up: M_H, rounded from the root down."""
-    tails = [tails_of(of) for of in _real(levels)]
+    tails = [tails_of(of) for of in _bounded(real_optimum, levels)]
     root = sizes_of(round_half_up(tails[0]))
     return settle_down(root, tails, [np.ones(len(of)) for of in tails], levels.first_child, levels.groups)
 
 
 def from_sizes_relaxed(levels: NoisyLevels) -> list[IntArray]:
     """Return the real optimum, rounded count by count: M_H^r. Its sums do not hold, so that it is for comparisons only."""
-    return [round_half_up(of) for of in _real(levels)]
+    return [round_half_up(of) for of in _bounded(real_optimum, levels)]
 
 
 def from_sizes_exact(levels: NoisyLevels) -> list[IntArray]:
     """Return the whole optimum: M_H^dp."""
     return within(_bounded(whole_optimum, levels), levels.first_child, levels.groups)
-
-
-def _real(levels: NoisyLevels) -> list[FloatArray]:
-    """Return the real optimum, with no more groups than there are."""
-    return _bounded(real_optimum, levels)
 
 
 def _bounded(optimum: Callable[..., list[NDArray[Scalar]]], levels: NoisyLevels) -> list[NDArray[Scalar]]:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tasks.tree.axis import FloatArray, IntArray
+from tasks.tree.axis import FloatArray, IntArray, first_leaves
 
 _CELLS = 2**19  # of the finest level, solved at once
 
@@ -20,14 +20,6 @@ def blocks(regions: int, largest: int) -> Iterator[slice]:
 def weights_of(variances: Sequence[float]) -> list[float]:
     """Return the weights of squares, with that of the finest level 1: only their ratios matter."""
     return [variances[-1] / variance for variance in variances]
-
-
-def first_leaves(first_child: Sequence[IntArray], regions: int) -> list[IntArray]:
-    """Return, for each level, the first finest region of each region, and at last the number of finest regions."""
-    first = [np.arange(regions + 1)]
-    for children in reversed(first_child):
-        first.insert(0, first[0][children])
-    return first
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,10 +42,7 @@ class _Slopes:
 
 
 def real_optimum(
-    noisy: Sequence[IntArray],
-    variances: Sequence[float],
-    first_child: Sequence[IntArray],
-    total: int | None = None,
+    noisy: Sequence[IntArray], variances: Sequence[float], first_child: Sequence[IntArray], total: int | None = None
 ) -> list[FloatArray]:
     r"""Return the real group sizes nearest to noisy ones that are not negative and add up.
 

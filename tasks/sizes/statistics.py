@@ -29,10 +29,6 @@ class Statistic:
     sensitivity: Callable[[str, int, int], Sensitivity]
 
 
-def _as_they_are(sizes: IntArray) -> IntArray:
-    return sizes
-
-
 def _moved_sizes(neighbours: str, max_records: int, _regions: int) -> Sensitivity:
     r"""Return how far one unit moves the sizes n.
 
@@ -47,20 +43,16 @@ def _moved_sizes(neighbours: str, max_records: int, _regions: int) -> Sensitivit
     return Sensitivity(cells=2 * m, l1=2 * m, l2_squared=2 * m * m, largest=m)
 
 
-def _moved_tails(neighbours: str, max_records: int, _regions: int) -> Sensitivity:
-    """Return how far one unit moves the tails t: a record that leaves lowers one of them by 1, that of the size its group had."""
-    return sensitivity_of(neighbours, max_records)
-
-
 def _moved_chain(neighbours: str, max_records: int, regions: int) -> Sensitivity:
     """Return how far one unit moves the chain: a record that leaves lowers as many running sums by 1 as there are regions."""
     one = sensitivity_of(neighbours, max_records)
     return Sensitivity(regions * one.cells, regions * one.l1, regions * one.l2_squared, one.largest)
 
 
-SIZES = Statistic("sizes", _as_they_are, _moved_sizes)
+SIZES = Statistic("sizes", lambda sizes: sizes, _moved_sizes)
+# a record that leaves lowers one tail by 1, that of the size its group had
 # the cumulative counts too: those of at most s are the groups without t of s + 1
-TAILS = Statistic("tails", tails_of, _moved_tails)
+TAILS = Statistic("tails", tails_of, lambda neighbours, max_records, _: sensitivity_of(neighbours, max_records))
 CHAIN = Statistic("chain", chain_of, _moved_chain)
 
 STATISTICS: Mapping[str, Statistic] = MappingProxyType({of.name: of for of in (TAILS, SIZES, CHAIN)})  # by their names

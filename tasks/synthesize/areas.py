@@ -82,14 +82,9 @@ def extend_codes(path: list[pl.Series], level: str, parent: IntArray, digits: in
         digits: the least number of digits that the level adds to the code of the area above.
     """
     path = [codes.gather(parent) for codes in path]
-    return [*path, (path[-1] + _numbers_within(parent, digits)).alias(level)]
-
-
-def _numbers_within(parent: IntArray, digits: int) -> pl.Series:
-    """Return the number of each child among its siblings, from 1, as text of one width: `001`, `002`, …"""
-    numbers = np.arange(1, len(parent) + 1) - np.searchsorted(parent, parent)
-    width = max(digits, len(str(numbers.max())))
-    return pl.Series(numbers).cast(pl.String).str.zfill(width)
+    numbers = np.arange(1, len(parent) + 1) - np.searchsorted(parent, parent)  # of each child among its siblings
+    own = pl.Series(numbers).cast(pl.String).str.zfill(max(digits, len(str(numbers.max()))))
+    return [*path, (path[-1] + own).alias(level)]
 
 
 def _plural(noun: str) -> str:

@@ -35,7 +35,8 @@ def draw_paper_set(kind: PaperKind, density: PaperDensity, *, generator: np.rand
         Boninsegna and Silvestri (2025), Table 1. Their published code has the Pareto law and its scaling.
     """
     path = [pl.Series("", [""])]  # of codes, from everything down to the level
-    for level, parent in enumerate(_binary_parents() if kind == "binary" else _random_parents(generator), start=1):
+    halves = (np.repeat(np.arange(2**level), 2) for level in range(BINARY_LEVELS))
+    for level, parent in enumerate(halves if kind == "binary" else _random_parents(generator), start=1):
         path = extend_codes(path, f"level_{level}", parent, 1)
     areas = len(path[-1])
     pairs = np.sort(generator.choice(areas**2, round(SHARES[density] * areas**2), replace=False))
@@ -44,11 +45,6 @@ def draw_paper_set(kind: PaperKind, density: PaperDensity, *, generator: np.rand
     home, work = np.divmod(pairs, areas)
     trips = {"home": path[-1].gather(home), "work": path[-1].gather(work), "people": people}
     return Country(pl.DataFrame(path[1:]), pl.DataFrame(trips))
-
-
-def _binary_parents() -> list[IntArray]:
-    """Return, per level, the parent of each area."""
-    return [np.repeat(np.arange(2**level), 2) for level in range(BINARY_LEVELS)]
 
 
 def _random_parents(generator: np.random.Generator) -> list[IntArray]:

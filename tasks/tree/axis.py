@@ -1,5 +1,6 @@
 """An axis: a public hierarchy, its areas numbered so that the children of an area are contiguous."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,6 +106,14 @@ class Axis:
                 for own, column in enumerate(code_columns(level), 1)
             }
         )
+
+
+def first_leaves(first_child: Sequence[IntArray], finest: int) -> list[IntArray]:
+    """Return, per level, where its areas begin among the finest ones, of which there are so many, and the end, shape (areas + 1,)."""
+    first = [np.arange(finest + 1)]
+    for children in reversed(first_child):
+        first.insert(0, first[0][children])
+    return first
 
 
 def axis_from_codebook(name: str, codebook: pl.DataFrame, role: Role | None = None) -> Axis:

@@ -37,11 +37,7 @@ def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int], memory
 
         def write(numbered: tuple[int, TrueLevel]) -> None:
             level, nodes = numbered
-            columns = {
-                "true_count": nodes.true_counts,
-                "first_child": nodes.first_child,
-                "children": nodes.children,
-            }
+            columns = {"true_count": nodes.true_counts, "first_child": nodes.first_child, "children": nodes.children}
             with closing(con.cursor()) as own:
                 write_true_level(own, level, nodes.areas, columns)
 

@@ -47,7 +47,9 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
         true_counts: int64, shape (records,), > 0; it may be empty.
     """
     if not len(true_counts):
-        yield from _barren(tree)
+        for level in range(tree.depth + 1):  # a root that counts nothing, and nothing below it
+            nothing = np.zeros(0 if level else 1, dtype=np.int64)
+            yield TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
         return
     order = _tree_order(tree, leaf_areas)
     leaf_areas = [_taken(areas, order) for areas in leaf_areas]
@@ -121,13 +123,6 @@ def _fill(
     if level < tree.depth:
         first_child = np.searchsorted(next_ends, here)
         nodes.first_child[these], nodes.children[these] = first_child[:-1], np.diff(first_child)
-
-
-def _barren(tree: Tree) -> Iterator[TrueLevel]:
-    """Yield the true levels of a table without records: a root that counts nothing, and nothing below it."""
-    for level in range(tree.depth + 1):
-        nothing = np.zeros(1 if level == 0 else 0, dtype=np.int64)
-        yield TrueLevel(tuple(nothing for _ in tree.axes), nothing, nothing, nothing)
 
 
 def _tree_order(tree: Tree, leaf_areas: Sequence[IntArray]) -> IntArray:

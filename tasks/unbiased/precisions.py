@@ -101,7 +101,8 @@ def for_workload(
     if is_either:
         costs = _at_balance(best, costs)
     precisions = best(costs)
-    if _is_even(tree) or tree.possible_cells(tree.depth) > MOST_REFINED:
+    is_even = all(np.ptp(np.diff(first)) == 0 for axis in tree.axes for first in axis.first_child)
+    if is_even or tree.possible_cells(tree.depth) > MOST_REFINED:
         return precisions
     return _refined(precisions, workload, tree, costs, ordered)
 
@@ -194,11 +195,6 @@ def twice_rho(precisions: FloatArray, squares: Sequence[float] | FloatArray) -> 
     return float(sum(precision * square for precision, square in zip(precisions, squares, strict=True) if square))
 
 
-def _is_even(tree: Tree) -> bool:
-    """Return whether all areas of a level have equally many children, on every axis."""
-    return all(np.ptp(np.diff(first)) == 0 for axis in tree.axes for first in axis.first_child)
-
-
 def _refined(
     precisions: FloatArray, workload: str, tree: Tree, costs: FloatArray, ordered: Collection[int]
 ) -> FloatArray:
@@ -239,12 +235,6 @@ def _precisions(w: FloatArray, fan_outs: FloatArray) -> FloatArray:
     return precisions
 
 
-def _prices(costs: FloatArray, fan_outs: FloatArray) -> FloatArray:
-    """Return what w of each level costs: c_l - c_{l-1} / b_l; shape (levels,)."""
-    prices: FloatArray = costs - np.append(0.0, costs[:-1] / fan_outs)
-    return prices
-
-
 def _least_error(weights: FloatArray, costs: FloatArray, fan_outs: FloatArray) -> FloatArray:
     r"""Return the w that minimises :math:`\sum_l m_l / w_l + \sum_l (c_l - c_{l - 1} / b_l) w_l` such that u never rises.
 
@@ -262,7 +252,7 @@ def _least_error(weights: FloatArray, costs: FloatArray, fan_outs: FloatArray) -
     if len(costs) == first:
         raise ValueError("there must be a level that is not exact.")
     nodes = np.cumprod(np.append(1.0, fan_outs))
-    gains, prices = (weights / nodes).tolist(), (nodes * _prices(costs, fan_outs)).tolist()
+    gains, prices = (weights / nodes).tolist(), (nodes * (costs - np.append(0.0, costs[:-1] / fan_outs))).tolist()
     pools = list[tuple[float, float, int]]()
     for pool in zip(gains[first:], prices[first:], [1] * (len(costs) - first), strict=True):
         while pools and _u(pool) >= _u(pools[-1]) * (1 - _SAME):

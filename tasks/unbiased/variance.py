@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.tree.axis import Axis, FloatArray, IntArray
+from tasks.tree.axis import FloatArray, IntArray, first_leaves
 from tasks.tree.frontier import Frontier, expand
 from tasks.tree.order import Tree
 
@@ -115,7 +115,7 @@ class TreeVariances:
             stop: likewise.
         """
         tree, areas = self.tree, tuple(np.zeros(1, dtype=np.int64) for _ in self.tree.axes)
-        starts = [_first_leaves(axis) for axis in tree.axes]
+        starts = [first_leaves(axis.first_child, axis.areas(axis.depth)) for axis in tree.axes]
         for level in range(tree.depth + 1):
             nodes = Frontier(level, areas, np.zeros(len(areas[0]), dtype=np.int64))
             inside, partly = inside_boxes(tree, starts, nodes, first, stop)
@@ -129,7 +129,7 @@ class TreeVariances:
         A range of a single axis is one run; a range of one axis in several areas of axes that are refined before is a run in each.
         """
         tree, areas = self.tree, tuple(np.zeros(1, dtype=np.int64) for _ in self.tree.axes)
-        starts = [_first_leaves(axis) for axis in tree.axes]
+        starts = [first_leaves(axis.first_child, axis.areas(axis.depth)) for axis in tree.axes]
         begins, ends = list[IntArray](), list[IntArray]()
         place, fan_out = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
         for level in range(tree.depth + 1):
@@ -147,7 +147,7 @@ class TreeVariances:
     def moments_of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
         """Return of each box the share of the total that least squares gives it, and its variance given the total; as `of_boxes`."""
         tree, boxes = self.tree, len(first[0])
-        starts = [_first_leaves(axis) for axis in tree.axes]
+        starts = [first_leaves(axis.first_child, axis.areas(axis.depth)) for axis in tree.axes]
         box, areas = np.arange(boxes), tuple(np.zeros(boxes, dtype=np.int64) for _ in tree.axes)
         root, partly = inside_boxes(tree, starts, Frontier(0, areas, box), first, stop)
         box, areas = box[partly], tuple(of[partly] for of in areas)
@@ -232,14 +232,6 @@ def at_nodes(values: FloatArray, areas: Sequence[IntArray]) -> FloatArray:
     """Return the entries of an array with a dimension per axis, some of length 1, at the areas of nodes; shape (nodes,)."""
     places = tuple(of if size > 1 else np.zeros_like(of) for of, size in zip(areas, values.shape, strict=True))
     return values[places]
-
-
-def _first_leaves(axis: Axis) -> list[IntArray]:
-    """Return for each level of an axis where its areas begin among the finest ones, and the end, shape (areas + 1,)."""
-    firsts = [np.arange(axis.areas(axis.depth) + 1)]
-    for first_child in reversed(axis.first_child):
-        firsts.insert(0, firsts[0][first_child])
-    return firsts
 
 
 def inside_boxes(

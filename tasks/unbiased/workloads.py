@@ -96,7 +96,8 @@ def level_weights(workload: str, tree: Tree, ordered: Collection[int]) -> FloatA
         ValueError: there is no such workload.
     """
     if workload in FORMS:
-        forms = _forms(tree, FORMS[workload], ordered, [_equal_shares(axis) for axis in tree.axes])
+        shares = [[np.repeat(1 / of, of) for of in map(np.diff, axis.first_child)] for axis in tree.axes]
+        forms = _forms(tree, FORMS[workload], ordered, shares)
         fan_outs = [np.diff(tree.axes[axis].first_child[level]) for axis, level in map(tree.refined, range(tree.depth))]
         return _summed_parts(tree, forms, fan_outs)
     nodes = _nodes(tree)
@@ -178,12 +179,6 @@ def _summed_parts(tree: Tree, forms: Sequence[Form], variances: Sequence[FloatAr
         )
         parts.append(float(of_families @ forms[refined].contrasts[own_level]) * others)
     return np.array(parts)
-
-
-def _equal_shares(axis: Axis) -> list[FloatArray]:
-    """Return for levels 1 to the finest the share of each area, if siblings have equal shares."""
-    fan_outs = [np.diff(first) for first in axis.first_child]
-    return [np.repeat(1 / of, of) for of in fan_outs]
 
 
 def _shares(variances: TreeVariances) -> tuple[list[list[FloatArray]], list[FloatArray]]:

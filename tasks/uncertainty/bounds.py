@@ -11,12 +11,8 @@ from tasks.laws.law import LevelNoise
 from tasks.uncertainty.mixture import ABOVE_THE_NOISE
 
 CONFIDENCE = 0.95
-UNEVEN = (
-    1.0,
-    2.0,
-    3.0,
-    4.0,
-)  # σ of the logarithm of counts, from tables that are nearly even to tables in which few cells have most
+# σ of the logarithm of counts, from tables that are nearly even to tables in which few cells have most
+UNEVEN = (1.0, 2.0, 3.0, 4.0)
 
 
 def chebyshev_bounds(

@@ -58,7 +58,8 @@ def tails_of(cells: int, share: float) -> Tails:
     """
     usual = [size for size in _sizes(cells, _RATIOS[0]) if size * _USUAL >= cells]
     tried = _largest_tails(cells, share)
-    return min(tried, key=lambda tails: sum(_deviations(tails.of(size)) for size in usual))
+    # the fewest standard deviations that a normal variable goes, to either side
+    return min(tried, key=lambda tails: -sum(float(ndtri_exp(tails.of(size) - np.log(2))) for size in usual))
 
 
 def _sizes(cells: int, ratio: float) -> tuple[int, ...]:
@@ -66,11 +67,6 @@ def _sizes(cells: int, ratio: float) -> tuple[int, ...]:
     while sizes[-1] > 1:
         sizes.append(int(sizes[-1] / ratio) or 1)
     return tuple(sizes)
-
-
-def _deviations(log_tail: float) -> float:
-    """Return how many standard deviations a normal variable goes, to either side, with a probability."""
-    return -float(ndtri_exp(log_tail - np.log(2)))
 
 
 def _largest_tails(cells: int, share: float) -> list[Tails]:

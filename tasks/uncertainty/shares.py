@@ -166,14 +166,11 @@ def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, r
     """
     if not rows:
         return None
-    at_most, likely = share_at_most(seen, cells, rows) if seen else 1.0, mixture.likely()
+    at_most, likely = 1.0, mixture.likely()
+    if seen:
+        at_most = float(math.ceil(seen.at_most(cells, rows) / rows * 10**_DIGITS) / 10**_DIGITS)
     least, most = min(likely.least_noise, at_most), min(likely.most_noise, at_most)
     noise = round((least + most) / 2, _DIGITS) if most - least <= 2 * KNOWN_WITHIN else None
     return Shares(
         noise, at_most, round(min(likely.rows_above, 1 - (noise or 0)), _DIGITS), round(likely.records_above, _DIGITS)
     )
-
-
-def share_at_most(seen: BeyondMargins, cells: int, rows: int) -> float:
-    """Return which share of the rows has a true count of 0 at most, rounded up; the arguments are those of `at_most`."""
-    return float(math.ceil(seen.at_most(cells, rows) / rows * 10**_DIGITS) / 10**_DIGITS)

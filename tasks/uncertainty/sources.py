@@ -38,11 +38,6 @@ class MeasuredSums:
     def __len__(self) -> int:
         return len(self.noisy)
 
-    @property
-    def one_width(self) -> bool:
-        """Whether all cells are sums of equally many noisy counts, so that one margin is that of all."""
-        return not len(self.terms) or int(self.terms.min()) == int(self.terms.max())
-
     def margin(self, log_tail: float, cells: IntArray | None = None) -> int | IntArray:
         """Return what the noise of the cells, or of some, exceeds with at most a given probability, records.
 
@@ -52,10 +47,10 @@ class MeasuredSums:
         Returns:
             One number where all cells have the same, otherwise int64 of the shape of the cells.
         """
-        if not self.noise:
+        if not self.noise or not len(self.terms):
             return 0
-        if self.one_width:
-            return self.noise.quantile(log_tail, int(self.terms[0])) if len(self.terms) else 0
+        if int(self.terms.min()) == int(self.terms.max()):
+            return self.noise.quantile(log_tail, int(self.terms[0]))
         return sum_margins(self.noise, self.terms if cells is None else self.terms[cells], log_tail)
 
     def row_intervals(

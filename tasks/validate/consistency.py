@@ -54,14 +54,7 @@ def children_add_up(tree: Tree, parents: Frontier, nodes: Frontier) -> bool:
 
 
 def _sums_apart(above: Sequence[IntArray], counts: IntArray, sizes: Sequence[int], which: BoolArray) -> IntArray:
-    """Return what some nodes add up to in each of the nodes above that they have, int64, records.
-
-    Args:
-        above: per axis, the area of the node above, int64, shape (nodes,).
-        counts: int64, shape (nodes,), records.
-        sizes: how many areas the level above has per axis.
-        which: the nodes, shape (nodes,).
-    """
+    """Return what some nodes add up to in each of the nodes above that they have, int64, records."""
     areas, counts = [of[which] for of in above], counts[which]
     order = order_of(areas, sizes)
     starts = np.flatnonzero(begins_run([of[order] for of in areas]))

@@ -299,12 +299,7 @@ def _cells_below(tree: Tree, level: int, below: int, areas: Sequence[IntArray]) 
 
 
 def _parents(tree: Tree, nodes: Frontier) -> IntArray:
-    """Return, for each of all nodes of a level, which of the level above holds it, shape (nodes,); 0 for the root.
-
-    Args:
-        tree: the axes and their order.
-        nodes: in the order of the tree; each node above has at least one.
-    """
+    """Return, for each of all nodes of a level, in their order, which of the level above holds it, shape (nodes,); 0 for the root."""
     if nodes.level == 0:
         return np.zeros(len(nodes), dtype=np.int64)
     return np.cumsum(begins_run(tree.areas_above(nodes.level, nodes.areas))) - 1

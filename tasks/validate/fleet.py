@@ -4,7 +4,7 @@ A day is cut into periods of the same length. A leg is one drive of one vehicle 
 period on board as it has seats. Vehicles begin anywhere and end anywhere.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -153,15 +153,7 @@ def pooled_vehicles(demand: Demand, service: Service) -> int:
         ArithmeticError: the solver found no whole optimum.
     """
     zones = np.arange(service.zones)
-    between_zones = Service(
-        minutes=service.zone_minutes(),
-        origin_zone=zones,
-        destination_zone=zones,
-        zones=service.zones,
-        periods=service.periods,
-        period_minutes=service.period_minutes,
-        capacity=service.capacity,
-    )
+    between_zones = replace(service, minutes=service.zone_minutes(), origin_zone=zones, destination_zone=zones)
     origin, destination = service.origin_zone[demand.origin], service.destination_zone[demand.destination]
     return flow_vehicles(Demand(demand.period, origin, destination, demand.counts), between_zones)
 

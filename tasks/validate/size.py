@@ -8,7 +8,6 @@ or 3. Bytes are those of zstd Parquet, of CSV and of DuckDB's blocks.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 SURVIVAL = 1 / 3  # odds that a further child survives where the mean count is one σ; fitted, from 0.1 to 0.9
@@ -113,25 +112,16 @@ def expected_cells(
         complete: the finest level of which every cell is measured whatever survives. What has a count in the end is taken to be as
             it is elsewhere.
     """
-    if total is None:
-        most = [ExpectedCells(1.0, 1.0)]
-        for above, possible in pairwise(possible_cells):
-            measured = most[-1].nonzero * (possible / above)
-            most.append(ExpectedCells(measured, min(measured, MOST_ROWS)))
-        return _with_all_measured(most, possible_cells, complete)
     cells = [ExpectedCells(1.0, 1.0)]
     for above, possible, sigma in zip(possible_cells, possible_cells[1:], sigmas[1:], strict=False):
         survived = cells[-1].nonzero
         measured = survived * (possible / above)
-        odds = SURVIVAL * math.sqrt(total / (measured * max(sigma, 1.0)))
-        cells.append(ExpectedCells(measured, min(max(total, 1), survived + (measured - survived) * odds / (1 + odds))))
-    return _with_all_measured(cells, possible_cells, complete)
-
-
-def _with_all_measured(
-    cells: Sequence[ExpectedCells], possible_cells: Sequence[int], complete: int
-) -> list[ExpectedCells]:
-    """Return the cells of levels 0 to T with every cell measured down to a level."""
+        if total is None:
+            nonzero = min(measured, MOST_ROWS)
+        else:
+            odds = SURVIVAL * math.sqrt(total / (measured * max(sigma, 1.0)))
+            nonzero = min(max(total, 1), survived + (measured - survived) * odds / (1 + odds))
+        cells.append(ExpectedCells(measured, nonzero))
     return [
         replace(of, measured=float(possible)) if level <= complete else of
         for level, (of, possible) in enumerate(zip(cells, possible_cells, strict=True))

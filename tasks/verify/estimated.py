@@ -121,11 +121,7 @@ def _are_alike(name: str, stated: Any, known: Any) -> bool:
 
 
 def _check_order(source: FolderSource, entry: LevelEntry) -> None:
-    """Check that noisy counts list every cell in the order in which it was measured.
-
-    Raises:
-        Misfit: they do not.
-    """
+    """Check that noisy counts list every cell in the order in which it was measured; raise Misfit if not."""
     levels, part = source.levels_of(entry.axes), source.parts[entry.level]
     if not part.is_measured or not any(levels):
         return

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
-import pyarrow as pa
 from pydantic import ValidationError
 
 from storage.counts.columns import COUNT, column_name, flat_features
@@ -108,7 +107,9 @@ def _manifest(manifest: Manifest) -> list[str]:
             failures.append(f"{level} must have both rho and sigma, or neither.")
         elif entry.scale and not math.isclose(entry.sigma, noise_of(entry).sigma, rel_tol=1e-9):
             failures.append(f"{level} has a sigma that is not that of its scale.")
-        if not (entry.sigma or entry.summed) and not _is_named(entry, manifest):
+        if not (entry.sigma or entry.summed) and not any(
+            re.match(rf"level {entry.level}\b", statement) for statement in manifest.unprotected
+        ):
             failures.append(f"{level} is exact, but unprotected does not list it.")
     failures += _promises(manifest) + _promises_of_views(manifest)
     failures += _rounding(manifest) if manifest.has_sources else _margins(manifest)
@@ -141,11 +142,6 @@ def _are_repeated(folder: Path, above: LevelEntry, entry: LevelEntry) -> bool:
     """Return whether the rows of a level are those of the level above, but for the code that each has in addition."""
     rows, own = (scan_level(folder, of).collect() for of in (above, entry))
     return own.select(rows.columns).equals(rows.filter(pl.col(COUNT) != 0))
-
-
-def _is_named(entry: LevelEntry, manifest: Manifest) -> bool:
-    """Return whether the manifest says that a level is not protected."""
-    return any(re.match(rf"level {entry.level}\b", statement) for statement in manifest.unprotected)
 
 
 def _promises(manifest: Manifest) -> list[str]:
@@ -228,7 +224,9 @@ def _checksums(folder: Path, workers: int) -> list[str]:
 def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
     """Return what is wrong with the tables; sums are checked only if every table on its own is correct."""
     columns, finest = _columns(manifest), manifest.levels[-1]
-    orders = _orders(manifest)
+    orders = {
+        axis: [codes.to_arrow() for _, codes in order.levels()] for axis, order in ordered_axes(manifest.spec).items()
+    }
     areas = {axis: AxisAreas(orders.get(axis, [])) for axis in columns[-1]}
     wrong, do_not_add_up, above = [], [], None
     may_be_negative = COUNTS_POSITIVE in manifest.waived
@@ -271,9 +269,7 @@ def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
             return ["A table of views/ or derived/ is missing or is not a Parquet file."]
     if manifest.noisy_counts:
         do_not_add_up += noisy_counts_failures(folder, manifest)
-    if (
-        not do_not_add_up and PublishedFolder(folder, manifest).has_tree
-    ):  # what follows from noise is compared cell by cell
+    if not do_not_add_up and PublishedFolder(folder, manifest).has_tree:
         do_not_add_up += estimate_failures(folder, manifest, workers)
     if not manifest.noisy_counts and (folder / NOISY_COUNTS).exists():
         do_not_add_up.append(f"{NOISY_COUNTS}/ exists, but the manifest says that noisy counts are not published.")
@@ -289,13 +285,6 @@ def _unreadable(paths: Sequence[Path], folder: Path) -> str:
         except UNREADABLE:
             break
     return str(path.relative_to(folder / COUNTS))
-
-
-def _orders(manifest: Manifest) -> dict[str, list[pa.Array]]:
-    """Return, per ordered axis, the codes of its levels in their order."""
-    return {
-        axis: [codes.to_arrow() for _, codes in order.levels()] for axis, order in ordered_axes(manifest.spec).items()
-    }
 
 
 def _copies(folder: Path, manifest: Manifest, axes: list[list[str]]) -> list[str]:

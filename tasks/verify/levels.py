@@ -227,10 +227,8 @@ def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Ro
     """Return rows with their areas as numbers and, per axis, the order of these rows within the batch."""
     _, *ends = accumulate((len(of_axis) for of_axis in columns.values()), initial=0)
     codes = sum(len(of_axis) for of_axis in columns.values())
-    texts, counts = (
-        batch.columns[:codes],
-        batch.columns[codes],
-    )  # by position: in a file from elsewhere two columns may share a name
+    # by position: in a file from elsewhere two columns may share a name
+    texts, counts = batch.columns[:codes], batch.columns[codes]
 
     def number(axis: str, end: int) -> tuple[Numbers, IntArray]:
         return areas[axis].number(batch.num_rows, texts[end - len(columns[axis]) : end])

@@ -130,8 +130,7 @@ def _take_off(left: list[pl.DataFrame], marked: pl.DataFrame, at_once: Sequence[
         else:
             joined = above.join(rest.select(sums), how="cross")
         left[level] = joined.select(
-            *codes,
-            *(pl.col(name) - pl.col(f"{other}{_TAKEN}").fill_null(0) for name, other in others.items()),
+            *codes, *(pl.col(name) - pl.col(f"{other}{_TAKEN}").fill_null(0) for name, other in others.items())
         )
 
 

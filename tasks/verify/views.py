@@ -1,7 +1,6 @@
 """The checks of the views of a folder: their cells and counts, their noisy counts where these are published, and the sources of intervals."""
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
 from tasks.format.published_tree import derived_path, derived_places, view_columns, view_of
 from tasks.laws.law import LevelNoise
 from tasks.laws.named import noise_of
-from tasks.tree.views import Derived, View
+from tasks.tree.views import Derived
 
 _BY_VIEW = "by view"
 _NO_CODES = pl.Series([], dtype=pl.String), np.zeros(0, dtype=np.int32)
@@ -122,7 +121,9 @@ def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:
         finest: the released cells of the finest level, with the derived columns.
     """
     derived = {name: Derived(name, of, *_NO_CODES) for name, of in derived_places(manifest).items()}
-    measured = _measured(manifest, derived)
+    measured = {
+        part.level: (view_of(manifest, part, derived), noise_of(part)) for part in manifest.parts if not part.summed
+    }
     entries = {part.level: part for part in manifest.parts}
     failures = []
     for part in [*manifest.levels, *manifest.views]:
@@ -144,13 +145,6 @@ def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:
         elif part.summed and not _is_sum(part.sigma, noise):
             failures.append(f"{_named(part)} has a sigma that is not that of sums of its source.")
     return failures
-
-
-def _measured(manifest: Manifest, derived: Mapping[str, Derived]) -> dict[int, tuple[View, LevelNoise]]:
-    """Return what is measured or exact, by number, with the noise of a cell."""
-    return {
-        part.level: (view_of(manifest, part, derived), noise_of(part)) for part in manifest.parts if not part.summed
-    }
 
 
 def _follows(manifest: Manifest, part: LevelEntry, source: LevelEntry, finest: pl.DataFrame) -> bool:

@@ -48,14 +48,7 @@ def faults_of_order(order: Sequence[str], levels: Levels, finest: Mapping[str, s
 
 
 def _faults_of_feature(feature: str, entries: Sequence[tuple[str, int]], levels: Levels, finest: int) -> Iterator[str]:
-    """Yield what is wrong with the entries of one feature.
-
-    Args:
-        feature: its name.
-        entries: those that refine it, in their order, each with the number of the level that it names.
-        levels: of all features.
-        finest: the number of its finest released level.
-    """
+    """Yield what is wrong with the entries of one feature, each with the number of the level that it names."""
     stop, given = levels[feature][finest - 1], {level for entry, level in entries if entry != feature}
     reached, before, mentioned = 0, "", set[int]()
     for entry, level in entries:
@@ -97,12 +90,9 @@ def _unknown(entry: str, levels: Levels, finest: Mapping[str, str]) -> str:
     rule = "release.order must hold features, or levels as feature.level"
     if features:
         feature = max(features, key=len)
-        rule = f"{rule}; {feature} has the {_levels(levels[feature])}"
+        names = levels[feature]
+        rule = f"{rule}; {feature} has the {'level' if len(names) == 1 else 'levels'} {', '.join(names)}"
     return with_question(f"{rule}, got {entry}.", entry, known)
-
-
-def _levels(names: Sequence[str]) -> str:
-    return f"level {names[0]}" if len(names) == 1 else f"levels {', '.join(names)}"
 
 
 def _entry(feature: str, level: int, levels: Levels) -> str:

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from tasks.groups.task import Sizes
-from tasks.mechanisms import EVERY_CELL, MECHANISMS, NOTHING_TO_REPAIR, Mechanism
+from tasks.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.tree.views import AddUp, below_everything, every_level, finest_level
 from tasks.unbiased.task import Unbiased
@@ -18,7 +18,7 @@ CHOICES = list(
     product(
         [every_level, below_everything, finest_level],
         ["survivors", "universe", "records"],
-        [REPAIR, NOTHING_TO_REPAIR],
+        [REPAIR, {}],
         [None, SECOND_PASS, AddUp(), Unbiased(), SIZES],
     )
 )
@@ -28,13 +28,13 @@ CHOICES = list(
 def test_choices_that_do_not_go_together_make_no_mechanism(views, cells, repair, finish):
     """Survivors are repaired at every level on the way down; other cells are those of the finest level, summed as they are, or of all."""
     if finish == Unbiased():
-        goes = (views, cells, repair) == (every_level, "universe", NOTHING_TO_REPAIR)
+        goes = (views, cells, repair) == (every_level, "universe", {})
     elif isinstance(finish, Sizes):
-        goes = (views, cells, repair) == (below_everything, "universe", NOTHING_TO_REPAIR)
+        goes = (views, cells, repair) == (below_everything, "universe", {})
     elif cells == "survivors":
         goes = (views, repair) == (every_level, REPAIR) and finish in {None, SECOND_PASS}
     else:
-        goes = (views, repair, finish) == (finest_level, NOTHING_TO_REPAIR, AddUp())
+        goes = (views, repair, finish) == (finest_level, {}, AddUp())
     if goes:
         assert Mechanism("one", EVERY_CELL, views, cells, repair, finish).finish == finish
     else:

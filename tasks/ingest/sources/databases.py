@@ -213,15 +213,15 @@ class Relation(Table):
             with ExitStack() as stack:
                 connection = stack.enter_context(dbapi.connect(self.server, autocommit=True))
                 server = _Server(connection, stack)
-                for setting in _SETTINGS[:1]:
-                    server.run(setting)
+                server.run(_SETTINGS[0])
                 if self.snapshot:
                     server.run(f"SET TRANSACTION SNAPSHOT '{self.snapshot}'")
                 for setting in _SETTINGS[1:]:
                     server.run(setting)
                 yield server
         except dbapi.Error as fault:
-            failure = self.unreadable(_hint(fault.sqlstate) or self.cause(str(fault)))
+            state = fault.sqlstate or ""
+            failure = self.unreadable(_STATES.get(state, _STATES.get(state[:2], "")) or self.cause(str(fault)))
         if failure:
             raise failure
 
@@ -271,10 +271,6 @@ def _relations(plan: Any) -> Iterator[tuple[str, str]]:
 
 def _literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
-
-
-def _hint(sqlstate: str | None) -> str:
-    return _STATES.get(sqlstate or "", _STATES.get((sqlstate or "")[:2], ""))
 
 
 def relation_at(field: str, location: str) -> Relation:
