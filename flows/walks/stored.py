@@ -86,7 +86,9 @@ class StoredRecord:
         """Refuse what was drawn in any turn but the open one, and a shard that is not what its hash says."""
         if step.kind == "measure":
             ordered = step.level, step.branch, self._turns[step.level, step.branch]
-            if len(made) != 1 or not _is_drawn(self.job.record.release.id, made[0], ordered):
+            path = noisy_path(self.job.record.release.id, *ordered)
+            drawn = [(shard.kind, *shard.place, shard.turn) for shard in made]
+            if drawn != [("noisy", *ordered)] or not is_shard(path, made[0].sha256):
                 raise WorkerLost(f"What was drawn for level {step.level} is not what was promised.")
 
     def give_up(self, step: Step) -> None:
@@ -124,12 +126,3 @@ class StoredRecord:
                 with store() as con, transaction(con):
                     note(con, "unsealed shard removed unread", release_id, level=place[0], branch=place[1])
             path.unlink(missing_ok=True)
-
-
-def _is_drawn(release_id: str, made: Shard, ordered: tuple[int, str, int]) -> bool:
-    """Return whether what was made is the seal of a level, a branch and a turn, and its shard is there and has its hash."""
-    return (
-        made.kind == "noisy"
-        and (*made.place, made.turn) == ordered
-        and is_shard(noisy_path(release_id, *ordered), made.sha256)
-    )

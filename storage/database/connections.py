@@ -291,7 +291,7 @@ def _migrate(con: Connection) -> None:
 
 def _back_up(con: Connection, version: int) -> Path:
     """Copy the store to a file beside it, and return the copy's path."""
-    if _is_read_only(con):
+    if con.execute("SELECT readonly FROM duckdb_databases() WHERE database_name = 'store'").fetchall()[0][0]:
         raise StoreError(
             f"The store has version {version} and must be brought to version {len(STEPS)}, but it is mounted read-only.",
             field="TRELLIS_HOME",
@@ -327,10 +327,6 @@ def copy_store(con: Connection, path: Path) -> None:
         os.umask(before)
         partial.unlink(missing_ok=True)
         log.unlink(missing_ok=True)
-
-
-def _is_read_only(con: Connection) -> bool:
-    return bool(con.execute("SELECT readonly FROM duckdb_databases() WHERE database_name = 'store'").fetchall()[0][0])
 
 
 def _text(path: Path) -> str:
