@@ -139,7 +139,6 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
 
 
 def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:
-    """Return the answer to a question."""
     areas, codes = question.areas, question.codes
     found, intervals = answer(published, areas, codes, simultaneous=simultaneous), published.manifest.intervals
     level = published.manifest.levels[found.level]
@@ -176,7 +175,6 @@ def _counted(published: PublishedFolder, axis: str, area: Area | AreaRange, name
 
 
 def _check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> None:
-    """Refuse axes that a release does not have."""
     known = [*published.axes, *published.manifest.derived]
     for axis in asked_for:
         if axis not in known:

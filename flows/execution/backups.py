@@ -203,6 +203,5 @@ def _files(folder: Path) -> Sequence[Path]:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file of a backup."""
     files = _files(folder)
     return dict(zip((str(path.relative_to(folder)) for path in files), sha256_of_all(files), strict=True))

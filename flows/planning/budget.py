@@ -5,6 +5,7 @@ trace.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import isinf
 
@@ -193,7 +194,7 @@ def declare(con: Connection, name: str, reservations: Sequence[Reservation], who
     account = _account_to_charge(con, books, reservations, whole)
     series = record_series(con, books, name, reservations, whole)
     for reservation in reservations:
-        _charge(con, books, account, reservation.in_series(series))
+        _charge(con, books, account, replace(reservation, claim=replace(reservation.claim, series=series)))
 
 
 def _account_to_charge(

@@ -210,8 +210,9 @@ class Spec(Keys):
             self._faults_of_features(),
             self._faults_of_formats(),
             self._faults_of_areas(),
+            self._faults_of_utility(),
         )
-        refuse(chain(*of_each, self._faults_of_utility()))
+        refuse(chain(*of_each))
         refuse(self._faults_of_views())
         return self
 

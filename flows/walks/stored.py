@@ -18,7 +18,7 @@ from storage.errors import WorkerLost
 from storage.ledger.events import advance, note
 from storage.releases.register import Release
 from storage.releases.shards import Branch, Place, Shard, add_branches, add_shard
-from storage.releases.turns import OPEN, close_turn, give_up_turn, list_turns, open_turn
+from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, end_turn, list_turns, open_turn
 from tasks.capacity import memory_of
 from tasks.mechanisms import Mechanism
 from tasks.order import Step
@@ -60,7 +60,7 @@ class StoredRecord:
         if left_open:
             with store() as con, transaction(con):
                 for turn in left_open:
-                    give_up_turn(con, release_id, (turn.level, turn.branch), turn.turn)
+                    end_turn(con, release_id, (turn.level, turn.branch), turn.turn, GIVEN_UP)
         recorded = {shard_path(release_id, shard.name) for shard in self.job.record.all_shards}
         self._remove_unread(path for path in shards_of_levels(release_id) if path not in recorded)
 
@@ -95,7 +95,7 @@ class StoredRecord:
         """Give up the turn of a step: what was drawn in it will not be read, whenever it arrives."""
         place, release_id = (step.level, step.branch), self.job.record.release.id
         with store() as con, transaction(con):
-            give_up_turn(con, release_id, place, self._turns.pop(place))
+            end_turn(con, release_id, place, self._turns.pop(place), GIVEN_UP)
 
     def cut(self, branches: Sequence[Branch]) -> None:
         """Record how a branch was cut."""
@@ -111,7 +111,7 @@ class StoredRecord:
         with store() as con, transaction(con):
             for shard in shards:
                 if shard.kind == "noisy":
-                    close_turn(con, release_id, shard.place, shard.turn)
+                    end_turn(con, release_id, shard.place, shard.turn, CLOSED)
                 add_shard(con, release_id, shard)
             for level, charge in record.charges.items():
                 if charge != before.charges[level]:
