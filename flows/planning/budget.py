@@ -61,11 +61,7 @@ def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
 
 
 def _account_for(books: Books, asked: Asked) -> Account | None:
-    """Return the account to which a spec is charged; None for the first release of its people.
-
-    Raises:
-        SpecError: the spec names people that the ledger does not know, or other people than before.
-    """
+    """Return the account to which a spec is charged; None for the first release of its people."""
     account = books.account(asked.dataset)
     if asked.same_people_as is None:
         return account

@@ -382,11 +382,7 @@ def _epsilon_for(scheme: Scheme, target: Target | None = None) -> float:
 
 
 def _bounded_level(scheme: Scheme, target: Target) -> int:
-    """Return the level that a target is about.
-
-    Raises:
-        SpecError: no measured level has the target's name, or the mechanism states no error bound.
-    """
+    """Return the level that a target is about."""
     level = released_level(scheme.tree, target.level, "privacy.target.level")
     if scheme.mechanism.bounds is None:
         views = " with release.views" if scheme.names else ""

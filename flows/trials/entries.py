@@ -172,11 +172,7 @@ def _named(name: str) -> tuple[Mechanism, str]:
 
 
 def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
-    """Return a mechanism as it is with the spec's views, unless it is asked for without them.
-
-    Raises:
-        SpecError: it needs views, and the spec has none.
-    """
+    """Return a mechanism as it is with the spec's views, unless it is asked for without them."""
     has_views = bool(plan.named_views) and named != WITHOUT_VIEWS
     if mechanism.cells == "views" and not has_views:
         raise SpecError(f"release.views must be given for mechanism {mechanism.name}.", field="release.views")

@@ -88,7 +88,10 @@ def store() -> Iterator[Connection]:
     read_only = path.exists() and not os.access(path, os.W_OK)
     try:
         with connect(path, spill=subfolder("tmp"), read_only=read_only, lingers=True) as con:
-            _bring_up_to_date(path, con)
+            if not _OPEN[path].is_current:  # it was opened just now: its users in turn do not ask again
+                with _WRITING:
+                    _migrate(con)
+                _OPEN[path].is_current = True
             _SEEN.add(path)
             yield con
     except (OSError, duckdb.Error) as fault:
@@ -244,15 +247,6 @@ def _patience_with(fault: str) -> float:
     if "Could not set lock" in fault:
         return _GIVE_UP_AFTER
     return _BEING_MADE if "not a valid DuckDB" in fault else 0.0
-
-
-def _bring_up_to_date(path: Path, con: Connection) -> None:
-    """Migrate the store where it was opened just now: its users in turn do not ask again."""
-    shared = _OPEN[path]
-    if not shared.is_current:
-        with _WRITING:
-            _migrate(con)
-        shared.is_current = True
 
 
 def _migrate(con: Connection) -> None:
