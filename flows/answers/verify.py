@@ -168,9 +168,7 @@ def _moved(manifest: Manifest, entry: LevelEntry) -> Sensitivity:
     privacy = manifest.privacy
     if manifest.counts_groups:
         regions = entry.cells // len(ordered_axes(manifest.spec)[SIZE].codes)
-        return STATISTICS[manifest.measured_of_groups].sensitivity(
-            privacy.neighbours, privacy.max_records_per_unit, regions
-        )
+        return STATISTICS[manifest.statistic].sensitivity(privacy.neighbours, privacy.max_records_per_unit, regions)
     return sensitivity_of(privacy.neighbours, privacy.max_records_per_unit, is_root=_is_root(entry))
 
 

@@ -165,7 +165,7 @@ def _of_statistic(job: Job, level: int, tails: Iterator[IntArray]) -> Iterator[I
     The vault holds tails: the groups of at least each size. Where a public list has the groups without a record, size 0 comes first,
     and its tail, all groups of the list, stays as it is.
     """
-    statistic, tree = STATISTICS[job.record.release.terms.measured_of_groups], job.tree
+    statistic, tree = STATISTICS[job.record.release.terms.statistic], job.tree
     if statistic is TAILS:
         yield from tails
         return
@@ -181,7 +181,7 @@ def _sensitivity_of_statistic(job: Job, level: int) -> Sensitivity:
     """Return how far one unit moves what is measured of a level of group sizes: in the Euclidean norm as it is charged, where it is charged ρ."""
     terms, release = job.record.release.parts[level], job.record.release
     privacy = release.terms.privacy
-    of = STATISTICS[release.terms.measured_of_groups].sensitivity
+    of = STATISTICS[release.terms.statistic].sensitivity
     moved = of(privacy.neighbours, privacy.max_records_per_unit, regions_of(job.tree, level))
     return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
 

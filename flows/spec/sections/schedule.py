@@ -85,6 +85,7 @@ def day_of(moment: datetime, timezone: str) -> date:
 
 
 def _known_timezone(name: str) -> str:
+    """Refuse a name that is not a time zone."""
     if name not in available_timezones():
         raise ValueError(f"must be a time zone such as Europe/Rome, got {name}.")
     return name
