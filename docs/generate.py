@@ -14,7 +14,8 @@ import numpy as np
 import typer
 import yaml
 from pydantic.fields import FieldInfo
-from spec_keys import describe_type, rules, spec_schema
+from spec_keys import MUST_BE_GIVEN, describe_type, rules, spec_schema
+from store_tables import catalogue
 
 from flows.answers.audit import audit_answer
 from flows.answers.check import check_answer
@@ -39,10 +40,9 @@ from flows.spec.explanations import (
     summary,
 )
 from flows.spec.file import load_spec
-from flows.spec.keys import MUST_BE_GIVEN, Spec
+from flows.spec.keys import Spec
 from flows.spec.starter import SCHEMA, example, starter_answer
 from flows.walks.runner import report_nothing, submit_to
-from storage.database.catalogue import catalogue
 from storage.mailbox.keys import KEYS
 from tasks.format.manifest import Manifest
 from tasks.mechanisms import MECHANISMS

@@ -18,6 +18,22 @@ from flows.spec.keys import Spec
 from flows.spec.sections.hierarchy import Ordered, Values
 from flows.spec.sections.input import Input
 
+# Keys that only some specs need, and which specs must give them.
+MUST_BE_GIVEN = {
+    "input.table": "must be given for trips without input.matrix, and for features and group sizes",
+    **dict.fromkeys(
+        ("input.origin", "input.destination"),
+        "must be given for trips, left out with input.matrix, for features and for group sizes",
+    ),
+    "release.tree": "must be given for trips, left out for features and group sizes",
+    "input.features": "must be given for features, left out for trips and group sizes",
+    "release.order": "must be given for features without release.grid, left out for trips and group sizes",
+    **dict.fromkeys(
+        ("input.group", "release.group_sizes"), "must be given for group sizes, left out for trips and features"
+    ),
+    "release.finest": "must be given for trips, may be left out for features, left out for group sizes",
+}
+
 _CODE = {"type": ["string", "integer"]}  # YAML reads some codes as numbers
 _SWITCH = {"enum": ["on", "off", "yes", "no"]}  # which YAML 1.2, that editors read, takes for text
 

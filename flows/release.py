@@ -216,7 +216,8 @@ def _release_of_day(file: SpecFile) -> str:
     Raises:
         BudgetExceeded: the cap would be passed, or the day is not in the series, and only the series is paid for.
     """
-    schedule, moment = file.spec.schedule, _scheduled_time()
+    schedule, start = file.spec.schedule, flow_run.scheduled_start_time
+    moment = datetime.fromisoformat(str(start)) if start else datetime.now(UTC)
     if schedule is None:
         raise ValueError("the spec has no schedule.")
     day = day_of(moment, schedule.timezone)
@@ -344,8 +345,3 @@ def _below_the_folder_of_specs(spec: str) -> Path:
     if not path.is_relative_to(Path(folder).resolve()):
         raise SpecError(f"spec must be below the folder {folder}, which was named at `trellis up`.", field="spec")
     return path
-
-
-def _scheduled_time() -> datetime:
-    moment = flow_run.scheduled_start_time
-    return datetime.fromisoformat(str(moment)) if moment else datetime.now(UTC)

@@ -77,7 +77,9 @@ def address_file() -> Path:
 def _serve(specs: Path, port: int, auth: str | None, say: Say) -> None:
     sweep_orphans()
     os.environ |= {SPECS: str(specs), UP: str(os.getpid()), "TRELLIS_HOME": str(home().absolute())}
-    with chdir(_nowhere()), lasting_server(subfolder("prefect"), address_file(), port, auth) as address:
+    empty = subfolder("prefect").absolute() / "runs"  # where runs begin: Prefect would import what lies there first
+    empty.mkdir(mode=0o700, exist_ok=True)
+    with chdir(empty), lasting_server(subfolder("prefect"), address_file(), port, auth) as address:
         look_for_crashes()
         schedules = list[Scheduled]()
         deployments = [
@@ -96,13 +98,6 @@ def _serve(specs: Path, port: int, auth: str | None, say: Say) -> None:
         with _log() as log, redirect_stdout(log), redirect_stderr(log), looking_after(*care):
             asyncio.run(_serve_until_signal(runner))
     say("Trellis is down. It keeps everything that is sealed. Schedules resume when it is up again.")
-
-
-def _nowhere() -> Path:
-    """Return an empty folder, in which runs begin: Prefect imports flows with that folder in front of all others."""
-    folder = subfolder("prefect").absolute() / "runs"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
 
 
 def _log() -> TextIO:
@@ -167,14 +162,10 @@ def _of_specs(specs: Path, schedules: list[Scheduled], say: Say) -> Iterator[Run
         except TrellisError as fault:
             if fault.field.startswith("schedule"):
                 refused = "Not scheduled"
-            for problem in _problems(path, fault):
-                say(f"{refused}: {path.relative_to(specs)}: {problem}")
-
-
-def _problems(path: Path, first: TrellisError) -> list[str]:
-    """Return every problem of a spec that has no deployment, what stopped it first of all."""
-    hints = {str(first): first.hint} | {problem.error: problem.hint for problem in check_answer(path).problems}
-    return [f"{error} {hint}".rstrip() for error, hint in hints.items()]
+            found = check_answer(path).problems
+            hints = {str(fault): fault.hint} | {of.error: of.hint for of in found}  # what stopped it first of all
+            for error, hint in hints.items():
+                say(f"{refused}: {path.relative_to(specs)}: {error} {hint}".rstrip())
 
 
 def _of_spec(file: SpecFile, path: Path, say: Say) -> RunnerDeployment:

@@ -18,7 +18,7 @@ from flows.forecast.answer import plan_answer
 from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import SpecFile, expand_variables, faults_of, located, output_below, parse_spec, text_of
+from flows.spec.file import expand_variables, faults_of, located, output_below, parse_spec, text_of
 from flows.spec.starter import FILL_IN, left_to_fill_in
 from flows.spec.yaml import keys_in
 from storage.database.connections import store
@@ -94,10 +94,12 @@ def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedChe
         return _failed([*problems, fault], "")
     keys, undecided = keys_in(text), len(problems)
     problems += of_keys
-    if of_keys:
-        _check_name(keys, problems)
-    else:
-        _check_mechanism(parse_spec(text, path), problems)
+    if not of_keys:
+        spec = parse_spec(text, path).spec
+        if mechanism := problems.kept(lambda: mechanism_asked_for(spec)):
+            problems += incompatible_keys(spec, mechanism)
+    elif isinstance(name := keys.get("mechanism"), str):  # whatever else is wrong
+        problems.kept(lambda: mechanism_named(name))
     _check_tables(keys, path.absolute().parent, problems)
     plan = None if len(problems) > undecided else problems.kept(lambda: make_plan(parse_spec(text, path)))
     forecast = _check_ledger(plan, problems) if plan else None
@@ -135,19 +137,6 @@ def _undecided(text: str) -> Iterator[SpecError]:
             field=key,
             hint="Edit the value, then delete the marker.",
         )
-
-
-def _check_mechanism(file: SpecFile, problems: _Problems) -> None:
-    mechanism = problems.kept(lambda: mechanism_asked_for(file.spec))
-    if mechanism is not None:
-        problems += incompatible_keys(file.spec, mechanism)
-
-
-def _check_name(keys: dict[str, Any], problems: _Problems) -> None:
-    """Find whether there is no mechanism of the name that a spec gives, whatever else is wrong with it."""
-    name = keys.get("mechanism")
-    if isinstance(name, str):
-        problems.kept(lambda: mechanism_named(name))
 
 
 def _check_tables(keys: dict[str, Any], folder: Path, problems: _Problems) -> None:

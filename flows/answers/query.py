@@ -123,7 +123,10 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
     Raises:
         UsageError: there is no such axis, area or code, or there are several such areas.
     """
-    _check_axes(published, asked_for)
+    known = [*published.axes, *published.manifest.derived]
+    for axis in asked_for:
+        if axis not in known:
+            raise UsageError(f"The release has no axis {axis}.", field=axis, hint=f"Its axes are {', '.join(known)}.")
     catalogue, axes = catalogue_of(published), list(published.axes)
     choices: dict[str, list[tuple[Any, Any]]] = {
         axis: [(asked, find_areas(published, catalogue, axis, asked)) for asked in asked_for.get(axis, [None])]
@@ -139,7 +142,6 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
 
 
 def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:
-    """Return the answer to a question."""
     areas, codes = question.areas, question.codes
     found, intervals = answer(published, areas, codes, simultaneous=simultaneous), published.manifest.intervals
     level = published.manifest.levels[found.level]
@@ -173,14 +175,6 @@ def _counted(published: PublishedFolder, axis: str, area: Area | AreaRange, name
     if not area.level:
         return None
     return AreaCounted(names[area.level - 1], list(area.path), published.names.name_of(axis, area.path))
-
-
-def _check_axes(published: PublishedFolder, asked_for: Mapping[str, object]) -> None:
-    """Refuse axes that a release does not have."""
-    known = [*published.axes, *published.manifest.derived]
-    for axis in asked_for:
-        if axis not in known:
-            raise UsageError(f"The release has no axis {axis}.", field=axis, hint=f"Its axes are {', '.join(known)}.")
 
 
 def _code(published: PublishedFolder, name: str, code: str) -> str:

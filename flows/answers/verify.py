@@ -86,7 +86,10 @@ def _guarantee_failures(folder: Path) -> list[str]:
         return [f"manifest.json: there is no accountant {privacy.accountant}."]
     if privacy.accountant == "pld" and privacy.max_records_per_unit > 1:
         return ["manifest.json: accountant pld needs max_records_per_unit 1."]
-    if privacy.distinct is None and any(_moves_further(manifest, entry) for entry in manifest.parts if entry.rho):
+    in_rho = [entry for entry in manifest.parts if entry.rho]
+    if privacy.distinct is None and any(
+        round(entry.l2_sensitivity**2) < _moved(manifest, entry).l2_squared for entry in in_rho
+    ):
         return ["manifest.json: a unit can move some level further than its l2_sensitivity states."]
     if wrong := _wrong_sigmas(manifest):
         return wrong
@@ -158,10 +161,6 @@ def _least_tau(manifest: Manifest, law: Law) -> float:
         return math.inf
     cells = (_moved(manifest, entry).cells for entry in manifest.parts if entry.rho or entry.epsilon)
     return float(sampling.tau * sum(cells))
-
-
-def _moves_further(manifest: Manifest, entry: LevelEntry) -> bool:
-    return round(entry.l2_sensitivity**2) < _moved(manifest, entry).l2_squared
 
 
 def _moved(manifest: Manifest, entry: LevelEntry) -> Sensitivity:

@@ -33,18 +33,25 @@ def show_levels(levels: "Sequence[ReleasedPart]") -> None:
         "cells measured": [level.cells for level in levels],
         "non-zero": [level.nonzero for level in levels],
     }
-    known = deviations_of(levels)
+    known, notes = deviations_of(levels), []
     if any(level.bound_after is not None for level in levels):
         bounds = [format_bound(level.sigma, level.bound_after, summed=bool(level.summed)) for level in levels]
         known["as released"] = bounds
+        notes.append(
+            "as released: with 95% probability, no count at any level is further from its true count than this, as the noisy counts show"
+        )
     if any(level.noise_rows for level in levels):
         known["noise rows"] = [
             format_noise_rows(share["estimate"], share["at_most"] or 0.0) if (share := level.noise_rows) else NOT_STATED
             for level in levels
         ]
+        notes.append(
+            "noise rows: the share of rows whose true count is 0: estimated, where the noisy counts allow it, and at most, with 95% probability"
+        )
     out.print(level_table(levels, counted, known))
     show_bound_note(levels)
-    show_noise_note(levels)
+    for note in notes:
+        out.print(f"[dim]{note}[/]")
     show_threshold_note(levels)
 
 
@@ -137,18 +144,6 @@ def show_bound_note(levels: "Sequence[StatedPart]") -> None:
     if any(level.bound is not None for level in levels):
         out.print(
             "[dim]bound: with 95% probability, every count at this level is within this many records of the true count[/]"
-        )
-
-
-def show_noise_note(levels: "Sequence[ReleasedPart]") -> None:
-    """Explain what is known of the counts after the release, where something is."""
-    if any(level.bound_after is not None for level in levels):
-        out.print(
-            "[dim]as released: with 95% probability, no count at any level is further from its true count than this, as the noisy counts show[/]"
-        )
-    if any(level.noise_rows for level in levels):
-        out.print(
-            "[dim]noise rows: the share of rows whose true count is 0: estimated, where the noisy counts allow it, and at most, with 95% probability[/]"
         )
 
 

@@ -160,11 +160,7 @@ def restore(folder: Path) -> Restored:
 
 
 def _standing(con: Connection) -> tuple[dict[str, str], str]:
-    """Return the state of every release, and the head of the ledger.
-
-    Raises:
-        HeldElsewhere: a release runs.
-    """
+    """Return the state of every release, and the head of the ledger."""
     states = {release.id: release.state for release in list_releases(con)}
     running = next((id_ for id_ in states if holder_of(id_) is not None), None)
     if running:
@@ -174,11 +170,7 @@ def _standing(con: Connection) -> tuple[dict[str, str], str]:
 
 
 def _copy_files(target: Path, *, vaults: bool) -> None:
-    """Copy what belongs to a store beside its database.
-
-    Raises:
-        StoreError: a file has gone, which a release removes while it ends.
-    """
+    """Copy what belongs to a store beside its database."""
     place = home()
     try:
         kept = [file for file in [place / KEY] if file.is_file()]
@@ -188,7 +180,7 @@ def _copy_files(target: Path, *, vaults: bool) -> None:
             _make_folders(copy, target)
             shutil.copyfile(file, copy)
             copy.chmod(0o600)
-    except FileNotFoundError:
+    except FileNotFoundError:  # a release removes files while it ends
         raise _changed() from None
 
 
@@ -203,6 +195,5 @@ def _files(folder: Path) -> Sequence[Path]:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file of a backup."""
     files = _files(folder)
     return dict(zip((str(path.relative_to(folder)) for path in files), sha256_of_all(files), strict=True))

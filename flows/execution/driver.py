@@ -87,7 +87,9 @@ def finish_release(
             check_still_supersedes(con, release)
             set_state(con, release_id, "running")  # before anything confidential exists, so that a crash shows
         outcomes = list[Outcome]()
-        if not _is_grown(release):  # it was reserved without a tree, as the releases of a declared series are
+        with store() as con:
+            is_drawn = load_record(con, release_id).is_drawn  # then the tree must not be grown again
+        if not (is_drawn or is_grown(release_id, len(release.levels) - 1)):  # as in a declared series, or after a crash
             remove_all(release.id)
             outcomes += _grow(plan_again(release), release.id, submit)
         outcomes += _finish(release, submit, report, only)
@@ -128,13 +130,6 @@ def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
     terms, memory = plan.terms, memory_of(plan.terms.run)
     ingested = result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised, memory))
     return [ingested, result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2))]
-
-
-def _is_grown(release: Release) -> bool:
-    """Return whether the true tree exists, or must not be grown again since counts of the old one are drawn already."""
-    with store() as con:
-        record = load_record(con, release.id)
-    return record.is_drawn or is_grown(release.id, len(release.levels) - 1)
 
 
 def _finish(release: Release, submit: Submit, report: Report, only: str | None = None) -> list[Outcome]:

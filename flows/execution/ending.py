@@ -182,18 +182,14 @@ def clean() -> Cleaning:
             if entry.state not in _ENDED:
                 continue
             record = load_record(con, entry.id, books)
-            before = _files_of(record.release)
+            folders = shard_folder(entry.id), partial_folder(Path(record.release.folder))
+            before = {path: path.stat().st_size for of in folders for path in of.rglob("*") if path.is_file()}
             _delete_shards(record, counts=False)
             _remove_partial_folder(record.release)
             gone = {path: size for path, size in before.items() if not path.exists()}
             if gone:
                 cleaned.append(CleanedRelease(entry.id, len(gone), sum(gone.values())))
     return Cleaning(cleaned, sum(entry.bytes for entry in cleaned))
-
-
-def _files_of(release: Release) -> dict[Path, int]:
-    folders = [shard_folder(release.id), partial_folder(Path(release.folder))]
-    return {path: path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
 
 
 def _remove_partial_folder(release: Release) -> None:

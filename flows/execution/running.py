@@ -35,24 +35,16 @@ def running(release_id: str, dataset: str, run: str = "") -> Iterator[None]:
     with lingering(), held(release_id, run):
         forget_to_stop(release_id)
         try:
+            if run:
+                with store() as con:  # the run stays open until Prefect is seen to know its end
+                    open_run(con, run, release_id)
             with (
-                _run_recorded(release_id, run),
                 _failures_recorded(release_id, dataset),
                 held_when_free(f"dataset.{dataset}", ahead, lambda: check_going_on(release_id)),
             ):
                 yield
         finally:
             forget_to_stop(release_id)
-
-
-@contextmanager
-def _run_recorded(release_id: str, run: str) -> Iterator[None]:
-    if not run:
-        yield
-        return
-    with store() as con:
-        open_run(con, run, release_id)
-    yield  # it stays open until Prefect is seen to know its end: the server may not run any more
 
 
 @contextmanager

@@ -65,11 +65,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
 
 
 def _declared_already(con: Connection, plan: Plan) -> Series | None:
-    """Return the series that was declared with this very spec; None if there is none, or if the last one is over.
-
-    Raises:
-        SpecError: it was declared with another spec and is not over.
-    """
+    """Return the series that was declared with this very spec; None if there is none, or if the last one is over."""
     series = read_books(con).declared_series(plan.file.spec.dataset, plan.file.spec.name)
     if series is None or is_same_spec(find_release(con, series.id).spec, plan.file.text):
         return series

@@ -23,7 +23,7 @@ from flows.forecast.values import (
 from flows.planning.compatibility import guarantees
 from flows.planning.composition import composed_epsilon, releases_within
 from flows.planning.costs import CapTerms, Cost, claimed_units
-from flows.planning.guarantee import Guarantee, guarantee_for
+from flows.planning.guarantee import guarantee_for
 from flows.planning.plan import Plan
 from flows.planning.views import settling_memory
 from flows.spec.file import is_same_spec
@@ -175,20 +175,16 @@ def _repeated(con: Connection, plan: Plan) -> str:
 
 
 def _target_cost(plan: Plan, target: Target) -> TargetCost:
-    wanted = _wanted(plan, target)
-    return TargetCost(target.level, target.max_error, target.confidence, wanted.epsilon, float(wanted.rho))
-
-
-def _wanted(plan: Plan, target: Target) -> Guarantee:
-    """Return the guarantee that an error bound takes; what is wrong with it is the fault of `--for`, not of the spec."""
+    """Return what an error bound takes; what is wrong with it is the fault of `--for`, not of the spec."""
     try:
-        return guarantee_for(plan.scheme, target)
+        wanted = guarantee_for(plan.scheme, target)
     except SpecError as fault:
         of_target = fault.field.startswith("privacy.target")
         message = str(fault).removeprefix(fault.field) if of_target else f": {fault}"
         raise UsageError(f"--for{message}", field="--for", hint=fault.hint) from None
     except ValueError as fault:
         raise UsageError(f"--for: {fault}", field="--for") from None
+    return TargetCost(target.level, target.max_error, target.confidence, wanted.epsilon, float(wanted.rho))
 
 
 def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None, str]:

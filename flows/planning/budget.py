@@ -5,6 +5,7 @@ trace.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from math import isinf
 
@@ -60,11 +61,7 @@ def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
 
 
 def _account_for(books: Books, asked: Asked) -> Account | None:
-    """Return the account to which a spec is charged; None for the first release of its people.
-
-    Raises:
-        SpecError: the spec names people that the ledger does not know, or other people than before.
-    """
+    """Return the account to which a spec is charged; None for the first release of its people."""
     account = books.account(asked.dataset)
     if asked.same_people_as is None:
         return account
@@ -193,7 +190,7 @@ def declare(con: Connection, name: str, reservations: Sequence[Reservation], who
     account = _account_to_charge(con, books, reservations, whole)
     series = record_series(con, books, name, reservations, whole)
     for reservation in reservations:
-        _charge(con, books, account, reservation.in_series(series))
+        _charge(con, books, account, replace(reservation, claim=replace(reservation.claim, series=series)))
 
 
 def _account_to_charge(

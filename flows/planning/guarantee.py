@@ -1,6 +1,6 @@
 """The guarantee of a release: the noise of its measurements, and the (ε, δ) that follows."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context
@@ -285,7 +285,12 @@ def guarantee_for(scheme: Scheme, target: Target) -> Guarantee:
     """
     if not scheme.law.costs_rho:
         return _guarantee_by_map(scheme, _epsilon_for(scheme, target))
-    return _guarantee_from(scheme, _rho_for(scheme, target))
+    level = _bounded_level(scheme, target)
+
+    def error(measurements: tuple[Measurement, ...]) -> float:
+        return (scheme.bounds(gaussians(measurements), target.confidence) or [inf])[level]
+
+    return _guarantee_from(scheme, scheme.allocation.least_rho(error, target.max_error))
 
 
 def largest_epsilon_within(scheme: Scheme, rho: Fraction) -> float:
@@ -376,17 +381,8 @@ def _epsilon_for(scheme: Scheme, target: Target | None = None) -> float:
     return high
 
 
-def _rho_for(scheme: Scheme, target: Target) -> Fraction:
-    level = _bounded_level(scheme, target)
-    return scheme.allocation.least_rho(_error_at(scheme, level, target.confidence), target.max_error)
-
-
 def _bounded_level(scheme: Scheme, target: Target) -> int:
-    """Return the level that a target is about.
-
-    Raises:
-        SpecError: no measured level has the target's name, or the mechanism states no error bound.
-    """
+    """Return the level that a target is about."""
     level = released_level(scheme.tree, target.level, "privacy.target.level")
     if scheme.mechanism.bounds is None:
         views = " with release.views" if scheme.names else ""
@@ -401,10 +397,6 @@ def _bounded_level(scheme: Scheme, target: Target) -> int:
             field="privacy.target.level",
         )
     return level
-
-
-def _error_at(scheme: Scheme, level: int, confidence: float) -> Callable[[tuple[Measurement, ...]], float]:
-    return lambda measurements: (scheme.bounds(gaussians(measurements), confidence) or [inf])[level]
 
 
 def round_down(value: float) -> float:

@@ -98,11 +98,6 @@ class Plan:
     approved: ApprovedPlan | None = None
 
     @property
-    def rho(self) -> Fraction:
-        """The whole budget of the release, an exact fraction."""
-        return self.guarantee.rho
-
-    @property
     def unlisted(self) -> list[str]:
         """The axes without a codebook."""
         return [axis.name for axis in self.source.axes if isinstance(axis.codebook, Unlisted)]

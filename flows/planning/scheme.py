@@ -309,13 +309,20 @@ def _check_children(tree: Tree, field: str, memory: int, workers: int, raised: s
 
 def check_memory_of_groups(tree: Tree, max_memory: int | None) -> None:
     """Refuse regions and sizes of which settling may take more memory than a release has."""
-    needed, memory = tree.possible_cells(tree.depth) * _BYTES_OF_CELL, max_memory or default_memory()
+    cells = tree.possible_cells(tree.depth)
+    otherwise = "choose a smaller release.group_sizes.largest, or a coarser region"
+    check_memory(cells * _BYTES_OF_CELL, max_memory, f"{format_cells(cells)} regions times sizes", otherwise)
+
+
+def check_memory(needed: int, max_memory: int | None, settled: str, otherwise: str) -> None:
+    """Refuse to settle what may take more bytes than a release has; words say what that is, and what to do beside raising them."""
+    memory = max_memory or default_memory()
     if needed > memory:
         raise SpecError(
-            f"run.max_memory must be at least {rounded_up(needed / 1e9, 3)}GB: so much memory may settling"
-            f" {format_cells(tree.possible_cells(tree.depth))} regions times sizes take, got {rounded_down(memory / 1e9, 3)}GB.",
+            f"run.max_memory must be at least {rounded_up(needed / 1e9, 3)}GB: so much memory may settling {settled} take,"
+            f" got {rounded_down(memory / 1e9, 3)}GB.",
             field="run.max_memory",
-            hint="Raise run.max_memory if the machine has as much, choose a smaller release.group_sizes.largest, or a coarser region.",
+            hint=f"Raise run.max_memory if the machine has as much, {otherwise}.",
         )
 
 
@@ -377,11 +384,7 @@ def measured_scheme(
 
 
 def _first_measured(keys: PrivacyKeys, tree: Tree, mechanism: Mechanism) -> int:
-    """Return the first tree level that a mechanism measures by itself.
-
-    Raises:
-        SpecError: no released level has a name that `privacy.invariants` gives.
-    """
+    """Return the first tree level that a mechanism measures by itself."""
     if keys.invariants:
         return 1 + max(released_level(tree, name, "privacy.invariants") for name in keys.invariants)
     first = mechanism.views(tree)[0].number

@@ -58,11 +58,7 @@ def scheme_of(
 
 
 def _shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
-    """Return the share of each measured level or view.
-
-    Raises:
-        SpecError: the split does not fit what is measured.
-    """
+    """Return the share of each measured level or view."""
     split, measured = scheme.keys.split, scheme.measured
     if not scheme.mechanism.measures_views:
         return _shares(scheme.keys, len(measured))

@@ -64,9 +64,6 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
     """Return the split of a grid: each pair of levels has the product of the precisions that the rule gives to the two levels.
 
     For a workload these are the best of all such products under add_remove, since cost and mean variance are products too.
-
-    Raises:
-        SpecError: the split is no rule for both axes.
     """
     tree, of_axes = scheme.tree, list[FloatArray]()
     for axis in tree.axes:

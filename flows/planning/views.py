@@ -3,12 +3,11 @@
 import math
 from collections.abc import Mapping
 
-from flows.planning.scheme import Scheme
+from flows.planning.scheme import Scheme, check_memory
 from flows.spec.keys import Spec
 from flows.spec.sections.views import MARGINS
 from storage.errors import SpecError
 from storage.releases.terms import ViewTerms
-from tasks.capacity import default_memory
 from tasks.ingest.derived import read_derived
 from tasks.ingest.task import Source
 from tasks.laws.law import NO_NOISE
@@ -16,7 +15,7 @@ from tasks.mechanisms import MOST_SETTLED
 from tasks.settle.task import memory_to_settle
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level, have_same_cells
-from tasks.words.numbers import format_cells, rounded_down, rounded_up
+from tasks.words.numbers import format_cells
 
 MOST_VIEW_CELLS = 10**7
 
@@ -138,15 +137,9 @@ def settling_memory(scheme: Scheme) -> int | None:
 
 def check_settling(scheme: Scheme, max_memory: int | None) -> None:
     """Refuse leaves and views of which settling together may take more memory than a release has."""
-    needed, memory = settling_memory(scheme) or 0, max_memory or default_memory()
-    if needed > memory:
-        raise SpecError(
-            f"run.max_memory must be at least {rounded_up(needed / 1e9, 3)}GB: so much memory may settling"
-            f" {format_cells(scheme.tree.possible_cells(scheme.tree.depth))} leaves with all levels and views take, got"
-            f" {rounded_down(memory / 1e9, 3)}GB.",
-            field="run.max_memory",
-            hint="Raise run.max_memory if the machine has as much, choose a coarser finest level, or name fewer views.",
-        )
+    leaves = f"{format_cells(scheme.tree.possible_cells(scheme.tree.depth))} leaves with all levels and views"
+    otherwise = "choose a coarser finest level, or name fewer views"
+    check_memory(settling_memory(scheme) or 0, max_memory, leaves, otherwise)
 
 
 def _view(number: int, of: Mapping[str, str], tree: Tree, derived: Mapping[str, Derived]) -> View:

@@ -22,6 +22,7 @@ from prefect.settings import PREFECT_API_URL
 
 from flows.planning.budget import charge_in_words
 from flows.server.process import answers
+from flows.walks.steps import missing_branches
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.ledger.events import read_books
@@ -111,12 +112,11 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         books = read_books(con)
         record = load_record(con, release_id, books)
     there = record.branches_of(record.finest) if record.branches else []
-    missing = [name for name in there if (record.finest, name) not in record.shards["counts"]]
     text = markdown(
         "stopped.md",
         **_fault(release_id, fault, deployed=deployed),
         is_reserved=True,
-        missing=missing,
+        missing=missing_branches(record) if there else [],
         branches=len(there),
         charge=charge_in_words(books, release_id),
     )

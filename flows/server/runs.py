@@ -71,7 +71,8 @@ def begin_deployed(run: str) -> None:
     """Begin a deployment's run in the process that was started for it. The run counts as alive until that process ends."""
     atexit.register(_close_stderr)
     logging.getLogger("prefect.flow_runs").addFilter(_is_news)
-    _end_with_up()
+    if up := os.environ.get(UP):
+        threading.Thread(target=_end_without, args=[int(up)], daemon=True).start()
     lasting = ExitStack()
     lasting.enter_context(seen_alive(run))
     atexit.register(lasting.close)
@@ -170,17 +171,11 @@ def _close_stderr() -> None:
     os.close(null)
 
 
-def _end_with_up() -> None:
-    """If `trellis up` started this process, end the process soon after `trellis up` ends, for whatever reason.
+def _end_without(parent: int) -> None:
+    """End this process soon after `trellis up`, its parent, ends for whatever reason.
 
     The server ends too, so nobody could see, cancel or end the run any more. Sealed levels stay, as after any kill.
     """
-    up = os.environ.get(UP)
-    if up:
-        threading.Thread(target=_end_without, args=[int(up)], daemon=True).start()
-
-
-def _end_without(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(_LOOK_EVERY)
     os.kill(os.getpid(), signal.SIGKILL)

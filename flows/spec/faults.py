@@ -35,16 +35,13 @@ def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydan
         if field and isinstance(error.get("ctx", {}).get("error"), Faults):  # a rule about several keys of the section
             key = re.match(r"\w*", message)
             return SpecError(f"{field}.{message}", field=f"{field}.{key[0] if key else ''}")
-        return SpecError(f"{field} {message}" if field else message, field=field or _field_of(message))
+        if field:
+            return SpecError(f"{field} {message}", field=field)
+        first, *_ = re.split(" (?:must|needs|would) ", message, maxsplit=1)  # a key, in which names may have spaces
+        return SpecError(message, field=first)
     if error["type"] == "string_pattern_mismatch":
         return SpecError(f"{field} must be lower-case letters, digits and hyphens, at most 64.", field=field)
     return _of_another_kind(error, field)
-
-
-def _field_of(message: str) -> str:
-    """Return the key with which a rule about several keys begins; the names in it may have spaces."""
-    key, *_ = re.split(" (?:must|needs|would) ", message, maxsplit=1)
-    return key
 
 
 # pydantic's name of an error, the name under which that error holds the bound, and its sign.

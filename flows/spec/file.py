@@ -126,7 +126,6 @@ class SpecFile:
         return self.table(f"{key}.table", hierarchy.table)
 
     def _derived(self) -> Iterator[DerivedSource]:
-        """Yield where the derived columns of the spec come from."""
         for name, keys in self.spec.derived.items():
             of = tuple(place for one in keys.of if (place := refinement(one, self.spec.released_levels)))
             yield DerivedSource(name, self.table(f"derived.{name}.table", keys.table), of)

@@ -90,14 +90,8 @@ def level_names(columns: Sequence[str]) -> list[str]:
 
 def words_of(name: str) -> list[str]:
     """Return the words of a name in lower case: `PULocationID` and `pu_location_id` have the same words."""
-    return [
-        word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+", _separated(name))
-    ]
-
-
-def _separated(name: str) -> str:
-    """Separate an abbreviation in capitals from the word after it: `PULocation` becomes `PU Location`."""
-    return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1 \2", name)
+    separated = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1 \2", name)  # `PULocation` becomes `PU Location`
+    return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+", separated)]
 
 
 def _ends(names: Sequence[str]) -> tuple[list[str], list[str]]:

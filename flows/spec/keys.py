@@ -65,23 +65,9 @@ DEFAULT_MECHANISM = "inftda_reconciled"
 DEFAULT_FOR_SIZES = "group_sizes"
 
 _FOR_TRIPS = ("input.origin", "input.destination", "release.tree")
-_IN_MATRIX = ("input.origin", "input.destination")  # of which a matrix has no columns
 _FOR_FEATURES = ("input.features", "release.order")
 _FOR_GROUPS = ("input.group", "release.group_sizes")
 GRID = "release.grid"  # takes the place of release.order
-
-# Keys that only some specs need, and which specs must give them.
-MUST_BE_GIVEN = {
-    "input.table": "must be given for trips without input.matrix, and for features and group sizes",
-    **dict.fromkeys(_FOR_TRIPS, "must be given for trips, left out for features and group sizes"),
-    **dict.fromkeys(
-        _IN_MATRIX, "must be given for trips, left out with input.matrix, for features and for group sizes"
-    ),
-    **dict.fromkeys(_FOR_FEATURES, "must be given for features, left out for trips and group sizes"),
-    **dict.fromkeys(_FOR_GROUPS, "must be given for group sizes, left out for trips and features"),
-    "release.order": f"must be given for features without {GRID}, left out for trips and group sizes",
-    "release.finest": "must be given for trips, may be left out for features, left out for group sizes",
-}
 
 # what pydantic adds to the path of an error
 TAGS = SPLIT_TAGS | DOMAIN_TAGS | VIEW_TAGS | {ONE, PER_END, PER_FEATURE}
@@ -210,8 +196,9 @@ class Spec(Keys):
             self._faults_of_features(),
             self._faults_of_formats(),
             self._faults_of_areas(),
+            self._faults_of_utility(),
         )
-        refuse(chain(*of_each, self._faults_of_utility()))
+        refuse(chain(*of_each))
         refuse(self._faults_of_views())
         return self
 

@@ -301,7 +301,8 @@ def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
 
 def _given(table: Table, folder: Path, columns: GuessedColumns, codebook: _Codebook | None = None) -> dict[str, str]:
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
-    name = _slug(table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0])
+    of_table = table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0]
+    name = re.sub(r"[^a-z0-9]+", "-", of_table.casefold()).strip("-")[:64].rstrip("-") or "release"
     decide = f" # {FILL_IN}"
     given = {"name": name, "dataset": name + decide, "input.table": _yaml(_place(table, folder))}
     for end in ENDS if columns.origin else ():
@@ -417,7 +418,3 @@ def _yaml(value: str | Sequence[str] | Mapping[str, str]) -> str:
     """Return a text, or texts in a list or by key, as YAML in one line."""
     written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6, sort_keys=False)
     return written.removesuffix("...\n").strip()
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.casefold()).strip("-")[:64].rstrip("-") or "release"

@@ -170,7 +170,7 @@ def _rows_of_levels(comparison: Comparison, entry: Contestant, trial: Tried) -> 
         row = asdict(level_errors(tree, true, nodes)) | coverage_row(covered)
         for utility in comparison.utilities:
             is_finest = true.level == tree.depth
-            row |= utility.row(tree, true, nodes) if is_finest else utility.no_row()
+            row |= utility.row(tree, true, nodes) if is_finest else dict.fromkeys(utility.columns.values())
         rows.append(row)
     stated = _stated(comparison, trial.published)
     return [row | columns for row, columns in zip(rows, stated, strict=True)]

@@ -101,14 +101,11 @@ class TriedLevels:
 
     Attributes:
         released: the released nodes of levels 0 to T.
+        published: nothing: of a baseline no release says anything.
     """
 
     released: list[Frontier]
-
-    @property
-    def published(self) -> None:
-        """Nothing: of a baseline no release says anything."""
-        return
+    published: None = None
 
 
 def baseline_scheme(

@@ -132,20 +132,15 @@ def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Candidates:
     try:
         tried = _with_views(plan, mechanism, named)
         asked = named if named in CELLS else plan.file.spec.measure if tried.chooses_cells else None
-        measuring = _asking(plan, asked)
+        measuring = replace(plan, file=replace(plan.file, spec=plan.file.spec.model_copy(update={"measure": asked})))
         tried = measured_by(measuring.file.spec, tried, plan.tree)
         check_listed(plan.file.spec, tried)
         check_leaves(plan.file.spec, plan.tree, tried)
     except SpecError as reason:
         return Candidates([], [str(reason)], [])
-    priority = named if named in tried.repair else _priority(plan, tried)
+    priority = next((of for of in (named, plan.file.spec.priority or "") if of in tried.repair), "")
     entries, reasons = _at_every(epsilons, lambda epsilon: _entry(measuring, name, tried, priority, epsilon))
     return Candidates(entries, reasons, _notes(plan, mechanism, named) if entries else [])
-
-
-def _asking(plan: Plan, measure: str | None) -> Plan:
-    """Return a plan whose spec asks for some cells to be measured."""
-    return replace(plan, file=replace(plan.file, spec=plan.file.spec.model_copy(update={"measure": measure})))
 
 
 def _at_every(epsilons: Sequence[float], make: Callable[[float], Contestant]) -> tuple[list[Contestant], list[str]]:
@@ -177,11 +172,7 @@ def _named(name: str) -> tuple[Mechanism, str]:
 
 
 def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
-    """Return a mechanism as it is with the spec's views, unless it is asked for without them.
-
-    Raises:
-        SpecError: it needs views, and the spec has none.
-    """
+    """Return a mechanism as it is with the spec's views, unless it is asked for without them."""
     has_views = bool(plan.named_views) and named != WITHOUT_VIEWS
     if mechanism.cells == "views" and not has_views:
         raise SpecError(f"release.views must be given for mechanism {mechanism.name}.", field="release.views")
@@ -195,12 +186,6 @@ def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
             is_grid=bool(plan.file.spec.release.grid),
         )
     )
-
-
-def _priority(plan: Plan, mechanism: Mechanism) -> str:
-    """Return the spec's priority where the mechanism has it."""
-    priority = plan.file.spec.priority
-    return priority if priority and priority in mechanism.repair else ""
 
 
 def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:

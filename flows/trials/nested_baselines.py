@@ -101,11 +101,7 @@ def nested_entry(
 
 
 def _groupings(plan: Plan, mechanism: Mechanism) -> list[View]:
-    """Return what a baseline measures beside the leaves: level 0 unless it is exact, and the spec's views or its levels, nested.
-
-    Raises:
-        SpecError: views that are joined have too many cells.
-    """
+    """Return what a baseline measures beside the leaves: level 0 unless it is exact, and the spec's views or its levels, nested."""
     if mechanism.cells != "views":
         return []
     tree = plan.tree

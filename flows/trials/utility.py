@@ -48,10 +48,6 @@ class AskedUtility:
         found = self.measure(tree, true, released, self.terms)
         return {column: found[number] for number, column in self.columns.items()}
 
-    def no_row(self) -> dict[str, None]:
-        """Return the same columns for a level that is not the finest."""
-        return dict.fromkeys(self.columns.values())
-
 
 def asked_utilities(file: SpecFile, tree: Tree, true: Frontier, names: Sequence[str]) -> tuple[AskedUtility, ...]:
     """Return measures by their names, each tried on the truth itself, so that terms that do not fit are refused before any trial.

@@ -18,7 +18,7 @@ from storage.errors import WorkerLost
 from storage.ledger.events import advance, note
 from storage.releases.register import Release
 from storage.releases.shards import Branch, Place, Shard, add_branches, add_shard
-from storage.releases.turns import OPEN, close_turn, give_up_turn, list_turns, open_turn
+from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, end_turn, list_turns, open_turn
 from tasks.capacity import memory_of
 from tasks.mechanisms import Mechanism
 from tasks.order import Step
@@ -60,7 +60,7 @@ class StoredRecord:
         if left_open:
             with store() as con, transaction(con):
                 for turn in left_open:
-                    give_up_turn(con, release_id, (turn.level, turn.branch), turn.turn)
+                    end_turn(con, release_id, (turn.level, turn.branch), turn.turn, GIVEN_UP)
         recorded = {shard_path(release_id, shard.name) for shard in self.job.record.all_shards}
         self._remove_unread(path for path in shards_of_levels(release_id) if path not in recorded)
 
@@ -86,14 +86,16 @@ class StoredRecord:
         """Refuse what was drawn in any turn but the open one, and a shard that is not what its hash says."""
         if step.kind == "measure":
             ordered = step.level, step.branch, self._turns[step.level, step.branch]
-            if len(made) != 1 or not _is_drawn(self.job.record.release.id, made[0], ordered):
+            path = noisy_path(self.job.record.release.id, *ordered)
+            drawn = [(shard.kind, *shard.place, shard.turn) for shard in made]
+            if drawn != [("noisy", *ordered)] or not is_shard(path, made[0].sha256):
                 raise WorkerLost(f"What was drawn for level {step.level} is not what was promised.")
 
     def give_up(self, step: Step) -> None:
         """Give up the turn of a step: what was drawn in it will not be read, whenever it arrives."""
         place, release_id = (step.level, step.branch), self.job.record.release.id
         with store() as con, transaction(con):
-            give_up_turn(con, release_id, place, self._turns.pop(place))
+            end_turn(con, release_id, place, self._turns.pop(place), GIVEN_UP)
 
     def cut(self, branches: Sequence[Branch]) -> None:
         """Record how a branch was cut."""
@@ -109,7 +111,7 @@ class StoredRecord:
         with store() as con, transaction(con):
             for shard in shards:
                 if shard.kind == "noisy":
-                    close_turn(con, release_id, shard.place, shard.turn)
+                    end_turn(con, release_id, shard.place, shard.turn, CLOSED)
                 add_shard(con, release_id, shard)
             for level, charge in record.charges.items():
                 if charge != before.charges[level]:
@@ -124,12 +126,3 @@ class StoredRecord:
                 with store() as con, transaction(con):
                     note(con, "unsealed shard removed unread", release_id, level=place[0], branch=place[1])
             path.unlink(missing_ok=True)
-
-
-def _is_drawn(release_id: str, made: Shard, ordered: tuple[int, str, int]) -> bool:
-    """Return whether what was made is the seal of a level, a branch and a turn, and its shard is there and has its hash."""
-    return (
-        made.kind == "noisy"
-        and (*made.place, made.turn) == ordered
-        and is_shard(noisy_path(release_id, *ordered), made.sha256)
-    )

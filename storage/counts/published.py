@@ -79,7 +79,9 @@ def store_levels(con: Connection, release_id: str, folder: Path, levels: int) ->
     A large level is a view that joins the numbers of its areas with their codes. Views with readable names lie beside the levels;
     `published` lists these. Tables of views are `view_<name>`.
     """
-    _drop_views(con, release_id)
+    listed = con.execute("DELETE FROM published_levels WHERE release_id = ? RETURNING view_name", [release_id])
+    for (view,) in listed.fetchall():  # the readable views of an earlier run
+        _drop(con, release_id, view)
     rows_of_level = []
     for level in range(levels):
         files = files_there(folder, level)
@@ -118,15 +120,6 @@ def _store_views(con: Connection, release_id: str, folder: Path, levels: int) ->
         if view.number >= levels:
             values = [release_id, view.number, name, pq.read_metadata(path).num_rows]
             con.execute("INSERT INTO published_levels VALUES (?, ?, ?, ?)", values)
-
-
-def _drop_views(con: Connection, release_id: str) -> None:
-    """Drop the readable views of an earlier run."""
-    listed = con.execute(
-        "DELETE FROM published_levels WHERE release_id = ? RETURNING view_name", [release_id]
-    ).fetchall()
-    for (view,) in listed:
-        _drop(con, release_id, view)
 
 
 def _name_levels(con: Connection, release_id: str, rows_of_level: Sequence[int]) -> None:

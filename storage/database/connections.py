@@ -88,7 +88,10 @@ def store() -> Iterator[Connection]:
     read_only = path.exists() and not os.access(path, os.W_OK)
     try:
         with connect(path, spill=subfolder("tmp"), read_only=read_only, lingers=True) as con:
-            _bring_up_to_date(path, con)
+            if not _OPEN[path].is_current:  # it was opened just now: its users in turn do not ask again
+                with _WRITING:
+                    _migrate(con)
+                _OPEN[path].is_current = True
             _SEEN.add(path)
             yield con
     except (OSError, duckdb.Error) as fault:
@@ -246,15 +249,6 @@ def _patience_with(fault: str) -> float:
     return _BEING_MADE if "not a valid DuckDB" in fault else 0.0
 
 
-def _bring_up_to_date(path: Path, con: Connection) -> None:
-    """Migrate the store where it was opened just now: its users in turn do not ask again."""
-    shared = _OPEN[path]
-    if not shared.is_current:
-        with _WRITING:
-            _migrate(con)
-        shared.is_current = True
-
-
 def _migrate(con: Connection) -> None:
     """Bring the store to this version: each step is one transaction with its record. An older store is copied first.
 
@@ -291,7 +285,7 @@ def _migrate(con: Connection) -> None:
 
 def _back_up(con: Connection, version: int) -> Path:
     """Copy the store to a file beside it, and return the copy's path."""
-    if _is_read_only(con):
+    if con.execute("SELECT readonly FROM duckdb_databases() WHERE database_name = 'store'").fetchall()[0][0]:
         raise StoreError(
             f"The store has version {version} and must be brought to version {len(STEPS)}, but it is mounted read-only.",
             field="TRELLIS_HOME",
@@ -327,10 +321,6 @@ def copy_store(con: Connection, path: Path) -> None:
         os.umask(before)
         partial.unlink(missing_ok=True)
         log.unlink(missing_ok=True)
-
-
-def _is_read_only(con: Connection) -> bool:
-    return bool(con.execute("SELECT readonly FROM duckdb_databases() WHERE database_name = 'store'").fetchall()[0][0])
 
 
 def _text(path: Path) -> str:

@@ -7,7 +7,7 @@ the same transaction.
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -46,10 +46,6 @@ class Reservation:
     def charges(self) -> list[Charge]:
         """The charges that it makes."""
         return reserved_charges(self.claim.release, self.levels)
-
-    def in_series(self, series: str) -> "Reservation":
-        """Return it as a part of a declared series."""
-        return replace(self, claim=replace(self.claim, series=series))
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,6 @@ def fingerprint_of_records(records: int, sums: Sequence[int]) -> str:
 
     That of no records is drawn anew each time: it is like no other, and as long as others.
 
-
     Raises:
         StoreError: the key has been altered.
     """

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -171,45 +171,41 @@ class RunTerms:
     max_memory: int | None
 
 
-class Rules(Protocol):
-    """What the terms and the manifest of a release state of how its counts come about."""
-
-    @property
-    def covariance(self) -> Covariance:
-        """By which rule the variance of any sum of counts follows from the noise of the levels; empty where by none."""
-
-    @property
-    def statistic(self) -> str:
-        """Of group sizes, what is measured of each region and size; empty for others."""
-
-
 class Counted:
-    """What follows for its counts."""
+    """What follows from how counts come about, as the terms and the manifest of a release state it.
+
+    Attributes:
+        covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
+        statistic: of group sizes, what is measured of each region and size: `tails`, `sizes` or `chain`; empty for others.
+    """
 
     __slots__ = ()
+    if TYPE_CHECKING:  # they are fields of its subclasses, one of which is read by pydantic
+        covariance: Covariance
+        statistic: str
 
     @property
-    def is_unbiased(self: Rules) -> bool:
+    def is_unbiased(self) -> bool:
         """Whether counts are unbiased estimates, whose standard deviations are known."""
         return bool(self.covariance)
 
     @property
-    def is_grid(self: Rules) -> bool:
+    def is_grid(self) -> bool:
         """Whether they come from all pairs of levels of two axes."""
         return self.covariance == GRID
 
     @property
-    def counts_groups(self: Rules) -> bool:
+    def counts_groups(self) -> bool:
         """Whether groups are counted, by their sizes, and not records."""
         return bool(self.statistic)
 
     @property
-    def measured_of_groups(self: Rules) -> str:
+    def measured_of_groups(self) -> str:
         """What is measured of each region and size: `tails`, `sizes` or `chain`; empty where no groups are counted."""
         return self.statistic
 
     @property
-    def rules(self: Rules) -> dict[str, Any]:
+    def rules(self) -> dict[str, Any]:
         """Both rules, as a manifest states them."""
         return {"covariance": self.covariance, "statistic": self.statistic}
 

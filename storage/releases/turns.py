@@ -54,29 +54,16 @@ def open_turn(con: Connection, release_id: str, place: Place) -> int:
     return len(earlier)
 
 
-def close_turn(con: Connection, release_id: str, place: Place, turn: int) -> None:
-    """Close an open turn, in the transaction that seals what it drew.
+def end_turn(con: Connection, release_id: str, place: Place, turn: int, state: State) -> None:
+    """Close an open turn, in the transaction that seals what it drew; or give it up, before the next one is opened.
 
     Raises:
         StoreError: it is not open. What it drew is not sealed.
     """
-    _move(con, release_id, place, turn, CLOSED)
-
-
-def give_up_turn(con: Connection, release_id: str, place: Place, turn: int) -> None:
-    """Give up an open turn, before the next one is opened.
-
-    Raises:
-        StoreError: it is not open.
-    """
-    _move(con, release_id, place, turn, GIVEN_UP)
-
-
-def _move(con: Connection, release_id: str, place: Place, turn: int, to: State) -> None:
     level, branch = place
     moved = con.execute(
         "UPDATE turns SET state = ? WHERE release_id = ? AND level = ? AND branch = ? AND turn = ? AND state = ? RETURNING turn",
-        [to, release_id, level, branch, turn, OPEN],
+        [state, release_id, level, branch, turn, OPEN],
     ).fetchall()
     if not moved:
         raise StoreError(f"Turn {turn} of level {level} of {branch} is not open.", field=release_id)

@@ -12,8 +12,7 @@ from pydantic import BaseModel
 from flows.cli.main import app
 from flows.spec.explanations import explanation, section_of, sections_in
 from flows.spec.file import faults_of
-from flows.spec.keys import MUST_BE_GIVEN, Spec
-from storage.database.catalogue import catalogue
+from flows.spec.keys import Spec
 from tasks.format.manifest import Manifest
 from tests.support.user import REPOSITORY
 
@@ -39,7 +38,7 @@ def test_every_key_table_and_column_is_explained() -> None:
             explained = any(explanation(of, key) for of in model.__mro__ if issubclass(of, BaseModel))
             assert explained, f"{model.__name__}.{key} has no line under Attributes."
     assert len(models) > 12
-    tables = {table.name: table for table in catalogue()}
+    tables = {table.name: table for table in GENERATE.catalogue()}
     assert {"releases", "levels", "branches", "shards", "seals", "ledger"} <= tables.keys()
     assert [of for table in tables.values() for of in table.columns if not (table.says and of.says)] == []
     cut = next(column for column in tables["branches"].columns if column.name == "cut_level")
@@ -47,14 +46,14 @@ def test_every_key_table_and_column_is_explained() -> None:
     assert (cut.type, cut.may_be_null, cut.says) == ("INTEGER", False, says)
 
 
-@pytest.mark.parametrize("key", MUST_BE_GIVEN)
+@pytest.mark.parametrize("key", GENERATE.MUST_BE_GIVEN)
 def test_what_must_be_given_is_said_and_held_to(key: str) -> None:
     """A key that only some specs need is said to be, on the page and where it is explained; without it those are refused."""
     page = (REPOSITORY / "docs" / "reference" / "spec.md").read_text(encoding="utf-8")
     of_key = page.split(f"\n### `{key}`\n")[1].split("\n##")[0]
-    assert f"- {MUST_BE_GIVEN[key]}\n" in of_key
+    assert f"- {GENERATE.MUST_BE_GIVEN[key]}\n" in of_key
     assert "may be left out\n" not in of_key
-    (kind,) = re.findall(r"^must be given for (trips|features|group sizes)", MUST_BE_GIVEN[key])
+    (kind,) = re.findall(r"^must be given for (trips|features|group sizes)", GENERATE.MUST_BE_GIVEN[key])
     keys = yaml.safe_load(GENERATE.SPECS[{"trips": 0, "features": 1, "group sizes": 3}[kind]].read_text("utf-8"))
     section, name = key.split(".")
     del keys[section][name]

@@ -168,7 +168,7 @@ def test_a_chain_that_is_charged_with_sensitivity_one_is_refuted(
     recipe = MECHANISMS["sizes_chain"]
     assert isinstance(recipe.finish, Sizes)
     wrong = replace(CHAIN, sensitivity=TAILS.sensitivity)
-    finish = Sizes(replace(recipe.finish.of, statistic=wrong))
+    finish = Sizes(replace(recipe.finish.of, measured=wrong))
     monkeypatch.setitem(MECHANISMS, "sizes_chain", replace(recipe, finish=finish))
     monkeypatch.setattr(tasks.noise.task, "STATISTICS", {**tasks.noise.task.STATISTICS, CHAIN.name: wrong})
     assert evidence(planned(tmp_path, "sizes_chain", ADD_REMOVE), ADD_REMOVE, less=1.0) > -math.log(FALSE_ALARM)

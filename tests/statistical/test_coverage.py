@@ -366,7 +366,7 @@ def test_rows_keep_their_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
                     assert abs(shares.noise - noise) <= KNOWN_WITHIN + ROUNDING
                 more, looked = more + (noise > shares.noise_at_most), looked + 1
             errors.append(level_errors(tree, true, trial.released[level]).max_absolute)
-        bounds = [known.bound for known in published.known_after()]  # once all rows have been read
+        bounds = [published.known(level).bound for level in range(tree.depth + 1)]  # once all rows have been read
         beyond += any(bound is not None and error > bound for error, bound in zip(errors, bounds, strict=True))
         if case.is_chosen_by_its_own_noise:
             for level, share in missed_by_fixed(plan, table, trial).items():

@@ -16,14 +16,6 @@ def each_once(formats: list[Format]) -> list[Format]:
     return formats
 
 
-def csv_of(formats: Sequence[Format], csv: CsvKeys | None) -> CsvKeys | None:
-    """Return which levels are to be published as CSV; None where a spec leaves that open.
-
-    A list of formats leaves nothing open: without csv in it, there is no CSV.
-    """
-    return bool("csv" in formats) if csv is None and formats else csv
-
-
 def faults_of_formats(
     formats: Sequence[Format],
     csv: CsvKeys | None,

@@ -44,11 +44,6 @@ def _as_values(value: object) -> object:
     return value
 
 
-def _one_or_per_level(value: object) -> str:
-    """Return whether a key names one place, or something for each level."""
-    return _PER_LEVEL if isinstance(value, dict) else _ONE_PLACE
-
-
 def _text_or_keys(value: object) -> object:
     """Return a text, or what a key holds for each level."""
     if isinstance(value, str | dict | None):
@@ -57,7 +52,8 @@ def _text_or_keys(value: object) -> object:
 
 
 _OneOrPerLevel = Annotated[
-    Annotated[str, Tag(_ONE_PLACE)] | Annotated[dict[str, str], Tag(_PER_LEVEL)], Discriminator(_one_or_per_level)
+    Annotated[str, Tag(_ONE_PLACE)] | Annotated[dict[str, str], Tag(_PER_LEVEL)],
+    Discriminator(lambda value: _PER_LEVEL if isinstance(value, dict) else _ONE_PLACE),
 ]
 
 

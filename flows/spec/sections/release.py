@@ -6,7 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from flows.spec.per_axis import ONE, PER_END, PER_FEATURE, PerEnd, one_or_each
 from flows.spec.rules import Keys, Name, as_list, no_boolean
-from flows.spec.sections.formats import CsvKeys, csv_of, each_once
+from flows.spec.sections.formats import CsvKeys, each_once
 from flows.spec.sections.group_sizes import GroupSizesKeys
 from flows.spec.sections.views import Views
 from storage.releases.terms import SIGNAL_RATE, Format, PublishedRows
@@ -98,8 +98,8 @@ class ReleaseKeys(Keys):
 
     @property
     def as_csv(self) -> CsvKeys | None:
-        """Which levels are to be published as CSV; None where that is open."""
-        return csv_of(self.formats, self.csv)
+        """Which levels are to be published as CSV; None where that is open, as it is not with a list of formats."""
+        return bool("csv" in self.formats) if self.csv is None and self.formats else self.csv
 
     @property
     def more_formats(self) -> tuple[Format, ...]:

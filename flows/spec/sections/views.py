@@ -36,10 +36,6 @@ class DerivedKeys(Keys):
     of: Columns
 
 
-def _kind_of_views(value: object) -> str:
-    return _ALL_MARGINS if isinstance(value, str) else _BY_NAME
-
-
 def _one_column(value: object) -> object:
     """Return the levels of a view as text; YAML reads an empty value as nothing."""
     return {} if value is None else value
@@ -48,7 +44,7 @@ def _one_column(value: object) -> object:
 Views = Annotated[
     Annotated[Literal["margins"], Tag(_ALL_MARGINS)]
     | Annotated[dict[str, Annotated[dict[str, str], BeforeValidator(_one_column)]], Field(min_length=1), Tag(_BY_NAME)],
-    Discriminator(_kind_of_views),
+    Discriminator(lambda value: _ALL_MARGINS if isinstance(value, str) else _BY_NAME),
 ]
 
 

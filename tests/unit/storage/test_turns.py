@@ -12,7 +12,7 @@ from storage.database.connections import Connection, store, transaction
 from storage.database.schema import STEPS
 from storage.errors import SealedAlready, StoreError
 from storage.releases.shards import Shard, add_shard, list_shards
-from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, close_turn, give_up_turn, list_turns, open_turn
+from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, end_turn, list_turns, open_turn
 
 PLACE = (7, "b00")
 OTHERS = [("one", (7, "b01")), ("one", (6, "b00")), ("other", PLACE)]
@@ -33,16 +33,16 @@ def test_turns_follow_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(StoreError, match="is being measured already"):
             open_turn(con, "one", PLACE)
         assert [open_turn(con, *other) for other in OTHERS] == [0, 0, 0]
-        give_up_turn(con, "one", PLACE, 0)
+        end_turn(con, "one", PLACE, 0, GIVEN_UP)
         assert open_turn(con, "one", PLACE) == 1
-        for turn, end in product((0, 2), (close_turn, give_up_turn)):
+        for turn, end in product((0, 2), (CLOSED, GIVEN_UP)):
             with pytest.raises(StoreError, match=f"Turn {turn} of level 7 of b00 is not open"):
-                end(con, "one", PLACE, turn)
-        close_turn(con, "one", PLACE, 1)
+                end_turn(con, "one", PLACE, turn, end)
+        end_turn(con, "one", PLACE, 1, CLOSED)
         with pytest.raises(SealedAlready):
             open_turn(con, "one", PLACE)
         with pytest.raises(StoreError, match="is not open"):
-            give_up_turn(con, "one", PLACE, 1)
+            end_turn(con, "one", PLACE, 1, GIVEN_UP)
         assert states(con, "one") == [GIVEN_UP, CLOSED]
         assert [states(con, *other) for other in OTHERS] == [[OPEN]] * 3
 
@@ -51,7 +51,7 @@ def seal_and_close(con: Connection, release_id: str, seal: Shard) -> None:
     """Shard what a turn drew, in one transaction."""
     with transaction(con):
         add_shard(con, release_id, seal)
-        close_turn(con, release_id, (seal.level, seal.branch), seal.turn)
+        end_turn(con, release_id, (seal.level, seal.branch), seal.turn, CLOSED)
 
 
 MOST_TURNS = 2
@@ -107,7 +107,7 @@ class World:
         elif what in {"give up", "crash"}:  # of a worker that is gone, or at the start of the next run
             for turn_of_run, state in enumerate(self.states):
                 if state == OPEN:
-                    give_up_turn(con, release_id, PLACE, turn_of_run)
+                    end_turn(con, release_id, PLACE, turn_of_run, GIVEN_UP)
         elif what == "return" and claims[turn] == execution and (shard := shards[turn]):
             with suppress(StoreError, SealedAlready):
                 seal_and_close(con, release_id, Shard("noisy", *PLACE, shard, 1, turn=turn))
