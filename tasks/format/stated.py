@@ -34,7 +34,9 @@ class Table:
 
 def twice_the_noise(manifest: Manifest) -> Twice:
     """Return above what a true count stands above the noise: unbiased counts have a deviation of their own."""
-    return Twice("2 sd", "twice its standard deviation") if manifest.covariance else Twice("2 sigma", "twice the noise")
+    return (
+        Twice("2 sd", "twice its standard deviation") if manifest.is_unbiased else Twice("2 sigma", "twice the noise")
+    )
 
 
 def noise_rows_of(level: LevelEntry) -> str:

@@ -17,6 +17,8 @@ import duckdb
 import polars as pl
 import pytest
 
+from tasks.query.largest import largest_counts
+from tasks.released.sources.folder import open_folder
 from tests.support.user import Said, User
 
 DEPTH = 6  # three levels at either end
@@ -242,14 +244,19 @@ def test_prefect_shows_stages_and_what_is_public(first, prefect, user):
     assert {value for (text,) in inputs for value in map(str, json.loads(text).values())} <= {"[]"}
     assert prefect.parameters(answer["id"]) == [{"spec": str(user.folder / "spec.yaml")}]
     shown = prefect.artifacts(answer["id"])
-    assert shown.keys() == {"progress", "levels", "largest", "statement"}
+    largest = largest_counts(
+        open_folder(Path(answer["folder"])), 1
+    )  # at a level that stands above the noise, which is drawn
+    assert ("largest" in shown) == bool(largest and largest.rows)
+    assert shown.keys() | {"largest"} == {"progress", "levels", "largest", "statement"}
     assert shown["progress"] == 100
-    assert not any(row["origin"] == row["destination"] for row in json.loads(shown["largest"]))
+    assert not any(row["origin"] == row["destination"] for row in json.loads(shown.get("largest", "[]")))
     assert [(row["level"], row["cells"], row["non-zero"]) for row in json.loads(shown["levels"])] == [
         (level["level"], f"{level['cells']:,}", f"{level['nonzero']:,}") for level in answer["levels"]
     ]
-    assert answer["statement"] in shown["statement"]
-    assert answer["folder"] in shown["statement"]
+    statement = " ".join(shown["statement"].split())  # Markdown, whose lines may break anywhere
+    assert answer["statement"] in statement
+    assert answer["folder"] in statement
 
 
 def test_nobody_else_can_read_the_store(first, second, user):
