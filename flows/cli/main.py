@@ -58,10 +58,8 @@ def trellis(
     """Differentially private count tables over public hierarchies."""
 
 
-_ANY_AXIS = {
-    "ignore_unknown_options": True,
-    "allow_extra_args": True,
-}  # an option of `query` may be an axis of the release
+# an option of `query` may be an axis of the release
+_ANY_AXIS = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 budget = typer.Typer(help="The cap on what all releases about the same people cost together.", rich_markup_mode=None)
 app.add_typer(budget, name="budget")

@@ -111,9 +111,8 @@ def clean(
     cleaning = clean_up()
     if age is not None:
         with prefect_server(subfolder("prefect"), home() / "address"):
-            from flows.server.upkeep import (
-                delete_old_runs,
-            )  # Prefect has to find the server's address when it is first imported
+            # Prefect has to find the server's address when it is first imported
+            from flows.server.upkeep import delete_old_runs
 
             cleaning = replace(cleaning, runs=delete_old_runs(age))
     print_answer(cleaning, as_json, show_cleaned)

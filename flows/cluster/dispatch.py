@@ -28,12 +28,7 @@ from tasks.tree.job import Job, tree_in
 from tasks.tree.order import Tree
 
 _LOOK_EVERY = 0.5  # seconds between two looks at the mark of a run
-_ERRORS: dict[str, type[TrellisError]] = {
-    "Interrupted": Interrupted,
-    "StageFailed": StageFailed,
-    "StoreError": StoreError,
-    "WorkerLost": WorkerLost,
-}
+_ERRORS = {kind.__name__: kind for kind in (Interrupted, StageFailed, StoreError, WorkerLost)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,9 +58,8 @@ class Pool:
     def __init__(self, lost_after: float, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._lost_after, self._patience, self._clock = lost_after, patience, clock
         self._workers: dict[str, _Worker] = {}
-        self._silent: dict[
-            str, float
-        ] = {}  # lost though the scheduler still lists them, and when it last heard of them
+        # lost though the scheduler still lists them, and when it last heard of them
+        self._silent: dict[str, float] = {}
         self._last: dict[str, str] = {}  # by branch of the trunk, who had it last
         self._waiting = list[_Waiting]()  # the longest first
         self._lock = Lock()

@@ -92,9 +92,8 @@ def level_table(
     table, columns = Table("level", box=None), level_columns([level.axes for level in levels])
     for heading in columns:
         table.add_column(heading, overflow="fold")
-    of_epsilon = (
-        sum(bool(level.epsilon) for level in levels) > 1
-    )  # which the levels share; the cost of one is stated elsewhere
+    # which the levels share; the cost of one is stated elsewhere
+    of_epsilon = sum(bool(level.epsilon) for level in levels) > 1
     for heading in (*counted, "ε" if of_epsilon else "ρ", "σ", "bound", *known):
         table.add_column(heading, justify="right")
     for number, level in enumerate(levels):

@@ -23,10 +23,8 @@ def planned_margins(plan: Plan) -> list[PlannedMargin]:
     What an alternative would give is computed for the same cost, without searching for its ρ anew.
     """
     scheme = plan.scheme
-    if (
-        plan.unlisted or scheme.is_unbiased or scheme.is_summed or scheme.sizes
-    ):  # nothing is settled, or no totals are told apart
-        return []
+    if plan.unlisted or scheme.is_unbiased or scheme.is_summed or scheme.sizes:
+        return []  # nothing is settled, or no totals are told apart
     with_views, without = _schemes(plan)
     found = [_errors(plan, scheme) if scheme else {} for scheme in (with_views, without)]
     return [

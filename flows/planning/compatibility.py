@@ -130,6 +130,22 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             field="priority",
         )
     yield from _faults_of_measure(spec)
+    yield from _faults_of_tables(spec, mechanism)
+    if spec.release.intervals.simultaneous and any(
+        isinstance(hierarchy, Hierarchy) and hierarchy.table is None
+        for _, hierarchy in map(spec.hierarchy_of, spec.axes)
+    ):
+        yield SpecError(
+            "release.intervals.simultaneous must be left out without a codebook: the number of cells for which the"
+            " intervals must hold at once is unknown.",
+            field="release.intervals.simultaneous",
+        )
+    yield from _faults_of_noise(spec, mechanism)
+    yield from _faults_of_listing(spec, mechanism)
+
+
+def _faults_of_tables(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
+    """Yield what cannot be published beside the full tables of a mechanism."""
     if spec.release.records and COUNTS_POSITIVE in mechanism.waived:
         yield SpecError(
             f"release.records must be left out with mechanism {mechanism.name}: its counts may be below zero.",
@@ -147,17 +163,6 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
             f"release.noisy_counts must be left out with mechanism {mechanism.name}: its released counts are its noisy counts.",
             field="release.noisy_counts",
         )
-    if spec.release.intervals.simultaneous and any(
-        isinstance(hierarchy, Hierarchy) and hierarchy.table is None
-        for _, hierarchy in map(spec.hierarchy_of, spec.axes)
-    ):
-        yield SpecError(
-            "release.intervals.simultaneous must be left out without a codebook: the number of cells for which the"
-            " intervals must hold at once is unknown.",
-            field="release.intervals.simultaneous",
-        )
-    yield from _faults_of_noise(spec, mechanism)
-    yield from _faults_of_listing(spec, mechanism)
 
 
 def _faults_of_measure(spec: Spec) -> Iterator[SpecError]:

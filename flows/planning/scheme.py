@@ -29,9 +29,8 @@ from tasks.words.numbers import format_cells, rounded_down, rounded_up
 
 NOTHING = Allocation((), ())
 
-_BYTES_OF_CELL = (
-    200  # of the arrays that settle group sizes, per finest region and size, as benchmarks/group_sizes.py measures
-)
+# of the arrays that settle group sizes, per finest region and size, as benchmarks/group_sizes.py measures
+_BYTES_OF_CELL = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -68,11 +68,6 @@ class Part:
         return not self.is_summed and self.same_as is None
 
     @property
-    def l2_sensitivity(self) -> float:
-        """Δ₂, records."""
-        return math.sqrt(self.l2_sensitivity_squared)
-
-    @property
     def stated(self) -> dict[str, Any]:
         """What JSON and manifests state of this part, by the names of the fields of `StatedPart`."""
         return {
@@ -80,7 +75,7 @@ class Part:
             "axes": dict(self.axes),
             "rho": float(self.rho),
             "sigma": self.sigma,
-            "l2_sensitivity": self.l2_sensitivity,
+            "l2_sensitivity": math.sqrt(self.l2_sensitivity_squared),
             "derivation": self.derivation,
             "bound": self.bound,
             "view": self.view or None,

@@ -110,7 +110,7 @@ def manifest_of(terms: Sequence[Part], facts: Facts, **other: Any) -> Manifest:
             nonzero=known.rows,
             rho=float(level.rho),
             sigma=level.sigma,
-            l2_sensitivity=level.l2_sensitivity,
+            l2_sensitivity=level.stated["l2_sensitivity"],
             derivation="",
             bound=level.bound,
             bound_after=None if level.is_summed or level.threshold else 4 * level.level,
