@@ -87,7 +87,7 @@ def show_published(release_id: str) -> None:
         record = load_record(con, release_id)
     release, levels = record.release, record.released_levels()
     terms = release.terms
-    statement = markdown(
+    statement = _text(
         "published.md",
         release=release_id,
         privacy=terms.privacy,
@@ -112,7 +112,7 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         books = read_books(con)
         record = load_record(con, release_id, books)
     there = record.branches_of(record.finest) if record.branches else []
-    text = markdown(
+    text = _text(
         "stopped.md",
         **_fault(release_id, fault, deployed=deployed),
         is_reserved=True,
@@ -135,7 +135,7 @@ def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) ->
         fault: what stopped the run.
         deployed: whether a deployment started the run. Only then does the UI offer Retry.
     """
-    text = markdown("stopped.md", **_fault(name, fault, deployed=deployed), is_reserved=False)
+    text = _text("stopped.md", **_fault(name, fault, deployed=deployed), is_reserved=False)
     _shown(lambda: create_markdown_artifact(text, _key(name, "failure"), "What failed, and what to press"))
 
 
@@ -175,7 +175,7 @@ def _how_far(level: int, walked: Sequence[str], done: Collection[tuple[int, str]
 
 def show_refusal(name: str, fault: TrellisError) -> None:
     """Show why the budget refused a release."""
-    text = markdown("stopped.md", refused=True, reason=str(fault), hint=fault.hint)
+    text = _text("stopped.md", refused=True, reason=str(fault), hint=fault.hint)
     _shown(lambda: create_markdown_artifact(text, _key(name, "refusal"), "Why it was refused"))
 
 
@@ -226,6 +226,11 @@ def _largest_table(release_id: str, folder: Path) -> None:
     create_table_artifact(
         rows, _key(release_id, "largest"), f"The largest counts of {release_id}, level {found.level}{without}"
     )
+
+
+def _text(template: str, **values: Any) -> str:
+    """Return a text of the UI in Markdown, a paragraph to a line."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", markdown(template, **values)).strip()
 
 
 def _key(release_id: str, what: str) -> str:
