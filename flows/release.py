@@ -270,7 +270,7 @@ def _run(release: Release, work: Work) -> State[Any] | str:
     except HeldElsewhere as fault:
         if not deployed:
             raise
-        return Completed(name="Remote", message=str(fault))
+        return Completed(name="Elsewhere", message=str(fault))
     except BudgetExceeded as refusal:
         if not deployed:
             raise
