@@ -49,7 +49,7 @@ check: .venv/.built
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/oxlint --deny-warnings tasks/explore/assets
+	$(BIN)/oxlint --deny-warnings tasks/pages/explorer/assets
 
 format: .venv/.built
 	$(BIN)/ruff check --fix .

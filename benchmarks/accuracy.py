@@ -22,14 +22,14 @@ from results import save
 from flows.trials.in_memory import PublicTable, Trial, public_table
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, Measurement, finest, uniform
-from tasks.laws.table_sampler import table_noise
+from tasks.laws.samplers import table_noise
 from tasks.mechanisms import MECHANISMS, Mechanism
+from tasks.synthesize.areas import SHARES, draw_paper_set
 from tasks.synthesize.country import draw_country
-from tasks.synthesize.paper_sets import SHARES, draw_paper_set
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree
-from tasks.validate.distances import level_errors
+from tasks.validate.utility import level_errors
 from tests.support.scales import try_scales
 
 EPSILON = 1.0

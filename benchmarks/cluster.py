@@ -200,15 +200,15 @@ def running(folder: Path, workers: str, number: int, moved: Path | None) -> Iter
 def release(spec: Path, folder: Path, workers: str, number: int, machines: Machines | None) -> Measured:
     """Make the release of a spec, and return what it took."""
     from flows.cluster.choice import by_workers
-    from flows.execution.driver import make_release
-    from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
-    from flows.spec.file import load_spec
-    from flows.walks.runner import report_nothing
+    from flows.run.driver import make_release
+    from flows.run.reservation import new_release
+    from flows.run.runner import report_nothing
+    from flows.specification.file import load_spec
     from storage.counts.shard_files import shards_of_levels
     from storage.database.connections import store
     from storage.releases.shards import TRUNK, list_shards
-    from tasks.stage import width
+    from tasks.work.stage import width
 
     os.environ["TRELLIS_HOME"] = str(folder / "home")
     plan = make_plan(load_spec(spec))

@@ -23,8 +23,7 @@ from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelCost, LevelNoise, Sampler
-from tasks.noise.measure import measure
-from tasks.noise.truth import Truth, TruthInMemory, true_counts_below
+from tasks.noise.measure import Truth, TruthInMemory, measure, true_counts_below
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.synthesize.areas import Country, extend_codes
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook

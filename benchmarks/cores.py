@@ -24,11 +24,11 @@ BRANCH_STAGES = ("measure_branch", "optimise_branch")
 
 def branch_stages(folder: Path, sampler: str, threads: int) -> tuple[float, int]:
     """Make a release on some threads; return the wall seconds of its branch stages, and their cells."""
-    from flows.execution.driver import make_release
-    from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
-    from flows.spec.file import load_spec
-    from flows.walks.runner import report_nothing
+    from flows.run.driver import make_release
+    from flows.run.reservation import new_release
+    from flows.run.runner import report_nothing
+    from flows.specification.file import load_spec
     from storage.database.connections import store
     from storage.releases.shards import TRUNK, list_shards
 

@@ -21,7 +21,7 @@ from results import load, markdown, save
 from flows.trials.in_memory import PublicTable
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.law import NO_NOISE, LevelNoise
-from tasks.laws.table_sampler import table_noise
+from tasks.laws.samplers import table_noise
 from tasks.mechanisms import MECHANISMS
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.order import Tree

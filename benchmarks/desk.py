@@ -98,9 +98,7 @@ def one_round(folder: Path) -> dict[str, Cost]:
         [sys.executable, "-c", SERVER], folder / "server"
     )
     costs["importing Prefect's flows"] = cost([sys.executable, "-c", "import flows.release"], home)
-    costs["importing what releases without Prefect"] = cost(
-        [sys.executable, "-c", "import flows.execution.plain"], home
-    )
+    costs["importing what releases without Prefect"] = cost([sys.executable, "-c", "import flows.run.driver"], home)
     return costs
 
 

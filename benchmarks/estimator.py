@@ -23,12 +23,12 @@ from results import load, markdown, save
 
 from flows.trials.in_memory import PublicTable, public_table
 from storage.releases.terms import ALL, SURVIVORS
-from tasks.laws.table_sampler import table_noise
+from tasks.laws.samplers import table_noise
 from tasks.mechanisms import MECHANISMS
-from tasks.synthesize.survey import draw_survey
+from tasks.synthesize.country import draw_survey
 from tasks.tree.frontier import Frontier, locate
 from tasks.validate.coverage import false_share
-from tasks.validate.distances import level_errors
+from tasks.validate.utility import level_errors
 from tests.support.scales import try_scales
 
 SEED, RUNS = 2026, 40

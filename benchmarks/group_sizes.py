@@ -31,24 +31,24 @@ from scipy.optimize import brentq
 from scipy.special import ndtr
 
 from tasks.laws.laplace import laplace_variance
-from tasks.laws.table_sampler import laplace_by_table, table_noise
-from tasks.sizes.chain import from_chain
-from tasks.sizes.cumulative import (
+from tasks.laws.samplers import laplace_by_table, table_noise
+from tasks.sizes.estimators import (
+    Estimator,
     from_cumulative,
     from_cumulative_exact,
     from_cumulative_relaxed,
+    from_sizes,
+    from_sizes_exact,
+    from_sizes_top_down,
+    from_tails,
     monotone_sizes,
+    nearest_to_total,
+    top_down,
 )
-from tasks.sizes.direct import from_sizes, from_sizes_exact, from_sizes_top_down, nearest_to_total, top_down
-from tasks.sizes.estimators import Estimator
-from tasks.sizes.monotone import round_half_up
-from tasks.sizes.slopes import real_optimum
-from tasks.sizes.statistics import CHAIN, SIZES, TAILS, Statistic
-from tasks.sizes.tables import NoisyLevels, levels_above, sums_over_children, tails_of
-from tasks.sizes.tails import from_tails
-from tasks.sizes.windows import whole_optimum
-from tasks.synthesize.households import draw_sizes, states_of_counties
-from tasks.synthesize.taxis import draw_pickups
+from tasks.sizes.programs import real_optimum, whole_optimum
+from tasks.sizes.statistics import CHAIN, SIZES, TAILS, Statistic, from_chain
+from tasks.sizes.tables import NoisyLevels, levels_above, round_half_up, sums_over_children, tails_of
+from tasks.synthesize.households import draw_pickups, draw_sizes, states_of_counties
 from tasks.tree.axis import IntArray
 
 SEED, DELTA = 19, 1e-8

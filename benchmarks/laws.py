@@ -22,12 +22,11 @@ import yaml
 from results import save
 
 from flows.planning.composition import cap_of, releases_within
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.trials.comparison import Comparison, make_comparison
 from flows.trials.contestants import Contestant
 from tasks.accounting.accountants import ACCOUNTANTS
-from tasks.accounting.allocation import Allocation, uniform
-from tasks.accounting.pure import laplace_scale_for
+from tasks.accounting.allocation import Allocation, laplace_scale_for, uniform
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import gaussian_variance
 from tasks.laws.laplace import standard_deviation

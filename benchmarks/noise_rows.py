@@ -23,8 +23,7 @@ from flows.trials.in_memory import PublicTable
 from tasks.mechanisms import MECHANISMS
 from tasks.released.estimate import Estimate
 from tasks.tree.frontier import Frontier
-from tasks.uncertainty.noise_rows import RISK
-from tasks.uncertainty.shares import KNOWN_WITHIN
+from tasks.uncertainty.noise_rows import KNOWN_WITHIN, RISK
 from tasks.validate.coverage import false_share
 from tests.support.scales import try_scales
 

@@ -23,15 +23,14 @@ from paper_figures import CLOSEST, Theirs, theirs_at_hand
 from paper_page import SOLVER
 from results import save
 
-from flows.cli.json_object import json_object
-from flows.planning.plan import level_terms
-from flows.spec.file import parse_spec
+from flows.cli.arguments import json_object
+from flows.planning.parts import level_terms
+from flows.specification.file import parse_spec
 from flows.synthetic import write_ready
 from flows.trials.comparison import comparison_answer, make_comparison, trials_of
 from flows.trials.entries import Entry
 from tasks.laws.law import Sampling
-from tasks.synthesize.areas import Country
-from tasks.synthesize.paper_sets import PaperDensity, PaperKind
+from tasks.synthesize.areas import Country, PaperDensity, PaperKind
 from tasks.tree.axis import IntArray
 
 EPSILONS = (0.1, 1.0, 10.0)

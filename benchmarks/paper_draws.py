@@ -12,8 +12,16 @@ from math import log, sqrt
 import numpy as np
 import polars as pl
 
-from tasks.synthesize.areas import Country
-from tasks.synthesize.paper_sets import EXPONENT, LARGEST, RANDOM_AREAS, SHARES, PaperDensity, PaperKind, draw_paper_set
+from tasks.synthesize.areas import (
+    EXPONENT,
+    LARGEST,
+    RANDOM_AREAS,
+    SHARES,
+    Country,
+    PaperDensity,
+    PaperKind,
+    draw_paper_set,
+)
 from tasks.tree.axis import IntArray
 
 DRAWS = 100
@@ -57,7 +65,7 @@ class TheirHistogram:
 
 
 def draw_people(kind: PaperKind, density: PaperDensity, seed: int) -> IntArray:
-    """Return the people of each pair of a set, shape (pairs,), by the recipe of `tasks/synthesize/paper_sets.py`."""
+    """Return the people of each pair of a set, shape (pairs,), by the recipe of `tasks/synthesize/areas.py`."""
     x = np.random.default_rng(seed).pareto(EXPONENT, round(SHARES[density] * PAIRS[kind]))
     return np.floor(1 + (LARGEST - 1) * (x / x.max())).astype(np.int64)
 

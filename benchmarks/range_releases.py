@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
-from tasks.laws.table_sampler import table_noise
+from tasks.laws.samplers import table_noise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.order import Tree
+from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import Grid, round_grid
-from tasks.unbiased.least_squares import least_squares
+from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.precisions import cascade, mean_fan_outs
-from tasks.unbiased.prefix_sums import round_prefix_sums
-from tasks.unbiased.released import released_counts
 from tasks.unbiased.variance import tree_variances
 
 FloatArray = NDArray[np.float64]

@@ -32,13 +32,12 @@ from views import Asked
 from flows.trials.in_memory import public_table
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Allocation, shares_of
-from tasks.laws.table_sampler import table_noise
+from tasks.laws.samplers import table_noise
 from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
-from tasks.unbiased.eigen_design import MOST_LEAVES, best_precisions, covariance, variances_by
+from tasks.unbiased.baselines import MOST_LEAVES, best_precisions, covariance, variances_by, variances_in_pieces
 from tasks.unbiased.grid import Grid
-from tasks.unbiased.pieces import variances_in_pieces
 from tasks.unbiased.precisions import cascade, costs_of, for_workload, mean_fan_outs, twice_rho, uniform, wavelet
 from tasks.unbiased.variance import ROUNDING_VARIANCE, tree_variances
 from tasks.unbiased.workloads import LEAVES, NODES, PREFIX, RANGES, SETS, WORST, mean_variances

@@ -12,9 +12,9 @@ import numpy as np
 from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
 
 from flows.trials.in_memory import PublicTable
-from tasks.laws.table_sampler import table_noise
+from tasks.laws.samplers import table_noise
 from tasks.mechanisms import MECHANISMS
-from tasks.noise.truth import TruthInMemory, true_counts_below
+from tasks.noise.measure import TruthInMemory, true_counts_below
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.reconcile import (

@@ -25,11 +25,11 @@ COLOURS = 256  # that are kept
 def make_report(folder: Path) -> Path:
     """Make the release of the example spec in a store of its own, and return its report."""
     os.environ["TRELLIS_HOME"] = str(folder / "home")
-    from flows.execution.driver import make_release
-    from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
-    from flows.spec.file import load_spec
-    from flows.walks.runner import report_nothing, submit_to
+    from flows.run.driver import make_release
+    from flows.run.reservation import new_release
+    from flows.run.runner import report_nothing, submit_to
+    from flows.specification.file import load_spec
     from storage.releases.register import REPORT
 
     (folder / "spec.yaml").write_text(yaml.safe_dump(yaml.safe_load(SPEC.read_text())))

@@ -48,11 +48,11 @@ def write_spec(folder: Path) -> Path:
 
 def thread_times(spec: Path) -> None:
     """Make the release with the plain driver and print thread time per cell."""
-    from flows.execution.driver import make_release
-    from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
-    from flows.spec.file import load_spec
-    from flows.walks.runner import report_nothing, submit_to
+    from flows.run.driver import make_release
+    from flows.run.reservation import new_release
+    from flows.run.runner import report_nothing, submit_to
+    from flows.specification.file import load_spec
     from storage.database.connections import store
     from storage.releases.shards import list_shards
     from tasks.laws.gaussian import GAUSSIAN

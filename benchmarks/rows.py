@@ -33,12 +33,12 @@ from tasks.laws.named import noise_of
 from tasks.mechanisms import MECHANISMS
 from tasks.released.families import estimate_of
 from tasks.released.sources.job import JobSource
-from tasks.synthesize.survey import draw_survey
+from tasks.synthesize.country import draw_survey
 from tasks.tree.frontier import Frontier
 from tasks.uncertainty.bounds import chebyshev_bounds
 from tasks.uncertainty.intervals import margins_of
 from tasks.validate.coverage import false_share, measured_bounds, rows_covered, summed_bounds
-from tasks.validate.distances import level_errors
+from tasks.validate.utility import level_errors
 from tests.support.scales import try_scales
 
 EPSILONS = (0.1, 1.0, 4.0)

@@ -14,8 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from tasks.laws.samplers import discrete_gaussian
-from tasks.laws.table_sampler import LARGEST_TABLE_SCALE, noise_table, system_words, table_noise
+from tasks.laws.samplers import LARGEST_TABLE_SCALE, discrete_gaussian, noise_table, system_words, table_noise
 
 SCALES = [0.01, 0.7, 5.0, 50.0, 500.0, 4_096.0, LARGEST_TABLE_SCALE]
 DRAWS = 4_000_000

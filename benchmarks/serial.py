@@ -151,12 +151,12 @@ def measure(spec: Path, cores: int) -> SerialPart:
 
 def make(spec: Path) -> list[Ran]:
     """Make the release of a spec by the plain driver, on a thread per core, and return when it ran, and each of its stages."""
-    from flows.execution.driver import make_release
-    from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
-    from flows.spec.file import load_spec
-    from flows.walks.runner import report_nothing
-    from tasks.capacity import cores
+    from flows.run.driver import make_release
+    from flows.run.reservation import new_release
+    from flows.run.runner import report_nothing
+    from flows.specification.file import load_spec
+    from tasks.work.capacity import cores
 
     plan = make_plan(load_spec(spec))
     stages = list[Ran]()

@@ -24,8 +24,7 @@ from results import save
 from tasks.laws.laplace import laplace_variance
 from tasks.settle.controlled import round_controlled
 from tasks.settle.overlapping import Grouping, settle_overlapping
-from tasks.synthesize.city import ZONES, City, draw_city
-from tasks.synthesize.shuttle import draw_trips, periods_of, stop_codes
+from tasks.synthesize.shuttle import ZONES, City, draw_city, draw_trips, periods_of, stop_codes
 
 FloatArray = NDArray[np.float64]
 GROUPINGS = ("total", "period", "zones", "mode")

@@ -12,7 +12,7 @@ import numpy as np
 from compute import measurements, samplers, table_of, typical
 from results import save
 
-from tasks.synthesize.paper_sets import PaperDensity, PaperKind, draw_paper_set
+from tasks.synthesize.areas import PaperDensity, PaperKind, draw_paper_set
 
 PAPER_SECONDS = {"random complete": 181.0, "random sparse": 9.6}  # its code at ε = 1, on another machine
 SEED = 2025

@@ -29,14 +29,13 @@ import polars as pl
 import yaml
 from results import load, markdown, save
 
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.synthetic import synthesise_answer
 from flows.trials.comparison import Comparison, make_comparison
 from flows.trials.contestants import Contestant
 from tasks.settle.controlled import round_controlled
 from tasks.settle.overlapping import Grouping, settle_overlapping
-from tasks.tree.frontier import Frontier, locate
-from tasks.tree.leaves import joined
+from tasks.tree.frontier import Frontier, joined, locate
 from tasks.tree.views import Partition, level_view, sums_of_leaves
 
 SEED = 1

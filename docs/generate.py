@@ -23,26 +23,19 @@ from flows.answers.ledger import budget_answer, ledger_answer
 from flows.answers.query import query_answer
 from flows.answers.release_status import release_answer, releases_answer, show_answer
 from flows.answers.verify import verify_answer
-from flows.cli.json_object import json_object
+from flows.cli.arguments import json_object
 from flows.cli.main import app, main
-from flows.execution.backups import Restored, back_up
-from flows.execution.driver import make_release
-from flows.execution.ending import clean
-from flows.execution.reservation import new_release
 from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
-from flows.spec.explanations import (
-    Model,
-    describe_default,
-    explanation,
-    section_of,
-    sections_in,
-    summary,
-)
-from flows.spec.file import load_spec
-from flows.spec.keys import Spec
-from flows.spec.starter import SCHEMA, example, starter_answer
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.backups import Restored, back_up
+from flows.run.driver import make_release
+from flows.run.ending import clean
+from flows.run.reservation import new_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.explanations import Model, describe_default, explanation, section_of, sections_in, summary
+from flows.specification.file import load_spec
+from flows.specification.keys import Spec
+from flows.specification.starter import SCHEMA, example, starter_answer
 from storage.mailbox.keys import KEYS
 from tasks.format.manifest import Manifest
 from tasks.mechanisms import MECHANISMS
@@ -77,7 +70,7 @@ def spec_page() -> str:
         "This page explains every key of a spec, the YAML file that describes a release. `trellis new TABLE` starts a spec for a"
         " table. `trellis check SPEC` lists everything that is wrong with a spec. Trellis refuses unknown keys. Paths are relative"
         " to the spec. `${NAME}` comes from the environment; a path that begins with `${NAME}` is relative to the working"
-        " directory. Codes are text.\n\nEditors complete and check a spec by its [JSON Schema](../../flows/spec/spec.schema.json),"
+        " directory. Codes are text.\n\nEditors complete and check a spec by its [JSON Schema](../../flows/specification/spec.schema.json),"
         " which comes with Trellis. `trellis new` writes where it is into the first line of a spec, for the YAML language server"
         " (in Visual Studio Code the extension YAML); in another editor, name the file as the schema of specs. Rules between keys"
         " are for `trellis check`."

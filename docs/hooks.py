@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#|/)([^)#\s]+)")  # of Markdown, to a file
 _SCHEMA = "spec.schema.json"
 # the files of the site that replace files of the repository
-_HOME = {"README.md": "index.md", f"flows/spec/{_SCHEMA}": f"reference/{_SCHEMA}"}
+_HOME = {"README.md": "index.md", f"flows/specification/{_SCHEMA}": f"reference/{_SCHEMA}"}
 
 
 def on_config(config: "MkDocsConfig") -> "MkDocsConfig":
@@ -38,7 +38,7 @@ def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
     beside = Path(config.docs_dir).parent / "benchmarks"
     for path in sorted([*beside.glob("*.md"), *beside.glob("*.svg")]):
         files.append(File.generated(config, f"benchmarks/{path.name}", abs_src_path=str(path)))
-    schema = Path(config.docs_dir).parent / "flows" / "spec" / _SCHEMA
+    schema = Path(config.docs_dir).parent / "flows" / "specification" / _SCHEMA
     files.append(File.generated(config, f"reference/{_SCHEMA}", abs_src_path=str(schema)))
     return files
 

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ByteSize
 from pydantic.fields import FieldInfo
 
-from flows.spec.explanations import Model, explanation, options, sections_in, summary
-from flows.spec.keys import Spec
-from flows.spec.sections.hierarchy import Ordered, Values
-from flows.spec.sections.input import Input
+from flows.specification.explanations import Model, explanation, options, sections_in, summary
+from flows.specification.keys import Spec
+from flows.specification.sections.hierarchy import Ordered, Values
+from flows.specification.sections.input import Input
 
 # Keys that only some specs need, and which specs must give them.
 MUST_BE_GIVEN = {

@@ -13,11 +13,11 @@ import polars as pl
 import yaml
 
 from flows.answers.query import questions
-from flows.spec.file import SpecFile, check_daily, load_spec, parse_spec
+from flows.specification.file import SpecFile, check_daily, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
-from tasks.query.answers import answer
-from tasks.query.areas import EVERYTHING
+from tasks.released.query.answers import answer
+from tasks.released.query.areas import EVERYTHING
 from tasks.released.sources.folder import PublishedFolder, open_folder
 
 if TYPE_CHECKING:
@@ -244,14 +244,13 @@ def release(
         TrellisError: the reason for a refusal or a stop, as on the command line. It holds nothing confidential, not even
             how many rows are at fault, since notebooks keep what they show.
     """
-    from flows.execution.crashes import note_crashes
-    from flows.execution.driver import make_release
-    from flows.execution.plain import without_prefect
-    from flows.execution.reservation import new_release
     from flows.planning.plan import make_plan
-    from flows.walks.runner import report_nothing
-    from storage.machine.claims import give_up_claim
-    from storage.releases.plan_file import read_approved_plan
+    from flows.run.crashes import note_crashes
+    from flows.run.driver import make_release, without_prefect
+    from flows.run.reservation import new_release
+    from flows.run.runner import report_nothing
+    from storage.machine.home import give_up_claim
+    from storage.releases.approvals import read_approved_plan
 
     if parent_process() is not None:
         raise UsageError(

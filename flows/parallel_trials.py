@@ -13,7 +13,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.trials.comparison import Comparison, trials_of
 from flows.trials.contestants import Contestant
 from storage.errors import public_errors
-from tasks.capacity import cores
+from tasks.work.capacity import cores
 
 MOST_TASK_RUNS = 180  # the server records about 40 a second
 

@@ -24,12 +24,12 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.cluster.choice import by_workers
-from flows.execution.driver import finish_release, make_release
-from flows.execution.notices import refusals_announced, tell_of
-from flows.execution.reservation import new_release
-from flows.execution.resumption import refresh_run_keys
-from flows.execution.series import declare_series
 from flows.planning.plan import Plan, make_plan
+from flows.run.driver import finish_release, make_release
+from flows.run.notices import refusals_announced, tell_of
+from flows.run.reservation import new_release, refresh_run_keys
+from flows.run.runner import Future, Report, Submit, report_nothing
+from flows.run.series import declare_series
 from flows.server.artifacts import (
     Progress,
     show_failure,
@@ -38,11 +38,9 @@ from flows.server.artifacts import (
     show_refusal,
     what_to_press,
 )
-from flows.server.runs import begin_deployed, seen_alive
-from flows.server.upkeep import describe_run
-from flows.spec.file import SpecFile, load_spec
-from flows.spec.sections.schedule import day_of, scheduled_id
-from flows.walks.runner import Future, Report, Submit, report_nothing
+from flows.server.runs import begin_deployed, describe_run, seen_alive
+from flows.specification.file import SpecFile, load_spec
+from flows.specification.sections.schedule import day_of, scheduled_id
 from storage.database.connections import store
 from storage.errors import (
     BudgetExceeded,
@@ -55,10 +53,9 @@ from storage.errors import (
     public_errors,
 )
 from storage.machine.locks import holder_of
-from storage.releases.register import Release, find_release, how_to_go_on, is_reserved, state_of
-from storage.releases.runs import release_of
-from tasks.capacity import cores
-from tasks.stage import width
+from storage.releases.register import Release, find_release, how_to_go_on, is_reserved, release_of, state_of
+from tasks.work.capacity import cores
+from tasks.work.stage import width
 
 SPECS = "TRELLIS_SPECS"  # the folder of the specs that a deployment may release
 

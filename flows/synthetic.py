@@ -8,15 +8,19 @@ import numpy as np
 import polars as pl
 
 from storage.errors import UsageError
-from tasks.synthesize.areas import Country, write_country
-from tasks.synthesize.city import ZONES, draw_city
-from tasks.synthesize.country import draw_country
-from tasks.synthesize.households import draw_households
-from tasks.synthesize.land import NAMES, SHAPES, write_land
-from tasks.synthesize.paper_sets import PaperDensity, PaperKind, draw_paper_set
-from tasks.synthesize.shuttle import Day, draw_trips, periods_of, write_shuttle
-from tasks.synthesize.survey import draw_survey
-from tasks.synthesize.taxis import draw_taxis
+from tasks.synthesize.areas import (
+    NAMES,
+    SHAPES,
+    Country,
+    PaperDensity,
+    PaperKind,
+    draw_paper_set,
+    write_country,
+    write_land,
+)
+from tasks.synthesize.country import draw_country, draw_survey
+from tasks.synthesize.households import draw_households, draw_taxis
+from tasks.synthesize.shuttle import ZONES, Day, draw_city, draw_trips, periods_of, write_shuttle
 
 SPEC = """\
 # SYNTHETIC: a country that does not exist, see data/README.md.

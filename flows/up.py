@@ -19,16 +19,15 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 
 from flows.answers.check import check_answer
-from flows.execution.ending import sweep_orphans
-from flows.execution.notices import check_addresses
-from flows.execution.series import declare_series
 from flows.planning.plan import make_plan
 from flows.release import SPECS, release, rerun
+from flows.run.ending import sweep_orphans
+from flows.run.notices import check_addresses
+from flows.run.series import declare_series
 from flows.server.guard import auth_of_up
 from flows.server.process import AT_ONCE, lasting_server
-from flows.server.runs import UP, look_for_crashes, looking_after
-from flows.server.upkeep import Scheduled, name_scheduled_runs
-from flows.spec.file import SpecFile, load_spec
+from flows.server.runs import UP, Scheduled, look_for_crashes, looking_after, name_scheduled_runs
+from flows.specification.file import SpecFile, load_spec
 from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError
 from storage.machine.home import home, subfolder
 from storage.machine.locks import held

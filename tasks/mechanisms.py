@@ -1,7 +1,7 @@
 """Mechanisms: each is a frozen value with five choices, and all are in one table. A new one takes a function and a line.
 
 The choices are the noise, which views are measured, which of their cells, how each is repaired on the way down, and what
-happens once everything is sealed. One loop carries them all (`flows.walks.walk`).
+happens once everything is sealed. One loop carries them all (`flows.run.walk`).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,21 +13,19 @@ from typing import Any, Literal
 from storage.errors import StoreError
 from storage.releases.register import Release
 from storage.releases.terms import ABOVE, ADJUSTED, ALL, COUNTS_POSITIVE, FIXED_TOTAL, SURVIVORS, Measure
-from tasks.groups.task import Sizes
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Law, LevelNoise
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
-from tasks.optimize.chebyshev import nearest_in_chebyshev, nearest_in_chebyshev_large_first
+from tasks.optimize.chebyshev import nearest_by_solver, nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import UpDown, by_least_squares, settle
+from tasks.optimize.shrink import Shrink
 from tasks.optimize.siblings import Optimiser
-from tasks.optimize.solver import nearest_by_solver
-from tasks.settle.calibrate import Calibrate
-from tasks.settle.task import Together
-from tasks.shrink.task import Shrink
+from tasks.settle.task import Calibrate, Together
 from tasks.sizes.estimators import MECHANISMS as SIZE_MECHANISMS
+from tasks.sizes.task import Sizes
 from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level

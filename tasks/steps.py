@@ -6,19 +6,17 @@ from typing import Any
 
 from storage.record import Record
 from storage.releases.shards import Shard
-from tasks.groups.task import Sizes, settle_sizes
 from tasks.mechanisms import Mechanism, mechanism_of
+from tasks.noise.measure import Truth
 from tasks.noise.task import draw, opened_vault
-from tasks.noise.truth import Truth
-from tasks.optimize.second_pass import estimate_branch, settle_branch
-from tasks.optimize.task import add_up, repair, repeat
-from tasks.order import Order, Step, StepKind, part_for
-from tasks.settle.calibrate import calibrate
-from tasks.settle.task import settle_together
-from tasks.shrink.task import fit, gather, share
-from tasks.stage import Stage, stage
+from tasks.optimize.shrink import fit, gather, share
+from tasks.optimize.task import add_up, estimate_branch, repair, repeat, settle_branch
+from tasks.settle.task import calibrate, settle_together
+from tasks.sizes.task import Sizes, settle_sizes
 from tasks.tree.job import Job, job_of
 from tasks.unbiased.task import Unbiased, settle_unbiased
+from tasks.work.order import Order, Step, StepKind, part_for
+from tasks.work.stage import Stage, stage
 
 Made = Shard | Sequence[Shard]
 

@@ -18,12 +18,10 @@ from storage.errors import StoreError, UsageError
 from storage.ledger.books import MALFORMED, Account, Books, Standing, as_charged
 from storage.ledger.events import hash_of
 from storage.machine.files import sha256_of
-from storage.releases.approvals import kept_plan
-from storage.releases.plan_file import approval_in
+from storage.releases.approvals import approval_in, kept_plan
 from storage.releases.register import Release, find_release, list_releases
-from storage.releases.shards import Place, Shard, list_shards
-from storage.releases.turns import CLOSED, Turn, count_given_up, list_turns
-from tasks.accounting.floats import float_above
+from storage.releases.shards import CLOSED, Place, Shard, Turn, count_given_up, list_shards, list_turns
+from tasks.accounting.conversions import float_above
 from tasks.format.manifest import Manifest
 
 Event = Mapping[str, Any]

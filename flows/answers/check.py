@@ -12,15 +12,15 @@ from typing import Any, Literal, TypeVar
 import duckdb
 
 from flows.answers.release_status import ErrorMessage
-from flows.approvals.admission import admission, check_writable
 from flows.cluster.choice import check_workers
 from flows.forecast.answer import plan_answer
 from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
+from flows.planning.admission import admission, check_writable
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import expand_variables, faults_of, located, output_below, parse_spec, text_of
-from flows.spec.starter import FILL_IN, left_to_fill_in
-from flows.spec.yaml import keys_in
+from flows.specification.file import expand_variables, faults_of, located, output_below, parse_spec, text_of
+from flows.specification.starter import FILL_IN, left_to_fill_in
+from flows.specification.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import SpecError, TrellisError
 from tasks.ingest.sources.locations import matrix_at, table_at

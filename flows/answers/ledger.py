@@ -4,12 +4,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from flows.planning.costs import CapTerms, Cost, claimed_units
 from storage.database.connections import store, transaction
 from storage.errors import UsageError
 from storage.ledger.books import Account, Books, CapRaise, Charge, Claim
 from storage.ledger.events import read_books
-from storage.ledger.spending import Contributions, weakest_promise
+from storage.ledger.spending import CapTerms, Contributions, Cost, claimed_units, weakest_promise
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
-from tasks.query.answers import answer, catalogue_of
-from tasks.query.areas import Area
-from tasks.query.ranges import AreaRange, codes_of, find_areas
+from tasks.released.query.answers import answer, catalogue_of
+from tasks.released.query.areas import Area
+from tasks.released.query.ranges import AreaRange, codes_of, find_areas
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.tree.ordered import RANGE
 from tasks.words.levels import place

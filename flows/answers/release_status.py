@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from flows.answers.ledger import BudgetBalance, LevelCharge, balance_answer, charge_answer
-from flows.execution.crashes import note_crashes
-from flows.planning.costs import Cost
+from flows.run.crashes import note_crashes
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, TrellisError, UsageError
+from storage.ledger.spending import Cost
 from storage.machine.home import home
 from storage.record import KNOWN_AFTER, ReleasedPart, load_record
 from storage.releases.approvals import KeptApproval, kept_approval, kept_plan
@@ -18,11 +18,11 @@ from storage.releases.register import (
     CheckResult,
     ListedRelease,
     find_release,
+    has_run,
     list_checks,
     list_releases,
     superseding,
 )
-from storage.releases.runs import has_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

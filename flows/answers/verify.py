@@ -7,19 +7,20 @@ from fractions import Fraction
 from pathlib import Path
 
 from flows.planning.guarantee import PRIVACY_MAP
-from storage.counts.columns import SIZE
 from storage.releases.terms import SURVIVORS
+from storage.tables import SIZE
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Measurement
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, joint_part_of, sensitivity_of
-from tasks.explore.check import explorer_failures
-from tasks.export.formats import unread_files
-from tasks.format.manifest import LevelEntry, Manifest, published_manifest
+from tasks.folder.export.formats import unread_files
+from tasks.folder.verify.folder import verify
+from tasks.format.entries import LevelEntry
+from tasks.format.manifest import Manifest, published_manifest
 from tasks.laws.law import Law, LevelCost
 from tasks.mechanisms import MECHANISMS, mechanism_with
+from tasks.pages.explorer.payload import explorer_failures
 from tasks.sizes.statistics import STATISTICS
 from tasks.tree.ordered import ordered_axes
-from tasks.verify.folder import verify
 
 _ROUNDED = 1e-9  # relative, of numbers that the manifest rounds to floats
 _SLACK = 1 + 1e-6  # ρ is published as a float, and a newer version of an accountant may differ in the last digits

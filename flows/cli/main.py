@@ -15,7 +15,9 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from flows.cli import folder_commands, release_commands, spec_commands, store_commands, synthetic_command
+from flows.cli import release_commands, spec_commands, store_commands
+from flows.cli import spec_commands as synthetic_command
+from flows.cli import store_commands as folder_commands
 from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG, print_json
 from flows.console import terminal
 from flows.server.process import quiet_prefect

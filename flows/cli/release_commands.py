@@ -60,8 +60,8 @@ def release(
 ) -> None:
     """Release the table of a spec at every level."""
     terminal.doing(f"planning the release of {spec}")
-    from flows.cli.run_flow import run_on_prefect, run_without_prefect
-    from flows.execution.reservation import new_release
+    from flows.cli.runs import run_on_prefect, run_without_prefect
+    from flows.run.reservation import new_release
 
     if dry_run:
         _rehearse(_planned(spec, records, approved_plan), output, different_people, as_json)
@@ -87,10 +87,10 @@ def rerun(
 ) -> None:
     """Continue a failed release. Only what is missing runs again, and nothing is charged again."""
     from flows.answers.release_status import release_answer
-    from flows.cli.run_flow import run_on_prefect, run_without_prefect
-    from flows.execution.crashes import note_crashes
-    from flows.execution.driver import resumable_release
-    from flows.execution.resumption import run_keys_of
+    from flows.cli.runs import run_on_prefect, run_without_prefect
+    from flows.run.crashes import note_crashes
+    from flows.run.driver import resumable_release
+    from flows.run.reservation import run_keys_of
     from storage.errors import HeldElsewhere
     from storage.machine.locks import holder_of
 
@@ -153,14 +153,14 @@ def worker(
 
 def abandon(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """End a failed release for good. What it has drawn stays charged, and its vault is deleted."""
-    from flows.execution.ending import abandon_release
+    from flows.run.ending import abandon_release
 
     print_answer(abandon_release(release_id), as_json, show_ending)
 
 
 def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
     """Delete the vault of a published or abandoned release that kept it."""
-    from flows.execution.ending import forget_release
+    from flows.run.ending import forget_release
 
     print_answer(forget_release(release_id), as_json, show_ending)
 
@@ -173,7 +173,7 @@ def _make(
 ) -> None:
     """Run what makes or continues a release, and print the outcome."""
     from flows.answers.release_status import release_answer
-    from flows.cli.run_flow import interrupted
+    from flows.cli.runs import interrupted
 
     seconds: dict[str, float] = {}
     try:
@@ -194,8 +194,8 @@ def _planned(spec: Path, records: bool, approved_plan: Path | None) -> "Plan":
     from dataclasses import replace
 
     from flows.planning.plan import make_plan
-    from flows.spec.file import load_spec
-    from storage.releases.plan_file import read_approved_plan
+    from flows.specification.file import load_spec
+    from storage.releases.approvals import read_approved_plan
 
     approved, file = read_approved_plan(approved_plan) if approved_plan else None, load_spec(spec)
     try:
@@ -212,9 +212,9 @@ def _rehearse(planned: "Plan", output: Path | None, different_people: bool, as_j
     from concurrent.futures import ThreadPoolExecutor
     from dataclasses import replace
 
-    from flows.execution.driver import rehearse
     from flows.forecast.answer import plan_answer
-    from flows.walks.runner import submit_to
+    from flows.run.driver import rehearse
+    from flows.run.runner import submit_to
 
     with ThreadPoolExecutor(1) as executor, heard_by_caller():
         rehearse(planned, submit_to(executor), output, different_people=different_people)
@@ -229,8 +229,7 @@ def _show_outcome(release_id: str) -> str | None:
     from flows.planning.budget import charge_in_words
     from storage.database.connections import store
     from storage.ledger.events import read_books
-    from storage.machine.claims import give_up_claim
-    from storage.machine.home import home
+    from storage.machine.home import give_up_claim, home
     from storage.releases.register import state_of
 
     give_up_claim(release_id)

@@ -1,15 +1,15 @@
-"""The commands about a spec that release nothing: starters, checks, plans and comparisons."""
+"""The commands that release nothing: starters, checks, plans and comparisons of a spec, and synthetic sets of tables."""
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer, print_json
 from flows.console import terminal
 from flows.console.comparison_view import show_comparison
-from flows.console.plan_view import show_check, show_plan, show_starter
+from flows.console.plan_view import show_check, show_plan, show_starter, show_synthesised
 
 
 def new(
@@ -34,7 +34,7 @@ def new(
     as_json: AsJson = False,
 ) -> None:
     """Begin a spec for a table: guess its columns from the header. Reads no row of it."""
-    from flows.spec.starter import starter_answer
+    from flows.specification.starter import starter_answer
 
     answer = starter_answer(table, out, codebook, every_key=every_key)
     if as_json:
@@ -79,7 +79,7 @@ def plan(
     """
     from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
-    from flows.spec.file import load_spec, parse_target
+    from flows.specification.file import load_spec, parse_target
 
     target = parse_target(wanted) if wanted is not None else None
     planned = make_plan(load_spec(spec))
@@ -130,9 +130,50 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Try mechanisms on a public table, and measure their errors against the true counts. Charges and releases nothing."""
-    from flows.cli.run_comparison import compare_and_write, numbers_of
-    from flows.spec.file import load_spec
+    from flows.cli.runs import compare_and_write, numbers_of
+    from flows.specification.file import load_spec
 
     names, utilities = ([name.strip() for name in of.split(",") if name.strip()] for of in (mechanisms, utility))
     answer = compare_and_write(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out, utilities)
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))
+
+
+def synthesise(
+    kind: Annotated[
+        Literal["country", "binary", "random", "survey", "shuttle", "households", "taxis"],
+        typer.Argument(
+            help="The country of the demonstration, one of the paper's sets by its hierarchy, a travel survey of 150 zones, a"
+            " city of 130 stops with shuttles and buses, households of a country, or what taxis do in the zones of a city."
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where to write the tables and the spec: a new or an empty folder.")
+    ],
+    density: Annotated[
+        Literal["complete", "dense", "sparse"] | None,
+        typer.Option(
+            help="Of the paper's sets: how many pairs of areas have people: all (complete, the default), half of them, or one in a"
+            " hundred."
+        ),
+    ] = None,
+    day: Annotated[
+        Literal["morning", "weekday", "weekend"] | None,
+        typer.Option(
+            help="Of the shuttle: the four half hours of a weekday from 08:00 to 10:00 (morning, the default), or all 48 of a"
+            " weekday or of a weekend day."
+        ),
+    ] = None,
+    groups: Annotated[
+        int | None, typer.Option(help="How many households (20,000 if left out), or taxis (400 if left out).")
+    ] = None,
+    regions: Annotated[
+        int | None, typer.Option(help="Of households and taxis: how many counties, or zones (40 if left out).")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same set.")] = 2025,
+    as_json: AsJson = False,
+) -> None:
+    """Draw a synthetic set of trips, households or taxis, with codebooks and the specs that release it."""
+    from flows.synthetic import synthesise_answer
+
+    answer = synthesise_answer(kind, out, seed, density=density, day=day, groups=groups, regions=regions)
+    print_answer(answer, as_json, show_synthesised)

@@ -1,4 +1,4 @@
-"""The commands that read and tidy the store: releases, the ledger and its caps, the audit, and what is left over."""
+"""The commands that read: the store with its releases, ledger and audit, and published folders; and those that tidy what is left over."""
 
 import re
 from datetime import timedelta
@@ -17,6 +17,7 @@ from flows.console.release_view import (
     show_raised,
     show_releases,
     show_restored,
+    show_verification,
 )
 from flows.server.process import prefect_server
 from storage.errors import UsageError, disk_fault
@@ -105,14 +106,14 @@ def clean(
     """Remove shards that published and abandoned releases no longer need, and what dead processes left behind."""
     from dataclasses import replace
 
-    from flows.execution.ending import clean as clean_up
+    from flows.run.ending import clean as clean_up
 
     age = None if runs_older_than is None else _age(runs_older_than)
     cleaning = clean_up()
     if age is not None:
         with prefect_server(subfolder("prefect"), home() / "address"):
             # Prefect has to find the server's address when it is first imported
-            from flows.server.upkeep import delete_old_runs
+            from flows.server.runs import delete_old_runs
 
             cleaning = replace(cleaning, runs=delete_old_runs(age))
     print_answer(cleaning, as_json, show_cleaned)
@@ -160,7 +161,7 @@ def backup(
     as_json: AsJson = False,
 ) -> None:
     """Copy the store to a new folder: the ledger, the seals, the shards, and the key that recognises tables."""
-    from flows.execution.backups import back_up
+    from flows.run.backups import back_up
 
     print_answer(back_up(folder, vaults=vaults), as_json, show_backup)
 
@@ -170,6 +171,81 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Make TRELLIS_HOME, which must have no store yet, what a backup holds."""
-    from flows.execution.backups import restore as give_back
+    from flows.run.backups import restore as give_back
 
     print_answer(give_back(folder), as_json, show_restored)
+
+
+FolderPath = Annotated[Path, typer.Argument(metavar="FOLDER", help="A published folder.")]
+
+
+def verify(
+    folder: FolderPath,
+    workers: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="How many files to read at once; one per core if left out.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Check a published folder on its own: its checksums, every level, the manifest, and (ε, δ) against the noise."""
+    from flows.answers.verify import verify_answer
+
+    answer = verify_answer(folder, workers)
+    print_answer(answer, as_json, show_verification)
+    return DONE if answer.ok else FAILED
+
+
+def query(
+    context: typer.Context,
+    folder: FolderPath,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AREA",
+            help="A code or a name, or all. LEVEL=CODE if several levels have the code; LEVEL=CODE,LEVEL=CODE if only the path is unique.",
+        ),
+    ] = None,
+    destination: Annotated[str | None, typer.Option(metavar="AREA", help="As for --origin.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=AREA",
+            help="An area of any end or feature. Repeat the option for others, or for several areas of one: one count each.",
+        ),
+    ] = None,
+    simultaneous: Annotated[
+        bool,
+        typer.Option(
+            "--simultaneous", help="State an interval that holds together with the intervals of all other questions."
+        ),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Count the records in any areas, from a published folder alone. Shows the count, its interval, and how both came about.
+
+    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. An area of an ordered axis may be a range: `--age 18..24`. A name
+    may stand for a code.
+    """
+    from flows.answers.query import query_answer
+    from flows.console.release_view import show_query
+
+    asked = [*(where or ()), *_by_axis(folder, context.args)]
+    print_answer(query_answer(folder, origin, destination, asked, simultaneous=simultaneous), as_json, show_query)
+
+
+def _by_axis(folder: Path, arguments: list[str]) -> list[str]:
+    """Return arguments of the form `--NAME AREA` or `--NAME=AREA` as `NAME=AREA`.
+
+    Raises:
+        UsageError: an argument has another form, or the folder does not come first.
+    """
+    conditions, left = list[str](), [str(folder), *arguments] if str(folder).startswith("-") else [*arguments]
+    while left:
+        name, equals, area = left.pop(0).removeprefix("--").partition("=")
+        if str(folder).startswith("-") or not name or not (equals or left):
+            raise UsageError(
+                "query takes a folder, and then --NAME AREA for each axis.",
+                field=f"--{name}",
+                hint="For example trellis query FOLDER --age 18..24 --hour 7..9.",
+            )
+        conditions.append(f"{name}={area if equals else left.pop(0)}")
+    return conditions

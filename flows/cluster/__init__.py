@@ -1,1 +1,1 @@
-"""A cluster: home sends orders to workers on other machines, and brings what they made to its own disk."""
+"""Elsewhere: the orders of a release carried out in other processes, or on other machines, whose work is brought to home's own disk."""

@@ -18,7 +18,7 @@ def by_workers(workers: str) -> AbstractContextManager[Any]:
 
         return on_cluster()
     if workers == "processes":
-        from flows.walks.processes import in_processes
+        from flows.cluster.processes import in_processes
 
         return in_processes()
     return nullcontext()

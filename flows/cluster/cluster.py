@@ -30,9 +30,9 @@ from storage.record import Record
 from storage.releases.register import state_of
 from storage.releases.shards import TRUNK, Shard
 from tasks.noise.slicing import slice_vault
-from tasks.order import Order
-from tasks.stage import Outcome, running_remotely
 from tasks.steps import STAGES
+from tasks.work.order import Order
+from tasks.work.stage import Outcome, running_remotely
 
 BRANCHES_PER_WORKER = 4
 

@@ -9,13 +9,12 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from flows.cluster.dispatch import introduce, probe
-from flows.cluster.facts import difference, facts
-from flows.cluster.security import check_installed, no_answer, security_of
+from flows.cluster.pool import difference, facts
+from flows.cluster.worker import check_installed, no_answer, security_of
 from storage.errors import SpecError, StoreError
 from storage.mailbox.cluster_file import ClusterFile
 from storage.mailbox.keys import proves_key
-from storage.mailbox.places import Mailbox
-from storage.mailbox.probe import enter_probe, judge_probe, new_nonce, remove_probe
+from storage.mailbox.places import Mailbox, enter_probe, judge_probe, new_nonce, remove_probe
 
 if TYPE_CHECKING:
     from distributed import Client

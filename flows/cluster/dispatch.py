@@ -12,20 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flows.cluster.facts import facts
-from flows.cluster.worker_setup import WorkerSetup, worker_setup
+from flows.cluster.pool import facts
+from flows.cluster.worker import WorkerSetup, worker_setup
 from storage.counts.encrypted_files import EncryptedFiles
 from storage.errors import Interrupted, StageFailed, StoreError, TakenAlready, TrellisError, WorkerLost, public_errors
 from storage.mailbox.keys import proof_of_key, unwrapped_key
-from storage.mailbox.places import Mailbox, Namespace
-from storage.mailbox.probe import enter_probe
+from storage.mailbox.places import Mailbox, Namespace, enter_probe
 from storage.releases.shards import Shard, shard_name
 from tasks.noise.slicing import sliced_truth
-from tasks.order import Order
-from tasks.stage import Outcome
 from tasks.steps import carry_out
 from tasks.tree.job import Job, tree_in
 from tasks.tree.order import Tree
+from tasks.work.order import Order
+from tasks.work.stage import Outcome
 
 _LOOK_EVERY = 0.5  # seconds between two looks at the mark of a run
 _ERRORS = {kind.__name__: kind for kind in (Interrupted, StageFailed, StoreError, WorkerLost)}

@@ -1,17 +1,112 @@
-"""The process of a worker: it waits for orders, keeps nothing, and ends with its scheduler."""
+"""The process of a worker: how it and home speak with the scheduler, what it has to carry out orders with, and its life."""
 
 import asyncio
 import os
+import shutil
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flows.cluster.security import check_installed, no_answer, security_of
-from flows.cluster.worker_setup import WorkerSetup, set_up_worker
 from storage.errors import StoreError
 from storage.machine.home import have_no_home
 from storage.mailbox.cluster_file import ClusterFile, read_cluster_file
+from storage.mailbox.places import Mailbox
+
+if TYPE_CHECKING:
+    from distributed.security import Security
+
+
+def check_installed() -> None:
+    """Refuse to go on where Dask is not installed.
+
+    Raises:
+        StoreError: it is not.
+    """
+    try:
+        import distributed  # noqa: F401 (whether it is there)
+    except ModuleNotFoundError:
+        raise StoreError(
+            "run.workers: dask needs the package distributed.",
+            field="run.workers",
+            hint="Run pip install 'trellis[dask]', or set run.workers to threads.",
+        ) from None
+
+
+def security_of(file: ClusterFile) -> "Security":
+    """Return the certificates of this machine, for every part that it may play."""
+    from distributed.security import Security
+
+    certificate, key = str(file.certificate), str(file.private_key)
+    return Security(  # type: ignore[no-untyped-call]
+        require_encryption=True,
+        tls_ca_file=str(file.ca),
+        tls_client_cert=certificate,
+        tls_client_key=key,
+        tls_worker_cert=certificate,
+        tls_worker_key=key,
+        tls_scheduler_cert=certificate,
+        tls_scheduler_key=key,
+    )
+
+
+def no_answer(file: ClusterFile, fault: BaseException) -> StoreError:
+    """Return the error that the scheduler does not answer, of what Dask, Tornado or ssl has raised."""
+    return StoreError(
+        f"The scheduler {file.scheduler} does not answer, or does not know this certificate ({type(fault).__name__}).",
+        field="scheduler",
+        hint="See that it runs, and that one authority has signed its certificate and that of this machine.",
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkerSetup:
+    """What a worker has.
+
+    Attributes:
+        place: the mailbox.
+        key: of the mailbox, 32 bytes.
+        folder: a folder of its own, for files of ciphertext and for public codebooks.
+    """
+
+    place: Mailbox
+    key: bytes
+    folder: Path
+
+    def folder_of(self, run: str) -> Path:
+        """Return the folder of a run; what was kept for other runs is deleted, since a worker works for one at a time."""
+        folder = self.folder / run
+        if not folder.exists():
+            for kept in self.folder.iterdir():
+                self.forget(kept.name)
+            folder.mkdir(mode=0o700)
+        return folder
+
+    def forget(self, run: str) -> None:
+        """Delete what was kept for a run."""
+        shutil.rmtree(self.folder / run, ignore_errors=True)
+
+
+_setup: WorkerSetup | None = None
+
+
+def set_up_worker(setup: WorkerSetup) -> None:
+    """Let this process be a worker."""
+    global _setup
+    _setup = setup
+
+
+def worker_setup() -> WorkerSetup:
+    """Return the setup of this process.
+
+    Raises:
+        StoreError: it is no worker of Trellis.
+    """
+    if _setup is None:
+        raise StoreError("It was not started by `trellis worker`.", field="worker", hint="Start it so.")
+    return _setup
+
 
 # No page of Dask's, no spilling to disk, and nothing that Dask would measure of the code of orders.
 SETTINGS: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Plans, starter specs and the problems of specs, as a person sees them."""
+"""Plans, starter specs, the problems of specs, and synthetic sets, as a person sees them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from flows.console.levels_table import (
     show_unprotected,
 )
 from flows.console.terminal import escaped, format_bytes, out, print_line, say
-from storage.counts.columns import SIGNAL, column_name
+from storage.tables import SIGNAL, column_name
 from tasks.words.levels import place
 from tasks.words.numbers import format_share, format_sigma, format_spent, rounded_up
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from flows.answers.check import FailedCheck, PassedCheck
     from flows.answers.release_status import ErrorMessage
     from flows.forecast.values import BudgetForecast, DiskUse, Forecast, PlannedDays
-    from flows.spec.starter import Starter
+    from flows.specification.starter import Starter
+    from flows.synthetic import SyntheticCity, SyntheticGroups, SyntheticSet
 
 
 def show_plan(forecast: "Forecast") -> None:
@@ -264,3 +265,24 @@ def _show_problems(problems: "Sequence[ErrorMessage]") -> None:
     if problems:
         number = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
         out.print(f"\n{number}. No row of the confidential table was read.")
+
+
+def show_synthesised(drawn: "SyntheticSet | SyntheticCity | SyntheticGroups") -> None:
+    """Draw what a synthetic set holds, and where its specs are."""
+    from flows.synthetic import SyntheticCity, SyntheticSet
+
+    day = ""
+    if isinstance(drawn, SyntheticSet):
+        holds = f"{drawn.people:,} people in {drawn.pairs:,} pairs of {drawn.areas:,} areas\nspec: {drawn.spec}"
+    elif isinstance(drawn, SyntheticCity):
+        day = f" ({drawn.day})"
+        holds = (
+            f"{drawn.trips:,} trips of {drawn.travelled:,} types, of {drawn.trip_types:,} possible ones, between"
+            f" {drawn.stops:,} stops in {drawn.zones:,} zones\nspecs: {', '.join(drawn.specs)}"
+        )
+    else:
+        holds = (
+            f"{drawn.records:,} records in {drawn.groups:,} groups of {drawn.regions:,} regions; the largest group has"
+            f" {drawn.largest:,}\nspecs: {', '.join(drawn.specs)}"
+        )
+    print_line(f"SYNTHETIC: the set [bold]{drawn.set}[/]{day} with seed {drawn.seed}: {holds}")

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from flows.walks.runner import Report
+from flows.run.runner import Report
 from storage.errors import TrellisError
 
 T = TypeVar("T")

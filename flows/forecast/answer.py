@@ -6,10 +6,6 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
-from flows.approvals.admission import Admission, admission
-from flows.approvals.stated import approval_of
-from flows.forecast.margins import planned_margins
-from flows.forecast.measure import planned_measure
 from flows.forecast.values import (
     BudgetForecast,
     DiskUse,
@@ -19,35 +15,37 @@ from flows.forecast.values import (
     PlannedPart,
     TargetCost,
     TypicalCells,
+    planned_measure,
 )
+from flows.forecast.worth import planned_margins
+from flows.planning.admission import Admission, admission
+from flows.planning.approval import approval_of
 from flows.planning.compatibility import guarantees
 from flows.planning.composition import composed_epsilon, releases_within
-from flows.planning.costs import CapTerms, Cost, claimed_units
 from flows.planning.guarantee import guarantee_for
 from flows.planning.plan import Plan
 from flows.planning.views import settling_memory
-from flows.spec.file import is_same_spec
-from flows.spec.sections.privacy import Target
-from flows.spec.sections.schedule import days, days_of_series, scheduled_id
-from storage.counts.columns import SIGNAL
+from flows.specification.file import is_same_spec
+from flows.specification.sections.privacy import Target
+from flows.specification.sections.schedule import days, days_of_series, scheduled_id
 from storage.counts.published import published_total
 from storage.database.connections import Connection, store
 from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Series
-from storage.ledger.spending import Spending, for_one_unit
+from storage.ledger.spending import CapTerms, Cost, Spending, claimed_units, for_one_unit
 from storage.releases.parts import Part
 from storage.releases.register import published_specs
 from storage.releases.terms import complete_level
-from tasks.accounting.floats import float_above
-from tasks.export.formats import too_many_zones, zones_of_matrices
-from tasks.export.matrices import MOST_ZONES
-from tasks.export.workbook import MOST_ROWS as MOST_SHEET_ROWS
+from storage.tables import SIGNAL
+from tasks.accounting.conversions import float_above
+from tasks.folder.export.formats import too_many_zones, zones_of_matrices
+from tasks.folder.export.matrices import MOST_ZONES
+from tasks.folder.export.workbook import MOST_ROWS as MOST_SHEET_ROWS
 from tasks.laws.named import noise_of
 from tasks.uncertainty.bounds import finest_above_noise, records_above_noise
 from tasks.uncertainty.intervals import margins_of
-from tasks.uncertainty.repeated import for_every_level, own_levels
-from tasks.validate.format_sizes import bytes_of_formats
-from tasks.validate.size import disk_size, expected_cells, expected_leaves
+from tasks.uncertainty.sources import for_every_level, own_levels
+from tasks.validate.size import bytes_of_formats, disk_size, expected_cells, expected_leaves
 
 _NUMBERS_BYTES = 15.0  # of a row's numbers as text
 _NEXT_DAYS = 3  # of a schedule without an end that a plan shows

@@ -17,13 +17,11 @@ from storage.database.connections import store
 from storage.errors import UsageError, disk_fault
 from storage.ledger.events import read_books
 from storage.machine.files import beside, short_hash
-from storage.releases.approvals import BESIDE, canonical
-from storage.releases.plan_file import approval_element
+from storage.releases.approvals import BESIDE, approval_element, canonical
 from tasks.format.stated import Table
 from tasks.pages.templates import page
-from tasks.words.levels import in_short, place
+from tasks.words.levels import Spec, about, axes_called, in_short, level_called, place, title_of
 from tasks.words.numbers import format_rounded
-from tasks.words.readers import Spec, about, axes_called, level_called, title_of
 
 _EXAMPLES = (10, 100, 1_000)  # records
 

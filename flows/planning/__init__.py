@@ -1,1 +1,1 @@
-"""What is decided before a release draws anything: its guarantee, its plan, and the budget that it reserves or gives back."""
+"""What is decided before a release draws anything: its guarantee, its plan, what it is approved as, and the budget that it reserves or gives back."""

@@ -10,7 +10,6 @@ from fractions import Fraction
 from math import isinf
 
 from flows.planning.composition import standing_of
-from flows.planning.costs import claimed_units
 from storage.database.connections import Connection
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Account, Asked, Books, Cap, Claim, DatasetTerms, Standing
@@ -25,7 +24,7 @@ from storage.ledger.events import (
     record_series,
     share_account,
 )
-from storage.ledger.spending import Spending, for_one_unit, weakest_promise
+from storage.ledger.spending import Spending, claimed_units, for_one_unit, weakest_promise
 
 
 def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:

@@ -7,17 +7,17 @@ from dataclasses import replace
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
-from flows.spec.keys import Spec
-from flows.spec.sections.hierarchy import Hierarchy, Ordered
-from flows.spec.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workload
-from storage.counts.columns import SIGNAL
+from flows.specification.keys import Spec
+from flows.specification.sections.hierarchy import Hierarchy, Ordered
+from flows.specification.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workload
 from storage.errors import SpecError
 from storage.releases.terms import ALL, COUNTS_POSITIVE, SURVIVORS
+from storage.tables import SIGNAL
 from tasks.mechanisms import AUTO, MECHANISMS, MOST_MEASURED, Mechanism, can_settle_views, measuring, mechanism_with
 from tasks.tree.order import Tree
 from tasks.tree.views import View
-from tasks.words.nearest import did_you_mean
 from tasks.words.numbers import format_cells
+from tasks.words.spelling import did_you_mean
 
 _MOST_BY_OPENDP = 10**6  # cells of one level that `measure: auto` measures whatever survives: each takes some 10 µs
 

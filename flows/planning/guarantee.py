@@ -1,26 +1,56 @@
-"""The guarantee of a release: the noise of its measurements, and the (ε, δ) that follows."""
+"""The guarantee of a release: the noise of its measurements, and the (ε, δ) that follows. What was computed before on this machine is remembered."""
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
+from importlib.metadata import version
 from math import inf
 
 from flows.planning.scheme import Scheme, released_level
-from flows.spec.sections.privacy import Target
+from flows.specification.sections.privacy import Target
 from storage.errors import SpecError, StoreError
 from storage.ledger.books import Charge
-from storage.machine.deltas import DELTAS, keep_deltas, kept_deltas
+from storage.machine.files import beside
+from storage.machine.home import place_of_home
 from tasks.accounting.accountants import ACCOUNTANTS, Accountant, delta_left, least_with_tau
 from tasks.accounting.allocation import Measurement, cost_of, rho_of, tau_of
-from tasks.accounting.conversions import zcdp_epsilon
-from tasks.accounting.floats import float_above, float_below
+from tasks.accounting.conversions import float_above, float_below, zcdp_epsilon
 from tasks.accounting.pld import check_pld, check_pld_within, remember_deltas, remembered_deltas
 from tasks.accounting.sensitivity import joint_part
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelCost, LevelNoise
 from tasks.laws.named import LAWS
+
+DELTAS = "deltas.json"  # in TRELLIS_HOME; it may be deleted
+
+_MOST = 4096  # of the last ones
+
+
+def kept_deltas() -> dict[str, float]:
+    """Return every δ that `keep_deltas` kept, by what it is of; nothing where the file is missing, altered or of another version."""
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads((place_of_home() / DELTAS).read_bytes())
+        if kept["version"] == _version():
+            return {str(of): float(delta) for of, delta in kept["deltas"].items()}
+    return {}
+
+
+def keep_deltas(deltas: Mapping[str, float]) -> None:
+    """Keep values for later processes, if there is a TRELLIS_HOME that can be written."""
+    last = dict(list(deltas.items())[-_MOST:])
+    text = json.dumps({"version": _version(), "deltas": last}, indent=0)
+    with suppress(OSError):
+        if place_of_home().is_dir():
+            with beside(place_of_home() / DELTAS) as file:
+                file.write(text.encode())
+
+
+def _version() -> str:
+    return version("dp-accounting")
+
 
 PRIVACY_MAP = "privacy_map"  # the accountant of a mechanism that is charged the (ε, δ) of its own privacy map
 

@@ -5,27 +5,28 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
-from flows.spec.keys import DEFAULT_MECHANISM, RunKeys, Spec
-from flows.spec.sections.hierarchy import Ordered
-from flows.spec.sections.privacy import PrivacyKeys
-from storage.counts.columns import REGION, SIZE
+from flows.specification.keys import DEFAULT_MECHANISM, Spec
+from flows.specification.sections.hierarchy import Ordered
+from flows.specification.sections.privacy import PrivacyKeys
+from flows.specification.sections.run import RunKeys
 from storage.errors import SpecError
+from storage.tables import REGION, SIZE
 from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
-from tasks.capacity import cores, default_memory
-from tasks.groups.sources import noise_of_sum, own_source
-from tasks.groups.task import Sizes, regions_of
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.mechanisms import Mechanism
+from tasks.sizes.intervals import noise_of_sum, own_source
+from tasks.sizes.task import Sizes, regions_of
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
 from tasks.tree.views import View, every_level, level_view
-from tasks.unbiased.released import ReleasedCounts, released_counts
+from tasks.unbiased.deviations import ReleasedCounts, released_counts
 from tasks.unbiased.task import Unbiased
 from tasks.uncertainty.bounds import CONFIDENCE
 from tasks.uncertainty.sources import best_source
 from tasks.words.numbers import format_cells, rounded_down, rounded_up
+from tasks.work.capacity import cores, default_memory
 
 NOTHING = Allocation((), ())
 

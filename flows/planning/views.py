@@ -4,8 +4,8 @@ import math
 from collections.abc import Mapping
 
 from flows.planning.scheme import Scheme, check_memory
-from flows.spec.keys import Spec
-from flows.spec.sections.views import MARGINS
+from flows.specification.keys import Spec
+from flows.specification.sections.views import MARGINS
 from storage.errors import SpecError
 from storage.releases.terms import ViewTerms
 from tasks.ingest.derived import read_derived

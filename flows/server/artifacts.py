@@ -21,8 +21,8 @@ from prefect.logging import get_logger
 from prefect.settings import PREFECT_API_URL
 
 from flows.planning.budget import charge_in_words
+from flows.run.steps import missing_branches
 from flows.server.process import answers
-from flows.walks.steps import missing_branches
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.ledger.events import read_books
@@ -32,7 +32,7 @@ from storage.releases.shards import TRUNK
 from tasks.format.manifest import published_manifest
 from tasks.format.stated import noise_rows_of
 from tasks.pages.templates import markdown
-from tasks.query.largest import largest_counts
+from tasks.released.query.overview import largest_counts
 from tasks.released.sources.folder import open_folder
 from tasks.words.levels import grouped_by, level_columns
 from tasks.words.numbers import format_bound, format_sigma

@@ -1,4 +1,4 @@
-"""Flow runs that Prefect leaves alone: runs whose end it did not see, and runs that crashed before they began.
+"""Prefect's list of runs: names and tags by which runs are found, runs whose end it did not see, and the end of old ones.
 
 Prefect shows a run of the first kind as Running for ever if it was started directly. It gives up a run of the second kind.
 """
@@ -9,8 +9,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -18,12 +19,16 @@ from httpx import HTTPError
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
+    FlowRunFilterDeploymentId,
     FlowRunFilterEndTime,
     FlowRunFilterId,
     FlowRunFilterState,
+    FlowRunFilterStateName,
     FlowRunFilterStateType,
     TaskRunFilter,
     TaskRunFilterState,
@@ -33,12 +38,91 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry, Cancelled, Completed, Crashed
 
-from flows.execution.crashes import note_crashes
+from flows.run.crashes import note_crashes
+from flows.specification.sections.schedule import day_of, scheduled_id
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, StoreError, TrellisError
 from storage.machine.locks import held, held_when_free, holder_of
-from storage.releases.register import how_to_go_on, state_of
-from storage.releases.runs import OpenRun, close_run, open_runs, release_of
+from storage.releases.register import OpenRun, close_run, how_to_go_on, open_runs, release_of, state_of
+
+_AT_ONCE = 200  # runs that a server lists at most
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """A spec whose deployment runs on a schedule, by its name, with the schedule's time zone."""
+
+    name: str
+    timezone: str
+    dataset: str
+
+
+def describe_run(run: str, release_id: str, dataset: str = "") -> None:
+    """Name a flow run after its release unless its name says it, and tag it with release and dataset: people look for them.
+
+    If the server does not answer, the run goes on as it is.
+    """
+    with suppress(HTTPError, RuntimeError, ObjectNotFound), get_client(sync_client=True) as client:
+        known = client.read_flow_run(UUID(run))
+        name = known.name if release_id in known.name else release_id
+        client.update_flow_run(UUID(run), name=name, tags=sorted({*known.tags, *_tags(release_id, dataset)}))
+
+
+def name_scheduled_runs(schedules: Sequence[Scheduled]) -> None:
+    """Name the runs that are scheduled after the releases that they will make."""
+    with suppress(HTTPError, RuntimeError, ObjectNotFound), get_client(sync_client=True) as client:
+        for schedule in schedules:
+            deployment = client.read_deployment_by_name(f"release/{schedule.name}")
+            coming = FlowRunFilter(
+                deployment_id=FlowRunFilterDeploymentId(any_=[deployment.id]),
+                state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Scheduled"])),
+            )
+            for run in client.read_flow_runs(flow_run_filter=coming, limit=_AT_ONCE):
+                if run.auto_scheduled and run.expected_start_time:
+                    release_id = scheduled_id(schedule.name, day_of(run.expected_start_time, schedule.timezone))
+                    if run.name != release_id:
+                        tags = sorted(set(run.tags) | _tags(release_id, schedule.dataset))
+                        client.update_flow_run(run.id, name=release_id, tags=tags)
+
+
+def _tags(release_id: str, dataset: str) -> set[str]:
+    return {f"release:{release_id}"} | ({f"dataset:{dataset}"} if dataset else set())
+
+
+def delete_old_runs(older_than: timedelta) -> int:
+    """Delete from Prefect's database the runs that ended so long ago, with their task runs, logs and artifacts.
+
+    The store keeps every release, and `trellis show` shows it.
+
+    Returns:
+        How many runs were deleted.
+    """
+    ended = FlowRunFilter(
+        state=FlowRunFilterState(
+            type=FlowRunFilterStateType(
+                any_=[StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED, StateType.CRASHED]
+            )
+        ),
+        end_time=FlowRunFilterEndTime.model_validate({"before_": datetime.now(UTC) - older_than}),
+    )
+    deleted = 0
+    with get_client(sync_client=True) as client:
+        while runs := client.read_flow_runs(flow_run_filter=ended, limit=_AT_ONCE):
+            for run in runs:
+                _delete_artifacts(client, run.id)
+                with suppress(ObjectNotFound):  # another command deletes too
+                    client.delete_flow_run(run.id)
+                deleted += 1
+    return deleted
+
+
+def _delete_artifacts(client: SyncPrefectClient, run: UUID) -> None:
+    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
+    while artifacts := client.read_artifacts(artifact_filter=of_run):
+        for artifact in artifacts:
+            with suppress(ObjectNotFound):
+                client.delete_artifact(artifact.id)
+
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
 _LOOK_EVERY = 1.0  # seconds, whether it is still there

@@ -16,12 +16,21 @@ import polars as pl
 
 from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
-from flows.spec.file import SpecFile, declares_public_data
+from flows.specification.file import SpecFile, declares_public_data
 from flows.trials.contestants import Contestant, Tried
-from flows.trials.coverage import coverage_answer, coverage_row, row_columns, share_columns, spread, spread_of
 from flows.trials.entries import check_name, entries_of
 from flows.trials.in_memory import PublicTable, public_table
-from flows.trials.utility import AskedUtility, asked_utilities, utility_answer
+from flows.trials.measures import (
+    AskedUtility,
+    asked_utilities,
+    coverage_answer,
+    coverage_row,
+    row_columns,
+    share_columns,
+    spread,
+    spread_of,
+    utility_answer,
+)
 from storage.database.connections import store
 from storage.errors import SpecError, UsageError
 from storage.ledger.events import read_books
@@ -34,7 +43,7 @@ from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.views import Partition, sums_of_leaves
 from tasks.validate.coverage import cells_covered, false_share, level_coverages, rows_covered
-from tasks.validate.distances import cell_errors, level_errors
+from tasks.validate.utility import cell_errors, level_errors
 
 _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
 

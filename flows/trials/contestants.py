@@ -10,15 +10,14 @@ from flows.planning.guarantee import Guarantee
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import PrivacyKeys
+from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable
 from storage.releases.terms import Intervals
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import Mechanism
 from tasks.released.estimate import Estimate
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier
-from tasks.tree.leaves import root_of, without_zeros
+from tasks.tree.frontier import Frontier, root_of, without_zeros
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View, level_view, sums_of_leaves
 from tasks.validate.coverage import Bounds

@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flows.execution.reservation import reserved_release
 from flows.planning.compatibility import check_listed, measured_by, rule_for_nodes
 from flows.planning.guarantee import guarantee_of
-from flows.planning.plan import Plan, level_terms, view_terms
+from flows.planning.parts import level_terms, view_terms
+from flows.planning.plan import Plan
 from flows.planning.scheme import check_leaves
 from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import Minimise
+from flows.run.reservation import reserved_release
+from flows.specification.sections.privacy import Minimise
 from flows.trials.baselines import BASELINES, baseline_entry
 from flows.trials.contestants import Contestant, privacy_defaults, sampler_of
 from flows.trials.in_memory import PublicTable, Trial, try_release
@@ -23,7 +24,7 @@ from tasks.tree.order import Tree
 from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import mean_variances
 from tasks.uncertainty.intervals import margins_of, rounding_step
-from tasks.uncertainty.repeated import for_every_level, own_levels
+from tasks.uncertainty.sources import for_every_level, own_levels
 from tasks.validate.coverage import Bounds, measured_bounds, summed_bounds, thresholded_bounds
 
 WITHOUT_VIEWS = "without_views"  # behind a colon: as if the spec named none

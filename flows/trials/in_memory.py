@@ -10,29 +10,28 @@ from typing import Any
 
 import numpy as np
 
-from flows.walks.runner import report_nothing
-from flows.walks.walk import walk
-from storage.counts.shard_store import shards_in_memory
+from flows.run.runner import report_nothing
+from flows.run.walk import walk
+from storage.counts.shard_files import shards_in_memory
 from storage.ledger.books import Charge
 from storage.record import Record
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind
 from tasks.mechanisms import Mechanism
-from tasks.noise.truth import TruthInMemory
-from tasks.order import Step
+from tasks.noise.measure import TruthInMemory
 from tasks.released.estimate import Estimate
 from tasks.released.families import estimate_of
 from tasks.released.sources.job import JobSource
-from tasks.stage import Outcome
 from tasks.steps import take
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Cells, Frontier, expand, locate
+from tasks.tree.frontier import Cells, Frontier, expand, joined, locate, root_of
 from tasks.tree.job import Job
-from tasks.tree.leaves import joined, root_of
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
 from tasks.tree.views import Derived
 from tasks.validate.coverage import MeasuredCells
+from tasks.work.order import Step
+from tasks.work.stage import Outcome
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,8 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.counts.shard_files import WHOLE, row_groups_in, write_row_groups
-from storage.counts.shard_store import ShardStore
+from storage.counts.shard_files import WHOLE, ShardStore, row_groups_in, write_row_groups
 from storage.errors import StoreError, TakenAlready, WorkerLost
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
 from storage.mailbox.keys import keyed_name

@@ -1,10 +1,12 @@
-"""Shards: Parquet files of one level of one branch, complete or absent, identified by their hash."""
+"""Shards: Parquet files of one level of one branch, complete or absent, identified by their hash, and the shelves where those of a release are kept."""
 
 import io
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -13,8 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from storage.errors import StoreError
-from storage.machine.claims import shard_folder
 from storage.machine.files import beside, put_new, sha256_of
+from storage.machine.home import shard_folder
 from storage.releases.shards import shard_name
 
 IntArray = NDArray[np.int64]
@@ -194,3 +196,53 @@ def check_shard(path: Path, sha256: str) -> None:
 def is_shard(path: Path, sha256: str) -> bool:
     """Return whether a shard exists and has the recorded hash."""
     return path.is_file() and sha256_of(path) == sha256
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ShardStore:
+    """Where the shards of one release are kept. A shard is complete or absent, and identified by its hash.
+
+    Attributes:
+        write: writes a shard of a name, with the other arguments of `write_shard`, and returns its hash.
+        groups: from a name and the recorded hash to the columns of the shard, a row group at a time.
+        table: from a name and the recorded hash to the shard.
+        keep_codebook: keeps the codebook of an axis whose codes come from the released counts.
+    """
+
+    write: Callable[..., str]
+    groups: Callable[[str, str], Iterator[dict[str, Any]]]
+    table: Callable[[str, str], pa.Table]
+    keep_codebook: Callable[[str, pl.DataFrame], None]
+
+    def columns(self, name: str, sha256: str) -> dict[str, Any]:
+        """Return the columns of a shard: whole numbers, or floats where it holds estimates."""
+        table = self.table(name, sha256)
+        return {column: table.column(column).to_numpy() for column in table.column_names}
+
+
+def shards_in_folder(release_id: str) -> ShardStore:
+    """Return the shard store of a release that the store knows: a folder of Parquet files."""
+    path = partial(shard_path, release_id)
+    return ShardStore(
+        lambda name, *content, **kinds: write_shard(path(name), *content, **kinds),
+        lambda name, sha256: read_row_groups(path(name), sha256),
+        lambda name, sha256: read_shard_table(path(name), sha256),
+        partial(write_codebook, release_id),
+    )
+
+
+def shards_in_memory() -> ShardStore:
+    """Return a shard store for counts that may be seen: arrays in memory. The hash of a shard is its name."""
+    kept: dict[str, list[dict[str, Any]]] = {}
+
+    def write(name: str, columns: tuple[str, ...], groups: Any, kind: pa.DataType = WHOLE, **_: Any) -> str:
+        nothing = {column: np.zeros(0, dtype=kind.to_pandas_dtype()) for column in columns}
+        kept[name] = [{column: group[column] for column in columns} for group in groups] or [nothing]
+        return name
+
+    return ShardStore(
+        write,
+        lambda name, _: iter(kept[name]),
+        lambda name, _: pa.concat_tables([pa.table(group) for group in kept[name]]),
+        lambda axis, codebook: None,  # noqa: ARG005 (its tree has all codes)
+    )

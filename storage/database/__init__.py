@@ -1,1 +1,1 @@
-"""DuckDB: connections and short transactions, the schema of the store, and what a shell completes from it."""
+"""DuckDB: connections and short transactions, and the schema of the store."""

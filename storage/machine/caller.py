@@ -13,7 +13,7 @@ _may_print = False
 
 @contextmanager
 def heard_by_caller() -> Iterator[None]:
-    """Print what `tell_caller` is given inside, in any thread and in the processes of `flows.walks.processes`."""
+    """Print what `tell_caller` is given inside, in any thread and in the processes of `flows.cluster.processes`."""
     global _may_print
     before, _may_print = _may_print, True
     try:

@@ -1,14 +1,21 @@
-"""Places: where a mailbox keeps its files, by name. A file is there completely or not at all, and is never overwritten."""
+"""Places: where a mailbox keeps its files, by name, complete or not at all, never overwritten; and the probe that shows whether one does.
 
+A server may ignore the condition under which a file is put, and answer that all went well. Then two workers could draw the
+same counts. So before anything is reserved, home and all workers put a file under one name, and one of them may succeed.
+"""
+
+import re
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
-from storage.errors import SpecError
+from storage.errors import SpecError, StoreError, TakenAlready
 from storage.machine.fingerprints import name_of_home
 
 PATIENCE = 60.0  # seconds for which a reader waits for a name: NFS may remember for so long that it was not there
@@ -145,3 +152,68 @@ def check_name(name: str) -> str:
     if not all(part and not part.startswith(".") and "\\" not in part and part.isprintable() for part in parts):
         raise ValueError("A name in a mailbox is relative, and no part of it is empty or begins with a dot.")
     return PurePosixPath(name).as_posix()
+
+
+_PROBES = "probes"
+_NONCE = re.compile(r"[0-9a-f]{32}")
+
+
+def new_nonce() -> str:
+    """Return a number that nobody has used, in hex."""
+    return secrets.token_hex(16)
+
+
+def enter_probe(place: Mailbox, nonce: str) -> bool:
+    """Put a file of this process's own under the name of a nonce; return whether that succeeded.
+
+    Raises:
+        ValueError: it is no nonce.
+        StoreError: the place cannot be written.
+    """
+    if not _NONCE.fullmatch(nonce):
+        raise ValueError("A nonce has 32 digits in hex.")
+    with TemporaryDirectory(prefix="trellis-probe-") as folder:
+        file = Path(folder) / "probe"
+        file.write_text(secrets.token_hex(16))
+        try:
+            place.put_new(_name(nonce), file)
+        except TakenAlready:
+            return False
+        return True
+
+
+def judge_probe(place: Mailbox, nonce: str, succeeded: Sequence[bool]) -> None:
+    """Check that exactly one of several processes has succeeded. What it put there stays until `remove_probe`.
+
+    Args:
+        place: the place.
+        nonce: under which all of them put a file.
+        succeeded: what `enter_probe` returned to each; at least two.
+    Raises:
+        ValueError: there are fewer than two.
+        StoreError: none or several have succeeded, or what one of them put is not there.
+    """
+    if len(succeeded) < 2:
+        raise ValueError("A probe needs two processes at least.")
+    winners, is_there = sum(succeeded), place.exists(_name(nonce))
+    if winners > 1:
+        raise StoreError(
+            f"This storage overwrites: {winners} machines have put a file under one name of the mailbox at once.",
+            field="mailbox",
+            hint="Use a server that knows conditional writes (If-None-Match), or a folder that is the same on all machines.",
+        )
+    if winners < 1 or not is_there:
+        raise StoreError(
+            "The machines do not see the same mailbox: none finds what another has put there.",
+            field="mailbox",
+            hint="Let `mailbox` name the same folder or bucket on all of them.",
+        )
+
+
+def remove_probe(place: Mailbox, nonce: str) -> None:
+    """Remove what somebody has put under the name of a nonce, if anybody has."""
+    place.delete(_name(nonce))
+
+
+def _name(nonce: str) -> str:
+    return f"{_PROBES}/{nonce}"

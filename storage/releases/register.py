@@ -1,17 +1,18 @@
-"""The register of releases: what each was asked for, its terms, and its state. Everything here is public."""
+"""The register of releases: what each was asked for, its terms, its state, and the Prefect runs that have worked on it. Everything here is public."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 from fractions import Fraction
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from storage.database.connections import Connection
 from storage.errors import MadeAlready, UsageError
-from storage.machine.claims import claim_shard_folder
 from storage.machine.clock import utc_now
+from storage.machine.home import claim_shard_folder
 from storage.releases.parts import Part
 from storage.releases.terms import Terms
 
@@ -252,3 +253,42 @@ def list_checks(con: Connection, release_id: str) -> list[CheckResult]:
         'SELECT "check", level, passed FROM checks WHERE release_id = ? ORDER BY level, "check"', [release_id]
     ).fetchall()
     return [CheckResult(*row) for row in rows]
+
+
+class OpenRun(NamedTuple):
+    """A flow run that has not ended, as far as the store knows.
+
+    Attributes:
+        release_id: the release on which it works.
+        began: when it last began, in UTC, to the second.
+    """
+
+    release_id: str
+    began: datetime
+
+
+def open_run(con: Connection, run: str, release_id: str) -> None:
+    """Record that a flow run has begun to work on a release, for the first time or again."""
+    con.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, true)", [run, release_id, utc_now()])
+
+
+def close_run(con: Connection, run: str) -> None:
+    """Record that a flow run has ended, in whatever way."""
+    con.execute("UPDATE runs SET is_open = false WHERE run = ?", [run])
+
+
+def open_runs(con: Connection) -> dict[str, OpenRun]:
+    """Return the flow runs that have not ended, as far as the store knows."""
+    rows = con.execute("SELECT run, release_id, began FROM runs WHERE is_open ORDER BY began").fetchall()
+    return {run: OpenRun(release_id, datetime.fromisoformat(began)) for run, release_id, began in rows}
+
+
+def has_run(con: Connection, release_id: str) -> bool:
+    """Return whether a flow run has ever worked on a release."""
+    return bool(con.execute("SELECT 1 FROM runs WHERE release_id = ? LIMIT 1", [release_id]).fetchone())
+
+
+def release_of(con: Connection, run: str) -> str | None:
+    """Return the release that a flow run has worked on, None if it never began to."""
+    row = con.execute("SELECT release_id FROM runs WHERE run = ?", [run]).fetchone()
+    return row[0] if row else None

@@ -11,14 +11,17 @@ from fractions import Fraction
 
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of
 from tasks.accounting.conversions import (
+    DIGITS,
     epsilon_from_rho,
+    float_above,
+    float_below,
     lemma_delta,
     rho_from_epsilon,
+    rounded_toward,
     zcdp_delta,
     zcdp_epsilon,
     zcdp_rho,
 )
-from tasks.accounting.floats import DIGITS, float_above, float_below, rounded_toward
 from tasks.accounting.pld import pld_delta, pld_epsilon, pld_holds, pld_rho
 
 _LARGEST_EXPONENT = 700.0  # with a larger ε, (1 + e^ε) τ of any inexact sampler exceeds every δ

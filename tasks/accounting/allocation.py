@@ -1,4 +1,4 @@
-"""How a release's ρ is shared among its levels, and the noise scale that each share buys."""
+"""How a release's ρ or ε is shared among its levels, and the noise scale that each share buys."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from tasks.accounting.floats import least_float
-from tasks.accounting.opendp import privacy_map
+from tasks.accounting.conversions import least_float
+from tasks.accounting.opendp import laplace_measurement, privacy_map
 from tasks.accounting.sensitivity import joint_part, square_root_up
 
 LEAST_SCALE = 0.01  # below it the noise is 0 except in one draw in 10**2171
@@ -174,3 +174,39 @@ def rho_of(measurements: Sequence[Measurement]) -> Fraction:
 def tau_of(measurements: Sequence[Measurement]) -> Fraction:
     """Return the total variation distance of all draws that one unit can touch from the exact noise, at most."""
     return sum((measurement.tau for measurement in measurements), Fraction(0))
+
+
+def laplace_map(scale: float, l1_sensitivity: int) -> float:
+    """Return ε, as OpenDP's privacy map gives it, for discrete Laplace noise of scale s on histograms.
+
+    Args:
+        scale: s, finite and > 0, records.
+        l1_sensitivity: Δ₁, records.
+    Raises:
+        ValueError: the scale is not finite and positive.
+    """
+    return float(laplace_measurement(scale).map(l1_sensitivity))
+
+
+@lru_cache(maxsize=4096)
+def laplace_scale_for(epsilon: float, l1_sensitivity: int) -> float:
+    r"""Return s, the least float whose privacy map stays within ε.
+
+    .. math:: s = \Delta_1 / \epsilon, \text{ rounded until } \mathrm{map}(\Delta_1; s) \le \epsilon
+
+    Args:
+        epsilon: the level's share, > 0.
+        l1_sensitivity: Δ₁, >= 1.
+    Raises:
+        ValueError: ε is so small that s would exceed 2**32, or so large that there would be no noise.
+    """
+    if not epsilon > 0:
+        raise ValueError(f"epsilon must be > 0 at every level, got {epsilon}.")
+    scale = l1_sensitivity / epsilon
+    if scale > LARGEST_SCALE:
+        raise ValueError(f"the noise scale must be <= 2**32: epsilon {epsilon:g} of a level is too small.")
+    if scale < LEAST_SCALE:
+        raise ValueError(
+            f"the noise scale must be >= {LEAST_SCALE}: with epsilon {epsilon:g} at a level the true counts show."
+        )
+    return least_float(lambda scale: laplace_map(scale, l1_sensitivity) <= epsilon, scale)

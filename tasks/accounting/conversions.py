@@ -1,4 +1,4 @@
-"""From (ε, δ) to ρ and back: by the papers' formula (`lemma`), by the optimal conversion (`zcdp`), and at one Rényi order.
+"""From (ε, δ) to ρ and back: by the papers' formula (`lemma`), by the optimal conversion (`zcdp`), and at one Rényi order. Floats are rounded to the safe side.
 
 ρ is an exact fraction. Rounding never understates the cost: ρ from ε is rounded down, ε from ρ is rounded up.
 """
@@ -10,9 +10,38 @@ from fractions import Fraction
 from functools import cache, lru_cache
 from typing import Any
 
-from tasks.accounting.floats import DIGITS, rounded_toward
 from tasks.accounting.opendp import gaussian_measurement, opendp
 from tasks.accounting.sensitivity import square_root_up
+
+DIGITS = 60  # of the decimal arithmetic; the results are floats with 17
+
+
+def float_above(exact: Fraction) -> float:
+    """Return the least float that is not below a number."""
+    value = float(exact)
+    return math.nextafter(value, math.inf) if Fraction(value) < exact else value
+
+
+def float_below(exact: Fraction) -> float:
+    """Return the largest float that is not above a number."""
+    return -float_above(-exact)
+
+
+def least_float(holds: Callable[[float], bool], start: float) -> float:
+    """Return the least float for which a condition holds that is true from some float on; `start` is a few floats away at most."""
+    while not holds(start):
+        start = math.nextafter(start, math.inf)
+    while holds(below := math.nextafter(start, 0.0)):
+        start = below
+    return start
+
+
+def rounded_toward(exact: Decimal, toward: float) -> float:
+    """Return the float nearest to `exact` on the side of `toward`."""
+    value = float(exact)
+    wrong_side = Decimal(value) > exact if toward < 0 else Decimal(value) < exact
+    return math.nextafter(value, toward) if wrong_side else value
+
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _NEAR_ORDER = 1e-6  # of the logarithm of α - 1; at the least ε an order so near costs nothing

@@ -10,8 +10,7 @@ from scipy.special import log_ndtr
 
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, ways_of
 from tasks.accounting.conversions import check_delta, check_epsilon, zcdp_epsilon
-from tasks.accounting.convolution import summed_delta
-from tasks.accounting.few_values import has_few_values, largest_rho_of_few, least_epsilon_of_few
+from tasks.accounting.convolution import has_few_values, largest_rho_of_few, least_epsilon_of_few, summed_delta
 
 LEAST_PLD_DELTA = 1e-12  # below it the truncated tails of composed privacy loss distributions would matter
 LARGEST_PLD_EPSILON = 100.0  # above it, and with delta above epsilon, they take gigabytes, and give no privacy

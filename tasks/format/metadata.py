@@ -13,12 +13,12 @@ from urllib.parse import quote
 import polars as pl
 import pyarrow as pa
 
-from storage.counts.columns import BOUNDS, COUNT, REMAINDER, SIGNAL, column_name, flat_features
-from tasks.format.batches import UNREADABLE
+from storage.tables import BOUNDS, COUNT, REMAINDER, SIGNAL, column_name, flat_features
 from tasks.format.csv import csv_header, with_names
-from tasks.format.manifest import LevelEntry, Manifest
-from tasks.words.levels import place
-from tasks.words.readers import Spec, axes_called, description_of, source_of, title_of
+from tasks.format.entries import LevelEntry
+from tasks.format.manifest import Manifest
+from tasks.format.tables import UNREADABLE
+from tasks.words.levels import Spec, axes_called, description_of, place, source_of, title_of
 
 METADATA = "metadata.json"
 SDMX = "sdmx"  # the folder of CSV files with a structure of their own

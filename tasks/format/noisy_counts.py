@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from storage.counts.columns import NOISY, VARIANCE
 from storage.releases.parts import Part
+from storage.tables import NOISY, VARIANCE
 from tasks.laws.named import noise_of
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.order import Tree

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from storage.counts.columns import column_name, domains_of, flat_features, is_ordered
-from tasks.atlas.names import NAME, Names, code_columns
-from tasks.atlas.shapes import GEOMETRY, Shapes
+from storage.tables import column_name, domains_of, flat_features, is_ordered
 from tasks.format.csv import NAMES
-from tasks.format.manifest import LevelEntry, Manifest
+from tasks.format.entries import LevelEntry
+from tasks.format.manifest import Manifest
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axis
 from tasks.tree.views import Derived, View, numbered_codes
+from tasks.words.areas import GEOMETRY, NAME, Names, Shapes, code_columns
 
 _AREA = "\0area"  # no column of codes has such a name
 

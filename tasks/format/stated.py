@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.format.manifest import LevelEntry, Manifest, ViewEntry
+from tasks.format.entries import LevelEntry, ViewEntry
+from tasks.format.manifest import Manifest
 from tasks.words.numbers import (
     NOT_STATED,
     format_bound,

@@ -1,20 +1,142 @@
-"""Published tables: one per level, with codes in place of area numbers, written one row group or one part at a time."""
+"""Published tables: their rows as numbers, read a batch at a time or whole, and written one row group or one part at a time."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from storage.counts.columns import COUNT, SIGNAL, column_name
-from storage.counts.tables import level_files, level_path, part_count
-from tasks.capacity import side_by_side
-from tasks.format.rows import Rows, SlicedRows
-from tasks.tree.axis import Axis
-from tasks.tree.keys import AreaArray
+from storage.tables import COUNT, SIGNAL, column_name, level_files, level_path, part_count
+from tasks.format.entries import LevelEntry
+from tasks.tree.axis import Axis, BoolArray, IntArray
+from tasks.tree.keys import AreaArray, order_of
 from tasks.tree.order import Tree
+from tasks.work.capacity import side_by_side
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows of one level.
+
+    Attributes:
+        areas: per axis, integers, shape (rows,): the number of the area at the axis level that the tree level has reached.
+        counts: int64, shape (rows,), records.
+        bounds: the ends of the intervals, int64, shape (rows,) each: low and high, then those of the simultaneous intervals if
+            the spec asks for them. Empty where no interval is stated.
+        signal: which rows stand out from the noise, bool, shape (rows,); None where nobody needs it.
+    """
+
+    areas: tuple[AreaArray, ...]
+    counts: IntArray
+    bounds: tuple[IntArray, ...] = ()
+    signal: BoolArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    def __getitem__(self, rows: "slice | IntArray") -> "Rows":
+        bounds = tuple(ends[rows] for ends in self.bounds)
+        signal = None if self.signal is None else self.signal[rows]
+        return Rows(tuple(areas[rows] for areas in self.areas), self.counts[rows], bounds, signal)
+
+
+class SlicedRows(Protocol):
+    """Rows of one level in the order of their codes, of which slices can be had: in memory, or on disk."""
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+
+    def __getitem__(self, rows: slice, /) -> Rows:
+        """Return the rows of a slice, whose step is 1."""
+
+
+def slices(rows: SlicedRows, size: int) -> Iterator[Rows]:
+    """Yield rows in slices of so many rows; the last may have fewer. Nothing is yielded if there are none."""
+    return (rows[first : first + size] for first in range(0, len(rows), size))
+
+
+def joined(parts: Sequence[Rows]) -> Rows:
+    """Return the rows of one or more parts, one part after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    areas = tuple(np.concatenate(columns) for columns in zip(*(part.areas for part in parts), strict=True))
+    bounds = tuple(np.concatenate(columns) for columns in zip(*(part.bounds for part in parts), strict=True))
+    signals = [part.signal for part in parts if part.signal is not None]
+    signal = np.concatenate(signals) if len(signals) == len(parts) else None
+    return Rows(areas, np.concatenate([part.counts for part in parts]), bounds, signal)
+
+
+def in_order(rows: Rows, sizes: Sequence[int]) -> Rows:
+    """Return rows in the order of their areas' numbers, first axis first; `sizes` gives the number of areas per axis."""
+    return rows[order_of(rows.areas, sizes)]
+
+
+BATCH_ROWS = 1_000_000
+
+UNREADABLE = (OSError, UnicodeDecodeError, pa.ArrowException)  # raised by a file with other content than it should have
+
+
+def level_paths(folder: Path, entry: LevelEntry) -> list[Path]:
+    """Return the files of a level of a published folder, in the order of their rows."""
+    return [folder / name for name in entry.files]
+
+
+def scan_level(folder: Path, entry: LevelEntry) -> pl.LazyFrame:
+    """Return the table of a level of a published folder, as a lazy scan."""
+    return pl.scan_parquet(level_paths(folder, entry), glob=False)
+
+
+def has_columns(path: Path, texts: Sequence[str], numbers: Sequence[str], flag: str) -> bool:
+    """Return whether a table has exactly these columns: first text, then int64, last one of true and false.
+
+    Raises:
+        UNREADABLE: the file is not Parquet.
+    """
+    schema = pq.read_schema(path)
+    if schema.names != [*texts, *numbers, flag]:
+        return False
+    *kinds, last = schema.types
+    of_texts, of_numbers = kinds[: len(texts)], kinds[len(texts) :]
+    are_numbers = all(kind.equals(pa.int64()) for kind in of_numbers)
+    return all(map(_is_text, of_texts)) and are_numbers and last.equals(pa.bool_())
+
+
+def batches(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table in batches of one row or more, with text as dictionaries; read the next batch meanwhile.
+
+    Args:
+        paths: its files, in the order of their rows.
+    Raises:
+        UNREADABLE: the table cannot be read to its end.
+    """
+    with ThreadPoolExecutor(1) as ahead:
+        reading = (batch for path in paths for batch in _batches(path))
+        coming = ahead.submit(next, reading, None)
+        while (batch := coming.result()) is not None:
+            coming = ahead.submit(next, reading, None)
+            yield batch
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    schema = pq.read_schema(path)
+    texts = [field.name for field in schema if _is_text(field.type)]
+    with pq.ParquetFile(path, read_dictionary=texts) as file:
+        for batch in file.iter_batches(BATCH_ROWS):
+            batch.validate(full=True)
+            columns = [column.dictionary_encode() if _is_text(column.type) else column for column in batch.columns]
+            if batch.num_rows:
+                yield pa.record_batch(columns, names=batch.schema.names)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return kind in {pa.string(), pa.large_string(), pa.string_view()}
+
 
 ROW_GROUP = 1_000_000  # rows
 

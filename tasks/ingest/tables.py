@@ -14,7 +14,7 @@ import polars as pl
 from storage.database.connections import Connection
 from storage.errors import InputError, TrellisError, disk_fault
 from storage.ledger.recognition import RecognisedTable
-from tasks.words.nearest import did_you_mean
+from tasks.words.spelling import did_you_mean
 
 _MOST_NAMED = 5  # rows, in an error
 _numbers = count()

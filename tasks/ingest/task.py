@@ -13,19 +13,18 @@ from storage.counts.vault import read_records, remove_vault, vault, write_true_c
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import Columns
-from tasks.ingest.boundaries import Boundaries, read_shapes
+from tasks.ingest.areas import Boundaries, Labels, read_names, read_shapes
 from tasks.ingest.codebook import ListedCodes, Unlisted, down_to, read_codebook
 from tasks.ingest.contents import same_content
 from tasks.ingest.derived import DerivedSource, check_derived, read_derived
 from tasks.ingest.groups import GroupSource, ingest_groups, read_listed
-from tasks.ingest.names import Labels, read_names
 from tasks.ingest.shape_files import read_features
 from tasks.ingest.tables import Table, same_table
 from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
-from tasks.stage import stage
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import OrderedAxis
+from tasks.work.stage import stage
 
 
 @dataclass(frozen=True, slots=True)

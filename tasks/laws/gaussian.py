@@ -11,8 +11,7 @@ from tasks.accounting.allocation import scale_for
 from tasks.accounting.opendp import privacy_map
 from tasks.accounting.sensitivity import square_root_up
 from tasks.laws.law import CARE, Law, LevelCost, Sampling
-from tasks.laws.samplers import discrete_gaussian
-from tasks.laws.table_sampler import LARGEST_TAU, table_noise
+from tasks.laws.samplers import LARGEST_TAU, discrete_gaussian, table_noise
 from tasks.tree.axis import FloatArray
 
 _MOST_LISTED = 2.0**13  # of σ: beyond it a bound on the tail is at most 1 too far

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, kve
 
-from tasks.accounting.pure import laplace_map, laplace_scale_for
+from tasks.accounting.allocation import laplace_map, laplace_scale_for
 from tasks.accounting.sensitivity import l1_derivation
 from tasks.laws.law import CARE, Law, LevelCost, Sampling
-from tasks.laws.samplers import discrete_laplace
-from tasks.laws.table_sampler import LARGEST_TAU, laplace_by_table
+from tasks.laws.samplers import LARGEST_TAU, discrete_laplace, laplace_by_table
 from tasks.tree.axis import FloatArray
 
 _NORMAL_FROM = 30  # terms, more of which are taken to add up to a normal variable, where only a density is asked for

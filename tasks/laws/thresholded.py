@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tasks.accounting.allocation import LARGEST_SCALE, LEAST_SCALE
-from tasks.accounting.floats import DIGITS
+from tasks.accounting.conversions import DIGITS
 from tasks.accounting.opendp import opendp
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, touched_cells
 from tasks.laws.laplace import laplace_quantile, laplace_reach, laplace_variance, standard_deviation

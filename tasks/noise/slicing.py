@@ -21,14 +21,14 @@ from storage.mailbox.keys import release_key
 from storage.mailbox.places import namespace_of_home
 from storage.record import Record
 from storage.releases.shards import TRUNK, Branch
-from tasks.capacity import memory_of
-from tasks.noise.truth import Truth
-from tasks.stage import stage
+from tasks.noise.measure import Truth
 from tasks.tree.axis import IntArray
 from tasks.tree.branches import top_branch
 from tasks.tree.frontier import Frontier, locate
 from tasks.tree.job import Job, stored_job
 from tasks.tree.true_tree import TrueFamilies
+from tasks.work.capacity import memory_of
+from tasks.work.stage import stage
 
 _ROWS = 2**17  # of a true level at a time
 

@@ -14,23 +14,21 @@ from storage.counts.vault import read_true_codebooks, read_true_leaves, read_tru
 from storage.database.connections import Connection
 from storage.releases.parts import Part
 from storage.releases.shards import Shard, shard_name
-from tasks.accounting.floats import float_below
+from tasks.accounting.conversions import float_below
 from tasks.accounting.sensitivity import Sensitivity, joint_part_of, sensitivity_of
-from tasks.capacity import memory_of
-from tasks.groups.task import regions_of
 from tasks.laws.law import LevelCost, Sampler, ThresholdedSampler
 from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
-from tasks.noise.measure import measure, measure_thresholded
-from tasks.noise.truth import Truth, true_counts_below
-from tasks.order import Order
+from tasks.noise.measure import Truth, measure, measure_thresholded, true_counts_below
 from tasks.sizes.statistics import STATISTICS, TAILS
+from tasks.sizes.task import regions_of
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, cell_counts
+from tasks.tree.frontier import CHUNK_CELLS, cell_counts, nodes_above
 from tasks.tree.job import Job
-from tasks.tree.leaves import nodes_above
 from tasks.tree.true_tree import TrueFamilies
 from tasks.tree.views import Measured, leaves_of
+from tasks.work.capacity import memory_of
+from tasks.work.order import Order
 
 _MAP_LEAVES = 2**17  # at a time where OpenDP takes them as a map: 350 bytes and some 10 µs each
 

@@ -1,1 +1,1 @@
-"""Pages for people: the report and the README of a release, and the page of a comparison."""
+"""Pages for people: the report, the README, comparisons, and the explorer."""

@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 from markupsafe import Markup
 
-from storage.counts.columns import REGION
-from tasks.atlas.names import Names
-from tasks.format.manifest import LevelEntry
+from storage.tables import REGION
+from tasks.format.entries import LevelEntry
 from tasks.pages.facts import CLASS_NAMES, Facts, LevelFacts, Matrix, OrderedCounts
 from tasks.pages.svg import INK, Axis, Layer, Row, chart, levels_axis, linear_axis, lines, log_axis, marks, short, style
-from tasks.pages.totals import Histogram, Histograms
+from tasks.released.query.summaries import Histogram, Histograms
 from tasks.tree.axis import Path
+from tasks.words.areas import Names
 from tasks.words.numbers import format_percent, format_short
 
 _WIDE, _WHOLE_PAGE = 500, 990  # pixels; a wide screen shows two charts side by side

@@ -8,16 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.releases.parts import Part
-from tasks.atlas.names import Names
-from tasks.atlas.shapes import Shapes
-from tasks.format.rows import Rows, SlicedRows, slices
-from tasks.pages.largest import CHUNK, LargeCount, largest, largest_rows
-from tasks.pages.totals import AreaTotals, Histograms, as_asked, histograms_of, shown_on_maps, totals_at
-from tasks.query.totals import EndsOf, Ranges, RangesOf
+from tasks.format.tables import Rows, SlicedRows, slices
+from tasks.released.query.overview import EndsOf, Ranges, RangesOf
+from tasks.released.query.summaries import (
+    CHUNK,
+    AreaTotals,
+    Histograms,
+    LargeCount,
+    as_asked,
+    histograms_of,
+    largest,
+    largest_rows,
+    shown_on_maps,
+    totals_at,
+)
 from tasks.tree.axis import Axis, IntArray, Path
 from tasks.tree.order import Tree, finest_clear, flows_within, levels_of_flows
 from tasks.uncertainty.bounds import finest_above_noise
-from tasks.uncertainty.shares import Shares
+from tasks.uncertainty.noise_rows import Shares
+from tasks.words.areas import Names, Shapes
 
 CLASSES = (1, 2, 10, 100, 1_000, 10_000, 100_000, 1_000_000)  # the least count of each; one more class lies below them
 CLASS_NAMES = ("below 1", "1", "2–9", "10–99", "100–999", "1,000–9,999", "10k–99k", "100k–999k", "1M or more")

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from tasks.atlas.drawings import drawn_shapes
 from tasks.format.stated import Table
 from tasks.pages.facts import Facts
-from tasks.pages.totals import AreaTotals
+from tasks.released.query.summaries import AreaTotals
 from tasks.tree.axis import IntArray
-from tasks.words.readers import Spec, level_called
+from tasks.words.drawings import drawn_shapes
+from tasks.words.levels import Spec, level_called
 
 _WIDEST, _TALLEST = 480, 560  # pixels
 _MOST = 40_000  # characters that the paths of a map have

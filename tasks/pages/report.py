@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from storage.counts.columns import REGION, column_name, flat_features
 from storage.releases.register import CheckResult
 from storage.releases.terms import ADJUSTED
-from tasks.atlas.names import STEP, Names
-from tasks.format.manifest import LevelEntry, Manifest
+from storage.tables import REGION, column_name, flat_features
+from tasks.format.entries import LevelEntry
+from tasks.format.manifest import Manifest
 from tasks.format.stated import Table, above_noise_of, deviations_of, noise_rows_of, views_stated
 from tasks.pages.charts import (
     areas_picture,
@@ -24,12 +24,12 @@ from tasks.pages.charts import (
     sizes_picture,
 )
 from tasks.pages.facts import CLASS_NAMES, Facts, LevelFacts, Matrix, OrderedCounts
-from tasks.pages.largest import LargeCount
 from tasks.pages.maps import maps_shown
 from tasks.pages.statements import StatedFacts, facts_stated
 from tasks.pages.templates import page
-from tasks.pages.totals import Histograms
-from tasks.words.levels import place
+from tasks.released.query.summaries import Histograms, LargeCount
+from tasks.words.areas import STEP, Names
+from tasks.words.levels import about, axes_called, place, title_of
 from tasks.words.numbers import (
     NOT_STATED,
     format_bound,
@@ -39,7 +39,6 @@ from tasks.words.numbers import (
     format_rounded,
     format_sigma,
 )
-from tasks.words.readers import about, axes_called, title_of
 
 Checks = Mapping[int, tuple[int, int]]  # per level, how many checks passed, and how many there were
 

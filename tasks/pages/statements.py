@@ -6,9 +6,8 @@ from fractions import Fraction
 
 import polars as pl
 
-from storage.counts.columns import COUNT, SIGNAL, SIZE
 from storage.releases.terms import ADJUSTED, COUNTS_POSITIVE, FIXED_TOTAL
-from tasks.atlas.names import NAME, Names
+from storage.tables import COUNT, SIGNAL, SIZE
 from tasks.format.manifest import Manifest
 from tasks.format.published_tree import tree_of_spec
 from tasks.format.stated import Twice, levels_stated, twice_the_noise, views_stated
@@ -16,8 +15,8 @@ from tasks.laws.named import LAWS
 from tasks.pages.templates import headed_lines, markdown
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
-from tasks.words.levels import level_columns
-from tasks.words.readers import about, title_of
+from tasks.words.areas import NAME, Names
+from tasks.words.levels import about, level_columns, title_of
 
 _FORMULA = r"^[=+\-@\t\r]"  # how codes and names begin that a spreadsheet takes for formulas
 _NUMBER = r"^[+-]?[0-9]+([.,][0-9]+)?$"

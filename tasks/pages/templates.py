@@ -16,7 +16,7 @@ from typing import Any, Literal
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tasks.words import epsilon, levels, numbers
+from tasks.words import levels, numbers, protection
 
 _WIDTH = 120  # of Markdown
 _HEADING = "\x1e"  # before a heading in plain lines: no text of a spec has it
@@ -92,9 +92,9 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
     "capitalised": lambda text: f"{text[:1].upper()}{text[1:]}",
 }
 _GLOBALS: Mapping[str, Callable[..., Any]] = {
-    "right_guess": epsilon.format_right_guess,
-    "limits_guesses": epsilon.limits_guesses,
-    "epsilon_in_words": epsilon.epsilon_in_words,
+    "right_guess": protection.format_right_guess,
+    "limits_guesses": protection.limits_guesses,
+    "epsilon_in_words": protection.epsilon_in_words,
     "s": lambda many: "" if many == 1 else "s",
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from storage.counts.columns import NOISY
+from storage.tables import NOISY
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.frontier import locate
 from tasks.tree.keys import packed

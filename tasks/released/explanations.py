@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tasks.format.manifest import LevelEntry
+from tasks.format.entries import LevelEntry
 from tasks.words.levels import place
 
 

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from storage.counts.columns import NOISY
+from storage.tables import NOISY
 from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Children, Met, each
 from tasks.tree.axis import IntArray

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from storage.counts.columns import COUNT, HIGH, LOW, NOISY
-from tasks.format.manifest import LevelEntry, Signal, ViewEntry
+from storage.tables import COUNT, HIGH, LOW, NOISY
+from tasks.format.entries import LevelEntry, Signal, ViewEntry
 from tasks.format.published_tree import derived_places
-from tasks.format.rows import Rows
+from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
-from tasks.released.estimate import Answers, Estimate
+from tasks.released.estimate import Answers, Estimate, Known
 from tasks.released.explanations import explain_missing_simultaneous
-from tasks.released.known import Known
 from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.views import ViewCells

@@ -5,20 +5,19 @@ from itertools import product
 
 import numpy as np
 
-from storage.counts.columns import COUNT
 from storage.releases.terms import GRID
-from tasks.format.manifest import Signal
-from tasks.format.rows import Rows
+from storage.tables import COUNT
+from tasks.format.entries import Signal
+from tasks.format.tables import Rows
 from tasks.released.boxes import AxisLevels, Boxes, fewest_areas, level_of, possible_cells
-from tasks.released.estimate import Answers, Estimate, without_intervals
-from tasks.released.known import Known
+from tasks.released.estimate import Answers, Estimate, Known, without_intervals
 from tasks.released.sources.protocol import Misfit, Source, measured_cells
 from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
+from tasks.unbiased.deviations import ReleasedCounts, pair_precisions, released_counts
 from tasks.unbiased.grid import grid_of
 from tasks.unbiased.least_squares import least_squares, precisions_of
-from tasks.unbiased.released import ReleasedCounts, pair_precisions, released_counts
 from tasks.unbiased.variance import tree_variances
 from tasks.uncertainty.intervals import NO_CAP, intervals
 

@@ -8,14 +8,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from storage.counts import tables
-from storage.counts.columns import COUNT, INTERVAL, NOISY, SIMULTANEOUS
+from storage import tables
 from storage.errors import StoreError
-from tasks.capacity import side_by_side
-from tasks.format.manifest import Signal
-from tasks.format.rows import Rows, SlicedRows
+from storage.tables import COUNT, INTERVAL, NOISY, SIMULTANEOUS
+from tasks.format.entries import Signal
+from tasks.format.tables import Rows, SlicedRows
 from tasks.released.boxes import Boxes, Met, lifted, most_leaves, possible_cells
-from tasks.released.estimate import Answers, Estimate, without_intervals
+from tasks.released.estimate import Answers, Estimate, Known, without_intervals
 from tasks.released.explanations import (
     describe_below_threshold,
     describe_cells,
@@ -25,13 +24,13 @@ from tasks.released.explanations import (
     explain_missing_interval,
     explain_missing_simultaneous,
 )
-from tasks.released.known import Known
 from tasks.released.sources.protocol import PartTerms, Run, Source
 from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, fit_on_disk
 from tasks.released.sums import MetCells, box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import locate
+from tasks.uncertainty.bounds import Moves, bounds_after, reach_after
 from tasks.uncertainty.intervals import (
     NO_CAP,
     Margins,
@@ -44,11 +43,10 @@ from tasks.uncertainty.intervals import (
     simultaneous_margins,
     sum_margins,
 )
-from tasks.uncertainty.moves import Moves, bounds_after, reach_after
-from tasks.uncertainty.repeated import for_every_level
-from tasks.uncertainty.selection import tails_of
-from tasks.uncertainty.shares import EXACT, SeenCounts, Shares, shares_of_sums
-from tasks.uncertainty.signals import Margin, signal_tail, signals
+from tasks.uncertainty.noise_rows import EXACT, SeenCounts, Shares, shares_of_sums
+from tasks.uncertainty.signals import Margin, signal_tail, signals, tails_of
+from tasks.uncertainty.sources import for_every_level
+from tasks.work.capacity import side_by_side
 
 V = TypeVar("V")
 

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tasks.optimize.whole import nearest_whole
-from tasks.sizes.monotone import falling
-from tasks.sizes.tables import levels_above, sums_over_children, tails_of
+from tasks.optimize.euclidean import nearest_whole
+from tasks.sizes.tables import falling, levels_above, sums_over_children, tails_of
 from tasks.tree.axis import FloatArray, IntArray
 
 _TURNS = 12  # between tails that add up and tails that do not increase

@@ -1,4 +1,4 @@
-"""Draws a synthetic country and its commuters at random: a gravity model over clustered points."""
+"""Draws a synthetic country and its commuters at random, by a gravity model over clustered points, or a travel survey that asks few people."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -111,3 +111,19 @@ def _gravity(sizes: FloatArray, places: FloatArray, staying: float) -> FloatArra
     p *= leaving / max(p.sum(), np.finfo(np.float64).tiny)
     np.fill_diagonal(p, (1 - leaving) * sizes / sizes.sum())
     return p
+
+
+SURVEY_AREAS = {"sector": 5, "district": 25, "zone": 150}
+SURVEY_DIGITS = (1, 1, 2)
+SURVEY_SPREADS = (8.0, 3.0, 1.0)  # km
+SURVEY_STAYING = 0.2
+SURVEY_TRIPS = 45_000
+
+
+def draw_survey(*, generator: np.random.Generator) -> Country:
+    """Return a city of 150 zones, and the trips of 45,000 respondents, one each.
+
+    Args:
+        generator: the random generator; equal states draw equal surveys.
+    """
+    return draw_clusters(Clusters(SURVEY_AREAS, SURVEY_DIGITS, SURVEY_SPREADS, SURVEY_STAYING), SURVEY_TRIPS, generator)

@@ -7,8 +7,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from storage.counts.columns import Role
-from tasks.atlas.names import code_columns
+from storage.tables import Role
+from tasks.words.areas import code_columns
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]

@@ -10,23 +10,29 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from storage.counts.columns import Role, roles_of
-from storage.counts.shard_files import derived_path, read_codebook, read_groups, read_names, read_shapes
-from storage.counts.shard_store import ShardStore, shards_in_folder
+from storage.counts.shard_files import (
+    ShardStore,
+    derived_path,
+    read_codebook,
+    read_groups,
+    read_names,
+    read_shapes,
+    shards_in_folder,
+)
 from storage.database.connections import store
-from storage.machine.claims import shard_folder
+from storage.machine.home import shard_folder
 from storage.machine.locks import check_going_on
 from storage.record import Record, load_record
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Kind, Place, Shard, shard_name
 from storage.releases.terms import Terms
-from tasks.atlas.names import Names
-from tasks.atlas.shapes import Shapes
+from storage.tables import Role, roles_of
 from tasks.tree.axis import FloatArray, IntArray, axis_from_codebook, numbered
 from tasks.tree.branches import RUNS, branch_name, pieces_of, slices_of
 from tasks.tree.frontier import CHUNK_CELLS, Frontier
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, ViewCells, level_view, numbered_codes
+from tasks.words.areas import Names, Shapes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

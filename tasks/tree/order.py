@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from storage.counts.columns import Role, ends_of
+from storage.tables import Role, ends_of
 from tasks.tree.axis import Axis, BoolArray, IntArray
 from tasks.tree.keys import AreaArray
 

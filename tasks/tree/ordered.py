@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from storage.counts.columns import domains_of, is_ordered
+from storage.tables import domains_of, is_ordered
 from tasks.tree.axis import IntArray
 
 MOST_CODES = 2**20

@@ -5,13 +5,13 @@ from contextlib import closing
 
 from storage.counts.shard_files import read_codebook
 from storage.counts.vault import read_records, read_true_codebooks, true_levels, vault, vault_path, write_true_level
-from storage.machine.claims import shard_folder
-from tasks.capacity import side_by_side
-from tasks.stage import stage
+from storage.machine.home import shard_folder
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.job import load_tree
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel, grow
+from tasks.work.capacity import side_by_side
+from tasks.work.stage import stage
 
 
 @stage("grow tree")

@@ -6,10 +6,10 @@ from functools import partial
 
 import numpy as np
 
-from tasks.capacity import in_slices
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import Frontier, first_cells, locate
 from tasks.tree.order import Tree
+from tasks.work.capacity import in_slices
 
 LARGEST_TOTAL = 2**40  # records; with it and sigma <= 2**32 no arithmetic on noisy counts can overflow
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.tree.axis import FloatArray, IntArray
-from tasks.tree.leaves import root_of
+from tasks.tree.frontier import root_of
 from tasks.tree.order import Tree
 from tasks.unbiased.least_squares import subtrees
 from tasks.unbiased.variance import LevelVariances, TreeVariances, tree_variances

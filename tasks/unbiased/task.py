@@ -9,10 +9,9 @@ from tasks.settle.task import write_counts
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.job import Job
+from tasks.unbiased.deviations import pair_precisions
 from tasks.unbiased.grid import grid_of, round_grid, sums_of_pairs
-from tasks.unbiased.least_squares import least_squares, precisions_of
-from tasks.unbiased.prefix_sums import round_prefix_sums
-from tasks.unbiased.released import pair_precisions
+from tasks.unbiased.least_squares import least_squares, precisions_of, round_prefix_sums
 from tasks.unbiased.variance import tree_variances
 
 

@@ -3,7 +3,7 @@
 An estimate is a sum of discrete Gaussians with known weights, and is taken to be normal; then it is rounded to a whole number within 1.
 In a tree, estimates of a level are never positively correlated: the noise of siblings that share what their family lacks goes in
 opposite directions. So events to one side are negatively associated (Joag-Dev and Proschan, 1983), and what
-`tasks.uncertainty.selection` says of independent noise holds for them (Shao, 2000).
+`tasks.uncertainty.signals` says of independent noise holds for them (Shao, 2000).
 
 In a grid of two trees, cells that differ on both axes are positively correlated. What is said of its rows holds whatever the
 dependence is: an interval holds for a cell that is fixed beforehand, marks follow Benjamini and Yekutieli (2001), and how much of the rows is
@@ -19,10 +19,8 @@ from scipy.special import ndtri_exp
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals
 from tasks.uncertainty.mixture import FloatArray
-from tasks.uncertainty.noise_rows import LOG_TAILS, beyond
-from tasks.uncertainty.selection import tails_of
-from tasks.uncertainty.shares import EXACT, Shares, normal_mixture, shares_from
-from tasks.uncertainty.signals import signals, signals_under_any_dependence
+from tasks.uncertainty.noise_rows import EXACT, LOG_TAILS, Shares, beyond, normal_mixture, shares_from
+from tasks.uncertainty.signals import signals, signals_under_any_dependence, tails_of
 
 ROUNDING = 1  # by which a rounded estimate of a tree may be off, records
 GRID_ROUNDING = 2  # likewise of a grid

@@ -1,7 +1,7 @@
 r"""Intervals around released counts, from sealed noisy counts. They make one of two promises.
 
 Those of rows, in the tables: of the rows of a level, at most a share α is expected not to be covered, however they came to be
-rows (`tasks.uncertainty.selection`). The noise of a row's cell is taken to be within z, and an exact count above it is a cap.
+rows (`tasks.uncertainty.signals`). The noise of a row's cell is taken to be within z, and an exact count above it is a cap.
 
 Those of questions that are fixed beforehand: they cover the truth of every fixed cell with a probability of 1 − α, whatever
 was pruned. Fix a cell, and look at the noise of all cells that hold it, as if all of it had been drawn up front. With probability 1 − α
@@ -18,7 +18,7 @@ import numpy as np
 
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
-from tasks.uncertainty.selection import tails_of
+from tasks.uncertainty.signals import tails_of
 
 CONFIDENCE = 0.9  # of intervals, where a spec says nothing
 

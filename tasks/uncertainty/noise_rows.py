@@ -1,4 +1,4 @@
-r"""How many rows of a level are noise alone, their true count being 0: at most so many, whichever cells are rows.
+r"""How many rows of a level are noise alone, how much stands above it, and what is known of that once noisy counts were seen.
 
 Fix a level, and all noise above it. That fixes its measured cells. Their noises are independent and symmetric, and a count has
 no more than a stated probability q of noise above a margin m. Let S be the number of measured cells with a true count of 0
@@ -15,13 +15,18 @@ All margins are fixed before any noise is looked at, and β is the stated risk, 
 Nothing better can be had from below: where the noise is large, a true count of 1 looks like one of 0.
 """
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.special import betainc, log_ndtr
 
+from tasks.laws.gaussian import gaussian_density
+from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
+from tasks.uncertainty.intervals import sum_margins
+from tasks.uncertainty.mixture import CountMixture, FloatArray
 from tasks.uncertainty.signals import Margin
 
 RISK = 0.05  # with which there are more such rows on a level than is stated
@@ -93,3 +98,166 @@ def beyond(measured: IntArray, rows: IntArray, margins: Sequence[Margin]) -> Bey
     """
     below = [np.count_nonzero(measured < -margin) for margin in margins]
     return BeyondMargins(np.array(below), np.array([np.count_nonzero(rows <= margin) for margin in margins]))
+
+
+KNOWN_WITHIN = 0.1  # of the rows of a level
+
+_DIGITS = 3  # of a share
+_UNITS = 128  # of normal noise, to a standard deviation
+_PARTS = 4  # of a whole count, where cells differ in their noise
+_NOTHING, _ZERO = np.zeros(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Shares of a level's rows, in [0, 1].
+
+    Attributes:
+        noise: of rows with a true count of 0, estimated; None where the noisy counts agree with shares that are further than
+            `KNOWN_WITHIN` from any estimate.
+        noise_at_most: of such rows there are no more, but for a risk of `tasks.uncertainty.noise_rows.RISK`.
+        rows_above: of rows with a true count above twice the noise, estimated.
+        records_above: of the records in rows, those in such rows, estimated.
+    """
+
+    noise: float | None
+    noise_at_most: float
+    rows_above: float
+    records_above: float
+
+
+EXACT = Shares(0.0, 0.0, 1.0, 1.0)
+
+
+@dataclass(slots=True)
+class SeenCounts:
+    """The noisy counts of a level that is measured, as they are read.
+
+    Attributes:
+        noise: of each cell.
+    """
+
+    noise: LevelNoise
+    _mixture: CountMixture = field(init=False)
+    _margins: list[int] = field(init=False)
+    _beyond: BeyondMargins = field(init=False)
+    _cells: int = 0
+    _rows: int = 0
+
+    def __post_init__(self) -> None:
+        """Start without counts."""
+        self._mixture = CountMixture(self.noise.density, self.noise.scale, self.noise.sigma)
+        self._margins = [self.noise.quantile(log_tail) for log_tail in LOG_TAILS]
+        self._beyond = beyond(_NOTHING, _NOTHING, self._margins)
+
+    def add(self, cells: IntArray) -> None:
+        """Add the noisy counts of measured cells, shape (cells,), records."""
+        self._mixture.add_cells(cells)
+        self._beyond += beyond(cells, _NOTHING, self._margins)
+        self._cells += len(cells)
+
+    def add_rows(self, rows: IntArray) -> None:
+        """Add the noisy counts of rows, each of which is a measured cell as well, shape (rows,), records."""
+        self._mixture.add_rows(rows)
+        self._beyond += beyond(_NOTHING, rows, self._margins)
+        self._rows += len(rows)
+
+    def add_all(self, other: "SeenCounts") -> None:
+        """Add the cells and rows of another part of the same level."""
+        self._mixture.add_all(other._mixture)
+        self._beyond += other._beyond
+        self._cells += other._cells
+        self._rows += other._rows
+
+    def shares(self) -> Shares | None:
+        """Return what is known of the rows; None where there is none."""
+        return shares_from(self._mixture, self._beyond, self._cells, self._rows)
+
+
+def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, cells: int) -> Shares | None:
+    """Return what is known of the rows of a level whose cells are sums of noisy leaves; None where there is no row.
+
+    Args:
+        noise: of a leaf.
+        noisy: of the rows: all cells whose noisy count is not 0, shape (rows,), records.
+        leaves: of each row, shape (rows,).
+        cells: how many the level has.
+    """
+    margins: Sequence[IntArray] = [sum_margins(noise, leaves, log_tail) for log_tail in LOG_TAILS]
+    mixture = mixture_of_sums(noise, noisy, leaves, np.arange(len(noisy)), cells - len(noisy))
+    return shares_from(mixture, beyond(noisy, noisy, margins), cells, len(noisy))
+
+
+def mixture_of_sums(
+    noise: LevelNoise, noisy: IntArray, terms: IntArray, rows: IntArray, zeros: int = 0
+) -> CountMixture:
+    """Return the noisy counts of all cells and of some, to estimate what those are. Noise of sums of unlike sizes is taken to be normal.
+
+    Args:
+        noise: of one of the counts that are added up.
+        noisy: of all cells, int64, shape (cells,), records.
+        terms: how many each is the sum of, shape (cells,).
+        rows: the places of some cells.
+        zeros: how many more cells there are, whose noisy counts are 0.
+    """
+    if len(terms) and terms.min() < terms.max():
+        return normal_mixture(noisy, noise.sigma * np.sqrt(terms), rows, zeros)
+    width = int(terms[0]) if len(terms) else 1
+    mixture = CountMixture(noise.density, noise.scale, noise.sigma * math.sqrt(width), width)
+    _add(mixture, noisy, rows, zeros)
+    return mixture
+
+
+def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray, zeros: int = 0) -> CountMixture:
+    """Return the noisy counts of all cells and of some, to estimate what those are, where their noise is taken to be normal.
+
+    A whole count stands for the numbers that round to it, in as many parts as there are `_PARTS`, so that the bins of cells whose noise
+    differs are as full as those of a density.
+
+    Args:
+        noisy: int64, shape (cells,), records.
+        deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records.
+        rows: the places of some cells.
+        zeros: how many more cells there are, whose noisy counts are 0.
+    """
+    unit = np.sqrt(deviations**2 + 1 / 12) / _UNITS  # of each cell's own noise, and of rounding
+    mixture = CountMixture(gaussian_density, _UNITS, _UNITS, one=1 / float(unit.max(initial=1 / _UNITS)))
+    for part in (np.arange(_PARTS) + 0.5) / _PARTS - 0.5:
+        units = np.rint((noisy + part) / unit).astype(np.int64)
+        _add(mixture, units, rows, zeros, unit, 1 / _PARTS)
+    return mixture
+
+
+def _add(
+    mixture: CountMixture,
+    noisy: IntArray,
+    rows: IntArray,
+    zeros: int,
+    records: FloatArray | None = None,
+    weight: float = 1.0,
+) -> None:
+    """Add cells to a mixture, each as so many; other arguments are those of `mixture_of_sums`, and of `CountMixture.add_rows`."""
+    mixture.add_cells(noisy, weight)
+    mixture.add_cells(_ZERO, weight * zeros)
+    mixture.add_rows(noisy[rows], None if records is None else records[rows], weight)
+
+
+def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, rows: int) -> Shares | None:
+    """Return what is known of rows, from what was seen of their level; None where there is none.
+
+    Args:
+        mixture: of their counts.
+        seen: how far counts are beyond margins; None where nothing follows from that, so that all rows may be noise.
+        cells: how many cells the level has.
+        rows: how many of them have a row.
+    """
+    if not rows:
+        return None
+    at_most, likely = 1.0, mixture.likely()
+    if seen:
+        at_most = float(math.ceil(seen.at_most(cells, rows) / rows * 10**_DIGITS) / 10**_DIGITS)
+    least, most = min(likely.least_noise, at_most), min(likely.most_noise, at_most)
+    noise = round((least + most) / 2, _DIGITS) if most - least <= 2 * KNOWN_WITHIN else None
+    return Shares(
+        noise, at_most, round(min(likely.rows_above, 1 - (noise or 0)), _DIGITS), round(likely.records_above, _DIGITS)
+    )

@@ -1,17 +1,113 @@
-r"""Marks for rows that stand out from the noise: of a level's marked rows, few are expected to have a true count of 0.
+r"""Marks for rows that stand out from the noise, and what holds for cells however they were chosen.
+
+Fix a level, and all noise above it. That fixes its M measured cells, and their noises are independent. Let an event have the
+probability q for the noise of a cell, such as to go further than z, and let B be the number of cells that it befalls, which
+is Bin(M, q). If R cells are chosen, in whatever way, also by looking at the noise, the event befalls at most B of them.
+
+So take sizes R_1 > … > R_G from M to 1, a b < α, and for each size the greatest q_g with
+
+.. math:: E (\mathrm{Bin}(M, q_g) - b R_g)_+ \le (\alpha - b) R_g / G
+
+all of it from M and α alone. Whoever chooses R cells looks at the event of the greatest R_g <= R. Then the expected share of
+the chosen cells that it befalls is at most α:
+
+.. math:: E \max_g B_g / R_g \le b + \sum_g E (B_g - b R_g)_+ / R_g \le \alpha
 
 A cell whose true count is 0 has a noisy count above m only if its noise is. So of the rows whose noisy count is above m, at most
-B(m) are such cells, the number of measured cells whose noise is above m, whichever cells are rows. `tasks.uncertainty.selection` says
+B(m) are such cells, the number of measured cells whose noise is above m, whichever cells are rows. `tasks.uncertainty.signals` says
 which m may be taken if so many rows are marked at least.
 """
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betainc, ndtri_exp
 
 from tasks.tree.axis import BoolArray, IntArray
-from tasks.uncertainty.selection import tails_of
+
+FloatArray = NDArray[np.float64]
+
+_RATIOS = (1.25, 1.6, 2.5, 5.0)  # of one size to the next
+_PARTS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # b, in parts of α
+_USUAL = 30  # sizes and the part b are judged by choices of at least one in so many cells
+_LEAST = -700.0  # of the logarithm of q; floats end soon after
+_HALVINGS = 64
+_CARE = 1e-6  # of what the expectation may be: more than its floats lose
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tails:
+    """Which tail of the noise may be taken for how many chosen cells.
+
+    Attributes:
+        sizes: how many cells are chosen at least, from M down to 1.
+        log_tails: the logarithms of the probabilities q.
+    """
+
+    sizes: tuple[int, ...]
+    log_tails: tuple[float, ...]
+
+    def of(self, chosen: int) -> float:
+        """Return log q for a number of chosen cells, >= 1."""
+        return next(tail for size, tail in zip(self.sizes, self.log_tails, strict=True) if size <= chosen)
+
+
+@lru_cache(maxsize=256)
+def tails_of(cells: int, share: float) -> Tails:
+    """Return which tail of the noise may be taken so that of the chosen cells at most a share is expected to lie in it.
+
+    Args:
+        cells: M, how many were measured, >= 1.
+        share: α, in (0, 1).
+    """
+    usual = [size for size in _sizes(cells, _RATIOS[0]) if size * _USUAL >= cells]
+    tried = _largest_tails(cells, share)
+    # the fewest standard deviations that a normal variable goes, to either side
+    return min(tried, key=lambda tails: -sum(float(ndtri_exp(tails.of(size) - np.log(2))) for size in usual))
+
+
+def _sizes(cells: int, ratio: float) -> tuple[int, ...]:
+    sizes = [cells]
+    while sizes[-1] > 1:
+        sizes.append(int(sizes[-1] / ratio) or 1)
+    return tuple(sizes)
+
+
+def _largest_tails(cells: int, share: float) -> list[Tails]:
+    """Return, for all choices of sizes and of the part b, the greatest log q of each size, all by halving at once."""
+    choices = [
+        (sizes, part * share) for sizes in dict.fromkeys(_sizes(cells, ratio) for ratio in _RATIOS) for part in _PARTS
+    ]
+    lengths = [len(sizes) for sizes, _ in choices]
+    of_size = np.array([size for sizes, _ in choices for size in sizes], dtype=np.float64)
+    part = np.repeat([part for _, part in choices], lengths)
+    most = (share - part) * of_size / np.repeat(lengths, lengths) * (1 - _CARE)
+    least, greatest = np.full(len(of_size), _LEAST), np.zeros(len(of_size))
+    for _ in range(_HALVINGS):
+        middle = (least + greatest) / 2
+        fits = expected_excess(cells, np.exp(middle), part * of_size) <= most
+        least, greatest = np.where(fits, middle, least), np.where(fits, greatest, middle)
+    found = np.split(least, np.cumsum(lengths)[:-1])
+    return [Tails(sizes, tuple(tails.tolist())) for (sizes, _), tails in zip(choices, found, strict=True)]
+
+
+def expected_excess(cells: int, tail: FloatArray, beyond: FloatArray) -> FloatArray:
+    r"""Return the expectation of what a binomial variable has beyond a number, :math:`E (\mathrm{Bin}(M, q) - c)_+`.
+
+    Args:
+        cells: M, >= 1.
+        tail: q, in [0, 1].
+        beyond: c, in [0, M), of the same shape.
+    """
+    whole = np.floor(beyond)
+    at_least = np.where(whole > 0, betainc(np.maximum(whole, 1), cells - whole, tail), 1.0)  # P[Bin(M - 1, q) >= c]
+    more = betainc(whole + 1, cells - whole, tail)  # P[Bin(M, q) > c]
+    return np.asarray(cells * tail * at_least - beyond * more)
+
 
 Margin = int | IntArray  # of all rows, or of each
 

@@ -1,4 +1,4 @@
-"""What was measured of the cells of a level or view where everything is settled together.
+"""What was measured of the cells of a level or view: where everything is settled together, and where a level repeats the one above.
 
 A level or view has a source: a measurement that refines it, or its own. The noisy count of a cell is the sum of the source's noisy
 counts in it, however its released count came about. No two cells share a draw, so that what holds for cells with independent
@@ -6,8 +6,9 @@ noise holds for them.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -16,9 +17,41 @@ from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import NO_CAP, intervals, row_log_tail, sum_margins
-from tasks.uncertainty.noise_rows import LOG_TAILS, BeyondMargins
-from tasks.uncertainty.shares import EXACT, Shares, mixture_of_sums, shares_from
+from tasks.uncertainty.noise_rows import EXACT, LOG_TAILS, BeyondMargins, Shares, mixture_of_sums, shares_from
 from tasks.uncertainty.signals import signals
+
+V = TypeVar("V")
+
+
+class MayRepeat(Protocol):
+    """A level of a release, in the store or in a manifest."""
+
+    @property
+    def level(self) -> int:
+        """The number of the level."""
+
+    @property
+    def same_as(self) -> int | None:
+        """The level above that it repeats; None for a level of its own."""
+
+
+L = TypeVar("L", bound=MayRepeat)
+
+
+def own_levels(levels: Sequence[L]) -> list[L]:
+    """Return the levels that repeat no other."""
+    return [level for level in levels if level.same_as is None]
+
+
+def for_every_level(levels: Sequence[L], of_own: Sequence[V]) -> list[V]:
+    """Return for every level what is known of the level that it repeats, or of itself.
+
+    Args:
+        levels: 0 to T.
+        of_own: for those that repeat no other, in the same order.
+    """
+    found = {level.level: value for level, value in zip(own_levels(levels), of_own, strict=True)}
+    return [found[level.level if level.same_as is None else level.same_as] for level in levels]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

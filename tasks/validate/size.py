@@ -1,12 +1,14 @@
-"""Estimates of how many cells a release measures, how many survive, and the disk space, before anything is drawn.
+"""Estimates before anything is drawn: how many cells a release measures, how many survive, and the bytes of its files.
 
 The surviving cells depend on confidential counts, so public numbers give only a guess. The constants are fitted to
 releases of synthetic countries and of Rhode Island's jobs; with a good guess of the total they come within a factor of 2
 or 3. Bytes are those of zstd Parquet, of CSV and of DuckDB's blocks.
+
+The constants are fitted to Rhode Island's jobs, down to block groups and down to blocks.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -238,3 +240,42 @@ def _noisy_bytes(cells: float, sigma: float) -> float:
     values = math.sqrt(2 * math.pi * math.e) * max(sigma, 1.0)
     distinct = -values * math.expm1(-cells / values)
     return SHARD_BYTES + DICTIONARY_BYTES * distinct + cells * (math.log2(values) + INDEX_BITS) / 8
+
+
+SHEET_ROW_BYTES = 37.0  # of a workbook
+MATRIX_ROW_BYTES = 10.0  # of the matrices of a level, for a pair of zones that has a row
+MATRIX_CELL_BYTES = 0.11  # for one that has none
+MAP_ROW_BYTES = 25.0  # of a table with shapes, beyond those of the table
+OBSERVATION_BYTES = 75.0  # of an observation, beyond the bytes of a row of CSV: it names its dataflow
+STRUCTURE_CODE_BYTES = 230.0  # of a code in a structure
+
+
+def bytes_of_formats(
+    formats: Sequence[str],
+    rows: Sequence[float],
+    zones: Mapping[int, int],
+    *,
+    areas: int,
+    row_bytes: float,
+    most_sheet_rows: int,
+) -> int:
+    """Return the bytes that some kinds of files are expected to take.
+
+    Args:
+        formats: the kinds.
+        rows: of levels 0 to T, as expected.
+        zones: of the levels that have matrices.
+        areas: of all levels of all axes.
+        row_bytes: of a row of the finest level as CSV.
+        most_sheet_rows: of a table that gets a sheet.
+    """
+    found = 0.0
+    if "xlsx" in formats:
+        found += SHEET_ROW_BYTES * sum(of for of in rows if of <= most_sheet_rows)
+    if "omx" in formats:
+        found += sum(MATRIX_ROW_BYTES * rows[level] + MATRIX_CELL_BYTES * of**2 for level, of in zones.items())
+    if "geoparquet" in formats:
+        found += (MAP_ROW_BYTES + row_bytes / 4) * sum(rows)
+    if "sdmx" in formats:
+        found += (OBSERVATION_BYTES + row_bytes) * sum(rows) + STRUCTURE_CODE_BYTES * areas
+    return int(found)

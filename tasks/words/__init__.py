@@ -1,1 +1,1 @@
-"""Numbers and levels in words, for pages and messages."""
+"""Words for people: numbers, levels and ε as text, names as people write them, and what areas are called."""

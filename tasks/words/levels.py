@@ -1,9 +1,12 @@
-"""Words for the levels of a release: how far each axis is refined, or which features a level adds."""
+"""Words for the levels of a release and the totals of one axis, and what a spec says to its readers: a title, a source, names of levels.
+
+All functions take the spec as the manifest publishes it.
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from storage.counts.columns import ENDS
+from storage.tables import ENDS
 
 Axes = Mapping[str, str | None]  # per axis, the name of the axis level reached, None where it is not refined yet
 
@@ -71,3 +74,81 @@ def in_short(names: Sequence[str]) -> str:
 
 def _named(axis: str, level: str) -> str:
     return axis if level == axis else f"{axis} {level}"
+
+
+def poor_totals(errors: Mapping[str, float]) -> str:
+    """Return a warning about such totals, empty if there are none.
+
+    Args:
+        errors: by the name of the totals, the mean absolute noise of each before counts are settled, records.
+    """
+    if not errors:
+        return ""
+    named = ", ".join(f"{name} (± {error:,.3g})" for name, error in errors.items())
+    return (
+        "Totals of one axis that nothing measures by itself, with the mean noise of the best sum of measurements before counts are"
+        f" settled, in records: {named}. The released sums, and those of synthetic records, are usually nearer to the truth; they are"
+        " further from it where many small counts ended at zero. release.views: margins measures these totals."
+    )
+
+
+def differing_views(differences: Mapping[str, tuple[int, float]]) -> str:
+    """Return how far the sums of the finest level are from the views to which it is calibrated, empty if there are none.
+
+    Args:
+        differences: by the name of the view, the largest and the mean difference over its cells, records.
+    """
+    if not differences:
+        return ""
+    about = ", ".join(
+        f"{name} by {largest:,} at most and {mean:,.3g} on average" for name, (largest, mean) in differences.items()
+    )
+    return (
+        "The levels are calibrated to these views as far as the areas that are left in them allow. The sums of the finest level differ"
+        f" from their tables, in records, over all cells: {about}. Read a view for its own totals: sums of levels, and of synthetic"
+        " records, are further from the truth."
+    )
+
+
+Spec = Mapping[str, Any]
+
+
+def title_of(spec: Spec, otherwise: str) -> str:
+    """Return what heads the pages of a release: its title, or else its dataset, or else a given text."""
+    return _line(spec.get("title") or spec.get("dataset") or otherwise)
+
+
+def description_of(spec: Spec) -> str:
+    """Return what readers should know about the counts; empty where the spec does not say it."""
+    return _line(spec.get("description"))
+
+
+def source_of(spec: Spec) -> str:
+    """Return who collected the records; empty where the spec does not say it."""
+    return _line(spec.get("source"))
+
+
+def about(spec: Spec) -> str:
+    """Return the description and the source in one paragraph; empty where the spec has neither."""
+    source = source_of(spec)
+    return " ".join(filter(None, (description_of(spec), f"Source: {source.rstrip('.')}." if source else "")))
+
+
+def level_called(spec: Spec, axis: str, level: str) -> str:
+    """Return what readers call an area of a level of an axis: the word of the spec, or else the level's name."""
+    hierarchy = spec.get("hierarchy")
+    if not isinstance(hierarchy, dict):
+        return level
+    of_axis = hierarchy if "levels" in hierarchy else hierarchy.get(axis)
+    words = of_axis.get("called") if isinstance(of_axis, dict) else None
+    return _line(words.get(level)) or level if isinstance(words, dict) else level
+
+
+def axes_called(spec: Spec, axes: Axes) -> Axes:
+    """Return how far the axes of a level are refined, in the words of readers."""
+    return {axis: None if level is None else level_called(spec, axis, level) for axis, level in axes.items()}
+
+
+def _line(text: object) -> str:
+    """Return a text on one line; empty for none."""
+    return " ".join(str(text or "").split())

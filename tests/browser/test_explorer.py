@@ -13,9 +13,9 @@ import yaml
 
 from flows.answers.query import QueryAnswer
 from flows.api import release
-from tasks.explore.page import EXPLORER, explorer_page
-from tasks.explore.payload import payload_text
-from tasks.query.largest import largest_counts
+from tasks.pages.explorer.page import EXPLORER, explorer_page
+from tasks.pages.explorer.payload import payload_text
+from tasks.released.query.overview import largest_counts
 from tasks.released.sources.folder import open_folder
 from tests.support.ages import people_released
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, Visit

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from flows.api import plan_page, release
-from storage.releases.plan_file import read_approved_plan
+from storage.releases.approvals import read_approved_plan
 from storage.releases.register import REPORT
 from tasks.pages.report import report
 from tasks.synthesize.areas import write_country

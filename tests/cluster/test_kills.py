@@ -15,16 +15,15 @@ import numpy as np
 import pytest
 
 from flows.answers.audit import audit_answer
-from flows.execution.ending import clean
+from flows.run.ending import clean
 from storage.counts.shard_files import shard_path
 from storage.database.connections import store
-from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
+from storage.machine.home import shard_folder
 from storage.mailbox.cluster_file import CLUSTER
 from storage.releases.register import find_release
-from storage.releases.shards import list_branches, list_shards
-from storage.releases.turns import Turn, list_turns
-from tasks.verify.folder import verify
+from storage.releases.shards import Turn, list_branches, list_shards, list_turns
+from tasks.folder.verify.folder import verify
 from tests.support.cluster import EVENTS, Machines, cluster, prepare, run_home, start_home, wait_for
 from tests.support.disks import mounted
 from tests.support.draws import read_books

@@ -13,9 +13,9 @@ import pytest
 from storage.mailbox.ciphertext import BLOCK
 from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
 from storage.mailbox.keys import release_key
+from tasks.folder.verify.folder import verify
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tasks.verify.folder import verify
 from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, seaweedfs
 from tests.support.cases import CASES
 from tests.support.cluster import Machines, cluster, start_home

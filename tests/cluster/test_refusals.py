@@ -11,7 +11,7 @@ import yaml
 from flows.answers.check import check_answer
 from flows.cli.main import main
 from flows.cluster.cluster import check_cluster
-from flows.cluster.facts import difference, facts
+from flows.cluster.pool import difference, facts
 from storage.database.connections import store
 from storage.errors import SpecError, StoreError
 from storage.ledger.events import read_books

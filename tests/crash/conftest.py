@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.synthetic import write_ready
 from tasks.synthesize.country import draw_country
 from tests.support.launcher import Launcher, launcher

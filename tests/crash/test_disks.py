@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from flows.answers.audit import audit_answer
-from flows.execution.reservation import new_release
 from flows.planning.plan import Plan
+from flows.run.reservation import new_release
 from storage.counts.vault import list_vaults, vault, vault_path
 from storage.database import connections
 from storage.database.connections import store
@@ -21,7 +21,7 @@ from storage.errors import StageFailed, StoreError, public_errors
 from storage.ledger.events import head
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.shards import list_shards
-from tasks.verify.folder import verify
+from tasks.folder.verify.folder import verify
 from tests.support.disks import Disk, mounted
 from tests.support.draws import place_of
 from tests.support.ledger import charges_of

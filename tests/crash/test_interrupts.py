@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 
 from flows.answers.audit import audit_answer
-from flows.execution.reservation import new_release
 from flows.planning.plan import Plan
+from flows.run.reservation import new_release
 from storage.database.connections import store
 from storage.errors import StageFailed
 from storage.ledger.events import read_books
 from storage.machine.home import home
 from storage.releases.register import find_release, list_releases, state_of
 from storage.releases.shards import list_shards
+from tasks.folder.publish.task import publish
+from tasks.folder.verify.folder import verify
 from tasks.ingest.task import ingest
-from tasks.publish.task import publish
-from tasks.verify.folder import verify
 from tests.support.draws import place_of
 from tests.support.ledger import charges_of
 from tests.support.runs import finish, make
 
 SetClock = Callable[[str], None]
-CLOCKS = "flows.execution.reservation", "storage.ledger.events", "storage.releases.register", "storage.releases.shards"
+CLOCKS = "flows.run.reservation", "storage.ledger.events", "storage.releases.register", "storage.releases.shards"
 pytestmark = pytest.mark.usefixtures("_ctrl_c_interrupts")
 
 

@@ -18,16 +18,16 @@ import pytest
 import yaml
 
 from flows.answers.audit import audit_answer
-from flows.execution.ending import sweep_orphans
+from flows.planning.guarantee import DELTAS
+from flows.run.ending import sweep_orphans
 from storage.counts.shard_files import noisy_path
 from storage.database.connections import store
 from storage.ledger.events import head
-from storage.machine.deltas import DELTAS
 from storage.machine.fingerprints import KEY
 from storage.releases.register import list_releases
 from storage.releases.shards import list_shards
+from tasks.folder.verify.folder import verify
 from tasks.laws.gaussian import GAUSSIAN
-from tasks.verify.folder import verify
 from tests.support.ages import SPEC, draw_people
 from tests.support.draws import BRANCHES, CELLS, LEVELS, Draws, Place, assert_finished, read_books, write_small
 from tests.support.households import LISTED, draw_homes, write_spec, write_tables

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
+import tasks.noise.measure
 import tasks.noise.task
-import tasks.noise.truth
 import tasks.optimize.task
 import tasks.tree.branches
-from flows.execution.driver import finish_release, make_release
-from flows.execution.ending import sweep_orphans
-from flows.execution.reservation import new_release
-from flows.execution.resumption import refresh_run_keys
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing
+from flows.run.driver import finish_release, make_release
+from flows.run.ending import sweep_orphans
+from flows.run.reservation import new_release, refresh_run_keys
+from flows.run.runner import report_nothing
+from flows.specification.file import load_spec
 from storage.counts.shard_files import noisy_path
 from storage.counts.vault import vault_path
 from storage.database.connections import store
@@ -24,9 +23,9 @@ from storage.errors import StageFailed, StoreError
 from storage.machine.locks import held
 from storage.releases.register import claim_id, find_release
 from storage.releases.terms import RunTerms
-from tasks.capacity import cores, default_memory
 from tasks.laws.law import Sampling
 from tasks.mechanisms import MECHANISMS
+from tasks.work.capacity import cores, default_memory
 from tests.support.draws import (
     BRANCH_CELLS,
     BRANCHES,
@@ -46,7 +45,7 @@ from tests.support.laws import drawn_by
 def draws(monkeypatch: pytest.MonkeyPatch) -> Draws:
     """Cut small releases into branches and chunks, and know what is drawn."""
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
-    monkeypatch.setattr(tasks.noise.truth, "CHUNK_CELLS", CHUNK_CELLS)
+    monkeypatch.setattr(tasks.noise.measure, "CHUNK_CELLS", CHUNK_CELLS)
     monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", CHUNK_CELLS)
     draws = Draws()
     monkeypatch.setitem(MECHANISMS, "inftda", drawn_by("inftda", {"opendp": Sampling(draws.sample)}))

@@ -13,21 +13,19 @@ from typing import Any
 import pytest
 
 import flows.server.runs
-import tasks.noise.truth
+import tasks.noise.measure
 import tasks.tree.branches
-from flows.execution.crashes import note_crashes
-from flows.execution.reservation import new_release
 from flows.planning.plan import Plan, make_plan
+from flows.run.crashes import note_crashes
+from flows.run.reservation import new_release
 from flows.server.runs import seen_alive, tell_prefect_of_crashes
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, Interrupted, MadeAlready
 from storage.ledger.events import read_books
-from storage.machine.claims import shard_folder
-from storage.machine.home import home
+from storage.machine.home import home, shard_folder
 from storage.machine.locks import ask_to_stop, held, holder_of
-from storage.releases.register import add_release, find_release, set_state, state_of
-from storage.releases.runs import open_run, open_runs
+from storage.releases.register import add_release, find_release, open_run, open_runs, set_state, state_of
 from storage.releases.shards import list_shards
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
@@ -225,7 +223,7 @@ def test_a_release_that_is_asked_to_stop_ends_at_its_next_chunk(plan: Plan, monk
     A stop that was asked for before meant the run before.
     """
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
-    monkeypatch.setattr(tasks.noise.truth, "CHUNK_CELLS", CHUNK_CELLS)
+    monkeypatch.setattr(tasks.noise.measure, "CHUNK_CELLS", CHUNK_CELLS)
     drawn = list[int]()
 
     def sample(true_counts: IntArray, scale: float) -> IntArray:

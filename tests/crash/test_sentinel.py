@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 import tasks.ingest.task
-from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.run.reservation import new_release
+from flows.specification.file import load_spec
 from storage.counts.vault import vault, vault_path
 from storage.database.connections import store
 from storage.errors import InputError, StageFailed
 from storage.ledger.events import head
-from storage.machine.claims import shard_folder
+from storage.machine.home import shard_folder
 from storage.releases.register import find_release, list_releases
-from tasks.groups.task import Sizes
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Sampler, Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
+from tasks.sizes.task import Sizes
 from tasks.tree.axis import IntArray
 from tests.support import runs
 from tests.support.exposure import Made, Watch, hidden, return_the_truth

@@ -14,11 +14,11 @@ import pytest
 
 from flows.answers.audit import audit_answer
 from flows.answers.verify import verify_answer
-from flows.execution.crashes import note_crashes
-from flows.execution.ending import abandon_release
-from flows.execution.series import declare_series
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.run.crashes import note_crashes
+from flows.run.ending import abandon_release
+from flows.run.series import declare_series
+from flows.specification.file import load_spec
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import SpecError, StoreError, UsageError

@@ -17,28 +17,28 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tasks.noise.truth
+import tasks.noise.measure
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.answers.audit import audit_answer
-from flows.execution.ending import clean
-from flows.execution.reservation import new_release
+from flows.cluster.processes import Processes, in_processes
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
-from flows.walks.processes import Processes, in_processes
+from flows.run.ending import clean
+from flows.run.reservation import new_release
+from flows.specification.file import load_spec
 from storage.counts.shard_files import noisy_path
 from storage.database.connections import store
 from storage.errors import InputError, WorkerLost
 from storage.machine.files import sha256_of
 from storage.releases.register import find_release, state_of
+from tasks.folder.verify.folder import verify
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
-from tasks.order import Order
-from tasks.stage import Outcome, running_remotely
 from tasks.steps import STAGES
 from tasks.tree.axis import IntArray
-from tasks.verify.folder import verify
+from tasks.work.order import Order
+from tasks.work.stage import Outcome, running_remotely
 from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, place_of, read_books, write_small
 from tests.support.laws import drawn_by
 from tests.support.processes import look
@@ -52,7 +52,7 @@ PLACE = (4, "b01")
 # Waits until a worker has begun, says which processes there are, and waits to be killed.
 PARENT = """
 import os, sys, time
-from flows.walks.processes import in_processes
+from flows.cluster.processes import in_processes
 with in_processes() as processes:
     print(processes.workers.submit(os.getpid).result(), flush=True)
     time.sleep(600)
@@ -63,7 +63,7 @@ with in_processes() as processes:
 def in_branches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Return the plan of a small country that is walked in branches, in parts."""
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
-    for module in (tasks.noise.truth, tasks.optimize.task):
+    for module in (tasks.noise.measure, tasks.optimize.task):
         monkeypatch.setattr(module, "CHUNK_CELLS", CHUNK_CELLS)
     return make_plan(load_spec(write_small(tmp_path / "small")))
 
@@ -110,7 +110,7 @@ def work(said: str) -> None:
         return np.asarray(discrete_gaussian(true_counts, scale))
 
     MECHANISMS["inftda"] = drawn_by("inftda", {"opendp": Sampling(sample)})
-    tasks.noise.truth.CHUNK_CELLS = CHUNK_CELLS
+    tasks.noise.measure.CHUNK_CELLS = CHUNK_CELLS
     order = Order.from_json(said)
     STAGES[order.kind].fn(order)
 
@@ -184,7 +184,7 @@ def test_a_release_goes_on_after_a_worker_process_was_killed(
     in_branches: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the processes had in hand is begun again in new ones: no release is lost, and each turn that ended so is told."""
-    monkeypatch.setattr("flows.walks.processes.Processes", Killing)
+    monkeypatch.setattr("flows.cluster.processes.Processes", Killing)
     with in_processes() as processes:
         make(in_branches, new_release(in_branches, release_id="killed"))
     assert isinstance(processes, Killing)

@@ -9,7 +9,7 @@ import yaml
 from typer.main import get_command
 
 from flows.cli.main import app
-from flows.spec.keys import DEFAULT_MECHANISM, Spec
+from flows.specification.keys import DEFAULT_MECHANISM, Spec
 from tasks.mechanisms import MECHANISMS
 from tasks.settle.controlled import round_controlled
 from tasks.settle.overlapping import Grouping, settle_overlapping

@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from flows.api import PublishedRelease, release
+from tasks.folder.verify.folder import verify
 from tasks.tree.ordered import ordered_codes
-from tasks.verify.folder import verify
 from tests.support.households import COUNTIES, draw_homes, people_of
 from tests.support.user import REPOSITORY
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows.spec.keys import DEFAULT_FOR_SIZES, DEFAULT_MECHANISM
+from flows.specification.keys import DEFAULT_FOR_SIZES, DEFAULT_MECHANISM
 from storage.releases.parts import DISCRETE_GAUSSIAN
 from tasks.laws.named import LAWS
 from tasks.mechanisms import MECHANISMS
@@ -21,14 +21,14 @@ TABLES = {"tasks/mechanisms.py", "tasks/sizes/estimators.py", "flows/trials/base
 
 # where a name stands for itself: the defaults of a spec and of a ledger's charge, and the laws that a spec may name
 NAMED = {
-    ("flows/spec/keys.py", DEFAULT_MECHANISM),
-    ("flows/spec/keys.py", DEFAULT_FOR_SIZES),
-    ("flows/spec/sections/group_sizes.py", DEFAULT_FOR_SIZES),  # the key of a spec has the name of the mechanism
-    ("storage/counts/columns.py", DEFAULT_FOR_SIZES),  # likewise
-    ("flows/spec/keys.py", "gaussian"),
-    ("flows/spec/keys.py", "laplace"),
-    ("flows/spec/sections/privacy.py", "cascade"),  # splits have the names of the mechanisms that they make
-    ("flows/spec/sections/privacy.py", "wavelet"),
+    ("flows/specification/keys.py", DEFAULT_MECHANISM),
+    ("flows/specification/keys.py", DEFAULT_FOR_SIZES),
+    ("flows/specification/sections/input.py", DEFAULT_FOR_SIZES),  # the key of a spec has the name of the mechanism
+    ("storage/tables.py", DEFAULT_FOR_SIZES),  # likewise
+    ("flows/specification/sections/run.py", "gaussian"),
+    ("flows/specification/sections/run.py", "laplace"),
+    ("flows/specification/sections/privacy.py", "cascade"),  # splits have the names of the mechanisms that they make
+    ("flows/specification/sections/privacy.py", "wavelet"),
     ("storage/releases/parts.py", DISCRETE_GAUSSIAN),
 }
 BY_NAME = """
@@ -60,7 +60,7 @@ def test_rooms_say_what_belongs_there_and_hold_few_modules() -> None:
 
 def test_scripts_of_the_explorer_are_linted() -> None:
     """The linter finds nothing in the scripts that pages carry."""
-    linter = [str(PROGRAMS / "oxlint"), "--deny-warnings", "tasks/explore/assets"]
+    linter = [str(PROGRAMS / "oxlint"), "--deny-warnings", "tasks/pages/explorer/assets"]
     done = subprocess.run(linter, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.synthetic import synthesise_answer
 from tests.support.user import REPOSITORY, TRELLIS, User
 

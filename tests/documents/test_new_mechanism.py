@@ -14,14 +14,14 @@ from hypothesis import given
 
 import tasks.mechanisms
 import tasks.validate.utility
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
 from flows.trials.in_memory import public_table
 from storage.errors import InputError
+from tasks.folder.verify.folder import verify
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
 from tasks.validate.utility import UTILITIES
-from tasks.verify.folder import verify
 from tests.support.cases import case_csv
 from tests.support.comparisons import answer_of
 from tests.support.making import CUT, make, quick

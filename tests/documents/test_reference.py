@@ -10,9 +10,9 @@ import yaml
 from pydantic import BaseModel
 
 from flows.cli.main import app
-from flows.spec.explanations import explanation, section_of, sections_in
-from flows.spec.file import faults_of
-from flows.spec.keys import Spec
+from flows.specification.explanations import explanation, section_of, sections_in
+from flows.specification.file import faults_of
+from flows.specification.keys import Spec
 from tasks.format.manifest import Manifest
 from tests.support.user import REPOSITORY
 

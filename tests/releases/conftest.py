@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 import flows.answers.verify
-import tasks.publish.task
+import tasks.folder.publish.task
 
 _WITH_PAGES = {"publish", "answers"}
 
@@ -15,8 +15,8 @@ def _short_pages(request: pytest.FixtureRequest) -> Iterator[None]:
     """Write short pages, but in the folders whose tests read them and in modules that say `WITH_PAGES = True`."""
     with pytest.MonkeyPatch.context() as patch:
         if request.path.parent.name not in _WITH_PAGES and not getattr(request.module, "WITH_PAGES", False):
-            patch.setattr(tasks.publish.task, "report", lambda *_: "report")
-            patch.setattr(tasks.publish.task, "explorer", lambda _: "explorer")
-            patch.setattr(tasks.publish.task, "warm_up", lambda: None)
+            patch.setattr(tasks.folder.publish.task, "report", lambda *_: "report")
+            patch.setattr(tasks.folder.publish.task, "explorer", lambda _: "explorer")
+            patch.setattr(tasks.folder.publish.task, "warm_up", lambda: None)
             patch.setattr(flows.answers.verify, "explorer_failures", lambda _: [])
         yield

@@ -5,11 +5,11 @@ import pytest
 
 from flows.trials.in_memory import public_table
 from tasks.mechanisms import MECHANISMS
-from tasks.synthesize.paper_sets import draw_paper_set
+from tasks.synthesize.areas import draw_paper_set
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree, alternate
-from tasks.validate.distances import level_errors
+from tasks.validate.utility import level_errors
 from tests.support.passes import noise_of
 from tests.support.scales import try_scales
 

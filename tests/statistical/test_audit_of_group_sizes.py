@@ -18,17 +18,17 @@ import yaml
 from scipy.stats import binom
 
 import tasks.noise.task
-from flows.execution.reservation import reserved_release
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
+from flows.run.reservation import reserved_release
+from flows.specification.file import load_spec
 from flows.trials.in_memory import public_table, try_release
 from storage.ledger.books import reserved_charges
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
-from tasks.groups.task import Sizes
 from tasks.laws.law import Sampler
 from tasks.mechanisms import MECHANISMS
 from tasks.sizes.statistics import CHAIN, STATISTICS, TAILS
 from tasks.sizes.tables import tails_of
+from tasks.sizes.task import Sizes
 from tasks.tree.axis import IntArray
 from tests.support.attacks import Claim, Guesses, guesses_of, leaning, log_evidence
 

@@ -23,11 +23,11 @@ import pytest
 import yaml
 from scipy import signal, stats
 
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.driver import make_release
+from flows.run.reservation import new_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.file import load_spec
 from storage.database.connections import store
 from tasks.laws.law import Sampling
 from tasks.mechanisms import MECHANISMS, Mechanism

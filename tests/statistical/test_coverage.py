@@ -15,16 +15,16 @@ import yaml
 from scipy.stats import binom
 
 import tasks.mechanisms
-from flows.execution.reservation import reserved_release
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
+from flows.run.reservation import reserved_release
+from flows.specification.file import load_spec
 from flows.trials.in_memory import PublicTable, Trial, public_table, try_release
 from storage.ledger.books import reserved_charges
 from storage.releases.terms import SIGNAL_RATE
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import NO_NOISE, LevelNoise
-from tasks.laws.table_sampler import table_noise
+from tasks.laws.samplers import table_noise
 from tasks.mechanisms import MECHANISMS, MOST_SETTLED
 from tasks.released.sources.job import JobSource
 from tasks.released.together import TogetherEstimate
@@ -36,10 +36,9 @@ from tasks.tree.views import sums_of_leaves
 from tasks.uncertainty.bounds import CONFIDENCE as BOUND_CONFIDENCE
 from tasks.uncertainty.bounds import bounds_of_sums
 from tasks.uncertainty.intervals import margins_of
-from tasks.uncertainty.noise_rows import RISK
-from tasks.uncertainty.shares import KNOWN_WITHIN
+from tasks.uncertainty.noise_rows import KNOWN_WITHIN, RISK
 from tasks.validate.coverage import TRUE_COUNTS, false_share, level_coverages, measured_bounds, rows_covered
-from tasks.validate.distances import level_errors
+from tasks.validate.utility import level_errors
 from tests.support.laws import sampler_of
 from tests.support.scales import try_scales
 from tests.support.universe import universe_of

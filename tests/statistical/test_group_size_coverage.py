@@ -5,10 +5,10 @@ import pytest
 
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import LevelNoise
-from tasks.released.measured_sizes import MeasuredSizes, ReleasedSizes
+from tasks.released.sizes import MeasuredSizes, ReleasedSizes
+from tasks.sizes.estimators import from_tails
 from tasks.sizes.statistics import STATISTICS
 from tasks.sizes.tables import NoisyLevels
-from tasks.sizes.tails import from_tails
 
 REGIONS, SIZES, RUNS, ALPHA, RATE = 60, 9, 120, 0.1, 0.1
 SCALE = 4.0

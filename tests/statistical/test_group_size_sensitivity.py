@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
-from tasks.sizes.chain import chain_of
-from tasks.sizes.statistics import CHAIN, SIZES, TAILS, Statistic
+from tasks.sizes.statistics import CHAIN, SIZES, TAILS, Statistic, chain_of
 from tasks.sizes.tables import tails_of
 
 Groups = tuple[tuple[int, int], ...]  # the region and the size of each

@@ -20,16 +20,15 @@ import yaml
 from numpy.typing import NDArray
 
 from flows.answers.ledger import ledger_answer
-from flows.approvals.admission import admission
+from flows.planning.admission import admission
 from flows.planning.budget import check_fits, reserve
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, standing_of
-from flows.planning.costs import claimed_units
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, SpecError
 from storage.ledger.books import Cap, DatasetTerms
-from storage.ledger.spending import Contributions, Spending, for_one_unit, growth, weakest_promise
+from storage.ledger.spending import Contributions, Spending, claimed_units, for_one_unit, growth, weakest_promise
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION, l2_sensitivity_squared
 from tasks.laws.samplers import discrete_gaussian
 from tests.support.attacks import FALSE_ALARM, Claim, lower_bound, rehearsed

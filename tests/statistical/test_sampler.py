@@ -19,15 +19,15 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+import tasks.noise.measure
 import tasks.noise.task
-import tasks.noise.truth
 from flows.trials.in_memory import PublicTable, public_table
 from tasks.accounting.allocation import scale_for
 from tasks.accounting.sensitivity import Sensitivity, sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Law, LevelCost, LevelNoise, Sampler
-from tasks.laws.table_sampler import LARGEST_TABLE_SCALE
+from tasks.laws.samplers import LARGEST_TABLE_SCALE
 from tasks.laws.thresholded import Thresholded, thresholded_for, thresholded_laplace
 from tasks.mechanisms import MECHANISMS
 from tasks.noise.measure import measure
@@ -228,7 +228,7 @@ def test_every_leaf_bears_gaussian_noise_whatever_its_true_count(
     sampler: Sampler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over a whole universe, the noise of leaves with records and of those without has the law; one left out would show."""
-    for module in (tasks.noise.task, tasks.noise.truth):
+    for module in (tasks.noise.task, tasks.noise.measure):
         monkeypatch.setattr(module, "CHUNK_CELLS", 1000)
     finest = try_scales(table_of(flat(120), 120), MECHANISMS["gaussian"], [3.0] * 3, sampler).released[-1]
     noise, has_records = np.zeros((120, 120), dtype=np.int64), np.zeros((120, 120), dtype=bool)
@@ -270,7 +270,7 @@ import ctypes, struct
 import numpy as np, numpy.ctypeslib
 from tasks.accounting.opendp import privacy_map
 from tasks.laws.samplers import discrete_gaussian
-from tasks.laws.table_sampler import noise_table, table_noise
+from tasks.laws.samplers import noise_table, table_noise
 
 privacy_map(3.0, 1.0), noise_table(3.0)  # loads and builds what there is to load and to build
 if {starved}:

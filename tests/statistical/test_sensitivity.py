@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import PrivacyKeys
+from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable, public_table
 from storage.releases.terms import ABOVE, ALL, SURVIVORS, Measure
 from tasks.accounting.sensitivity import (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import PrivacyKeys
+from flows.specification.sections.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import ADD_REMOVE
 from tasks.mechanisms import MECHANISMS, mechanism_with
 from tasks.tree.order import Tree, alternate

@@ -13,11 +13,10 @@ from tasks.tree.axis import FloatArray, IntArray, axis_from_codebook
 from tasks.tree.frontier import taking
 from tasks.tree.order import Tree, alternate
 from tasks.tree.ordered import ordered_axis
+from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.grid import grid_of, round_grid, sums_of_pairs
-from tasks.unbiased.least_squares import least_squares
+from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.precisions import cascade, mean_fan_outs, uniform
-from tasks.unbiased.prefix_sums import round_prefix_sums
-from tasks.unbiased.released import released_counts
 from tasks.unbiased.variance import tree_variances
 
 LEAVES, RUNS, CONFIDENCE = 16, 20_000, 0.9

@@ -11,7 +11,7 @@ import pytest
 from flows.planning.guarantee import guarantee_of
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import PrivacyKeys
+from flows.specification.sections.privacy import PrivacyKeys
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
 from tasks.mechanisms import MECHANISMS, mechanism_with
 from tasks.tree.order import Tree

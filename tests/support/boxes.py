@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from storage.counts.columns import NOISY
+from storage.tables import NOISY
 from tasks.released.boxes import Boxes, Children, Met, Table, areas_met, children_of, possible_cells
 from tasks.released.sums import MetCells
 from tasks.tree.axis import BoolArray, IntArray

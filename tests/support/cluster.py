@@ -232,8 +232,7 @@ def be_as_wanted() -> None:
     TEST_BYTES: a file to which the size of every file is written that goes through the mailbox.
     TEST_AT, TEST_ONCE, TEST_SIGNAL: at which event it sends itself a signal, once of all processes that name one file.
     """
-    from flows.cluster.worker import run_worker
-    from flows.cluster.worker_setup import WorkerSetup
+    from flows.cluster.worker import WorkerSetup, run_worker
 
     if "TEST_BYTES" in os.environ:
         count_bytes(Path(os.environ["TEST_BYTES"]))
@@ -279,9 +278,8 @@ def write_many(folder: Path) -> Path:
 
 def draw_noise_of_the_cell(mechanism: str) -> None:
     """Let this process draw it for a mechanism, in small chunks."""
+    import tasks.noise.measure
     import tasks.noise.task
-    import tasks.noise.truth
-    import tasks.optimize.second_pass
     import tasks.optimize.task
     from tasks.laws.gaussian import GAUSSIAN
     from tasks.laws.law import Sampling
@@ -289,10 +287,10 @@ def draw_noise_of_the_cell(mechanism: str) -> None:
     from tests.support.laws import drawn_by
     from tests.support.making import NoiseOfTheCell, noted
 
-    for module in (tasks.noise.task, tasks.noise.truth, tasks.optimize.task, tasks.optimize.second_pass):
+    for module in (tasks.noise.task, tasks.noise.measure, tasks.optimize.task, tasks.optimize.task):
         module.CHUNK_CELLS = CHUNK_CELLS  # type: ignore[attr-defined]
     if mechanism:
-        tasks.noise.truth.true_counts_of = noted
+        tasks.noise.measure.true_counts_of = noted
         sampling = Sampling(NoiseOfTheCell(), GAUSSIAN.samplers["opendp"].tau)
         MECHANISMS[mechanism] = drawn_by(mechanism, {"opendp": sampling})
 
@@ -303,8 +301,8 @@ EVENTS = ("claim", "slice", "draw", "put", "reply")  # of an order that measures
 def watch(at: str, once: Path, name: str) -> None:
     """Let this worker send itself a signal at a moment such as `before draw`, unless the file `once` is there, which it makes."""
     import flows.cluster.dispatch as dispatch
+    import tasks.noise.measure as truth
     import tasks.noise.slicing as slicing
-    import tasks.noise.truth as truth
     from storage.counts.encrypted_files import EncryptedFiles
     from storage.mailbox.folder import FolderPlace
 
@@ -342,13 +340,12 @@ def release_small(folder: Path, workers: str = "dask", again: str = "") -> None:
     """Release a small country in four branches, or go on with its release `again`. TRELLIS_HOME says where."""
     import tasks.tree.branches
     from flows.cluster.choice import by_workers
-    from flows.execution.driver import finish_release, make_release
-    from flows.execution.reservation import new_release
-    from flows.execution.resumption import refresh_run_keys
     from flows.planning.plan import make_plan
-    from flows.spec.file import load_spec
-    from flows.walks.runner import report_nothing, submit_to
-    from tasks.stage import width
+    from flows.run.driver import finish_release, make_release
+    from flows.run.reservation import new_release, refresh_run_keys
+    from flows.run.runner import report_nothing, submit_to
+    from flows.specification.file import load_spec
+    from tasks.work.stage import width
 
     spec = folder / "small" / "spec.yaml"
     if not spec.exists():

@@ -13,22 +13,21 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from flows.walks.runner import Future, Submit
+from flows.run.runner import Future, Submit
 from storage.counts.shard_files import noisy_path, place_of_noisy, shards_of_levels
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.ledger.events import read_books as read_ledger
-from storage.machine.claims import shard_folder
 from storage.machine.files import sha256_of
+from storage.machine.home import shard_folder
 from storage.releases.register import find_release
-from storage.releases.shards import Shard, list_branches, list_shards
-from storage.releases.turns import list_turns
+from storage.releases.shards import Shard, list_branches, list_shards, list_turns
+from tasks.folder.verify.folder import verify
 from tasks.laws.law import Sampler
 from tasks.laws.samplers import discrete_gaussian
-from tasks.order import Order
 from tasks.synthesize.country import draw_country
 from tasks.tree.axis import IntArray
-from tasks.verify.folder import verify
+from tasks.work.order import Order
 
 Place = tuple[int, str]  # a level and a branch
 

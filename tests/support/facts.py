@@ -10,12 +10,13 @@ import numpy as np
 
 from storage.releases.parts import Part
 from storage.releases.terms import Intervals, Privacy
-from tasks.format.manifest import AboveNoise, LedgerHead, LevelEntry, Manifest, NoiseRows, SealEntry
-from tasks.format.rows import Rows, in_order
+from tasks.format.entries import AboveNoise, LevelEntry, NoiseRows
+from tasks.format.manifest import LedgerHead, Manifest, SealEntry
+from tasks.format.tables import Rows, in_order
 from tasks.pages.facts import Collector, Facts
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree, alternate, in_sequence
-from tasks.uncertainty.shares import Shares
+from tasks.uncertainty.noise_rows import Shares
 
 ENDS = ("origin", "destination")
 

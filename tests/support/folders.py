@@ -13,11 +13,11 @@ from urllib.parse import unquote
 import polars as pl
 from csvw import CSVW  # type: ignore[import-untyped]
 
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.driver import make_release
+from flows.run.reservation import new_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.file import load_spec
 
 
 def assert_described(folder: Path) -> dict[str, list[dict[str, Any]]]:

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import parse_spec
+from flows.specification.file import parse_spec
 from tests.support.spec import SPEC
 
 Keys = dict[str, Any]

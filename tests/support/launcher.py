@@ -31,15 +31,15 @@ import numpy.ctypeslib  # noqa: F401 (this and the next two are imported late: o
 import opendp.prelude  # noqa: F401
 import pyarrow.dataset  # noqa: F401
 
+import tasks.noise.measure
 import tasks.noise.task
-import tasks.noise.truth
 import tasks.optimize.task
 import tasks.tree.branches
-from flows.execution.driver import finish_release, make_release
-from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.driver import finish_release, make_release
+from flows.run.reservation import new_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.file import load_spec
 from storage.database.connections import store
 from tasks.laws.law import Sampling
 from tasks.mechanisms import MECHANISMS
@@ -244,7 +244,7 @@ def _be_the_child(write: int, home: str, deed: str, options: dict[str, Any]) -> 
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         os.environ["TRELLIS_HOME"] = home
         tasks.tree.branches.BRANCH_CELLS = BRANCH_CELLS
-        tasks.noise.truth.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = CHUNK_CELLS
+        tasks.noise.measure.CHUNK_CELLS = tasks.optimize.task.CHUNK_CELLS = CHUNK_CELLS
         with os.fdopen(write, "w") as answer:
             json.dump(_DEEDS[deed](**options), answer)
         code = 0

@@ -22,17 +22,17 @@ import polars as pl
 import pytest
 import yaml
 
+import tasks.folder.publish.task
 import tasks.mechanisms
-import tasks.publish.task
 from flows.answers.release_status import show_answer
 from flows.api import PublishedRelease, open_release, plan_page, release
 from flows.console.plan_view import show_plan
 from flows.console.release_view import show_one
 from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.synthetic import write_ready
-from tasks.laws import table_sampler
+from tasks.laws import samplers
 from tasks.synthesize.country import draw_country
 from tests.support.ages import PRIVACY, SPEC, draw_people, people_released
 from tests.support.households import LISTED, homes_released
@@ -88,7 +88,7 @@ _GRID: dict[str, Any] = {
 }
 
 
-_PAGES = {name: getattr(tasks.publish.task, name) for name in ("report", "explorer", "warm_up")}
+_PAGES = {name: getattr(tasks.folder.publish.task, name) for name in ("report", "explorer", "warm_up")}
 
 
 @dataclass(frozen=True)
@@ -195,8 +195,8 @@ def _at_home(home: Path, name: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(home))
         for page, write in _PAGES.items():
-            patch.setattr(tasks.publish.task, page, write)  # whole, whoever asks first
-        patch.setattr(table_sampler, "system_words", SeededBits(list(ROWS).index(name)))
+            patch.setattr(tasks.folder.publish.task, page, write)  # whole, whoever asks first
+        patch.setattr(samplers, "system_words", SeededBits(list(ROWS).index(name)))
         if ROWS[name][VIEWS] == "margins":
             patch.setattr(tasks.mechanisms, "MOST_SETTLED", 5)  # so that they are calibrated to, not settled with
         yield

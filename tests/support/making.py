@@ -15,38 +15,36 @@ import polars as pl
 import pytest
 import yaml
 
-import flows.walks.processes
+import flows.cluster.processes
+import tasks.noise.measure
 import tasks.noise.task
-import tasks.noise.truth
-import tasks.optimize.second_pass
+import tasks.optimize.shrink
 import tasks.optimize.task
 import tasks.released.sources.job
-import tasks.shrink.task
 import tasks.tree.branches
 from flows.cluster.cluster import on_cluster
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
+from flows.cluster.processes import _begin_worker, in_processes
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.processes import _begin_worker, in_processes
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.driver import make_release
+from flows.run.reservation import new_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.releases.register import Release, find_release
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Sampler, Sampling
 from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier, expand
+from tasks.tree.frontier import Frontier, expand, joined
 from tasks.tree.job import stored_job
-from tasks.tree.leaves import joined
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueFamilies, true_counts_of
 from tests.support.cases import Case
 from tests.support.laws import drawn_by
 
 CHUNKED = (
-    *(tasks.noise.task, tasks.noise.truth, tasks.optimize.task, tasks.optimize.second_pass),
-    *(tasks.shrink.task, tasks.released.sources.job),
+    *(tasks.noise.task, tasks.noise.measure, tasks.optimize.task, tasks.optimize.task),
+    *(tasks.optimize.shrink, tasks.released.sources.job),
 )
 
 
@@ -118,7 +116,7 @@ def begin_with_noise_of_the_cell(mechanism: str, named: str, law: str | None, he
     """Set up a worker process, which will end with the test, in which a mechanism has this sampler."""
     assert multiprocessing.parent_process()
     _begin_worker(heard)
-    tasks.noise.truth.true_counts_of = noted
+    tasks.noise.measure.true_counts_of = noted
     MECHANISMS[mechanism] = drawn_by(mechanism, {named: Sampling(NoiseOfTheCell(), GAUSSIAN.samplers[named].tau)}, law)
 
 
@@ -126,7 +124,7 @@ def begin_with_noise_of_the_cell(mechanism: str, named: str, law: str | None, he
 def noise_of_the_cell() -> Iterator[NoiseOfTheCell]:
     """Yield the sampler, with its cells noted in this process, of releases in the store and in memory."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tasks.noise.truth, "true_counts_of", noted)
+        patch.setattr(tasks.noise.measure, "true_counts_of", noted)
         yield NoiseOfTheCell()
 
 
@@ -169,7 +167,7 @@ def make(
         if by == "processes":
             assert isinstance(sampler, NoiseOfTheCell)  # a worker process knows no other
             begin = partial(begin_with_noise_of_the_cell, mechanism, named, law)
-            patch.setattr(flows.walks.processes, "_begin_worker", begin)
+            patch.setattr(flows.cluster.processes, "_begin_worker", begin)
         where = {"processes": in_processes, "dask": on_cluster}.get(by, store)  # an open store keeps processes waiting
         with where(), ThreadPoolExecutor(workers) as executor:
             make_release(plan, release, submit_to(executor), report_nothing)

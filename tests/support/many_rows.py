@@ -29,7 +29,7 @@ _STEP = """
 import resource, sys, time
 from pathlib import Path
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from storage.counts.vault import vault
 from tasks.ingest.task import ingest
 

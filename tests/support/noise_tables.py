@@ -5,7 +5,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 
-from tasks.laws.table_sampler import NoiseTable
+from tasks.laws.samplers import NoiseTable
 
 DIGITS = 150
 WHOLE = 2**192

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from tests.support.spec import SPEC
 
 ROWS = "".join(f"a{number % 2},b{number % 3}\n" for number in range(60))

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from flows.execution.reservation import reserved_release
 from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
-from flows.spec.file import load_spec
+from flows.run.reservation import reserved_release
+from flows.specification.file import load_spec
 from flows.trials.in_memory import PublicTable, Trial, public_table, try_release
 from storage.ledger.books import Charge, reserved_charges
 from storage.releases.parts import Part
@@ -24,8 +24,7 @@ from tasks.laws.thresholded import THRESHOLDED_LAPLACE, Thresholded
 from tasks.mechanisms import MECHANISMS, Mechanism
 from tasks.optimize.reconcile import NodeEstimates
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import Frontier
-from tasks.tree.leaves import joined
+from tasks.tree.frontier import Frontier, joined
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueLevel
 from tests.support.scales import try_scales

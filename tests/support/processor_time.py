@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tasks.capacity import cores
+from tasks.work.capacity import cores
 
 LIMIT = 10.0  # processor seconds
 CORES = cores()

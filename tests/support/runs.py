@@ -4,9 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from flows.execution.driver import finish_release, make_release
 from flows.planning.plan import Plan
-from flows.walks.runner import Future, report_nothing
+from flows.run.driver import finish_release, make_release
+from flows.run.runner import Future, report_nothing
 from storage.releases.register import Release
 
 Around = Callable[[Any, tuple[Any, ...]], Any]  # carries out a stage, which `stage.fn(*arguments)` does

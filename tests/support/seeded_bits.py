@@ -9,9 +9,9 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from tasks.laws import table_sampler
+from tasks.laws import samplers
 
-_SYSTEM = table_sampler.system_words
+_SYSTEM = samplers.system_words
 _OF_SAMPLERS = {"test_sampler.py", "test_table_sampler.py"}
 
 
@@ -22,7 +22,7 @@ class SeededBits:
         """Begin anew."""
         self._generator, self._lock = np.random.default_rng(seed), Lock()
 
-    def __call__(self, number: int) -> table_sampler.Words:
+    def __call__(self, number: int) -> samplers.Words:
         """Return so many words of 64 bits."""
         with self._lock:
             return self._generator.integers(0, 2**64, number, dtype=np.uint64)
@@ -31,4 +31,4 @@ class SeededBits:
 def seed_bits_of(item: pytest.Item) -> None:
     """Seed the bits of a test, whatever was drawn before it."""
     is_real = item.path.name in _OF_SAMPLERS or item.get_closest_marker("audit")
-    table_sampler.system_words = _SYSTEM if is_real else SeededBits(crc32(item.nodeid.encode()))
+    samplers.system_words = _SYSTEM if is_real else SeededBits(crc32(item.nodeid.encode()))

@@ -7,24 +7,23 @@ from random import Random
 
 from hypothesis import strategies as st
 
-from flows.walks.steps import Cuts, next_steps
+from flows.run.steps import Cuts, next_steps
 from storage.ledger.books import Charge
 from storage.record import Record
 from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind
 from storage.releases.terms import FileTerms, Intervals, Privacy, RunTerms, Terms
-from tasks.groups.task import Sizes
 from tasks.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
-from tasks.order import Step
-from tasks.settle.calibrate import Calibrate
-from tasks.settle.task import Together
-from tasks.shrink.task import Shrink
+from tasks.optimize.shrink import Shrink
+from tasks.settle.task import Calibrate, Together
+from tasks.sizes.task import Sizes
 from tasks.tree.branches import branch_name
 from tasks.tree.views import AddUp, every_level, finest_level
 from tasks.unbiased.task import Unbiased
+from tasks.work.order import Step
 from tests.support.universe import universe_of
 
 TREES = {depth: universe_of([[("a",) * depth]], [0] * depth).tree for depth in range(1, 6)}

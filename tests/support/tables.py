@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.driver import make_release
+from flows.run.reservation import new_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.file import load_spec
 from storage.counts.shard_files import read_codebook
 from storage.counts.vault import vault
 from storage.database.connections import store
 from storage.errors import InputError
 from storage.ledger.events import head
 from storage.machine.caller import heard_by_caller
-from storage.machine.claims import shard_folder
 from storage.machine.fingerprints import KEY
+from storage.machine.home import shard_folder
 from storage.releases.register import list_releases
 from tasks.ingest.task import ingest
 from tests.support.spec import SPEC

@@ -10,7 +10,7 @@ import yaml
 
 from flows.api import release
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from tests.support.spec import SPEC
 
 ZONES = [("A", "A1"), ("A", "A2"), ("A", "A3"), ("B", "B1")]

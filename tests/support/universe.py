@@ -8,7 +8,7 @@ from itertools import product
 import polars as pl
 from hypothesis import strategies as st
 
-from storage.counts.columns import ENDS, Role
+from storage.tables import ENDS, Role
 from tasks.tree.axis import Axis, axis_from_codebook
 from tasks.tree.order import Tree
 

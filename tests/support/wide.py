@@ -10,7 +10,7 @@ import yaml
 
 from flows.api import release
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from tests.support.spec import SPEC
 
 DISTRICTS, ZONES = 20, 3_200  # 10,240,000 pairs of zones

@@ -28,7 +28,7 @@ def _in_this_process_without_a_release(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
     """Refuse each process and each release, finished release and rehearsal of a unit test."""
-    monkeypatch.setattr("flows.execution.driver.running", _refuse_releases)
+    monkeypatch.setattr("flows.run.driver.running", _refuse_releases)
     _watched.append(request.node.nodeid)
     yield
     _watched.clear()

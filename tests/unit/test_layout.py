@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.execution import driver
+from flows.run import driver
 from tests.support.processor_time import LIMIT, too_much
 
 TESTS = Path(__file__).parents[1]

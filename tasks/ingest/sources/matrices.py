@@ -15,7 +15,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError
 from tasks.ingest.sources.files import FileTable, header_of
 from tasks.ingest.tables import TableRows, registered
-from tasks.words.nearest import did_you_mean
+from tasks.words.spelling import did_you_mean
 
 ORIGIN, DESTINATION, COUNT = COLUMNS = ("origin", "destination", "count")
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from tasks.ingest.sources.files import FileOfTables
 from tasks.ingest.tables import TableRows, registered, sha256_of_rows
-from tasks.words.nearest import did_you_mean
+from tasks.words.spelling import did_you_mean
 
 _MOST_BYTES = 2**30  # of a workbook once it is unpacked
 _LONGEST = 10**15  # a spreadsheet keeps 15 digits of a number

@@ -11,7 +11,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError
 from tasks.ingest.sources.files import FileOfTables, begin_of
 from tasks.ingest.tables import TableRows, identifier, registered, sha256_of_rows
-from tasks.words.nearest import did_you_mean
+from tasks.words.spelling import did_you_mean
 
 SQLITE_ENDINGS = (".sqlite", ".sqlite3", ".db", ".gpkg")
 

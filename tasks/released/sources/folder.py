@@ -9,10 +9,8 @@ import numpy as np
 import polars as pl
 from pydantic import ValidationError
 
-from storage.counts.columns import NOISY
 from storage.errors import StoreError, UsageError
-from tasks.atlas.names import Names
-from tasks.atlas.shapes import Shapes
+from storage.tables import NOISY
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
 from tasks.format.published_tree import (
@@ -31,6 +29,7 @@ from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
 from tasks.tree.views import Derived
+from tasks.words.areas import Names, Shapes
 
 
 @dataclass(frozen=True)

@@ -12,18 +12,17 @@ from storage.record import Record
 from storage.releases.parts import Part
 from storage.releases.shards import TRUNK, Shard
 from storage.releases.terms import Intervals
-from tasks.capacity import side_by_side
 from tasks.format.noisy_counts import NoisyCounts
-from tasks.format.rows import Rows, in_order
+from tasks.format.tables import Rows, in_order
 from tasks.laws.named import noise_of
 from tasks.released.sources.protocol import PartTerms, Reader, Run, measured_cells
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, taking
+from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, joined, taking
 from tasks.tree.job import Job
-from tasks.tree.leaves import joined
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition
 from tasks.uncertainty.intervals import NO_CAP, Margins, caps, rounding_step
+from tasks.work.capacity import side_by_side
 
 T = TypeVar("T")
 

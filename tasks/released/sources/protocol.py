@@ -7,11 +7,10 @@ from typing import Protocol, TypeVar
 
 from storage.errors import TrellisError
 from storage.releases.terms import GRID, Covariance, Intervals
-from tasks.format.rows import Rows
+from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
-from tasks.tree.frontier import CHUNK_CELLS, expand
-from tasks.tree.leaves import nodes_above, root_of
+from tasks.tree.frontier import CHUNK_CELLS, expand, nodes_above, root_of
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import Margins

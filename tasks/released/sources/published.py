@@ -9,14 +9,12 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from storage.counts.columns import COUNT, NOISY
 from storage.releases.terms import Intervals
-from tasks.capacity import side_by_side
-from tasks.format.batches import level_paths
-from tasks.format.manifest import LevelEntry, ViewEntry
+from storage.tables import COUNT, NOISY
+from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
 from tasks.format.published_tree import areas_of_rows, axis_columns, view_columns, view_of
-from tasks.format.rows import Rows, joined
+from tasks.format.tables import Rows, joined, level_paths
 from tasks.laws.named import noise_of
 from tasks.released.boxes import (
     AxisLevels,
@@ -39,6 +37,7 @@ from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import NO_CAP, Margins, rounding_step
+from tasks.work.capacity import side_by_side
 
 T = TypeVar("T")
 

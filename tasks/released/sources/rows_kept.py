@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 
 import numpy as np
 
-from tasks.format.rows import Rows, in_order, joined
+from tasks.format.tables import Rows, in_order, joined
 from tasks.tree.axis import IntArray
 from tasks.tree.keys import packed, unpacked
 

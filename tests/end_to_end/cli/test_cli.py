@@ -17,7 +17,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from tasks.query.largest import largest_counts
+from tasks.released.query.overview import largest_counts
 from tasks.released.sources.folder import open_folder
 from tests.support.user import Said, User
 

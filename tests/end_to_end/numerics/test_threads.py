@@ -7,7 +7,7 @@ import sys
 FIT = """
 import hashlib
 import numpy as np
-from tasks.shrink.prior import Sample, fitted
+from tasks.optimize.prior import Sample, fitted
 
 random = np.random.default_rng(5)
 cells = 20_000

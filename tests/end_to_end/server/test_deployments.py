@@ -16,7 +16,7 @@ import yaml
 
 from flows.release import SPECS, _below_the_folder_of_specs
 from flows.server.process import NO_TELEMETRY, PATIENT, answers
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from storage.errors import SpecError
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country

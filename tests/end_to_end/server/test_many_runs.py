@@ -20,7 +20,7 @@ from flows.server.process import prefect_server
 from flows.server.runs import TRIES_AGAIN, seen_alive, try_again
 from storage.database.connections import store
 from storage.machine.locks import held
-from storage.releases.runs import open_run
+from storage.releases.register import open_run
 from tests.support.many_runs import HOW_MANY, assert_published_or_refused, assert_tried_again, dying, many
 from tests.support.server import Prefect, copy_database
 from tests.support.up import Up, bring_up, end

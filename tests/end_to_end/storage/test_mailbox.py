@@ -15,8 +15,7 @@ import storage.mailbox.bucket
 from storage.errors import StoreError, TakenAlready
 from storage.mailbox.bucket import S3Place
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
-from storage.mailbox.places import Mailbox, S3Keys, open_place
-from storage.mailbox.probe import enter_probe, judge_probe, new_nonce, remove_probe
+from storage.mailbox.places import Mailbox, S3Keys, enter_probe, judge_probe, new_nonce, open_place, remove_probe
 from tests.support.buckets import BUCKET, CREDENTIALS, REGION, Server, moto, overwriting, seaweedfs
 
 WRITERS, NAMES = 8, 20

@@ -14,7 +14,7 @@ import pytest
 from flows.answers.release_status import releases_answer
 from flows.api import plan
 from flows.cli import main as cli
-from flows.cli.json_object import json_object
+from flows.cli.arguments import json_object
 from storage.counts.vault import vault
 from storage.database import connections
 from storage.database.connections import store, transaction
@@ -152,11 +152,11 @@ APPROVED = """
 import sys
 from dataclasses import replace
 from pathlib import Path
-from flows.execution.reservation import new_release, reserve_release
+from flows.run.reservation import new_release, reserve_release
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from storage.errors import BudgetNotAsApproved
-from storage.releases.plan_file import read_approved_plan
+from storage.releases.approvals import read_approved_plan
 
 plans = [
     replace(make_plan(load_spec(Path(spec))), approved=read_approved_plan(Path(spec).with_suffix(".json")))

@@ -21,8 +21,8 @@ from flows.planning.composition import cap_of, composed_epsilon, standing_of
 from flows.planning.guarantee import epsilon_of_series, guarantee_of, holds_together
 from flows.planning.plan import make_plan
 from flows.planning.shares import scheme_of
-from flows.spec.file import load_spec
-from flows.spec.sections.privacy import PrivacyKeys
+from flows.specification.file import load_spec
+from flows.specification.sections.privacy import PrivacyKeys
 from storage.database.connections import store
 from storage.errors import SpecError
 from storage.ledger.books import Charge
@@ -31,7 +31,7 @@ from storage.ledger.spending import Spending
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, tau_of, uniform
 from tasks.laws.gaussian import GAUSSIAN, gaussian_variance
-from tasks.laws.table_sampler import LARGEST_TAU
+from tasks.laws.samplers import LARGEST_TAU
 from tasks.mechanisms import MECHANISMS
 from tasks.tree.order import Tree
 from tests.support.folders import published, rewrite

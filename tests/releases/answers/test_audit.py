@@ -18,31 +18,31 @@ import numpy as np
 import pytest
 import yaml
 
-import flows.execution.ending
+import flows.run.ending
 from flows.answers.audit import audit_answer
 from flows.answers.ledger import budget_answer
 from flows.cli.arguments import FAILED
 from flows.cli.main import app
-from flows.execution.driver import make_release
-from flows.execution.ending import EndedRelease, abandon_release, forget_release
-from flows.execution.reservation import new_release
 from flows.planning.composition import standing_of
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import Future, report_nothing, submit_to
-from flows.walks.stored import StoredRecord
+from flows.run.driver import make_release
+from flows.run.ending import EndedRelease, abandon_release, forget_release
+from flows.run.reservation import new_release
+from flows.run.runner import Future, report_nothing, submit_to
+from flows.run.walk import StoredRecord
+from flows.specification.file import load_spec
 from storage.counts.shard_files import noisy_path
 from storage.counts.vault import vault_path
 from storage.database import connections
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger.events import read_books
-from storage.machine.claims import shard_folder
+from storage.machine.home import shard_folder
 from storage.releases.register import state_of
 from storage.releases.shards import list_shards
-from tasks.order import Step
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
+from tasks.work.order import Step
 from tests.support.draws import place_of
 from tests.support.ledger import charges_of
 from tests.support.library import Library
@@ -637,13 +637,13 @@ def test_a_crash_while_abandoning_leaves_what_can_be_ended(world: World, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(flows.execution.ending, "set_state", crash)
+        patch.setattr(flows.run.ending, "set_state", crash)
         with pytest.raises(KeyboardInterrupt):
             abandon_release(world.ids["failed"])
     assert world.events() == before
     assert vault_path(world.ids["failed"]).exists()
     with monkeypatch.context() as patch:
-        patch.setattr(flows.execution.ending, "forget_release", lambda id_: EndedRelease(id_, "abandoned", [], ""))
+        patch.setattr(flows.run.ending, "forget_release", lambda id_: EndedRelease(id_, "abandoned", [], ""))
         abandon_release(world.ids["failed"])
     assert vault_path(world.ids["failed"]).exists()
     before = world.events()

@@ -7,13 +7,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tasks.explore.payload import payload
-from tasks.query.answers import Answer, answer
-from tasks.query.areas import Area
-from tasks.query.ranges import AreaRange
+from tasks.pages.explorer.payload import payload
 from tasks.released.boxes import Boxes, Met
 from tasks.released.estimate import Answers, Estimate
 from tasks.released.families import estimate_of
+from tasks.released.query.answers import Answer, answer
+from tasks.released.query.areas import Area
+from tasks.released.query.ranges import AreaRange
 from tasks.released.sources.folder import open_folder
 from tasks.released.sources.published import FolderSource
 from tests.support.folders import without_noisy_counts

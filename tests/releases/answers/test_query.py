@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from flows.answers.query import AreaCounted, QueryAnswers, query_answer
 from flows.api import PublishedRelease, open_release, release
-from flows.console.query_view import show_query
+from flows.console.release_view import show_query
 from flows.trials.in_memory import PublicTable, Trial, public_table
 from storage.errors import StageFailed, StoreError, UsageError
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
@@ -611,7 +611,7 @@ def test_a_fault_in_a_release_from_python_quotes_nothing(make, monkeypatch):
     def fail(*_: object) -> None:
         raise RuntimeError("4711 people")
 
-    monkeypatch.setattr("flows.execution.driver.make_release", fail)
+    monkeypatch.setattr("flows.run.driver.make_release", fail)
     with pytest.raises(StageFailed) as fault:
         make(name="at-fault")
     assert "4711" not in str(fault.value)

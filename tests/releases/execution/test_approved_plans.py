@@ -12,11 +12,11 @@ from flows.answers.audit import audit_answer
 from flows.answers.ledger import balance_answer, budget_answer
 from flows.answers.release_status import approved_plan, releases_answer, show_answer
 from flows.api import plan, plan_page, release
-from flows.cli.json_object import json_object
+from flows.cli.arguments import json_object
 from flows.cli.release_commands import _make
-from flows.cli.run_flow import run_without_prefect
-from flows.execution.backups import back_up, restore
-from flows.execution.reservation import new_release
+from flows.cli.runs import run_without_prefect
+from flows.run.backups import back_up, restore
+from flows.run.reservation import new_release
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, BudgetNotAsApproved, InputError, SpecError, UsageError
 from storage.ledger.events import head

@@ -9,17 +9,17 @@ from flows.answers.audit import audit_answer
 from flows.answers.ledger import ledger_answer
 from flows.answers.release_status import releases_answer
 from flows.api import release
-from flows.cli.json_object import json_object
-from flows.cli.run_flow import run_without_prefect
-from flows.execution import backups
-from flows.execution.backups import back_up, restore
+from flows.cli.arguments import json_object
+from flows.cli.runs import run_without_prefect
+from flows.run import backups
+from flows.run.backups import back_up, restore
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, HeldElsewhere, StoreError, UsageError
 from storage.ledger.events import note
 from storage.machine.fingerprints import KEY
 from storage.machine.locks import held
 from storage.releases.register import find_release, list_releases
-from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, Turn, list_turns
+from storage.releases.shards import CLOSED, GIVEN_UP, OPEN, Turn, list_turns
 from tests.support.office import ROWS, Office
 
 
@@ -81,7 +81,7 @@ def test_true_counts_are_copied_where_that_is_asked_for(
     office: Office, vaults: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A release that failed once it was measured is finished from either backup, at no cost; only one holds true counts."""
-    failed = stopped(office, "flows.execution.driver._validate")
+    failed = stopped(office, "flows.run.driver._validate")
     back_up(office.folder / "kept", vaults=vaults)
     assert len(list((office.folder / "kept").rglob("vault/*.duckdb"))) == int(vaults)
     elsewhere(office, monkeypatch)
@@ -95,7 +95,7 @@ def test_true_counts_are_copied_where_that_is_asked_for(
 
 def test_turns_are_kept(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restored store knows which turns were open, closed and given up: an open one is given up, and the next one draws."""
-    failed = stopped(office, "flows.walks.stored.StoredRecord.check")  # once something is drawn, before it is sealed
+    failed = stopped(office, "flows.run.walk.StoredRecord.check")  # once something is drawn, before it is sealed
     turns = turns_of_all()
     assert [id_ for id_, of in turns.items() if any(turn.state == OPEN for turn in of)] == [failed]
     assert [turn.state for id_, of in turns.items() if id_ != failed for turn in of].count(CLOSED) > 0

@@ -9,9 +9,8 @@ import duckdb
 import pytest
 
 from flows.api import release
-from flows.execution.reservation import new_release, reserve_release
-from flows.execution.resumption import plan_again
-from flows.spec.file import load_spec
+from flows.run.reservation import new_release, plan_again, reserve_release
+from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, SpecError, StoreError, TrellisError, UsageError

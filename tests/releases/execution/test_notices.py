@@ -12,8 +12,8 @@ import pytest
 from aiosmtpd.controller import Controller
 
 from flows.api import release
-from flows.execution.crashes import note_crashes
-from flows.execution.notices import NOTIFY, check_addresses
+from flows.run.crashes import note_crashes
+from flows.run.notices import NOTIFY, check_addresses
 from storage.database.connections import store, transaction
 from storage.errors import BudgetExceeded, InputError, Interrupted, UsageError
 from storage.releases.register import list_releases, set_state
@@ -72,7 +72,7 @@ def test_how_a_release_ends_is_told_once(fresh, posted, monkeypatch, capfd):
         def interrupt(*_: object) -> None:
             raise Interrupted("stopped")
 
-        patch.setattr("flows.execution.driver._finish", interrupt)
+        patch.setattr("flows.run.driver._finish", interrupt)
         with pytest.raises(Interrupted):
             release(fresh.spec("stopped", "people.csv"))
     assert posted == []

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.execution.reservation import new_release, reserve_release
-from flows.execution.resumption import check_unchanged, plan_again
 from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
-from flows.spec.file import keys_of_release, load_spec, places_in
+from flows.run.reservation import check_unchanged, new_release, plan_again, reserve_release
+from flows.specification.file import keys_of_release, load_spec, places_in
 from storage.database.connections import store
 from storage.errors import InputError
 from storage.releases.register import find_release

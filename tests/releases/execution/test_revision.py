@@ -12,27 +12,27 @@ import numpy as np
 import pytest
 import yaml
 
-import flows.execution.driver
+import flows.run.driver
 from flows.answers.audit import audit_answer
 from flows.answers.release_status import releases_answer, show_answer
-from flows.approvals.admission import admission
 from flows.console.plan_view import show_plan
 from flows.console.release_view import show_one
-from flows.execution.driver import finish_release, make_release, rehearse, resumable_release
-from flows.execution.ending import abandon_release
-from flows.execution.reservation import new_release, reserve_release
 from flows.forecast.answer import plan_answer
+from flows.planning.admission import admission
 from flows.planning.plan import Plan, make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.driver import finish_release, make_release, rehearse, resumable_release
+from flows.run.ending import abandon_release
+from flows.run.reservation import new_release, reserve_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.events import head
 from storage.machine.locks import held
 from storage.releases.register import set_state, state_of
+from tasks.folder.verify.folder import verify
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tasks.verify.folder import verify
 from tests.support.folders import rewrite
 from tests.support.spec import SPEC as COUNTRY
 
@@ -79,7 +79,7 @@ class World:
             raise StoreError("The disk is full.")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(flows.execution.driver, at, stop)
+            patch.setattr(flows.run.driver, at, stop)
             with pytest.raises(StoreError, match="disk is full"):
                 self.release(**keys)
         (newest,) = [entry.id for entry in releases_answer().releases if entry.state == "failed"]

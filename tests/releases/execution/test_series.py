@@ -23,19 +23,19 @@ from prefect.client.schemas.schedules import CronSchedule
 from prefect.server.schemas.schedules import CronSchedule as ServedCronSchedule
 from scipy.optimize import minimize_scalar
 
-import flows.execution.series
+import flows.run.series
 from flows.answers.audit import audit_answer
-from flows.execution.driver import rehearse
-from flows.execution.ending import abandon_release
-from flows.execution.reservation import new_release
-from flows.execution.series import declare_series
 from flows.planning.budget import abandon, charge_in_words, declare
 from flows.planning.composition import standing_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.spec.sections.schedule import MOST_RELEASES, day_of, days_of_series
-from flows.walks.runner import submit_to
+from flows.run.driver import rehearse
+from flows.run.ending import abandon_release
+from flows.run.reservation import new_release
+from flows.run.runner import submit_to
+from flows.run.series import declare_series
+from flows.specification.file import load_spec
+from flows.specification.sections.schedule import MOST_RELEASES, day_of, days_of_series
 from storage.database.connections import Connection, store, transaction
 from storage.errors import BudgetExceeded, SpecError, StoreError
 from storage.ledger.books import Asked, Claim, Series
@@ -393,11 +393,11 @@ def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(
     ahead: list[Series] = []
 
     def declared_meanwhile(*arguments: Any) -> list[date]:
-        monkeypatch.setattr(flows.execution.series, "days_of_series", days_of_series)
+        monkeypatch.setattr(flows.run.series, "days_of_series", days_of_series)
         ahead.append(place.declare())
         return days_of_series(*arguments)
 
-    monkeypatch.setattr(flows.execution.series, "days_of_series", declared_meanwhile)
+    monkeypatch.setattr(flows.run.series, "days_of_series", declared_meanwhile)
     assert [place.declare()] == ahead
     assert [event["event"] for event in place.events()].count("series") == 1
 

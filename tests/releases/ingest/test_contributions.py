@@ -22,8 +22,8 @@ from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import InputError
 from storage.machine.caller import print_as
-from tasks.ingest import contributions
-from tasks.ingest.contributions import keep_within
+from tasks.ingest import trips
+from tasks.ingest.trips import keep_within
 from tests.support.tables import N1, N2, S1, S2, SENTINEL, Place, csv
 
 FALSE_ALARM = 1e-6  # of each test of chance: entropy is the operating system's and cannot be seeded
@@ -80,7 +80,7 @@ class OfSizeAlone:
 def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows: list[Row], most: int, distinct: bool) -> None:
     """Drawn in the same way, a unit keeps the same records whichever other units there are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(contributions, "SystemRandom", OfSizeAlone)
+        patch.setattr(trips, "SystemRandom", OfSizeAlone)
         alone = [
             count
             for _, of_unit in groupby(rows, lambda row: row[0])
@@ -91,7 +91,7 @@ def test_what_is_kept_of_a_unit_depends_on_that_unit_alone(rows: list[Row], most
 
 def test_records_are_drawn_from_the_systems_entropy() -> None:
     """Which records are kept cannot be foretold from any seed."""
-    assert contributions.SystemRandom is random.SystemRandom
+    assert trips.SystemRandom is random.SystemRandom
     rows = [(unit, place, 1) for unit in range(200) for place in range(4)]
     draws = []
     for _ in range(2):

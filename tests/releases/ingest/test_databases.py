@@ -15,9 +15,8 @@ import pytest
 import yaml
 
 from flows.answers.check import check_answer
-from flows.execution.reservation import new_release
-from flows.execution.resumption import check_unchanged
-from flows.spec.starter import starter
+from flows.run.reservation import check_unchanged, new_release
+from flows.specification.starter import starter
 from storage.counts.vault import vault
 from storage.database.connections import store
 from storage.errors import InputError, UsageError

@@ -16,10 +16,10 @@ from flows.answers.verify import verify_answer
 from flows.api import release
 from flows.planning.plan import Plan
 from flows.trials.in_memory import Trial
-from storage.counts.columns import column_name, flat_features
 from storage.database.connections import store
+from storage.tables import column_name, flat_features
+from tasks.folder.publish.views import view_table
 from tasks.mechanisms import MECHANISMS
-from tasks.publish.views import view_table
 from tasks.tree.axis import IntArray
 from tests.support import ages, households, town
 from tests.support.cases import case_csv

@@ -16,22 +16,22 @@ import yaml
 from polars.testing import assert_frame_equal
 
 import storage.counts.published
-import tasks.format.batches
-import tasks.format.synthetic_records
-import tasks.publish.task
+import tasks.folder.publish.task
+import tasks.format.csv
+import tasks.format.tables
 import tasks.validate.size
 from flows.answers.verify import verify_answer
 from flows.api import PublishedRelease, release
-from flows.execution.driver import finish_release, make_release
-from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
-from storage.counts.columns import SIGNAL
+from flows.run.driver import finish_release, make_release
+from flows.run.reservation import new_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.errors import StageFailed, TrellisError
 from storage.releases.register import find_release, list_releases
-from tasks.verify.folder import verify
+from storage.tables import SIGNAL
+from tasks.folder.verify.folder import verify
 from tests.support.folders import published, with_sums
 from tests.support.spec import SPEC
 from tests.support.user import User
@@ -214,7 +214,7 @@ def test_records_survive_a_failure_and_are_verified(city: City, monkeypatch: pyt
     """A rerun publishes the records that were asked for, and `verify` finds whatever was done to them since."""
     if kind == "parquet":
         monkeypatch.setattr(tasks.validate.size, "MOST_CSV_ROWS", TRIPS - 1)
-    monkeypatch.setattr(tasks.format.synthetic_records, "CHUNK_RECORDS", 70)
+    monkeypatch.setattr(tasks.format.csv, "CHUNK_RECORDS", 70)
 
     def fail(*_: object) -> None:
         raise RuntimeError
@@ -222,7 +222,7 @@ def test_records_survive_a_failure_and_are_verified(city: City, monkeypatch: pyt
     plan = make_plan(load_spec(city.spec()))
     with ThreadPoolExecutor(2) as threads:
         with monkeypatch.context() as patch:
-            patch.setattr(tasks.publish.task, "record_tables", fail)
+            patch.setattr(tasks.folder.publish.task, "record_tables", fail)
             with pytest.raises(StageFailed):
                 make_release(plan, new_release(plan), submit_to(threads), report_nothing)
         with store() as con:
@@ -407,7 +407,7 @@ def test_verify_finds_rows_in_the_order_of_text(
         "level_3": lambda of: of.with_columns(age=pl.col("age").replace("3", "three")),
     }
     for batch in (2, 1000):
-        monkeypatch.setattr(tasks.format.batches, "BATCH_ROWS", batch)
+        monkeypatch.setattr(tasks.format.tables, "BATCH_ROWS", batch)
         for told, change in changes.items():
             change(table).write_parquet(path)
             found = [failure for failure in verify(folder) if failure.startswith("level_3")]

@@ -13,7 +13,7 @@ from flows.answers.query import query_answer
 from flows.answers.verify import _guarantee_failures, verify_answer
 from flows.api import PublishedRelease, release
 from flows.planning.plan import make_plan
-from flows.spec.file import faults_of, load_spec
+from flows.specification.file import faults_of, load_spec
 from storage.errors import InputError, SpecError, UsageError
 from tasks.mechanisms import MECHANISMS
 from tests.support.folders import with_sums

@@ -16,11 +16,11 @@ import yaml
 from polars.testing import assert_frame_equal
 
 import flows.planning.compatibility
-import tasks.shrink.task
+import tasks.optimize.shrink
 import tasks.tree.branches
 from flows.answers.verify import verify_answer
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
 from flows.trials.entries import Entry
 from flows.trials.in_memory import Trial
@@ -50,7 +50,7 @@ Listed = list[list[list[int]]]
 @pytest.fixture(autouse=True)
 def _every_level_has_a_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a prior be fitted to a level of any size."""
-    monkeypatch.setattr(tasks.shrink.task, "FEWEST", 1)
+    monkeypatch.setattr(tasks.optimize.shrink, "FEWEST", 1)
 
 
 @contextmanager

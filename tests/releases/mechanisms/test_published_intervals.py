@@ -16,9 +16,10 @@ import pytest
 import yaml
 
 from flows.answers.verify import verify_answer
-from flows.execution.driver import finish_release
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.driver import finish_release
+from flows.run.runner import report_nothing, submit_to
 from storage.errors import StoreError, TrellisError
+from tasks.folder.verify.folder import verify
 from tasks.format.noisy_counts import CODEBOOK_SCHEMA
 from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import LAPLACE, laplace_quantile, laplace_variance
@@ -28,8 +29,7 @@ from tasks.mechanisms import MECHANISMS
 from tasks.released.sums import box_intervals, leaf_sum_intervals
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import NO_CAP, Margins, margins_of, row_margins, simultaneous_margins
-from tasks.uncertainty.selection import tails_of
-from tasks.verify.folder import verify
+from tasks.uncertainty.signals import tails_of
 from tests.support.boxes import some_cells
 from tests.support.cases import CASES, Case, case_csv
 from tests.support.folders import change_estimate, rewrite, with_sums, without_noisy_counts

@@ -19,19 +19,19 @@ from flows.answers.ledger import ledger_answer
 from flows.answers.release_status import release_answer
 from flows.answers.verify import verify_answer
 from flows.console.release_view import show_release
-from flows.execution.driver import finish_release, make_release
-from flows.execution.reservation import new_release
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.spec.keys import LEAST_MEMORY
+from flows.run.driver import finish_release, make_release
+from flows.run.reservation import new_release
+from flows.run.runner import Future, Submit, report_nothing, submit_to
+from flows.specification.file import load_spec
+from flows.specification.sections.run import LEAST_MEMORY
 from flows.trials.in_memory import Trial
-from flows.walks.runner import Future, Submit, report_nothing, submit_to
 from storage.counts.shard_files import noisy_path, shard_path, write_shard
 from storage.database.connections import store
 from storage.errors import StoreError
 from storage.releases.register import Release, find_release, list_checks
 from storage.releases.shards import add_shard, branches_of_level, list_branches, list_shards, shard_name
-from tasks.capacity import cores, default_memory
+from tasks.folder.verify.folder import verify
 from tasks.format.manifest import Manifest
 from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
@@ -39,7 +39,7 @@ from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.true_tree import TrueLevel
-from tasks.verify.folder import verify
+from tasks.work.capacity import cores, default_memory
 from tests.support.cases import CASES, Case, case_csv, case_precise
 from tests.support.laws import drawn_by
 from tests.support.ledger import charges_of, read_shard

@@ -19,7 +19,7 @@ from flows.answers.verify import verify_answer
 from flows.api import release
 from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.record import load_record
 from tasks.format.manifest import Manifest

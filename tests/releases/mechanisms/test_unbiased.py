@@ -16,13 +16,13 @@ import yaml
 
 from flows.api import PublishedRelease, open_release
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.trials.comparison import make_comparison
 from storage.errors import SpecError, UsageError
+from tasks.folder.verify.folder import verify
 from tasks.format.published_tree import tree_of_spec
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE
 from tasks.unbiased.variance import ROUNDING_VARIANCE
-from tasks.verify.folder import verify
 from tests.support.ages import EXACT, PRIVACY, SPEC, draw_people, people_released
 from tests.support.folders import changed, rewrite
 from tests.support.library import Library

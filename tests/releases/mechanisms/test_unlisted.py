@@ -17,28 +17,28 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-import flows.execution.driver
-import flows.walks.stored
+import flows.run.driver
+import flows.run.walk
+import tasks.noise.measure
 import tasks.noise.task
-import tasks.noise.truth
 import tasks.optimize.task
 from flows.answers.release_status import show_answer
 from flows.answers.verify import verify_answer
 from flows.console.plan_view import show_plan
-from flows.execution.driver import finish_release, make_release, rehearse
-from flows.execution.ending import abandon_release
-from flows.execution.reservation import new_release
 from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.spec.sections.privacy import Target
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.driver import finish_release, make_release, rehearse
+from flows.run.ending import abandon_release
+from flows.run.reservation import new_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.file import load_spec
+from flows.specification.sections.privacy import Target
 from storage.counts.shard_files import codebook_path, noisy_path, read_codebook, shard_path
 from storage.counts.vault import vault_path
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, StageFailed, StoreError, UsageError
 from storage.ledger.events import read_books
-from storage.machine.claims import shard_folder
+from storage.machine.home import shard_folder
 from storage.releases.register import find_release
 from storage.releases.shards import list_shards, shard_name
 from tasks.laws.law import Sampling
@@ -160,7 +160,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     """Return a folder with a table and a store of its own, in which parts are small."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(tasks.noise.task, "CHUNK_CELLS", 3)
-    monkeypatch.setattr(tasks.noise.truth, "CHUNK_CELLS", 3)
+    monkeypatch.setattr(tasks.noise.measure, "CHUNK_CELLS", 3)
     monkeypatch.setattr(tasks.optimize.task, "CHUNK_CELLS", 3)
     made = World(tmp_path)
     made.write(UNSEEN | SEEN)
@@ -186,9 +186,9 @@ def crash(*_: object, **__: object) -> None:
 
 def crash_at(patch: pytest.MonkeyPatch, kind: str) -> None:
     """Crash in the midst of the transaction that records a shard of a kind."""
-    record = flows.walks.stored.add_shard
+    record = flows.run.walk.add_shard
     patch.setattr(
-        flows.walks.stored,
+        flows.run.walk,
         "add_shard",
         lambda con, of, shard: (crash if shard.kind == kind else record)(con, of, shard),
     )
@@ -335,7 +335,7 @@ def test_a_rerun_draws_what_was_not_sealed_anew_and_its_codes_with_it(
 def test_a_level_that_is_not_as_charged_is_not_drawn(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A threshold, or an ε, that was altered in the store since the reservation stops the release before a draw."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.walks.stored.StoredRecord, "prepare", crash)
+        patch.setattr(flows.run.walk.StoredRecord, "prepare", crash)
         with pytest.raises(MemoryError):
             world.release()
     with store() as con:
@@ -386,7 +386,7 @@ def test_a_release_may_show_no_code_at_all(world: World, neighbours: str) -> Non
 def test_an_altered_code_is_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A codebook that is not of what was sealed stops the publication, and a published table with another code is told."""
     with monkeypatch.context() as patch:
-        patch.setattr(flows.execution.driver, "_validate", crash)
+        patch.setattr(flows.run.driver, "_validate", crash)
         with pytest.raises(MemoryError):
             world.release()
     codebook = codebook_path("one", "origin")

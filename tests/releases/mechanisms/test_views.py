@@ -17,7 +17,7 @@ from flows.answers.audit import audit_answer
 from flows.answers.ledger import ledger_answer
 from flows.answers.verify import verify_answer
 from storage.database.connections import store
-from tasks.explore.payload import embedded
+from tasks.pages.explorer.payload import embedded
 from tasks.released.sources.folder import open_folder
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step

@@ -14,16 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.console.plan_view import show_plan
-from flows.execution.driver import make_release
-from flows.execution.reservation import new_release
 from flows.forecast.answer import plan_answer
 from flows.forecast.values import DiskUse, Forecast
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.walks.runner import report_nothing, submit_to
+from flows.run.driver import make_release
+from flows.run.reservation import new_release
+from flows.run.runner import report_nothing, submit_to
+from flows.specification.file import load_spec
 from storage.database.connections import store
-from storage.machine.claims import shard_folder
-from storage.machine.home import home
+from storage.machine.home import home, shard_folder
 from storage.record import load_record
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country

@@ -15,19 +15,18 @@ import pytest
 
 from flows.answers.verify import verify_answer
 from flows.api import release
-from tasks.explore.check import explorer_failures
-from tasks.explore.payload import embedded, payload, payload_text
-from tasks.laws import table_sampler
+from tasks.folder.verify.folder import verify
+from tasks.laws import samplers
 from tasks.mechanisms import MECHANISMS
-from tasks.query import totals
-from tasks.query.answers import answer
-from tasks.query.areas import Area
+from tasks.pages.explorer.payload import embedded, explorer_failures, payload, payload_text
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate
 from tasks.released.families import estimate_of
+from tasks.released.query import overview
+from tasks.released.query.answers import answer
+from tasks.released.query.areas import Area
 from tasks.released.sources.folder import open_folder
 from tasks.released.sources.published import FolderSource
-from tasks.verify.folder import verify
 from tests.support.ages import PRIVACY, people_released
 from tests.support.explored import DRAWN, asked, land_released
 from tests.support.explored import SPEC as LAND
@@ -93,7 +92,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, library: Library, country: Pa
             patch.setenv("TRELLIS_HOME", str(place / "home"))
             if kind in MAPPED:
                 return land_released(place / kind, DRAWN, **MAPPED[kind])
-            patch.setattr(table_sampler, "system_words", SeededBits(list(OWN).index(kind)))
+            patch.setattr(samplers, "system_words", SeededBits(list(OWN).index(kind)))
             patch.chdir(place)
             keys = {**TRIPS, **OWN[kind], "dataset": kind.replace(" ", "-")}
             return release(keys, different_people=True).folder
@@ -425,7 +424,7 @@ def test_a_map_takes_the_intervals_of_a_view(made: Made, mechanism: str) -> None
 @pytest.mark.thorough
 def test_a_map_of_many_cells_goes_by_the_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a map would add up more cells than the page is worth, it does without intervals."""
-    monkeypatch.setattr(totals, "MOST_CELLS", 5)
+    monkeypatch.setattr(overview, "MOST_CELLS", 5)
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     folder = land_released(tmp_path / "land", DRAWN, **LOUD)
     found = maps(folder)

@@ -30,13 +30,13 @@ from flows.api import plan, release
 from flows.console.release_view import show_verification
 from storage.database.connections import store
 from storage.errors import SpecError
-from tasks.export import formats, workbook
-from tasks.export.formats import write_formats
-from tasks.export.tables import PublishedTables
+from tasks.folder.export import formats, workbook
+from tasks.folder.export.formats import write_formats
+from tasks.folder.export.tables import PublishedTables
+from tasks.folder.verify.folder import verify
 from tasks.format.manifest import Manifest, published_manifest
 from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import tree_of_codebook
-from tasks.verify.folder import verify
 from tests.support.folders import assert_described, rewrite, with_sums
 from tests.support.households import SPEC as HOMES
 from tests.support.households import homes_released

@@ -25,16 +25,16 @@ from shapely.geometry import box, mapping
 from flows.answers.check import PassedCheck, check_answer
 from flows.answers.query import query_answer
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from storage.errors import InputError, SpecError, UsageError
-from tasks.atlas.shapes import GEOMETRY
-from tasks.explore.payload import payload
+from tasks.folder.verify.folder import verify
 from tasks.format.manifest import Manifest
 from tasks.format.published_tree import published_shapes
 from tasks.ingest.task import names_of, read_ends, shapes_of
-from tasks.query.largest import largest_counts
+from tasks.pages.explorer.payload import payload
+from tasks.released.query.overview import largest_counts
 from tasks.released.sources.folder import open_folder
-from tasks.verify.folder import verify
+from tasks.words.areas import GEOMETRY
 from tests.support.folders import published, rewrite, with_sums
 from tests.support.spec import SPEC as COUNTRY
 

@@ -15,14 +15,14 @@ from polars.testing import assert_frame_equal
 
 from flows.answers.query import query_answer
 from flows.api import release
-from flows.execution import driver
-from storage.counts import tables
+from flows.run import driver
+from storage import tables
 from storage.database.connections import store
 from storage.releases.register import Release
+from tasks.folder.publish import task
+from tasks.folder.publish.task import publish
+from tasks.folder.verify.folder import verify
 from tasks.format.manifest import Manifest
-from tasks.publish import task
-from tasks.publish.task import publish
-from tasks.verify.folder import verify
 from tests.support.folders import with_sums
 from tests.support.spec import SPEC
 

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 
 from flows.answers.verify import verify_answer
 from storage.errors import StoreError
+from tasks.folder.publish.task import publish
+from tasks.folder.verify.folder import verify
 from tasks.format.csv import csv_failures
 from tasks.format.manifest import Manifest
-from tasks.publish.task import publish
-from tasks.verify.folder import verify
 from tests.support.ages import people_released
 from tests.support.folders import assert_described, with_sums
 from tests.support.library import ROWS, Kept, Library
@@ -352,7 +352,7 @@ def test_what_cannot_be_read_is_found(folder: Path, tmp_path: Path) -> None:
 DAMAGE = """
 import sys
 from pathlib import Path
-from tasks.verify.folder import verify
+from tasks.folder.verify.folder import verify
 
 folder, many = Path(sys.argv[1]), int(sys.argv[2])
 for name in sys.argv[3:]:

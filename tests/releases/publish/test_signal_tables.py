@@ -17,13 +17,13 @@ from flows.api import PublishedRelease, plan, release
 from flows.console.plan_view import show_plan
 from flows.forecast.answer import plan_answer
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from storage.errors import SpecError
+from tasks.folder.verify.folder import verify
 from tasks.laws.named import noise_of
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.uncertainty.intervals import row_margins
-from tasks.verify.folder import verify
 from tests.support.folders import rewrite, with_sums
 from tests.support.library import WITH_SIGNAL, Library
 from tests.support.spec import SPEC

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from flows.answers.query import query_answer
-from tasks.explore.payload import payload
+from tasks.pages.explorer.payload import payload
 from tasks.released.sources.folder import open_folder
 from tests.support.library import FAMILIES, OF_HOMES, Kept, Library
 from tests.support.reports import read

@@ -24,21 +24,20 @@ from storage.counts.shard_files import check_shard, read_row_groups, write_shard
 from storage.database.connections import Connection, store, transaction
 from storage.errors import StoreError
 from storage.releases.register import find_release, set_terms
+from tasks.folder.publish.task import publish
+from tasks.folder.verify.folder import verify
+from tasks.folder.verify.levels import AddingUp
 from tasks.format.areas import AxisAreas
 from tasks.format.csv import csv_failures, write_csv
 from tasks.format.manifest import Manifest
-from tasks.format.rows import Rows, in_order
-from tasks.format.tables import LevelTables, write_parquet
+from tasks.format.tables import LevelTables, Rows, in_order, write_parquet
 from tasks.laws.named import noise_of
-from tasks.publish.task import publish
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.tree.frontier import Frontier
 from tasks.tree.keys import all_differ, order_of, packed
 from tasks.uncertainty.intervals import row_margins
-from tasks.validate.consistency import areas_known_once, children_add_up
-from tasks.verify.folder import verify
-from tasks.verify.sums import AddingUp
+from tasks.validate.task import areas_known_once, children_add_up
 from tests.support.folders import published, rewrite, with_sums
 from tests.support.ledger import read_shard
 from tests.support.spec import SPEC as COUNTRY
@@ -327,7 +326,7 @@ def test_a_folder_is_complete_though_its_rows_cannot_be_stored(home, monkeypatch
     assert publish.fn(home.name).value
     assert not publish.fn(home.name).value  # it was there
     shutil.rmtree(home)
-    monkeypatch.setattr("tasks.publish.task.store_table", full)
+    monkeypatch.setattr("tasks.folder.publish.task.store_table", full)
     assert not publish.fn(home.name).value
     assert verify(home) == []
 

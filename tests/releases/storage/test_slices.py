@@ -17,7 +17,7 @@ import storage.counts.slices
 import tasks.noise.slicing
 import tasks.noise.task
 import tasks.steps
-from flows.execution.ending import abandon_release
+from flows.run.ending import abandon_release
 from storage.counts.slices import open_slice
 from storage.counts.vault import read_true_rows
 from storage.database.connections import store, transaction
@@ -28,10 +28,10 @@ from storage.mailbox.keys import list_keys, release_key
 from storage.mailbox.places import Mailbox, Namespace, open_place
 from storage.releases.register import set_state
 from storage.releases.shards import TRUNK
-from tasks.capacity import cores, default_memory
+from tasks.noise.measure import Truth, true_counts_below
 from tasks.noise.slicing import slice_vault, sliced_truth
-from tasks.noise.truth import Truth, true_counts_below
 from tasks.tree.job import Job
+from tasks.work.capacity import cores, default_memory
 from tests.support.cases import CASES, Case, case_csv
 from tests.support.certificates import write_cluster_file
 from tests.support.making import CUT, make, noise_of_the_cell, quick

@@ -20,7 +20,7 @@ from scipy.special import ndtr
 from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import PrivacyKeys
+from flows.specification.sections.privacy import PrivacyKeys
 from storage.errors import SpecError
 from tasks.accounting.accountants import ACCOUNTANTS, delta_left
 from tasks.accounting.allocation import (

@@ -15,7 +15,7 @@ from flows.cli.main import main
 from flows.cluster.choice import check_workers
 from flows.cluster.connection import Connection
 from flows.cluster.dispatch import introduce, probe
-from flows.cluster.worker_setup import WorkerSetup
+from flows.cluster.worker import WorkerSetup
 from storage.errors import SpecError, StoreError
 from storage.mailbox.cluster_file import CLUSTER, read_cluster_file
 from tests.support.certificates import write_cluster_file
@@ -46,7 +46,7 @@ def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluste
         (tmp_path / folder).mkdir(mode=0o700)
     file = read_cluster_file(write_cluster_file(tmp_path, mailbox=f"file://{tmp_path / 'mailbox'}", s3=None))
     place, key = file.place(), file.mailbox_key()
-    monkeypatch.setattr("flows.cluster.worker_setup._setup", WorkerSetup(place, key, tmp_path / "kept"))
+    monkeypatch.setattr("flows.cluster.worker._setup", WorkerSetup(place, key, tmp_path / "kept"))
 
     def connection(cluster: Cluster) -> Connection:
         client: Any = cluster

@@ -10,16 +10,13 @@ import pytest
 from flows.answers.ledger import AccountStatement, LedgerStatement, LevelCharge, ReleaseClaim
 from flows.answers.query import QueryAnswer
 from flows.cli import main as cli
-from flows.cli.arguments import print_answer
-from flows.cli.json_object import json_object
+from flows.cli.arguments import json_object, print_answer
 from flows.console import levels_table, terminal
 from flows.console.comparison_view import show_comparison
-from flows.console.query_view import show_query
-from flows.console.release_view import show_ledger
-from flows.planning.costs import CapTerms, Cost
+from flows.console.release_view import show_ledger, show_query
 from storage.errors import SpecError
 from storage.ledger.books import CapRaise
-from storage.ledger.spending import Contributions
+from storage.ledger.spending import CapTerms, Contributions, Cost
 from storage.record import ReleasedPart
 from tasks.pages.trial_results import CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.validate.coverage import GROUPS

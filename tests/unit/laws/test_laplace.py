@@ -8,15 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tasks.accounting.pure import laplace_map, laplace_scale_for
+from tasks.accounting.allocation import laplace_map, laplace_scale_for
 from tasks.accounting.sensitivity import sensitivity_of
-from tasks.laws.laplace import (
-    LAPLACE,
-    laplace_quantile,
-    laplace_reach,
-    laplace_variance,
-    log_tail_of_sum,
-)
+from tasks.laws.laplace import LAPLACE, laplace_quantile, laplace_reach, laplace_variance, log_tail_of_sum
 from tasks.laws.law import LevelCost
 
 FloatArray = NDArray[np.float64]

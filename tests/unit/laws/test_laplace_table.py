@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.laws.table_sampler import (
-    laplace_table,
-    laplace_weights_and_sum,
-)
+from tasks.laws.samplers import laplace_table, laplace_weights_and_sum
 from tests.support.noise_tables import DIGITS, WHOLE, decimal, masses_of
 
 

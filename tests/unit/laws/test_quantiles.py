@@ -17,7 +17,7 @@ from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.laws.named import LAWS, noise_of
-from tasks.laws.table_sampler import LARGEST_TAU
+from tasks.laws.samplers import LARGEST_TAU
 from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.uncertainty.intervals import margins_of, simultaneous_margins, sum_margins
 

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tasks.laws import table_sampler as table_module
+from tasks.laws import samplers as table_module
 from tasks.laws.law import Sampler
-from tasks.laws.table_sampler import (
+from tasks.laws.samplers import (
     LARGEST_LAPLACE_SCALE,
     LARGEST_TABLE_SCALE,
     LARGEST_TAU,

@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 
 from tasks.accounting.opendp import opendp
 from tasks.accounting.sensitivity import sensitivity_of
-from tasks.laws.thresholded import (
-    Thresholded,
-    privacy_cost,
-    thresholded_for,
-    thresholded_laplace,
-)
+from tasks.laws.thresholded import Thresholded, privacy_cost, thresholded_for, thresholded_laplace
 from tasks.noise.measure import measure_thresholded
 
 FloatArray = NDArray[np.float64]

@@ -8,16 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.optimize.chebyshev import nearest_in_chebyshev
-from tasks.optimize.reconcile import (
-    NodeEstimates,
-    combined,
-    measured,
-    root_total,
-    rounded,
-    settle,
-    summed_children,
-)
-from tasks.optimize.whole import nearest_whole
+from tasks.optimize.euclidean import nearest_whole
+from tasks.optimize.reconcile import NodeEstimates, combined, measured, root_total, rounded, settle, summed_children
 
 
 def integers(*values: int) -> np.ndarray:

@@ -8,8 +8,8 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.optimize import solver
-from tasks.optimize.solver import nearest_by_solver
+from tasks.optimize import chebyshev
+from tasks.optimize.chebyshev import nearest_by_solver
 from tests.support.problems import LARGEST_COUNT, LARGEST_NOISE, Problem, distance, lay_out, least_distance, solve
 
 counts = st.one_of(st.integers(-8, 8), st.integers(-10_000, 100_000), st.integers(-LARGEST_NOISE, LARGEST_COUNT))
@@ -43,7 +43,7 @@ def test_whatever_rounding_did_is_repaired(parent: Problem, data: st.DataObject)
     x, total = parent
     change = data.draw(st.lists(st.integers(-30, 30), min_size=len(x), max_size=len(x)))
     off = data.draw(st.integers(-3, 3))
-    y = solver._repair(np.array(x), total, np.array(change), least_distance(x, total) + off)
+    y = chebyshev._repair(np.array(x), total, np.array(change), least_distance(x, total) + off)
     assert_nearest(parent, y.tolist())
 
 
@@ -51,7 +51,7 @@ def test_whatever_rounding_did_is_repaired(parent: Problem, data: st.DataObject)
 def test_an_optimum_that_rounding_does_not_explain_is_refused(t: int) -> None:
     """An answer far from the least distance, which is 20 here, is refused without saying a count."""
     with pytest.raises(RuntimeError, match="Choose the mechanism inftda") as refused:
-        solver._repair(np.array([31_337, 31_337]), 62_634, np.array([0, 0]), t)
+        chebyshev._repair(np.array([31_337, 31_337]), 62_634, np.array([0, 0]), t)
     assert "31" not in str(refused.value)
     assert "62" not in str(refused.value)
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.atlas.names import Names
 from tasks.pages.charts import histograms_picture, matrix_picture, noise_picture, series_picture, sizes_picture
 from tasks.pages.facts import CLASS_NAMES, Matrix, OrderedCounts
 from tasks.pages.svg import STYLES, Axis, chart, levels_axis, linear_axis, lines, log_axis, style, warm_up
-from tasks.pages.totals import Histogram, Histograms
+from tasks.released.query.summaries import Histogram, Histograms
 from tasks.tree.axis import Axis as TreeAxis
+from tasks.words.areas import Names
 from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.reports import read
 

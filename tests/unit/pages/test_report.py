@@ -19,20 +19,19 @@ from flows.trials.comparison import MEASURES
 from storage.releases.parts import Part
 from storage.releases.register import CheckResult
 from storage.releases.terms import Intervals
-from tasks.atlas.names import Names
-from tasks.format.manifest import DerivedEntry, Difference, NoiseRows, PoorMargin, Rounding, ViewEntry
-from tasks.format.rows import Rows
+from tasks.format.entries import DerivedEntry, Difference, NoiseRows, PoorMargin, Rounding, ViewEntry
+from tasks.format.tables import Rows
 from tasks.mechanisms import MECHANISMS
 from tasks.pages.comparison import comparison_page
 from tasks.pages.facts import CLASSES, MOST_SHOWN, Collector, Facts
-from tasks.pages.largest import MOST_LARGEST, LargeCount
 from tasks.pages.report import passed_checks, report
 from tasks.pages.statements import formulas_in, readme
 from tasks.pages.trial_results import ComparedLevel, CoverageSpread, GroupIntervals, MechanismResult, Spread
+from tasks.released.query.summaries import MOST_LARGEST, LargeCount
 from tasks.tree.axis import Axis, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.validate.coverage import GROUPS
-from tasks.words.epsilon import epsilon_in_words, format_right_guess
+from tasks.words.areas import Names
 from tasks.words.numbers import (
     format_bound,
     format_noise_rows,
@@ -42,6 +41,7 @@ from tasks.words.numbers import (
     format_short,
     format_sigma,
 )
+from tasks.words.protection import epsilon_in_words, format_right_guess
 from tests.support.comparisons import NOTHING, level_result, results_of
 from tests.support.facts import (
     PRIVACY,

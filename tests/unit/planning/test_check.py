@@ -11,10 +11,10 @@ import yaml
 
 from flows.answers.check import FailedCheck, PassedCheck, check_answer
 from flows.cli import main as cli
-from flows.execution.series import declare_series
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
-from flows.spec.starter import FILL_IN, starter
+from flows.run.series import declare_series
+from flows.specification.file import load_spec
+from flows.specification.starter import FILL_IN, starter
 from tests.support.keys import ABSENT, Keys, changed
 from tests.support.spec import SPEC
 from tests.support.town import Town

@@ -13,16 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.planning.plan import Plan, make_plan
-from storage.counts.columns import column_name, flat_features
 from storage.errors import InputError
-from tasks.format import synthetic_records
-from tasks.format.synthetic_records import record_tables
+from storage.tables import column_name, flat_features
+from tasks.format import csv
+from tasks.format.csv import record_tables
 from tasks.ingest.codebook import ListedCodes
 from tasks.tree.order import in_sequence
 from tasks.uncertainty.bounds import chebyshev_bounds, finest_above_noise
 from tasks.validate.size import disk_size, expected_cells
 from tasks.words.levels import level_columns, place
-from tasks.words.refinements import faults_of_order
+from tasks.words.spelling import faults_of_order
 from tests.support.keys import ABSENT, ADULT, EDUCATION, features_of, planned_of
 from tests.support.laws import gaussians
 
@@ -155,7 +155,7 @@ def test_records_are_rows_as_often_as_they_count(parts: list[list[tuple[str, str
     schema = pa.schema(dict(zip(names, (pa.string(), pa.string(), pa.int64()), strict=True)))
     tables = [pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in part], schema) for part in parts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(synthetic_records, "CHUNK_RECORDS", chunk)
+        patch.setattr(csv, "CHUNK_RECORDS", chunk)
         made = list(record_tables(tables, ["b"]))
     expected = [b for part in parts for _, b, count in part for _ in range(count)]
     assert [row["b"] for table in made for row in table.to_pylist()] == expected

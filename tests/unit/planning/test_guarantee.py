@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of, holds_together
+from flows.planning.guarantee import DELTAS, Guarantee, epsilon_of_series, guarantee_of, holds_together
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import PrivacyKeys
+from flows.specification.sections.privacy import PrivacyKeys
 from storage.errors import StoreError
 from storage.ledger.books import Charge
-from storage.machine.deltas import DELTAS
 from tasks.accounting import pld
 from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Measurement

@@ -15,11 +15,11 @@ from flows.forecast.worth import further_releases, worth_at_three
 from flows.planning.composition import cap_of, composed_epsilon, epsilon_beside, releases_within, standing_of
 from flows.planning.guarantee import epsilon_of_series, holds_together
 from flows.planning.plan import Plan
-from flows.spec.sections.privacy import Target
+from flows.specification.sections.privacy import Target
 from storage.errors import UsageError
 from storage.ledger.spending import Spending
 from tasks.laws.laplace import LAPLACE, standard_deviation
-from tasks.laws.table_sampler import LARGEST_TAU
+from tasks.laws.samplers import LARGEST_TAU
 from tasks.mechanisms import MECHANISMS
 from tasks.unbiased.task import Unbiased
 from tests.support.keys import ABSENT, features_of, planned_of

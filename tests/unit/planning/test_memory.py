@@ -7,16 +7,16 @@ import polars as pl
 import pytest
 
 import flows.planning.scheme
-import tasks.capacity
+import tasks.work.capacity
 from flows.planning.plan import Plan
-from flows.spec.keys import LEAST_MEMORY
+from flows.specification.sections.run import LEAST_MEMORY
 from storage.errors import SpecError
 from storage.mailbox.cluster_file import CLUSTER
 from storage.releases.terms import RunTerms
-from tasks.capacity import cores, default_memory, memory_of
-from tasks.order import Order
-from tasks.stage import Outcome, memory_of_branch, running_remotely
 from tasks.tree.branches import most_cells
+from tasks.work.capacity import cores, default_memory, memory_of
+from tasks.work.order import Order
+from tasks.work.stage import Outcome, memory_of_branch, running_remotely
 from tests.support.certificates import write_cluster_file
 from tests.support.keys import features_of, planned_of
 
@@ -98,7 +98,7 @@ def test_a_release_takes_the_cores_it_may_and_a_quarter_of_the_memory(
     """Without a bound in the spec; a container's limit of memory counts where it is less than the machine's."""
     there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(tasks.capacity, "_MEMORY_OF_CONTAINER", limit)
+    monkeypatch.setattr(tasks.work.capacity, "_MEMORY_OF_CONTAINER", limit)
     assert default_memory() == memory_of(RunTerms("threads", None)) == there // 4
     limit.write_text("max\n")
     assert default_memory() == there // 4

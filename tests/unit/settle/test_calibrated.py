@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.settle.balance import balanced, share_out, swapped
-from tasks.settle.margins import settle_axis
+from tasks.settle.margins import balanced, settle_axis, share_out, swapped
 from tasks.settle.overlapping import Grouping, settle_overlapping
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.settle.nested import settle_nested
-from tasks.settle.overlapping import Grouping
+from tasks.settle.overlapping import Grouping, settle_nested
 from tasks.settle.shares import Part, atoms_of, least_error_shares
 
 Problem = tuple[np.ndarray, float, list[Grouping]]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from tasks.sizes.down import settle_down
-from tasks.sizes.estimators import MECHANISMS
+from tasks.sizes.estimators import MECHANISMS, from_tails, up
 from tasks.sizes.tables import NoisyLevels, tails_of
-from tasks.sizes.tails import from_tails, up
 from tests.support.group_sizes import Problem, check_table, draw_problem, problems
 
 

@@ -9,12 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from tasks.sizes.chain import chain_of, from_chain
-from tasks.sizes.cumulative import nearest_tails
-from tasks.sizes.monotone import falling
-from tasks.sizes.slopes import blocks, real_optimum
-from tasks.sizes.tables import NoisyLevels, levels_above, tails_of
-from tasks.sizes.windows import whole_optimum
+from tasks.sizes.estimators import nearest_tails
+from tasks.sizes.programs import blocks, real_optimum, whole_optimum
+from tasks.sizes.statistics import chain_of, from_chain
+from tasks.sizes.tables import NoisyLevels, falling, levels_above, tails_of
 from tests.support.group_sizes import Problem, draw_problem, problems
 
 seeds = st.integers(0, 2**32 - 1)

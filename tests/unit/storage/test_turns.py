@@ -11,8 +11,17 @@ import pytest
 from storage.database.connections import Connection, store, transaction
 from storage.database.schema import STEPS
 from storage.errors import SealedAlready, StoreError
-from storage.releases.shards import Shard, add_shard, list_shards
-from storage.releases.turns import CLOSED, GIVEN_UP, OPEN, end_turn, list_turns, open_turn
+from storage.releases.shards import (
+    CLOSED,
+    GIVEN_UP,
+    OPEN,
+    Shard,
+    add_shard,
+    end_turn,
+    list_shards,
+    list_turns,
+    open_turn,
+)
 
 PLACE = (7, "b00")
 OTHERS = [("one", (7, "b01")), ("one", (6, "b00")), ("other", PLACE)]

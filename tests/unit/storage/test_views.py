@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.counts.views import level_views
+from storage.counts.published import level_views
 
 names = st.text(st.sampled_from("aAb_ß\"'- "), max_size=12) | st.sampled_from(["all", "to", "a_to_b", "x" * 80])
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from tasks.synthesize import country as of_country
-from tasks.synthesize.areas import Country, write_country
+from tasks.synthesize.areas import SHARES, Country, draw_paper_set, write_country
 from tasks.synthesize.country import draw_country
-from tasks.synthesize.paper_sets import SHARES, draw_paper_set
 from tests.support import nation as of_nation
 from tests.support.nation import draw_nation
 

@@ -6,13 +6,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.synthetic import synthesise_answer
 from storage.errors import UsageError
-from tasks.synthesize.city import MODES, ON_FOOT, STOPS, ZONES, draw_city
-from tasks.synthesize.households import draw_households
-from tasks.synthesize.survey import AREAS, TRIPS, draw_survey
-from tasks.synthesize.taxis import draw_taxis
+from tasks.synthesize.country import SURVEY_AREAS, SURVEY_TRIPS, draw_survey
+from tasks.synthesize.households import draw_households, draw_taxis
+from tasks.synthesize.shuttle import MODES, ON_FOOT, STOPS, ZONES, draw_city
 
 
 def test_households_live_at_addresses_in_counties() -> None:
@@ -57,14 +56,14 @@ def test_taxis_pick_up_in_zones(roaming: float) -> None:
 def test_a_survey_comes_with_a_spec(tmp_path: Path) -> None:
     """150 zones in nested areas, 45,000 trips, fewer than half of the pairs; equal seeds draw equal surveys; the spec is ready."""
     drawn, again = (draw_survey(generator=np.random.default_rng(3)) for _ in range(2))
-    assert [codes.n_unique() for codes in drawn.codebook] == list(AREAS.values())
-    assert drawn.codebook.columns == list(AREAS)
-    assert drawn.trips["people"].sum() == TRIPS
-    assert 0.2 < drawn.trips.height / AREAS["zone"] ** 2 < 0.5
+    assert [codes.n_unique() for codes in drawn.codebook] == list(SURVEY_AREAS.values())
+    assert drawn.codebook.columns == list(SURVEY_AREAS)
+    assert drawn.trips["people"].sum() == SURVEY_TRIPS
+    assert 0.2 < drawn.trips.height / SURVEY_AREAS["zone"] ** 2 < 0.5
     assert again.trips.equals(drawn.trips)
     written = synthesise_answer("survey", tmp_path / "survey", 1)
     spec = load_spec(Path(written.spec)).spec
-    assert (written.set, written.areas, written.people) == ("survey", 150, TRIPS)
+    assert (written.set, written.areas, written.people) == ("survey", 150, SURVEY_TRIPS)
     assert (spec.name, spec.privacy.unit, spec.public_data) == ("survey", "one respondent", True)
     with pytest.raises(UsageError, match="a survey has none, got dense"):
         synthesise_answer("survey", tmp_path / "other", 1, density="dense")

@@ -8,13 +8,12 @@ import pytest
 import yaml
 from polars.testing import assert_frame_equal
 
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.synthetic import SyntheticCity, synthesise_answer
 from storage.errors import UsageError
 from tasks.ingest.codebook import read_codebook
 from tasks.ingest.sources.files import FileTable
-from tasks.synthesize.city import MODES, City, draw_city
-from tasks.synthesize.shuttle import Day, draw_trips
+from tasks.synthesize.shuttle import MODES, City, Day, draw_city, draw_trips
 
 VIEWS = {
     "total": {},

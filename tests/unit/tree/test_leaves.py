@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.tree.axis import axis_from_codebook, numbered
-from tasks.tree.frontier import Frontier, cell_counts, expand
-from tasks.tree.leaves import joined, nodes_above, sums_of_children
+from tasks.tree.frontier import Frontier, cell_counts, expand, joined, nodes_above, sums_of_children
 from tasks.tree.order import Tree
 from tests.support.universe import Node, Universe, universes
 

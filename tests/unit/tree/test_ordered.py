@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from flows.spec.sections.hierarchy import Ordered
+from flows.specification.sections.hierarchy import Ordered
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.ordered import OrderedAxis, ordered_axis, ordered_codes
 

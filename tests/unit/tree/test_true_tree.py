@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks import capacity
 from tasks.tree import true_tree
 from tasks.tree.axis import Axis
 from tasks.tree.frontier import Cells, Frontier, expand
 from tasks.tree.order import Tree
 from tasks.tree.true_tree import TrueFamilies, TrueLevel, grow, true_counts_of
+from tasks.work import capacity
 
 
 def draw_records(data, universe) -> dict:

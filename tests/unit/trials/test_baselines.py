@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 import yaml
 
-from flows.spec.file import load_spec
+from flows.specification.file import load_spec
 from flows.trials.baselines import BASELINES
 from flows.trials.comparison import Comparison, make_comparison, trials_of
 from flows.trials.contestants import Contestant
 from storage.errors import UsageError
-from tasks.accounting.pure import laplace_map
+from tasks.accounting.allocation import laplace_map
 from tasks.mechanisms import MECHANISMS
 from tasks.tree.views import Partition, level_view, sums_of_leaves
 from tests.support.keys import ABSENT, PRIVACY, changed, features_of

@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 import yaml
 
-from flows.cli.json_object import json_object
-from flows.cli.run_comparison import new_folder
+from flows.cli.arguments import json_object
+from flows.cli.runs import new_folder
 from flows.console.comparison_view import show_comparison
-from flows.execution.reservation import new_release, reserve_release
 from flows.planning.plan import make_plan
-from flows.spec.file import load_spec
+from flows.run.reservation import new_release, reserve_release
+from flows.specification.file import load_spec
 from flows.trials.comparison import MEASURES, comparison_answer, make_comparison
-from flows.trials.utility import utility_rows
+from flows.trials.measures import utility_rows
 from storage.database.connections import store
 from storage.errors import InputError, SpecError, UsageError
 from storage.ledger.events import advance

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tasks.noise.measure
 import tasks.noise.task
-import tasks.noise.truth
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.planning.guarantee import guarantee_of
-from flows.planning.plan import level_terms
+from flows.planning.parts import level_terms
 from flows.planning.shares import scheme_of
-from flows.spec.sections.privacy import PrivacyKeys
+from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable, public_table, try_release
 from storage.errors import StoreError
 from storage.ledger.books import Charge, reserved_charges
@@ -137,7 +137,7 @@ def test_beside_a_measured_total_no_level_is_drawn_with_less_noise_than_all_toge
 def parts_of(cells: int) -> Iterator[None]:
     """Let chunks have so many cells."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (tasks.noise.task, tasks.noise.truth, tasks.optimize.task):
+        for module in (tasks.noise.task, tasks.noise.measure, tasks.optimize.task):
             patch.setattr(module, "CHUNK_CELLS", cells)
         yield
 

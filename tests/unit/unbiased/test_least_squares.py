@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import taking
-from tasks.unbiased.least_squares import least_squares
-from tasks.unbiased.prefix_sums import round_prefix_sums
+from tasks.unbiased.least_squares import least_squares, round_prefix_sums
 from tasks.unbiased.variance import ROUNDING_VARIANCE, tree_variances
 from tests.support.universe import Node, Universe, universes
 

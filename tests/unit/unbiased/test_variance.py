@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
 from tasks.tree.order import Tree
-from tasks.unbiased.released import released_counts
+from tasks.unbiased.deviations import released_counts
 from tasks.unbiased.variance import TreeVariances, tree_variances
 from tests.support.shapes import complete, covariance, drawn, incidences, tree_by
 

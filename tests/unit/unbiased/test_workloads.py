@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from tasks.tree.axis import Axis
 from tasks.tree.order import Tree
-from tasks.unbiased.eigen_design import best_precisions, largest_change, variances_by
-from tasks.unbiased.eigen_design import covariance as covariance_of_sines
-from tasks.unbiased.pieces import variances_in_pieces
+from tasks.unbiased.baselines import best_precisions, largest_change, variances_by, variances_in_pieces
+from tasks.unbiased.baselines import covariance as covariance_of_sines
 from tasks.unbiased.variance import tree_variances
 from tasks.unbiased.workloads import (
     LEAVES,

@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import NO_NOISE, LevelNoise
 from tasks.tree.views import level_view
-from tasks.uncertainty.bounds import CONFIDENCE, UNEVEN, chebyshev_bounds, finest_above_noise, records_above_noise
-from tasks.uncertainty.moves import Moves, bounds_after, reach_after
+from tasks.uncertainty.bounds import (
+    CONFIDENCE,
+    UNEVEN,
+    Moves,
+    bounds_after,
+    chebyshev_bounds,
+    finest_above_noise,
+    reach_after,
+    records_above_noise,
+)
 from tasks.uncertainty.sources import best_source
 from tests.support.laws import gaussians
 

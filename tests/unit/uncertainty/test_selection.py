@@ -11,13 +11,12 @@ import pytest
 from scipy.special import ndtri_exp
 from scipy.stats import binom
 
-from tasks.groups import adjacent
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import LevelNoise
+from tasks.sizes import intervals as adjacent
 from tasks.uncertainty import estimates, intervals
 from tasks.uncertainty.noise_rows import LOG_TAILS, RISK, BeyondMargins, beyond
-from tasks.uncertainty.selection import expected_excess, tails_of
-from tasks.uncertainty.signals import signals, signals_under_any_dependence
+from tasks.uncertainty.signals import expected_excess, signals, signals_under_any_dependence, tails_of
 
 
 @pytest.mark.parametrize(("cells", "tail"), [(1, 0.3), (2, 0.9), (7, 0.1), (40, 0.02), (40, 0.999), (300, 1e-9)])

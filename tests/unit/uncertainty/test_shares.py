@@ -10,7 +10,7 @@ from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import LevelNoise
 from tasks.uncertainty.estimates import Estimates
 from tasks.uncertainty.mixture import CountMixture
-from tasks.uncertainty.shares import KNOWN_WITHIN, SeenCounts, Shares, mixture_of_sums, shares_of_sums
+from tasks.uncertainty.noise_rows import KNOWN_WITHIN, SeenCounts, Shares, mixture_of_sums, shares_of_sums
 
 NOISES = [
     LevelNoise(law, scale)

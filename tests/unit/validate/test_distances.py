@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree, alternate
-from tasks.validate.consistency import children_add_up
-from tasks.validate.distances import cell_errors, level_errors
-from tasks.validate.format_sizes import bytes_of_formats
+from tasks.validate.size import bytes_of_formats
+from tasks.validate.task import children_add_up
+from tasks.validate.utility import cell_errors, level_errors
 from tests.support.shapes import complete, tree_by
 from tests.support.universe import Universe
 

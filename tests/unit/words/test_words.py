@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.words.epsilon import (
+from tasks.words.levels import about, axes_called, level_called, place, title_of
+from tasks.words.protection import (
     epsilon_in_words,
     format_belief,
     format_right_guess,
@@ -18,8 +19,6 @@ from tasks.words.epsilon import (
     strongest_belief,
     wrong_guess,
 )
-from tasks.words.levels import place
-from tasks.words.readers import about, axes_called, level_called, title_of
 
 Law = Sequence[float]  # the probability of each possible release
 

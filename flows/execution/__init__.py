@@ -1,1 +1,0 @@
-"""A release from its reservation to its closed books, without Prefect."""

@@ -1,0 +1,209 @@
+"""The driver of a whole release, and what holds while one runs. It does not know Prefect: the caller passes a `submit`, or threads of this process do.
+
+ingest → grow tree → reserve → walk (measure, seal, optimise) → validate → publish → close the books
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from flows.cluster.choice import by_workers, check_workers
+from flows.planning.admission import check_still_supersedes
+from flows.planning.plan import Plan
+from flows.run.ending import close_the_books, remove_all, remove_what_is_not_kept
+from flows.run.notices import tell
+from flows.run.reservation import admission_now, check_unchanged, plan_again, reserve_release
+from flows.run.runner import Report, Submit, in_thread, result_of, submit_to
+from flows.run.running import running
+from flows.run.walk import walk_release
+from storage.database.connections import store, transaction
+from storage.errors import ChecksFailed, UsageError
+from storage.machine.locks import held
+from storage.record import load_record
+from storage.releases.register import Release, check_unmade, claim_id, record_checks, set_state
+from storage.releases.shards import TRUNK
+from tasks.folder.publish.task import publish
+from tasks.ingest.task import ingest
+from tasks.mechanisms import mechanism_of
+from tasks.tree.task import grow_tree, is_grown
+from tasks.validate.task import CheckRow, validate_level
+from tasks.work.capacity import memory_of
+from tasks.work.stage import Outcome, width
+
+
+def make_release(plan: Plan, release: Release, submit: Submit, report: Report, run: str = "") -> dict[str, float]:
+    """Make a release from its plan and return the thread seconds spent in each stage.
+
+    Args:
+        plan: the plan of the release.
+        release: from `new_release`.
+        submit: runs a stage and returns its future.
+        report: receives the progress.
+        run: Prefect's id of the flow run, if there is one.
+    Raises:
+        MadeAlready: it is in the store.
+        HeldElsewhere: another run has it.
+        TrellisError: what stopped it; public. Before the reservation it leaves nothing behind; afterwards the store
+            records the release as failed and keeps what was sealed.
+    """
+    with running(release.id, release.dataset, run):
+        with store() as con, transaction(con):
+            check_unmade(con, release.id)
+        outcomes = _grow(plan, release.id, submit)
+        reserve_release(release, plan)
+        outcomes += _finish(release, submit, report)
+    return seconds_per_stage(outcomes)
+
+
+def finish_release(
+    release_id: str, submit: Submit, report: Report, *, only: str | None = None, run: str = ""
+) -> dict[str, float]:
+    """Finish a reserved or failed release; do only what the store does not hold yet.
+
+    Args:
+        release_id: the release.
+        submit: as in `make_release`.
+        report: as in `make_release`.
+        only: the one branch to finish; the others keep what they lack. All branches if left out.
+        run: as in `make_release`.
+    Returns:
+        The thread seconds spent in each stage; none if it was published already.
+    Raises:
+        HeldElsewhere: another run has it.
+        UsageError: it was abandoned or refused, has no such branch, or another release now supersedes the one it revises.
+        SpecError: its spec was edited since it was reserved.
+        InputError: a public table was changed since then.
+        TrellisError: what stopped it, as in `make_release`.
+    """
+    dataset = resumable_release(release_id, only).dataset
+    with running(release_id, dataset, run):
+        release = resumable_release(release_id, only)
+        if release.state == "published":
+            remove_what_is_not_kept(release)
+            return {}
+        with store() as con, transaction(con):
+            check_still_supersedes(con, release)
+            set_state(con, release_id, "running")  # before anything confidential exists, so that a crash shows
+        outcomes = list[Outcome]()
+        with store() as con:
+            is_drawn = load_record(con, release_id).is_drawn  # then the tree must not be grown again
+        if not (is_drawn or is_grown(release_id, len(release.levels) - 1)):  # as in a declared series, or after a crash
+            remove_all(release.id)
+            outcomes += _grow(plan_again(release), release.id, submit)
+        outcomes += _finish(release, submit, report, only)
+    return seconds_per_stage(outcomes)
+
+
+def resumable_release(release_id: str, only: str | None = None) -> Release:
+    """Return a release that can be finished, or is published.
+
+    Raises:
+        UsageError: there is no such release or branch, it was abandoned or refused, or another release now supersedes the
+            one it revises.
+        SpecError: its spec was edited since it was reserved.
+        InputError: a public table was changed since then.
+    """
+    with store() as con:
+        record = load_record(con, release_id)
+    release, known = record.release, [TRUNK, *record.branches]
+    if release.state == "abandoned":
+        raise UsageError(f"{release_id} was abandoned: it has ended for good.", field="ID")
+    if release.state == "refused":
+        raise UsageError(
+            f"The budget refused {release_id}, so Trellis reserved nothing.",
+            field="ID",
+            hint="Run `trellis release` again when the budget allows it.",
+        )
+    if only is not None and only not in known:
+        raise UsageError(f"{release_id} has no branch {only}; it has {', '.join(known)}.", field="--branch")
+    if release.state != "published":
+        check_unchanged(release)
+        with store() as con:
+            check_still_supersedes(con, release)
+    return release
+
+
+def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
+    """Ingest the table and grow the true tree in the vault."""
+    terms, memory = plan.terms, memory_of(plan.terms.run)
+    ingested = result_of(release_id, submit(ingest, release_id, plan.source, plan.units, plan.promised, memory))
+    return [ingested, result_of(release_id, submit(grow_tree, release_id, terms.axes, terms.steps, memory // 2))]
+
+
+def _finish(release: Release, submit: Submit, report: Report, only: str | None = None) -> list[Outcome]:
+    """Walk, validate and publish; with `only`, publish if no other branch is missing."""
+    with store() as con:
+        set_state(con, release.id, "running")
+    walked = partial(walk_release, release, mechanism_of(release), submit, report, only)
+    outcomes, missing = in_thread(release.id, walked)
+    if missing:
+        with store() as con:
+            set_state(con, release.id, "failed", f"Still missing: {', '.join(missing)}.")
+        return outcomes
+    outcomes += _validate(release, submit)
+    outcomes.append(result_of(release.id, submit(publish, release.id)))
+    is_new = close_the_books(release, is_stored=outcomes[-1].value)
+    remove_what_is_not_kept(release)
+    if is_new:
+        tell(release.id, release.dataset, "published", f"Folder: {release.folder}")
+    return outcomes
+
+
+def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, different_people: bool = False) -> None:
+    """Do everything that comes before the first draw and leave nothing behind: check terms, budget, table and codebooks.
+
+    Args:
+        plan: the plan of the release.
+        submit: runs a stage and returns its future.
+        output: as in `new_release`.
+        different_people: as in `new_release`.
+    Raises:
+        TrellisError: what would stop the release.
+    """
+    check_workers(plan.terms.run.workers)
+    admission_now(plan, (output or plan.file.output()).absolute(), different_people=different_people).check()
+    with store() as con:
+        rehearsal = claim_id(con, f"{plan.file.spec.name}-rehearsal")
+    with held(rehearsal):
+        try:
+            _grow(plan, rehearsal, submit)
+        finally:
+            remove_all(rehearsal)
+
+
+def seconds_per_stage(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """Return the thread seconds that each stage took."""
+    seconds: Counter[str] = Counter()
+    for outcome in outcomes:
+        seconds[outcome.stage] += outcome.seconds  # type: ignore[assignment]  # a Counter of floats
+    return dict(seconds)
+
+
+def _validate(release: Release, submit: Submit) -> list[Outcome]:
+    """Run every check, record the results, and stop if one failed."""
+    from_below = reversed(release.parts)  # the largest begin while others can run beside them
+    futures = [submit(validate_level, release.id, terms.level) for terms in from_below]
+    outcomes, failures, checks = list[Outcome](), list[ChecksFailed](), list[CheckRow]()
+    for future in reversed(futures):
+        try:
+            outcomes.append(result_of(release.id, future))
+            checks += outcomes[-1].value
+        except ChecksFailed as failure:
+            failures.append(failure)
+            checks += failure.checks
+    with store() as con, transaction(con):
+        record_checks(con, release.id, checks)
+    if failures:
+        failed = [f"{check} at level {level}" for check, level, passed in checks if not passed]
+        raise ChecksFailed(f"Not published: {', '.join(failed)} failed.", hint=failures[0].hint)
+    return outcomes
+
+
+@contextmanager
+def without_prefect(workers: str) -> Iterator[Submit]:
+    """Yield a `submit` for the driver, which carries out orders where `run.workers` of a spec says."""
+    with by_workers(workers), ThreadPoolExecutor(width()) as threads:
+        yield submit_to(threads)

@@ -1,0 +1,466 @@
+"""The keys of a spec: what a user may write, and the rule for each key."""
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
+
+from flows.specification.rules import (
+    ONE,
+    PER_END,
+    PER_FEATURE,
+    Keys,
+    Name,
+    PerFeature,
+    Slug,
+    as_list,
+    no_boolean,
+    one_or_each,
+    refuse,
+)
+from flows.specification.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Ordered, Values
+from flows.specification.sections.input import (
+    Input,
+    faults_of_group_sizes,
+    faults_of_groups_kind,
+    is_of_groups,
+    sizes_of,
+)
+from flows.specification.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
+from flows.specification.sections.release import ReleaseKeys, faults_of_formats
+from flows.specification.sections.run import NoiseKeys, RunKeys
+from flows.specification.sections.schedule import ScheduleKeys
+from flows.specification.sections.utility import UtilityKeys
+from flows.specification.sections.views import (
+    LEAVES,
+    MARGINS,
+    TREE,
+    VIEW_TAGS,
+    DerivedKeys,
+    faults_of_derived,
+    faults_of_grid,
+    faults_of_views,
+    faults_of_weights,
+    margins_of,
+    pairs_beside_levels,
+)
+from storage.machine.files import is_file_name
+from storage.tables import ENDS, NOISY, NUMBERS, REGION, REMAINDER, SIGNAL, SIZE, VARIANCE, Role, column_name
+from tasks.ingest.sources.locations import fault_of_matrix
+from tasks.words.areas import GEOMETRY, name_column
+from tasks.words.spelling import faults_of_order, refinement
+
+# On no tested data set are its largest errors above those of inftda by more than two standard errors: docs/mechanisms.md.
+DEFAULT_MECHANISM = "inftda_reconciled"
+DEFAULT_FOR_SIZES = "group_sizes"
+
+_FOR_TRIPS = ("input.origin", "input.destination", "release.tree")
+_FOR_FEATURES = ("input.features", "release.order")
+_FOR_GROUPS = ("input.group", "release.group_sizes")
+GRID = "release.grid"  # takes the place of release.order
+
+# what pydantic adds to the path of an error
+TAGS = SPLIT_TAGS | DOMAIN_TAGS | VIEW_TAGS | {ONE, PER_END, PER_FEATURE}
+
+
+def _default_mechanism(keys: dict[str, Any]) -> str:
+    """Return the mechanism where a spec names none, given its keys so far."""
+    release = keys.get("release")
+    return DEFAULT_FOR_SIZES if isinstance(release, ReleaseKeys) and release.group_sizes else DEFAULT_MECHANISM
+
+
+class Spec(Keys):
+    """A release spec. Unknown keys are refused.
+
+    Attributes:
+        name: The name of the series. A release's id is <name>-<UTC time>, or <name>-<day> with a schedule.
+        title: What the table counts, in words for readers, such as Jobs in Rhode Island in 2019, from home to work. It heads the
+            report and the explorer, and sentences to quote name it. If left out, the name of the dataset.
+        description: What readers should know about the counts, in one paragraph: who and what is counted, who is not, and when. It
+            stands at the top of the report, the explorer and the README.
+        source: Who collected the records and who publishes the counts, in words for readers. Sentences to quote name it.
+        dataset: The name of the dataset, which stands for the people in it. Unit, neighbours and budget belong to the
+            dataset, and its first release fixes them.
+        same_people_as: Another dataset about the same people, such as an earlier version, a correction or a subset. The two
+            share one budget.
+        hierarchy: The public areas or codes. For trips, one codebook for both ends, or {origin: …, destination: …}. For
+            features, a codebook, {values: …} or {ordered: …} for each feature. For group sizes, {region: …}.
+        derived: Columns that are a public function of the axes, for use in release.views.
+        mechanism: One of the mechanisms in docs/mechanisms.md. The mechanisms inftda_reconciled, inftda, inftda_lenient, inftda_shrunk, tda_l2
+            and tda_linf go down the tree; gaussian and stability_histogram measure the leaves, and other levels are sums; cbdp
+            measures the leaves and release.views; cascade, wavelet, hierarchical and unbiased_tree measure every node, for
+            unbiased counts and ranges with a stated deviation. group_sizes is for group sizes; sizes_direct,
+            sizes_direct_relaxed, sizes_direct_exact, sizes_cumulative, sizes_cumulative_relaxed, sizes_cumulative_exact, sizes_chain
+            and sizes_top_down are there to compare with it. If left out, inftda_reconciled, or for group sizes group_sizes.
+        priority: Which of several equally good counts are chosen: those with few false positives (if left out), those with
+            few false negatives, or those nearest in the Euclidean norm.
+        measure: Which cells a mechanism with a second pass measures. survivors: the children of what is left of the level above.
+            all: every cell; if the finest level has more than ten million cells, every cell of the levels above it. auto: the same as
+            all, if no level that it measures whole has more than ten million cells, or one million with the sampler opendp;
+            otherwise survivors. If left out, survivors, or auto with mechanism inftda_shrunk.
+        keep_noisy_counts: Whether to keep the sealed measurements after publication.
+        keep_vault: Whether to keep the true counts after publication.
+        expected_total: A guess of the number of records, for the plan. It is not published.
+        public_data: Whether anybody may see the table. If true, errors against the true counts may be shown.
+        utility: What `trellis compare --utility` measures on a public table. A release does not depend on it.
+        supersedes: The published release that this one replaces.
+        output: The folder in which releases are published, relative to the spec. --output overrides it.
+    """
+
+    name: Slug
+    title: Name | None = None
+    description: Name | None = None
+    source: Name | None = None
+    dataset: Slug
+    same_people_as: Slug | None = None
+    input: Input
+    hierarchy: Annotated[
+        Annotated[Hierarchy, Tag(ONE)]
+        | Annotated[HierarchyPerEnd, Tag(PER_END)]
+        | Annotated[dict[str, Domain], Tag(PER_FEATURE)],
+        Discriminator(one_or_each),
+    ]
+    derived: dict[str, DerivedKeys] = Field(default_factory=dict)
+    release: ReleaseKeys
+    mechanism: str = Field(default_factory=_default_mechanism)
+    priority: Literal["false_positives", "false_negatives", "least_squares"] | None = None
+    measure: Literal["all", "survivors", "auto"] | None = None
+    privacy: PrivacyKeys
+    budget: BudgetKeys | None = None
+    noise: NoiseKeys = NoiseKeys()
+    run: RunKeys = RunKeys()
+    schedule: ScheduleKeys | None = None
+    keep_noisy_counts: bool = True
+    keep_vault: bool = False
+    expected_total: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, strict=True)] | None = None
+    public_data: Annotated[bool, Field(strict=True)] = False
+    utility: UtilityKeys | None = None
+    supersedes: Name | None = None
+    output: str = "out"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_of_one_kind(cls, keys: object) -> object:
+        """Refuse a mixture of trips, features and group sizes, and mark the values that hold one entry per axis."""
+        if not isinstance(keys, dict) or not all(isinstance(keys.get(part), dict) for part in ("input", "release")):
+            return keys
+        refuse(_faults_of_kind(keys))
+        return by_feature(keys)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Spec":
+        of_each = (
+            self._faults_of_people(),
+            self._faults_of_groups(),
+            self._faults_of_levels(),
+            self._faults_of_features(),
+            self._faults_of_formats(),
+            self._faults_of_areas(),
+            self._faults_of_utility(),
+        )
+        refuse(chain(*of_each))
+        refuse(self._faults_of_views())
+        return self
+
+    def _faults_of_people(self) -> Iterator[str]:
+        if self.release.noisy_counts and not self.keep_noisy_counts:
+            yield "release.noisy_counts must not be true when keep_noisy_counts is false."
+        if self.same_people_as == self.dataset:
+            yield "same_people_as must name another dataset, not this one."
+        if self.supersedes and self.schedule:
+            yield "supersedes must be left out with a schedule: only one of its releases could replace another release."
+
+    def _faults_of_groups(self) -> Iterator[str]:
+        sizes = self.release.group_sizes
+        if sizes is None:
+            return
+        key, region = self.hierarchy_of(REGION)
+        if not isinstance(region, Hierarchy | Values):
+            yield f"{key} must be a codebook or values: regions have no order."
+            return
+        yield from faults_of_group_sizes(
+            sizes, self.levels(REGION), self.input.group or [], self.input.region, self.input.groups, self.input.count
+        )
+        if self.input.unit and self.input.unit in {*(self.input.group or ())}:
+            yield "input.unit must not be a column of input.group: a unit that is a whole group needs no group sizes; give the size of its group as a feature instead."
+        if self.privacy.distinct:
+            yield "privacy.distinct must be left out for group sizes: a unit's records are bounded by their number alone."
+        if self.privacy.invariants:
+            yield "privacy.invariants must be left out for group sizes: with exact numbers of groups, a table would differ for certain once a person who lives alone leaves."
+
+    def _faults_of_levels(self) -> Iterator[str]:
+        if self.release.group_sizes and self.release.group_sizes.region not in self.levels(REGION):
+            return  # said already
+        codes = {column for axis in self.axes for column in self.columns(axis)}
+        if self.input.origin and self.input.origin == self.input.destination:
+            yield "input.destination must not name the same column as input.origin."
+        if self.input.count in codes:
+            yield "input.count must not be a column of codes."
+        if self.input.unit and self.input.unit in {*codes, self.input.count}:
+            yield "input.unit must not be a column of codes or counts."
+        distinct = self.privacy.distinct
+        if distinct and not any(distinct in self.levels(axis) for axis in self.axes):
+            yield f"privacy.distinct must be a level of the hierarchy, got {distinct}."
+        for axis in self.axes:
+            levels, columns, finest = self.levels(axis), self.columns(axis), self.finest(axis)
+            key, hierarchy = self.hierarchy_of(axis)
+            if not columns:  # the list of groups says what the table does not
+                continue
+            if len(columns) not in {1, len(levels)}:
+                yield (
+                    f"input.{axis} must name one column, or one for each of the levels {', '.join(levels)};"
+                    f" got {len(columns)}."
+                )
+            elif isinstance(hierarchy, Hierarchy) and hierarchy.table is None and len(columns) != len(levels):
+                which = "a feature has" if self.input.features else f"input.{axis} names"
+                yield (
+                    f"{key}.table must be given: {which} one column, and without a codebook each of the levels"
+                    f" {', '.join(levels)} needs its own."
+                )
+            if self.has_own_areas(axis) and len(columns) > 1:
+                yield (
+                    f"{key}.blank must be refuse, since input.{axis} names several columns: records would lack the code"
+                    " that the codebook gets."
+                )
+            if finest not in levels:
+                yield f"release.finest must be one of the levels {', '.join(levels)}, got {finest}."
+
+    def _faults_of_features(self) -> Iterator[str]:
+        features, order, grid = self.input.features, self.release.order, self.release.grid
+        if features is None:
+            return
+        levels = {name: self.levels(name) for name in features}
+        finest = {name: stop if (stop := self.finest(name)) in of else of[-1] for name, of in levels.items()}
+        if order is not None:
+            yield from faults_of_order(order, levels, finest)
+        if grid is not None:
+            ordered = [name for name in features if isinstance(self.hierarchy_of(name)[1], Ordered)]
+            yield from faults_of_grid(grid, features, ordered)
+            if self.release.views:
+                yield f"release.views must be left out with {GRID}, which measures all pairs of levels."
+        for name in self.release.finest if isinstance(self.release.finest, dict) else ():
+            if name not in features:
+                yield f"release.finest must name features, got {name}."
+        columns = [column_name(name, level, self.flat_features) for name in features for level in self.levels(name)]
+        seen = {*NUMBERS, SIGNAL, NOISY, VARIANCE} | ({REMAINDER} if self.release.rows == SIGNAL else set())
+        for column in columns:
+            if column.casefold() in seen:
+                yield f"input.features would give two columns of the published tables the name {column}."
+            seen.add(column.casefold())
+
+    def _faults_of_formats(self) -> Iterator[str]:
+        domains = [self.hierarchy_of(axis)[1] for axis in self.axes]
+        columns = [column_name(axis, level, self.flat_features) for axis in self.axes for level in self.levels(axis)]
+        yield from faults_of_formats(
+            self.release.formats,
+            self.release.csv,
+            columns,
+            has_ends=all(self.role_of(axis) in ENDS for axis in self.axes),
+            same_codebook=all(isinstance(of, Hierarchy) and of.table and of == domains[0] for of in domains),
+            has_shapes=any(isinstance(of, Hierarchy) and of.boundaries for of in domains),
+        )
+
+    def _faults_of_areas(self) -> Iterator[str]:
+        """Yield what is wrong with the columns and files of names and shapes."""
+        of_axis = {axis: self.hierarchy_of(axis) for axis in self.axes}
+        flat, taken = self.flat_features, {*NUMBERS, SIGNAL, NOISY, VARIANCE, REMAINDER}
+        columns = {axis: [column_name(axis, level, flat) for level in self.levels(axis)] for axis in self.axes}
+        taken |= {column.casefold() for of in columns.values() for column in of}
+        for axis, (key, hierarchy) in of_axis.items():
+            boundaries = hierarchy.boundaries if isinstance(hierarchy, Hierarchy) else None
+            if not (hierarchy.labels or boundaries):
+                continue
+            for column in columns[axis]:
+                if hierarchy.labels and name_column(column).casefold() in taken:
+                    yield f"{key}.labels would give two columns of the published tables the name {name_column(column)}."
+                if boundaries and column.casefold() == GEOMETRY:
+                    yield f"{key}.boundaries would give two columns of a published file the name {GEOMETRY}."
+                if not is_file_name(column):
+                    yield f"{key} must have levels whose names can be names of files, to have labels or boundaries; {column} cannot."
+
+    def _faults_of_utility(self) -> Iterator[str]:
+        if self.utility and self.utility.fleet and not any(self._faults_of_levels()):
+            unlisted = [axis for axis in self.axes if getattr(self.hierarchy_of(axis)[1], "table", "") is None]
+            yield from self.utility.fleet.faults(self.released_levels if self.input.features else {}, unlisted)
+
+    def _faults_of_views(self) -> Iterator[str]:
+        views, split = self.views, self.privacy.split
+        yield from faults_of_derived(self.derived, self.released_levels, self.flat_features)
+        if self.release.views != MARGINS and not self.release.grid:
+            yield from faults_of_views(views, self.released_levels, list(self.derived))
+        weights = split.minimise if isinstance(split, Minimise) else split if isinstance(split, dict) else {}
+        key = "privacy.split.minimise" if isinstance(split, Minimise) else "privacy.split"
+        if weights and not views:
+            yield f"{key} must be left out without release.views: it names views."
+        elif weights:
+            yield from faults_of_weights(weights, [*views, LEAVES, TREE], key)
+
+    @property
+    def views(self) -> dict[str, dict[str, str]]:
+        """The views that are measured beside the tree: by name, the level of each axis that is not left out."""
+        if self.release.grid:
+            return pairs_beside_levels(self.release.grid, self.released_levels, self.flat_features)
+        if self.release.views == MARGINS:
+            return margins_of(self.released_levels, self.flat_features)
+        return dict(self.release.views or {}) if not isinstance(self.release.views, str) else {}
+
+    @property
+    def released_levels(self) -> dict[str, list[str]]:
+        """The levels of each axis that are released, coarse to fine."""
+        return {axis: self.levels(axis)[: self.levels(axis).index(self.finest(axis)) + 1] for axis in self.axes}
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes, in the order in which tables show them: the ends of trips, or the features, or regions and sizes."""
+        if self.release.group_sizes:
+            return (REGION, SIZE)
+        return ENDS if self.input.features is None else tuple(self.input.features)
+
+    def role_of(self, axis: str) -> Role | None:
+        """Return the role of an axis; None for a feature."""
+        roles: tuple[Role, ...] = (REGION, SIZE) if self.release.group_sizes else () if self.input.features else ENDS
+        return next((role for role in roles if role == axis), None)
+
+    @property
+    def flat_features(self) -> frozenset[str]:
+        """The features that have one level, and the beginnings of the levels' names of ordered ones, as in `column_name`."""
+        features = self.axes if self.input.features or self.release.group_sizes else ()
+        ordered = {axis for axis in features if isinstance(self.hierarchy_of(axis)[1], Ordered)}
+        return frozenset(
+            f"{axis}_" if axis in ordered else axis
+            for axis in features
+            if axis in ordered or len(self.levels(axis)) == 1
+        )
+
+    def columns(self, axis: str) -> list[str]:
+        """Return the columns of an axis in the confidential table; that of a feature or of an end of a matrix has its name.
+
+        Sizes have none, and neither have regions where the list of groups says which group is in which.
+        """
+        if self.release.group_sizes:
+            in_list = axis == SIZE or self.input.groups is not None
+            return [] if in_list else [self.input.region or self.levels(REGION)[-1]]
+        if self.input.features is not None or self.input.matrix is not None:
+            return [axis]
+        columns: list[str] = getattr(self.input, axis)
+        return columns
+
+    def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy | Values | Ordered]:
+        """Return the spec's key that describes an axis, and the codebook or the codes that it holds."""
+        if axis == SIZE and self.release.group_sizes:
+            return "release.group_sizes.largest", sizes_of(self.release.group_sizes, self.input.groups)
+        if isinstance(self.hierarchy, Hierarchy):
+            return "hierarchy", self.hierarchy
+        of_axis = self.hierarchy[axis] if isinstance(self.hierarchy, dict) else getattr(self.hierarchy, axis)
+        return f"hierarchy.{axis}", of_axis
+
+    def levels(self, axis: str) -> list[str]:
+        """Return the levels of an axis, coarse to fine. Listed codes have one level, with the name of their feature."""
+        hierarchy = self.hierarchy_of(axis)[1]
+        if isinstance(hierarchy, Ordered):
+            return hierarchy.levels(axis)
+        return hierarchy.levels if isinstance(hierarchy, Hierarchy) else [axis]
+
+    @property
+    def refinements(self) -> list[tuple[str, int]]:
+        """What each entry of `release.order` refines: a feature, and down to which of its levels, from 1 on."""
+        levels = {axis: self.levels(axis) for axis in self.axes}
+        return [found for entry in self.release.order or () if (found := refinement(entry, levels))]
+
+    def has_own_areas(self, axis: str) -> bool:
+        """Return whether a blank code in the codebook of an axis is an area of its own."""
+        hierarchy = self.hierarchy_of(axis)[1]
+        return isinstance(hierarchy, Hierarchy) and hierarchy.blank == "own_area"
+
+    def finest(self, axis: str) -> str:
+        """Return the finest released level of an axis."""
+        if self.release.group_sizes:
+            return self.release.group_sizes.region if axis == REGION else SIZE
+        finest = self.release.finest
+        if finest is None or isinstance(finest, dict):
+            return (finest or {}).get(axis, self.levels(axis)[-1])
+        return finest if isinstance(finest, str) else getattr(finest, axis)
+
+
+def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
+    """Return a spec's keys; for features and group sizes, mark the values that hold one entry per axis."""
+    domains, release = keys.get("hierarchy"), keys["release"]
+    if keys["input"].get("features") is None and not is_of_groups(keys):
+        return keys
+    if isinstance(domains, dict):
+        keys = keys | {"hierarchy": PerFeature(domains)}
+    if isinstance(release.get("finest"), dict):
+        keys = keys | {"release": release | {"finest": PerFeature(release["finest"])}}
+    return keys
+
+
+def _faults_of_matrix(given: set[str]) -> Iterator[str]:
+    """Yield the faults of a spec with a matrix, which is of trips, given its dotted keys of `input` and `release`."""
+    for key in ("release.tree", "release.finest"):
+        if key not in given:
+            yield f"{key} must be given."
+    if "input.table" in given:
+        yield "input.table must be left out with input.matrix, which replaces it."
+    for key in ("input.origin", "input.destination", "input.count"):
+        if key in given:
+            yield f"{key} must be left out with input.matrix: rows are origins, columns are destinations, cells are counts."
+    if "input.unit" in given:
+        yield "input.unit must be left out with input.matrix: a matrix has counts, and no units."
+    for key in (*_FOR_FEATURES, *_FOR_GROUPS, GRID, "input.region", "input.groups"):
+        if key in given:
+            yield f"{key} must be left out with input.matrix: a matrix holds trips."
+
+
+def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
+    """Yield the faults of a spec that mixes trips, features and group sizes, before each key is checked alone."""
+    given = {f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None}
+    if "input.matrix" in given:
+        yield from _faults_of_matrix(given)
+        return
+    table = keys["input"].get("table")
+    if isinstance(table, str) and (fault := fault_of_matrix(table)):
+        yield f"input.table {fault}"
+        return
+    if "input.table" not in given:
+        yield "input.table must be given."
+    if "input.zones" in given:
+        yield "input.zones must be left out without input.matrix: it names the zones of a matrix."
+    if is_of_groups(keys):
+        yield from faults_of_groups_kind(keys, given, (*_FOR_GROUPS, *_FOR_TRIPS, *_FOR_FEATURES))
+        return
+    for key in ("input.region", "input.groups"):
+        if key in given:
+            yield f"{key} must be left out when input.group is not given: it is for group sizes."
+    of_features = "input.features" in given
+    if GRID in given and not of_features:
+        yield f"{GRID} must be left out when input.features is not given: a release holds trips or features."
+    if {GRID, "release.order"} <= given:
+        yield f"release.order must be left out with {GRID}, which refines both features in turns."
+    needed = [key for key in _FOR_FEATURES if key != "release.order" or GRID not in given]
+    for key in _FOR_TRIPS if of_features else _FOR_FEATURES:
+        if key in given:
+            given_or_not = "is given" if of_features else "is not given"
+            yield f"{key} must be left out when input.features {given_or_not}: a release holds trips or features."
+    for key in needed if of_features else (*_FOR_TRIPS, "release.finest"):
+        if key not in given:
+            yield f"{key} must be given."
+    if not of_features:
+        return
+    features, domains = as_list(keys["input"]["features"]), keys.get("hierarchy")
+    if isinstance(features, list) and all(isinstance(name, str) for name in features) and isinstance(domains, dict):
+        for name in features:
+            if name not in domains:
+                yield f"hierarchy.{name} must be given: every feature needs its codes."
+        for name in domains if features else ():
+            if name not in features:
+                yield f"hierarchy.{name} must be left out: {name} is not one of input.features."
+    finest = keys["release"].get("finest")
+    if finest is not None and not isinstance(finest, dict):
+        yield "release.finest must be {feature: level} when input.features is given."

@@ -1,0 +1,111 @@
+"""Rules for single values of a spec, the base class of its sections, and keys that hold one value per end of trips or per feature."""
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+from storage.tables import ENDS
+from tasks.ingest.sources.databases import fault_of_url
+
+
+class Keys(BaseModel):
+    """A section of a spec. Unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Faults(ValueError):
+    """Several faults of keys that do not fit together; as text, the first of them.
+
+    Attributes:
+        messages: all of them. Each begins with the key at fault, followed by must, needs or would.
+    """
+
+    def __init__(self, messages: Iterable[str]) -> None:
+        self.messages = tuple(messages)
+        super().__init__(self.messages[0])
+
+
+def refuse(messages: Iterable[str]) -> None:
+    """Raise all faults at once, if there are any.
+
+    Raises:
+        Faults: with all messages.
+    """
+    if found := tuple(messages):
+        raise Faults(found)
+
+
+def no_boolean(value: object) -> object:
+    """Refuse true and false."""
+    if isinstance(value, bool):
+        raise ValueError(f"must be a number, got {str(value).lower()}.")  # noqa: TRY004 (pydantic wants a ValueError)
+    return value
+
+
+def as_list(value: object) -> object:
+    """Return a single text as a list with one entry."""
+    return [value] if isinstance(value, str) else value
+
+
+def differ(names: list[str]) -> list[str]:
+    """Refuse repeated names."""
+    if len(set(names)) < len(names):
+        raise ValueError("must name each column once.")
+    return names
+
+
+def _positive(value: float) -> float:
+    """Refuse anything but a finite number > 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"must be a finite number > 0, got {value:g}.")
+    return value
+
+
+def _between(value: float) -> float:
+    """Refuse anything but a number > 0 and < 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"must be > 0 and < 1, got {value:g}.")
+    return value
+
+
+def _without_credentials(location: str) -> str:
+    """Refuse a user, a password or settings in the location of a database."""
+    if fault := fault_of_url(location):  # which does not repeat the location
+        raise ValueError(fault)
+    return location
+
+
+Number = Annotated[float, BeforeValidator(no_boolean)]
+Positive = Annotated[Number, AfterValidator(_positive)]
+Delta = Annotated[Number, AfterValidator(_between)]
+Confidence = Annotated[Number, AfterValidator(_between)]
+Name = Annotated[str, Field(min_length=1)]
+Location = Annotated[str, AfterValidator(_without_credentials)]
+Slug = Annotated[
+    str,
+    Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="lower-case letters, digits and hyphens, at most 64"),
+]
+Columns = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1), AfterValidator(differ)]
+
+
+# which of these a value is, as pydantic tags it
+ONE, PER_END, PER_FEATURE = "<one for both ends>", "<one per end>", "<one per feature>"
+
+
+class PerEnd(Keys):
+    """A value for each end of a trip, under the names of the ends."""
+
+
+class PerFeature(dict[str, Any]):
+    """The value of a key that holds one entry per feature, under any names."""
+
+
+def one_or_each(value: object) -> str:
+    """Return whether a key holds one value for both ends of a trip, one per end, or one per feature."""
+    if isinstance(value, PerFeature):
+        return PER_FEATURE
+    both = isinstance(value, PerEnd) or (isinstance(value, dict) and not set(ENDS).isdisjoint(value))
+    return PER_END if both else ONE

@@ -1,0 +1,196 @@
+"""The keys of a spec that say where the codes of an axis are listed, and how its levels nest."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from flows.specification.rules import Keys, Location, Name, PerEnd, differ, no_boolean, refuse
+from tasks.ingest.codebook import MOST_CHILDREN
+from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, ordered_codes
+
+# pydantic adds these names to the path of an error
+_BY_TABLE, _BY_LIST, _BY_ORDER = "<by table>", "<by list>", "<by order>"
+_ONE_PLACE, _PER_LEVEL = "<one place>", "<per level>"
+DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER, _ONE_PLACE, _PER_LEVEL}
+
+
+def _kind_of_domain(value: object) -> str:
+    """Return whether the codes of a feature are in a table or in the spec itself, and whether they have an order."""
+    if isinstance(value, Ordered) or (isinstance(value, dict) and "ordered" in value):
+        return _BY_ORDER
+    return (
+        _BY_TABLE if isinstance(value, Hierarchy) or (isinstance(value, dict) and "values" not in value) else _BY_LIST
+    )
+
+
+def _as_values(value: object) -> object:
+    """Return a number of codes, or codes as text; refuse blank and repeated codes. YAML reads some codes as numbers."""
+    if isinstance(value, list):
+        if not value:
+            raise ValueError("must list at least one code.")
+        wrong = next((code for code in value if isinstance(code, bool) or not isinstance(code, str | int)), None)
+        if wrong is not None or None in value:
+            raise ValueError(f"must list codes as text, got {wrong}; put it in quotes.")
+        codes = tuple(str(code) for code in value)
+        blank = any(not code.strip() for code in codes)
+        if blank or len(set(codes)) < len(codes):
+            raise ValueError("must list each code once, and no blank code.")
+        return codes
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CHILDREN:
+        raise ValueError(f"must be a number of codes from 1 to 2**20, or a list of codes, got {value}.")
+    return value
+
+
+def _text_or_keys(value: object) -> object:
+    """Return a text, or what a key holds for each level."""
+    if isinstance(value, str | dict | None):
+        return value
+    raise ValueError(f"must be text or {{level: text}}, got {'a list' if isinstance(value, list) else value}.")
+
+
+_OneOrPerLevel = Annotated[
+    Annotated[str, Tag(_ONE_PLACE)] | Annotated[dict[str, str], Tag(_PER_LEVEL)],
+    Discriminator(lambda value: _PER_LEVEL if isinstance(value, dict) else _ONE_PLACE),
+]
+
+
+class Hierarchy(Keys):
+    """A public codebook and its columns, coarse to fine.
+
+    Attributes:
+        table: The codebook. Files and databases are named as in input.table. If left out, the codes are those in the records, and they are as confidential as the records.
+        levels: The columns of the codebook, coarse to fine.
+        called: What readers call an area of a level, in the singular, where the column's name is no word: {trct: tract}. The
+            report, the explorer and the workbook use it; columns keep their names.
+        blank: What a blank code at a level above the finest is: an error (refuse), or own_area: the area stands alone at that
+            level, with its own code, as districts do in a country without regions.
+        labels: The names of areas: {level: column of the codebook}, or a table with the columns code and name, and level if there are
+            several levels.
+        boundaries: The shapes of areas, to draw maps with: a .geojson file, or {level: file}. If one file is given, its level is the one that
+            has its codes. .parquet (GeoParquet) and .gpkg files need the extra trellis[maps].
+        code: The property of the shapes that holds the code of the area; code if left out.
+    """
+
+    table: Location | None = None
+    levels: Annotated[list[str], Field(min_length=1), AfterValidator(differ)]
+    called: dict[str, Name] = Field(default_factory=dict)
+    blank: Literal["refuse", "own_area"] = "refuse"
+    labels: Annotated[_OneOrPerLevel | None, BeforeValidator(_text_or_keys)] = None
+    boundaries: Annotated[_OneOrPerLevel | None, BeforeValidator(_text_or_keys)] = None
+    code: str | None = None
+
+    @model_validator(mode="after")
+    def _names_levels(self) -> "Hierarchy":
+        refuse(self._faults())
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        for key in ("called", "labels", "boundaries"):
+            given = getattr(self, key)
+            for level in given if isinstance(given, dict) else ():
+                if level not in self.levels:
+                    yield f"{key} must name levels ({', '.join(self.levels)}), got {level}."
+        if self.labels and self.table is None:
+            yield "labels must be left out without table: the areas are then those in the records."
+        if self.boundaries and self.table is None:
+            yield "boundaries must be left out without table: the areas are then those in the records."
+        if self.code and not self.boundaries:
+            yield "code must be left out without boundaries, whose property it names."
+
+
+class HierarchyPerEnd(PerEnd):
+    """A codebook for each end of a trip.
+
+    Attributes:
+        origin: The codebook of the areas where trips begin.
+        destination: The codebook of the areas where trips end.
+    """
+
+    origin: Hierarchy
+    destination: Hierarchy
+
+
+class Values(Keys):
+    """The codes of a feature without levels. They are text.
+
+    Attributes:
+        values: A number n, for the codes 0 to n − 1; or a list of all possible codes, such as [f, m].
+        labels: The names of the codes: a table with the columns code and name.
+    """
+
+    values: Annotated[int | tuple[str, ...], BeforeValidator(_as_values)]
+    labels: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, value: object) -> object:
+        return {"values": value} if isinstance(value, list) else value
+
+
+def _in_order(value: object) -> object:
+    """Return a list of codes as text; refuse what names no codes in an order."""
+    codes = ordered_codes(value)
+    return codes if isinstance(value, list | tuple) else value
+
+
+class Run(Keys):
+    """Codes from a first to a last one.
+
+    Attributes:
+        first: A day such as 2024-01-01, or a whole number.
+        last: The last day or number, included.
+        step: day between days, or the difference of two numbers, 1 if left out.
+    """
+
+    first: int | str
+    last: int | str
+    step: int | Literal["day"] | None = None
+
+
+class Ordered(Keys):
+    """The codes of an ordered feature, such as ages, hours or days. Its levels are made by halving.
+
+    Attributes:
+        ordered: A number n, for the codes 0 to n − 1; a list of all codes in their order; or {first: 2024-01-01, last:
+            2026-12-31, step: day}. The levels are `<feature>_1`, `<feature>_2`, … and, for single codes, the feature's name.
+        branching: Into how many parts an area is cut at the next level.
+        calendar: For days, the levels above those, of year, quarter and month.
+        labels: The names of single codes: a table with the columns code and name. With a column level it names areas of the other
+            levels too.
+    """
+
+    ordered: Annotated[int | tuple[str, ...] | Run, BeforeValidator(_in_order)]
+    branching: Annotated[int, BeforeValidator(no_boolean), Field(ge=2, le=MOST_CODES, strict=True)] = 2
+    calendar: list[Literal["year", "quarter", "month"]] = Field(default_factory=list)
+    labels: str | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "Ordered":
+        ordered = self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered
+        refuse(faults_of_calendar(ordered, self.calendar))
+        return self
+
+    def axis(self, name: str) -> OrderedAxis:
+        """Return the axis under the name of its feature."""
+        return OrderedAxis(name, self._codes, self.branching, tuple(self.calendar))
+
+    def levels(self, name: str) -> list[str]:
+        """Return the levels of a feature of that name, coarse to fine."""
+        return [*self.calendar, *(f"{name}_{number}" for number in range(1, self._made)), name]
+
+    @cached_property
+    def _codes(self) -> tuple[str, ...]:
+        return ordered_codes(self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered)
+
+    @cached_property
+    def _made(self) -> int:
+        """The number of levels below those of the calendar."""
+        return len(self.axis("").runs) - len(self.calendar)
+
+
+Domain = Annotated[
+    Annotated[Hierarchy, Tag(_BY_TABLE)] | Annotated[Values, Tag(_BY_LIST)] | Annotated[Ordered, Tag(_BY_ORDER)],
+    Discriminator(_kind_of_domain),
+]

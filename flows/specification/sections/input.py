@@ -1,0 +1,175 @@
+"""The section `input`: the confidential table and its columns, and what groups are, where they lie, and how large they are counted."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from flows.specification.rules import Columns, Keys, Location, Name, no_boolean
+from flows.specification.sections.hierarchy import Ordered
+from storage.tables import REGION, SIZE, size_codes
+from tasks.tree.ordered import MOST_CODES
+from tasks.words.spelling import with_question
+
+
+class GroupSizesKeys(Keys):
+    """How many groups of each size there are, in every region of every level.
+
+    Attributes:
+        region: The finest released level of hierarchy.region.
+        largest: The largest size that is counted apart. A group of this size or a larger one counts as this size.
+    """
+
+    region: Name
+    largest: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=MOST_CODES, strict=True)]
+
+
+class GroupsKeys(Keys):
+    """A public list of all groups, such as addresses, also of those without a record. It must not be made from the records.
+
+    Attributes:
+        table: The list: a row per group. Paths are as in input.table.
+        group: Its columns that hold the code of the group, in the order of input.group. If left out, they have the same names.
+        levels: Its column that holds the code of the finest region of the group.
+    """
+
+    table: Location
+    group: Columns | None = None
+    levels: Columns
+
+
+def sizes_of(keys: GroupSizesKeys, groups: GroupsKeys | None) -> Ordered:
+    """Return the codes of the axis of sizes: from 1 to the largest, or from 0 where a list has the groups without a record."""
+    return Ordered.model_validate(size_codes(keys.largest, has_list=groups is not None))
+
+
+def is_of_groups(keys: Mapping[str, Any]) -> bool:
+    """Return whether a spec as written is about groups, by one of the two keys that such a spec has."""
+    return any(
+        isinstance(part := keys.get(section), dict) and part.get(key) is not None
+        for section, key in (("input", "group"), ("release", "group_sizes"))
+    )
+
+
+def faults_of_groups_kind(keys: Mapping[str, Any], given: set[str], of_kinds: Sequence[str]) -> Iterator[str]:
+    """Yield which keys of other kinds of releases a spec of group sizes has, and which of its own it lacks.
+
+    Args:
+        keys: of the spec as written.
+        given: the dotted keys of its sections `input` and `release`.
+        of_kinds: those of `given` that only some kinds have; the first two are those of this kind.
+    """
+    own, others = of_kinds[:2], of_kinds[2:]
+    for key in own:
+        if key not in given:
+            yield f"{key} must be given."
+    for key in (*others, "release.finest", "release.views"):
+        if key in given:
+            yield f"{key} must be left out for group sizes: input.group says what a group is, and release.group_sizes what is released."
+    domains = keys.get("hierarchy")
+    if not isinstance(domains, dict):
+        return
+    if REGION not in domains:
+        yield f"hierarchy.{REGION} must be given: the public codebook of the regions."
+    for name in domains:
+        if name != REGION:
+            yield f"hierarchy.{name} must be left out for group sizes, which have the regions alone."
+
+
+def faults_of_group_sizes(
+    sizes: GroupSizesKeys,
+    levels: Sequence[str],
+    group: Sequence[str],
+    region: str | None,
+    groups: GroupsKeys | None,
+    count: str | None,
+) -> Iterator[str]:
+    """Yield what is wrong with the keys of group sizes.
+
+    Args:
+        sizes: what is released.
+        levels: of hierarchy.region, coarse to fine.
+        group: the columns of the group.
+        region: the column of the region, where the spec names one.
+        groups: the public list of groups.
+        count: the column of counts.
+    """
+    if sizes.region not in levels:
+        rule = f"release.group_sizes.region must be one of the levels {', '.join(levels)} of hierarchy.region"
+        yield with_question(f"{rule}, got {sizes.region}.", sizes.region, levels)
+    if SIZE in levels:
+        yield f"hierarchy.region must have no level named {SIZE}, which is the name of the other axis."
+    if groups is not None:
+        if sizes.largest >= MOST_CODES:
+            yield f"release.group_sizes.largest must be below {MOST_CODES:,} with input.groups, got {sizes.largest:,}."
+        if region is not None:
+            yield "input.region must be left out with input.groups: the list says in which region a group is."
+        if len(groups.levels) != 1:
+            yield f"input.groups.levels must name one column, that of the finest regions, got {len(groups.levels)}."
+        if groups.group is not None and len(groups.group) != len(group):
+            yield f"input.groups.group must name as many columns as input.group, got {len(groups.group)}."
+    elif list(group) == [region or levels[-1]]:
+        yield f"input.group must not be the column of the regions, got {group[0]}: a region is no group."
+    if count in group:
+        yield "input.count must not be a column of input.group."
+
+
+MOST_FEATURES = 60
+
+_NAME_BYTES = 128  # the longest name of a feature, which becomes part of file names
+
+
+def _fit_for_tables(features: list[str]) -> list[str]:
+    """Refuse too many features, names that differ only in case, and names that cannot be part of a file name."""
+    if len(features) > MOST_FEATURES:
+        raise ValueError(f"must name 1 to {MOST_FEATURES} columns, got {len(features)}.")
+    if len({name.casefold() for name in features}) < len(features):
+        raise ValueError("must name each column once; upper and lower case count as equal.")
+    for name in features:
+        if "/" in name or not name.strip() or not name.isprintable() or len(name.encode()) > _NAME_BYTES:
+            raise ValueError(
+                f"must hold column names of at most {_NAME_BYTES} bytes that are not blank and contain only printable"
+                f" characters and no slash, got {name!r}."
+            )
+    return features
+
+
+class Input(Keys):
+    """The confidential table and its columns: the two ends of trips, or features, or groups such as households.
+
+    Attributes:
+        table: A .csv, .csv.gz, .parquet or .xlsx file, file.xlsx::sheet, file.duckdb::table, file.sqlite::table, or
+            postgresql://host:port/database::schema.table, or a query in place of schema.table. A path is relative to the spec;
+            ${NAME} comes from the environment, and so do the user and the password of a database, as PGUSER and PGPASSWORD or
+            PGPASSFILE. Must be given without matrix.
+        matrix: In place of table, counts of trips as a matrix of zones: file.omx::matrix, or a .csv or .csv.gz file with
+            destinations in the first line and origins in the first column. Its rows are origins. It needs no origin,
+            destination and count.
+        zones: For an OMX matrix, the lookup that holds the codes of the zones. If left out, the only lookup, or the numbers from 1
+            on if there is none.
+        origin: The column that holds the code of the finest area where a trip begins, or a list of columns, one per level,
+            coarse to fine. Must be given for trips.
+        destination: The same for the area where a trip ends. Must be given for trips.
+        features: The columns that hold the finest codes of the features. Replaces origin and destination.
+        group: The column that holds the code of the group of each row, such as its household, or several columns that hold it
+            together. Must be given for group sizes.
+        region: For group sizes, the column that holds the code of the finest region of each row. If left out, it has the name
+            of the finest level of hierarchy.region.
+        groups: For group sizes, a public list of all groups and their regions, those without a record too. If left out, the number
+            of groups is protected.
+        count: The column of counts. If left out, each row is one record. For group sizes, a row's count is the number of records
+            that it adds to its group.
+        unit: The column that identifies the unit of each row. Ingest then limits the number of records per unit.
+    """
+
+    table: Location | None = None
+    matrix: Location | None = None
+    zones: Name | None = None
+    origin: Columns | None = None
+    destination: Columns | None = None
+    features: Annotated[Columns, AfterValidator(_fit_for_tables)] | None = None
+    group: Columns | None = None
+    region: Name | None = None
+    groups: GroupsKeys | None = None
+    count: Name | None = None
+    unit: Name | None = None

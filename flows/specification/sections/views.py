@@ -1,0 +1,189 @@
+"""The keys of a spec that name groupings of its cells: derived columns, views beside the tree, and two ordered axes side by side."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag
+
+from flows.specification.rules import Columns, Keys, Location
+from storage.tables import NOISY, NUMBERS, SIGNAL, VARIANCE, column_name
+from tasks.tree.order import alternate
+from tasks.words.spelling import refinement, with_question
+
+_AXES = 2
+
+
+def faults_of_grid(grid: Sequence[str], features: Sequence[str], ordered: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with the axes of a grid.
+
+    Args:
+        grid: the axes that it names.
+        features: the axes of the spec.
+        ordered: those that are ordered.
+    """
+    if sorted(grid) != sorted(features) or len(grid) != _AXES:
+        yield f"release.grid must name two features, and input.features these two alone, got {', '.join(grid)} of {', '.join(features)}."
+        return
+    for axis in grid:
+        if axis not in ordered:
+            yield (
+                f"release.grid must name ordered axes, got {axis}. Give its codes in their order, as hierarchy.{axis}:"
+                " {ordered: …}, or name the features in release.order."
+            )
+
+
+def pairs_beside_levels(
+    grid: Sequence[str], levels: Mapping[str, Sequence[str]], flat: frozenset[str]
+) -> dict[str, dict[str, str]]:
+    """Return the pairs of levels of a grid that are no levels of its tree, as views: by name, the level of each axis that is not left out.
+
+    Args:
+        grid: the two axes.
+        levels: the released levels of each axis, coarse to fine, in the order of the axes.
+        flat: as in `column_name`.
+    """
+    axes = list(levels)
+    reached = [0] * len(axes)
+    of_tree = {tuple(reached)}
+    for axis in alternate([len(levels[name]) for name in axes], axes.index(grid[0])):
+        reached[axis] += 1
+        of_tree.add(tuple(reached))
+    one, two = axes
+    pairs = ((above, below) for above in range(len(levels[one]) + 1) for below in range(len(levels[two]) + 1))
+    found = {}
+    for pair in pairs:
+        if pair not in of_tree:
+            view = {axis: levels[axis][level - 1] for axis, level in zip(axes, pair, strict=True) if level}
+            found["_by_".join(column_name(axis, level, flat) for axis, level in view.items())] = view
+    return found
+
+
+MARGINS = "margins"
+LEAVES, TREE = "leaves", "tree"  # what `privacy.split` calls what is measured beside views
+
+# pydantic adds these names to the path of an error
+_ALL_MARGINS, _BY_NAME = "<margins>", "<by view>"
+VIEW_TAGS = {_ALL_MARGINS, _BY_NAME}
+
+_RESERVED = {LEAVES, TREE, MARGINS, "finest", "geometric", "minimise", "uniform"}
+_NUMBERS = (*NUMBERS, SIGNAL, NOISY, VARIANCE)  # the other columns of published tables
+_FORM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
+
+
+class DerivedKeys(Keys):
+    """A column that is a public function of the axes, such as the mode of a trip or its distance band.
+
+    Attributes:
+        table: The public table of it: a column for each axis in `of`, named as the axis, and one named as this column. It lists
+            every combination of codes once. It must not be made from the records.
+        of: The axes on which it depends, each with a level: axis.level. An axis alone means its finest level.
+    """
+
+    table: Location
+    of: Columns
+
+
+def _one_column(value: object) -> object:
+    """Return the levels of a view as text; YAML reads an empty value as nothing."""
+    return {} if value is None else value
+
+
+Views = Annotated[
+    Annotated[Literal["margins"], Tag(_ALL_MARGINS)]
+    | Annotated[dict[str, Annotated[dict[str, str], BeforeValidator(_one_column)]], Field(min_length=1), Tag(_BY_NAME)],
+    Discriminator(lambda value: _ALL_MARGINS if isinstance(value, str) else _BY_NAME),
+]
+
+
+def margins_of(levels: Mapping[str, Sequence[str]], flat: frozenset[str]) -> dict[str, dict[str, str]]:
+    """Return the views that `views: margins` stands for: the totals of every axis at every level, named as their columns.
+
+    Args:
+        levels: the released levels of each axis, coarse to fine.
+        flat: the features that have one level.
+    """
+    return {column_name(axis, level, flat): {axis: level} for axis, names in levels.items() for level in names}
+
+
+def faults_of_derived(
+    derived: Mapping[str, DerivedKeys], levels: Mapping[str, Sequence[str]], flat: frozenset[str]
+) -> Iterator[str]:
+    """Yield what is wrong with derived columns, but for their tables.
+
+    Args:
+        derived: by the name of the column.
+        levels: the released levels of each axis, coarse to fine.
+        flat: the features that have one level, and the beginnings of the levels' names of ordered ones.
+    """
+    columns = {column_name(axis, level, flat).casefold() for axis, names in levels.items() for level in names}
+    columns |= {column_name(axis, level).casefold() for axis, names in levels.items() for level in names}
+    taken = {*map(str.casefold, levels), *columns, *_NUMBERS}
+    for name, keys in derived.items():
+        if name.casefold() in taken or not _FORM.fullmatch(name):
+            yield (
+                f"derived.{name} must have a name of its own, of letters, digits, - and _ and at most 64: no axis, no"
+                f" column of codes, no other derived column and none of {', '.join(_NUMBERS)} may have it, in upper or"
+                " lower case."
+            )
+        taken.add(name.casefold())
+        found = [refinement(one, levels) for one in keys.of]
+        for one, place in zip(keys.of, found, strict=True):
+            if place is None:
+                released = [f"{axis}.{level}" for axis, names in levels.items() for level in names]
+                rule = f"derived.{name}.of must name released levels as axis.level"
+                yield with_question(f"{rule}, got {one}.", one, released)
+        axes = [place[0] for place in found if place]
+        if len(set(axes)) < len(axes):
+            yield f"derived.{name}.of must name each axis once."
+
+
+def faults_of_views(
+    views: Mapping[str, Mapping[str, str]], levels: Mapping[str, Sequence[str]], derived: Sequence[str]
+) -> Iterator[str]:
+    """Yield what is wrong with the views that a spec names.
+
+    Args:
+        views: by name, the level of each axis that is not left out, and the derived columns.
+        levels: the released levels of each axis, coarse to fine.
+        derived: the names of the derived columns.
+    """
+    if len({name.casefold() for name in views}) < len(views):
+        yield "release.views must have names that differ by more than upper and lower case."
+    for name, of in views.items():
+        key = f"release.views.{name}"
+        if not _FORM.fullmatch(name) or name in _RESERVED or re.fullmatch(r"level_\d+", name):
+            yield (
+                f"{key} must have a name of at most 64 letters, digits, - and _, other than"
+                f" {', '.join(sorted(_RESERVED))} and level_<number>."
+            )
+        wrong = list(_faults_of_view(key, of, levels, derived))
+        yield from wrong
+        if not wrong and {axis: names[-1] for axis, names in levels.items()} == {
+            axis: level for axis, level in of.items() if axis in levels
+        }:
+            yield f"{key} must be coarser than the leaves, which are measured anyway: leave an axis out, or name a level above."
+
+
+def _faults_of_view(
+    key: str, of: Mapping[str, str], levels: Mapping[str, Sequence[str]], derived: Sequence[str]
+) -> Iterator[str]:
+    for axis, level in of.items():
+        if axis in derived:
+            if level != axis:
+                yield f"{key}.{axis} must be {axis}: a derived column has one level."
+        elif axis not in levels:
+            known = [*levels, *derived]
+            rule = f"{key} must name axes or derived columns ({', '.join(known)})"
+            yield with_question(f"{rule}, got {axis}.", axis, known)
+        elif level not in levels[axis]:
+            rule = f"{key}.{axis} must be one of the released levels {', '.join(levels[axis])}"
+            yield with_question(f"{rule}, got {level}.", level, levels[axis])
+
+
+def faults_of_weights(weights: Mapping[str, float], known: Sequence[str], key: str) -> Iterator[str]:
+    """Yield which weights are of nothing that is measured."""
+    for name in weights:
+        if name not in known:
+            rule = f"{key} must name what is measured ({', '.join(known)})"
+            yield with_question(f"{rule}, got {name}.", name, known)

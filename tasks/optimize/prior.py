@@ -1,0 +1,258 @@
+r"""The prior of a level: what cells may count before their own estimates are looked at, fitted to the totals of areas and to families of siblings.
+
+The prior mean m of a cell is its part of its parent's count by the totals of areas (`prior_means`). What cells count relative to m is
+learnt: by strata of m, a mixture
+
+.. math:: y \sim w_0 \delta_0 + \sum_j w_j N(r_j m, (0.28\, r_j m)^2) + w_c \delta_c
+
+of nothing, of multiples of m, and of all that the parent counts. Its weights are those with which the estimates are likely, after a fixed
+number of rounds of EM. Most of what the estimates tell is learnt by then, and what they do not tell apart stays near where it began.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.optimize.reconcile import NodeEstimates
+from tasks.tree.axis import FloatArray, IntArray
+
+
+def shrunk_totals(values: FloatArray, variances: FloatArray, first_child: IntArray) -> FloatArray:
+    r"""Return the totals of areas, moved towards the mean of their siblings by the part of their spread that noise explains.
+
+    .. math:: M_a = \max\Bigl(0, \bar{s} + \lambda (s_a - \bar{s})\Bigr), \qquad
+        \lambda = \max\Bigl(0, 1 - \frac{\sum_a v_a (1 - 1 / b)}{\sum_a (s_a - \bar{s})^2}\Bigr)
+
+    λ is the same for all areas of a level; b is how many siblings there are.
+
+    Args:
+        values: s, of the areas of one level of an axis, float64, shape (areas,), records.
+        variances: v, likewise, records squared.
+        first_child: shape (areas above + 1,), int64: where the children of each area above begin.
+    Returns:
+        float64, shape (areas,), records, >= 0.
+    Source:
+        James and Stein (1961), with the variance of the areas estimated from all of them together.
+    """
+    children = np.diff(first_child)
+    mean = np.repeat(np.add.reduceat(values, first_child[:-1]) / children, children)
+    apart = values - mean
+    noise = float((variances * (1 - 1 / np.repeat(children, children))).sum())
+    spread = float((apart**2).sum())
+    part = max(0.0, 1 - noise / spread) if spread else 0.0
+    return np.maximum(0.0, mean + part * apart)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Families:
+    """Some families that have a total to share out and two cells at least: siblings, given what they add up to.
+
+    Attributes:
+        parent: int64, shape (families,): which of the given parents each family has.
+        cell: int64, shape (cells,): which of the given cells each is, family by family.
+        first: int64, shape (families + 1,): family f has the cells first[f]:first[f + 1].
+        totals: int64, shape (families,), records, > 0.
+        values: z, float64, shape (cells,), records: the estimates, moved so that they add up to the totals.
+        variances: u, float64, shape (cells,), records squared: of these, given the totals.
+    """
+
+    parent: IntArray
+    cell: IntArray
+    first: IntArray
+    totals: IntArray
+    values: FloatArray
+    variances: FloatArray
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    @property
+    def sizes(self) -> IntArray:
+        """How many cells each family has, shape (families,)."""
+        return np.diff(self.first)
+
+    @property
+    def family(self) -> IntArray:
+        """Which family each cell is of, shape (cells,)."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    def __getitem__(self, some: slice) -> "Families":
+        first = self.first[some.start : some.stop + 1]
+        cells = slice(first[0], first[-1])
+        return Families(
+            self.parent[some],
+            self.cell[cells],
+            first - first[0],
+            self.totals[some],
+            self.values[cells],
+            self.variances[cells],
+        )
+
+
+def families_with(estimates: NodeEstimates, first: IntArray, totals: IntArray) -> Families:
+    r"""Return the families that have a total to share out and two cells at least, with their estimates given that total.
+
+    .. math:: z_i = e_i + \frac{v_i}{V} \Bigl(c - \sum_{j} e_j\Bigr), \qquad u_i = v_i \Bigl(1 - \frac{v_i}{V}\Bigr),
+        \qquad V = \sum_{j} v_j
+
+    These are the mean and the variance of normal estimates, given what the true counts add up to.
+
+    Args:
+        estimates: e and v of some cells, shape (cells,), v > 0.
+        first: shape (parents + 1,), int64; parent p owns the cells first[p]:first[p + 1].
+        totals: c, of the parents, int64, shape (parents,), records, >= 0.
+    Raises:
+        ValueError: an estimate has no variance: what is exact is not shared out by a prior.
+    """
+    if not (estimates.variances > 0).all():
+        raise ValueError("variances must be > 0.")
+    sizes = np.diff(first)
+    parent = np.flatnonzero((totals > 0) & (sizes > 1))
+    own = sizes[parent]
+    ends = np.cumsum(own)
+    cell = np.arange(ends[-1] if len(own) else 0) + np.repeat(first[parent] - ends + own, own)
+    of = NodeEstimates(estimates.values[cell], estimates.variances[cell])
+    total_variance = np.repeat(_sums(of.variances, ends), own)
+    lacking = np.repeat(totals[parent] - _sums(of.values, ends), own)
+    part = of.variances / total_variance
+    return Families(
+        parent,
+        cell,
+        np.concatenate(([0], ends)),
+        totals[parent],
+        of.values + part * lacking,
+        of.variances * (1 - part),
+    )
+
+
+def _sums(values: FloatArray, ends: IntArray) -> FloatArray:
+    """Return the sum of each family's values, whatever other families there are, float64, shape (families,)."""
+    starts = np.concatenate(([0], ends[:-1])) if len(ends) else ends
+    sums: FloatArray = np.add.reduceat(values, starts) if len(ends) else np.zeros(0)
+    return sums
+
+
+RATIOS: FloatArray = np.geomspace(0.03, 30_000, 32)  # r
+SPREAD = 0.28  # of a component, relative to its mean
+_LEAST_MEAN = 0.001  # records
+_BY_TOTALS = 0.95  # the part of a prior mean that follows the totals of areas; the rest is shared equally
+
+_LOWEST, STRATA, _OCTAVES = -6, 19, 1.5  # strata of m: from 2^(1.5 · -6) records up, each 1.5 octaves wide
+_FEWEST = 300  # cells of a stratum; fewer take the prior of the stratum below
+_STEP_OF_WEIGHTS = 2.0**-20  # to which weights are rounded, so that they are the same whatever their last bits
+_ROUNDS, _LEAST_WEIGHT = 200, 2e-5  # of EM; what is added to each weight in each round
+_OF_NOTHING, _OF_ALL = 0.5, 0.02  # the weights of the first and of the last component, to begin with
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sample:
+    """Cells of a level to which a prior is fitted.
+
+    Attributes:
+        values: z, float64, shape (cells,), records: the estimate of each, given its family's total; likewise all others.
+        variances: u, records squared.
+        means: m, records.
+        totals: c, records.
+        stand_for: for how many cells of the level each stands.
+    """
+
+    values: FloatArray
+    variances: FloatArray
+    means: FloatArray
+    totals: FloatArray
+    stand_for: FloatArray
+
+    def __getitem__(self, some: IntArray) -> "Sample":
+        return Sample(
+            self.values[some], self.variances[some], self.means[some], self.totals[some], self.stand_for[some]
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prior:
+    """The mixture weights of a level.
+
+    Attributes:
+        weights: float64, shape (strata, 2 + ratios): of nothing, of each multiple of the mean, and of all; each row sums to 1.
+    """
+
+    weights: FloatArray
+
+
+def prior_means(totals: FloatArray, sizes: IntArray | FloatArray, first: IntArray, of_areas: FloatArray) -> FloatArray:
+    r"""Return the prior means of cells: mostly by the totals of their areas, and a little shared equally.
+
+    .. math:: m_i = \max(0.001, c\,(0.95\, q_i + 0.05 / b)), \qquad q_i = M_i / \sum_j M_j
+
+    Args:
+        totals: c, of the families, shape (families,), records.
+        sizes: b, how many cells each has, shape (families,).
+        first: where those of its cells begin that are given, and the end, shape (families + 1,): all, or a part that is like the rest.
+        of_areas: M, the total of each given cell's area, shape (cells,), records, >= 0.
+    """
+    some, given = of_areas + _LEAST_MEAN, np.diff(first)
+    of_families = np.add.reduceat(some, first[:-1]) * (sizes / given)
+    shares = _BY_TOTALS * some / np.repeat(of_families, given) + np.repeat((1 - _BY_TOTALS) / sizes, given)
+    means: FloatArray = np.maximum(_LEAST_MEAN, np.repeat(totals, given) * shares)
+    return means
+
+
+def stratum_of(means: FloatArray) -> IntArray:
+    """Return the stratum of each prior mean, int64, shape (cells,)."""
+    octaves = np.floor(np.log2(means) / _OCTAVES)
+    return np.clip(octaves, _LOWEST, _LOWEST + STRATA - 1).astype(np.int64) - _LOWEST
+
+
+def fitted(sample: Sample) -> Prior:
+    """Return the prior under which the estimates of a level are likely.
+
+    Strata that stand for few cells take the weights of the stratum below, or of the lowest that has enough. The result depends on
+    the sample and its order alone.
+
+    Args:
+        sample: cells of the level, at least one.
+    """
+    stratum = _merged(stratum_of(sample.means), sample.stand_for)
+    weights = np.zeros((STRATA, 2 + len(RATIOS)))
+    there = np.unique(stratum)
+    for one in there:
+        weights[one] = _weights(sample[np.flatnonzero(stratum == one)])
+    nearest = there[np.maximum(np.searchsorted(there, np.arange(STRATA), side="right") - 1, 0)]
+    return Prior(weights[nearest])
+
+
+def _merged(stratum: IntArray, stand_for: FloatArray) -> IntArray:
+    """Return the strata after each that stands for few cells has joined the one below, from the highest down."""
+    cells = np.bincount(stratum, stand_for, STRATA)
+    joins = np.arange(STRATA)
+    for one in range(STRATA - 1, 0, -1):
+        if cells[one] < _FEWEST:
+            cells[one - 1] += cells[one]
+            joins[joins == one] = one - 1
+    merged: IntArray = joins[stratum]
+    return merged
+
+
+def _weights(sample: Sample) -> FloatArray:
+    """Return the weights of one stratum, shape (2 + ratios,)."""
+    likelihood = _likelihood(sample)
+    weights = np.full(likelihood.shape[1], (1 - _OF_NOTHING - _OF_ALL) / len(RATIOS))
+    weights[0], weights[-1] = _OF_NOTHING, _OF_ALL
+    of_cells = sample.stand_for / sample.stand_for.sum()
+    for _ in range(_ROUNDS):  # by plain sums: a product of matrices depends on the threads that share it
+        explained = of_cells / (likelihood * weights).sum(axis=1)
+        weights = weights * (likelihood * explained[:, None]).sum(axis=0) + _LEAST_WEIGHT
+        weights /= weights.sum()
+    return np.rint(weights / _STEP_OF_WEIGHTS) * _STEP_OF_WEIGHTS
+
+
+def _likelihood(sample: Sample) -> FloatArray:
+    """Return how likely each estimate is under each component, up to a factor for each cell, shape (cells, 2 + ratios)."""
+    multiples = sample.means[:, None] * RATIOS
+    nothing = np.zeros((len(multiples), 1))
+    means = np.concatenate((nothing, multiples, sample.totals[:, None]), axis=1)
+    spreads = np.concatenate((nothing, SPREAD * multiples, nothing), axis=1)
+    variances = sample.variances[:, None] + spreads**2
+    logarithms = -((sample.values[:, None] - means) ** 2) / (2 * variances) - np.log(variances) / 2
+    likelihood: FloatArray = np.exp(logarithms - logarithms.max(axis=1, keepdims=True))
+    return likelihood

@@ -1,0 +1,117 @@
+"""What the explorer shows of a published folder, as one JSON object, and the check that this is what the tables hold."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from storage.errors import TrellisError
+from storage.releases.terms import COUNTS_POSITIVE
+from storage.tables import COUNT
+from tasks.pages.explorer.areas import axes_shown
+from tasks.pages.explorer.attributes import attributes
+from tasks.pages.explorer.trips import levels_that_fit, trips
+from tasks.released.boxes import AxisLevels, Boxes
+from tasks.released.estimate import Estimate
+from tasks.released.families import estimate_of
+from tasks.released.sources.folder import PublishedFolder, open_folder
+from tasks.released.sources.published import FolderSource
+from tasks.words.levels import description_of, source_of, title_of
+from tasks.words.protection import epsilon_in_words, unit_words
+
+MOST_ROWS = 200_000
+
+
+def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, Any]:
+    """Return what the explorer shows of a folder.
+
+    Args:
+        folder: the published folder.
+        most_rows: so many rows of levels, or cells of tables, are taken in at most.
+    Guarantees:
+        Post-processing: reads nothing but what is published. The same folder always gives the same object.
+    Raises:
+        StoreError: a file is missing, or differs from what was published.
+    """
+    estimate, kind = estimate_of(FolderSource(folder)), kind_of(folder)
+    if kind == "trips":
+        content, finest = trips(estimate, most_rows), folder.reached(levels_that_fit(estimate, most_rows) - 1)
+    else:
+        content, finest = attributes(estimate, most_rows)
+    axes, shapes = axes_shown(estimate, finest)
+    return {"kind": kind, "release": _release(estimate), "axes": axes, **content, "shapes": shapes}
+
+
+def payload_text(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> str:
+    """Return what the explorer shows of a folder as compact JSON; arguments and errors are those of `payload`."""
+    return json.dumps(payload(folder, most_rows), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def embedded(folder: PublishedFolder) -> str:
+    """Return that JSON as it stands in a page, where no `<` may end a script; errors are those of `payload`."""
+    return payload_text(folder).replace("<", "\\u003c")
+
+
+def kind_of(folder: PublishedFolder) -> str:
+    """Return what a folder counts: `trips` between areas, records by `features`, or groups by `sizes`."""
+    roles = folder.manifest.roles.values()
+    return "sizes" if "size" in roles else "trips" if "origin" in roles else "features"
+
+
+def everything(estimate: Estimate) -> Boxes:
+    """Return the one box that holds everything."""
+    levels: AxisLevels = (0,) * len(estimate.folder.folder.axes)
+    return Boxes(levels, tuple(np.zeros(1, dtype=np.int64) for _ in levels))
+
+
+def _release(estimate: Estimate) -> dict[str, Any]:
+    manifest, total = estimate.folder.folder.manifest, estimate.answers(everything(estimate))
+    privacy, intervals = manifest.privacy, manifest.intervals
+    is_of_groups = manifest.counts_groups
+    one, many = ("group", "groups") if is_of_groups else unit_words(privacy.unit, privacy.max_records_per_unit)
+    everywhere = everything(estimate).levels
+    return {
+        "id": manifest.id,
+        "title": title_of(manifest.spec, manifest.id),
+        "description": description_of(manifest.spec),
+        "source": source_of(manifest.spec),
+        "unit": privacy.unit,
+        "one": one,
+        "many": many,
+        "epsilon": privacy.epsilon,
+        "statement": privacy.statement,
+        "meaning": epsilon_in_words(privacy.epsilon, privacy.delta, privacy.unit, privacy.neighbours),
+        "unprotected": list(manifest.unprotected),
+        "confidence": intervals.confidence,
+        "signal_rate": intervals.signal_rate,
+        "total": {
+            COUNT: int(total.count[0]),
+            **{end: of[0] if of else None for end, of in total.ends().items()},
+            "exact": estimate.folder.folder.is_exact(everywhere),
+        },
+        "supersedes": manifest.supersedes,
+        "may_be_negative": COUNTS_POSITIVE in manifest.waived,
+    }
+
+
+_NAME = "explorer.html"
+_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+
+
+def explorer_failures(folder: Path) -> list[str]:
+    """Return what is wrong with the explorer of a published folder whose tables are sound."""
+    shown = _data(folder)
+    try:
+        is_right = shown is not None and shown == embedded(open_folder(folder))
+    except (TrellisError, ValueError, LookupError):  # the manifest says what cannot be
+        is_right = False
+    return [] if is_right else [f"{_NAME} does not show what the tables hold."]
+
+
+def _data(folder: Path) -> str | None:
+    """Return the data in the explorer of a folder as it stands there; None where there is none."""
+    page = folder / _NAME
+    found = _DATA.search(page.read_text(encoding="utf-8", errors="replace")) if page.is_file() else None
+    return found[1] if found else None

@@ -1,0 +1,145 @@
+"""The part of the explorer's data that is about trips: the levels, the totals of areas, and the views."""
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from storage.tables import COUNT, HIGH, LOW, SIGNAL, level_csv
+from tasks.format.entries import LevelEntry
+from tasks.format.manifest import Manifest
+from tasks.pages.explorer.areas import views_shown
+from tasks.released.boxes import Boxes
+from tasks.released.estimate import Estimate
+from tasks.released.query.overview import area_totals, level_shown
+from tasks.tree.order import flows_within
+
+_ENDS = ("from", "to")
+_MOST_CROSSED = 50_000  # pairs whose axis levels no level has
+_MOST_ABSENT = 100_000  # possible pairs of a level of which each without a row has its own interval
+_ONE_BY_ONE = 2_000_000  # cells without a row that are asked about one by one
+
+
+def levels_that_fit(estimate: Estimate, most_rows: int) -> int:
+    """Return how many levels have at most so many rows together, coarse ones first; everything fits always."""
+    entries, tree = estimate.folder.folder.manifest.levels, estimate.folder.tree
+    rows = np.cumsum([entry.nonzero for entry in entries])
+    areas = np.array([sum(tree.sizes(entry.level)) for entry in entries])  # which have totals too
+    return max(int(np.searchsorted(np.maximum(rows, areas), most_rows, side="right")), 1)
+
+
+def trips(estimate: Estimate, most_rows: int) -> dict[str, Any]:
+    """Return what the explorer shows of a release of trips.
+
+    Args:
+        estimate: of a published folder.
+        most_rows: so many rows of levels and views are taken in at most.
+    """
+    entries, fit = estimate.folder.folder.manifest.levels, levels_that_fit(estimate, most_rows)
+    views, views_left_out = views_shown(
+        estimate, estimate.folder.folder.manifest.views, most_rows - sum(entry.nonzero for entry in entries[:fit])
+    )
+    return {
+        "levels": [_level(estimate, entry) for entry in entries[:fit]],
+        "first": level_shown(estimate.folder.folder, fit - 1),
+        "left_out": [
+            {
+                "level": entry.level,
+                "at": list(estimate.folder.folder.reached(entry.level)),
+                "rows": entry.nonzero,
+                "file": _file(estimate, entry),
+            }
+            for entry in entries[fit:]
+        ],
+        "totals": [
+            _totals(estimate, axis, level)
+            for axis, finest in enumerate(estimate.folder.folder.reached(fit - 1))
+            for level in range(1, finest + 1)
+        ],
+        "crossed": list(_crossed(estimate, fit, most_rows)),
+        "views": views,
+        "views_left_out": views_left_out,
+    }
+
+
+def _crossed(estimate: Estimate, fit: int, most_cells: int) -> Iterator[dict[str, Any]]:
+    """Yield what questions about pairs of areas are answered whose axis levels no level has, coarse ones first, as far as they have room."""
+    folder, tree = estimate.folder.folder, estimate.folder.tree
+    own = {folder.reached(level) for level in range(len(folder.manifest.levels))}
+    depths = [range(1, finest + 1) for finest in folder.reached(fit - 1)]
+    room = min(most_cells, _MOST_CROSSED)
+    for levels in sorted(set(product(*depths)) - own, key=lambda levels: (sum(levels), levels)):
+        sizes = [axis.areas(level) for axis, level in zip(tree.axes, levels, strict=True)]
+        if math.prod(sizes) > room:
+            continue
+        room -= math.prod(sizes)
+        found = estimate.answers(Boxes(levels, tuple(of.ravel() for of in np.indices(sizes))))
+        yield {"at": list(levels), COUNT: found.count.tolist(), **found.ends(), "exact": folder.is_exact(levels)}
+
+
+def _absent(estimate: Estimate, level: int) -> list[int | None] | None:
+    """Return where the interval ends of each pair without a row, in the order of their areas; None where there are too many.
+
+    A pair without a row counts 0, and its interval begins there.
+    """
+    sizes, rows = estimate.folder.tree.sizes(level), estimate.folder.level_table(level)
+    if not all(rows.levels) or math.prod(sizes) > _MOST_ABSENT:
+        return None
+    lacks_row = np.ones(sizes, dtype=bool)
+    lacks_row[rows.areas] = False
+    found = estimate.answers(Boxes(rows.levels, np.nonzero(lacks_row)))
+    if (found.low[found.stated] < 0).any() or found.count.any():
+        return None
+    return found.ends()[HIGH]
+
+
+def _file(estimate: Estimate, entry: LevelEntry) -> str:
+    """Return the file that readers open for a level: CSV where there is one."""
+    manifest: Manifest = estimate.folder.folder.manifest
+    if manifest.csv == "every_level":
+        return level_csv(entry.level)
+    is_finest = entry.level == manifest.levels[-1].level
+    return "counts.csv" if is_finest and manifest.csv else entry.path
+
+
+def _level(estimate: Estimate, entry: LevelEntry) -> dict[str, Any]:
+    """Return a level: its table, what a question about each of its rows is answered, and what is said of the level."""
+    rows = estimate.folder.level_table(entry.level)
+    found = estimate.answers(Boxes(rows.levels, rows.areas))
+    asked = {f"asked_{end}": of for end, of in found.ends().items()}
+    areas = {end: of.tolist() for end, level, of in zip(_ENDS, rows.levels, rows.areas, strict=True) if level}
+    table, shares = rows.columns, entry.noise_rows
+    return {
+        "level": entry.level,
+        "at": list(rows.levels),
+        **areas,
+        COUNT: table[COUNT].to_list(),
+        **{end: table[end].to_list() if end in table.columns else None for end in (LOW, HIGH)},
+        **asked,
+        SIGNAL: table[SIGNAL].cast(int).to_list() if SIGNAL in table.columns else None,
+        "exact": estimate.folder.folder.is_exact(rows.levels),
+        "within": _within(estimate, entry.level),
+        "promise": entry.intervals.promise if entry.intervals else None,
+        "noise_rows": shares.model_dump() if shares else None,
+        "absent": _absent(estimate, entry.level),
+        "absent_high": estimate.absent_high(entry.level, _ONE_BY_ONE),
+    }
+
+
+def _within(estimate: Estimate, level: int) -> list[int]:
+    """Return the rows of a level that are of trips within one area."""
+    rows = estimate.folder.level_table(level)
+    if not all(rows.levels):
+        return []
+    found: list[int] = np.flatnonzero(flows_within(estimate.folder.tree, level)(rows.areas)).tolist()
+    return found
+
+
+def _totals(estimate: Estimate, axis: int, level: int) -> dict[str, Any]:
+    """Return what a question about each area of an axis level is answered, with everything of the other axes."""
+    found = area_totals(estimate, axis, level)
+    levels = tuple(level if own == axis else 0 for own in range(len(estimate.folder.tree.axes)))
+    exact = estimate.folder.folder.is_exact(levels)
+    return {"axis": axis, "level": level, COUNT: found.count.tolist(), **found.ends(), "exact": exact}

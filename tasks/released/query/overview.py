@@ -1,0 +1,199 @@
+"""What to show of a release where there is little room: its largest counts, by the names of their areas, and the totals of areas."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from storage.tables import COUNT, ends_of
+from tasks.format.published_tree import axes_by_path
+from tasks.released.boxes import AxisLevels, Boxes
+from tasks.released.estimate import Answers, Estimate
+from tasks.released.sources.folder import PublishedFolder
+from tasks.released.sources.published import FolderSource
+from tasks.tree.axis import IntArray
+from tasks.tree.order import are_the_same, finest_clear, levels_of_flows
+
+MOST_CELLS = 5_000_000  # of a table that is added up for a map
+
+Ends = NDArray[np.float64]  # of intervals, records; not a number where none is stated
+
+# of some regions of an axis level, and the first sizes, the ends of all intervals, shape (2, regions, sizes), as questions about them are
+# answered; None where these are not known
+EndsOf = Callable[[int, Sequence[int], int], Ends | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """The totals of the areas of one axis level, with their intervals, as queries of the folder are answered.
+
+    Attributes:
+        counts: int64, shape (areas,), records.
+        low: the lower ends of the intervals, int64, shape (areas,), records; likewise `high`.
+        high: the upper ends.
+    """
+
+    counts: IntArray
+    low: IntArray
+    high: IntArray
+
+
+# of an axis, by its number, and one of its levels; None where they are not known
+RangesOf = Callable[[int, int], Ranges | None]
+
+
+def area_totals(estimate: Estimate, axis: int, level: int) -> Answers:
+    """Return what a question about each area of an axis level is answered, in the order of the areas."""
+    levels, many = _levels(estimate, axis, level), estimate.folder.tree.axes[axis].areas(level)
+    areas = tuple(np.arange(many) if own == axis else np.zeros(many, dtype=np.int64) for own in range(len(levels)))
+    return estimate.answers(Boxes(levels, areas))
+
+
+def ranges_of_areas(estimate: Estimate) -> RangesOf:
+    """Return the function that yields the totals of an axis level with their intervals.
+
+    It yields None where the folder does not have the noisy counts from which the intervals of sums follow, where it states none, and
+    where more cells would be added up than a page is worth.
+    """
+
+    def ranges_of(axis: int, level: int) -> Ranges | None:
+        if not estimate.folder.folder.has_tree:
+            return None
+        if estimate.rows_added(_levels(estimate, axis, level)) > MOST_CELLS:
+            return None
+        found = area_totals(estimate, axis, level)
+        return Ranges(found.count, found.low, found.high) if found.stated.all() else None
+
+    return ranges_of
+
+
+def ends_of_groups(estimate: Estimate) -> EndsOf:
+    """Return the function that yields the intervals of numbers of groups by region and size, as questions about them are answered.
+
+    It yields None where some have none, and where more cells would be added up than a page is worth.
+    """
+
+    def ends_of(level: int, regions: Sequence[int], sizes: int) -> Ends | None:
+        if max(entry.cells for entry in estimate.folder.folder.manifest.levels) > MOST_CELLS:
+            return None
+        areas = np.repeat(np.array(regions, dtype=np.int64), sizes), np.tile(np.arange(sizes), len(regions))
+        found = estimate.answers(Boxes((level, 1), areas))
+        return np.array([found.low, found.high], dtype=np.float64).reshape(2, -1, sizes) if found.stated.all() else None
+
+    return ends_of
+
+
+def _levels(estimate: Estimate, axis: int, level: int) -> AxisLevels:
+    return tuple(level if own == axis else 0 for own in range(len(estimate.folder.folder.axes)))
+
+
+_MOST_ROWS = 0.5  # of a level, that stand above the noise
+
+
+@dataclass(frozen=True, slots=True)
+class LargestCounts:
+    """The largest counts of a level.
+
+    Attributes:
+        level: the tree level.
+        axes: those that are refined there.
+        rows: per count what its areas are called, one per axis, and the count; the largest first.
+        without_within: whether trips that stay within one area are left out.
+    """
+
+    level: int
+    axes: tuple[str, ...]
+    rows: Sequence[tuple[Sequence[str], int]]
+    without_within: bool
+
+
+def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
+    """Return the largest counts of the finest level that stands above the noise, and for trips refines both ends alike.
+
+    Args:
+        folder: the published folder.
+        most: how many, at most.
+    Returns:
+        The counts; None where no level below the total has a row.
+    """
+    level = level_shown(folder)
+    if level is None:
+        return None
+    names, by_path = list(folder.axes), axes_by_path(folder.manifest)
+    refined = [(number, own) for number, own in enumerate(folder.reached(level)) if own]
+    paths = [folder.columns(names[number], own) for number, own in refined]
+    rows, within = folder.table(level), _is_within(folder, level, paths)
+    if within is not None:
+        rows = rows.filter(~within)
+    (found,) = folder.collect(
+        [rows.select(*(column for path in paths for column in path), COUNT).top_k(most, by=COUNT)]
+    )
+    found = found.sort(
+        COUNT, *(column for path in paths for column in path), descending=[True, *[False] * (found.width - 1)]
+    )
+    return LargestCounts(
+        level,
+        tuple(names[number] for number, _ in refined),
+        [
+            (
+                [
+                    folder.names.called(
+                        names[of[0]], [row[c] for c in path], codes=len(path) if names[of[0]] in by_path else 1
+                    )
+                    for of, path in zip(refined, paths, strict=True)
+                ],
+                row[COUNT],
+            )
+            for row in found.iter_rows(named=True)
+        ],
+        without_within=within is not None,
+    )
+
+
+def level_shown(folder: PublishedFolder, most: int | None = None) -> int | None:
+    """Return the level to show first: the finest of those that fit down to which most rows stand above the noise, or the first that fits.
+
+    Of trips, those fit that refine both ends alike, where there are any.
+
+    Args:
+        folder: the published folder.
+        most: the finest level that may be shown; None for the finest of all.
+    Returns:
+        The level; None where there is none below the total.
+    """
+    entries = folder.manifest.levels[: None if most is None else most + 1]
+    flows = levels_of_flows(
+        _ends(folder), list(folder.axes.values()), [folder.reached(entry.level) for entry in entries]
+    )
+    fit = flows or [entry.level for entry in entries[1:]]
+    if not fit:
+        return None
+    if folder.manifest.levels[-1].threshold:
+        return fit[-1]
+    clear = 0
+    for entry in entries[1:]:
+        if entry.above_noise is None or entry.above_noise.rows < _MOST_ROWS:
+            break
+        clear = entry.level
+    return finest_clear(fit, clear)
+
+
+def _ends(folder: PublishedFolder) -> tuple[int, int] | None:
+    return ends_of(list(folder.manifest.roles.values()))
+
+
+def _is_within(folder: PublishedFolder, level: int, paths: Sequence[Sequence[str]]) -> pl.Expr | None:
+    """Return which rows are of trips within one area; None where two ends have no common levels."""
+    if _ends(folder) is None or len(paths) < 2:
+        return None
+    common = min(folder.reached(level))
+    origin, destination = folder.axes.values()
+    if origin[:common] != destination[:common]:
+        begin, end = FolderSource(folder).tree.axes
+        if not are_the_same(begin, end, common):
+            return None
+    return pl.all_horizontal(
+        pl.col(one) == pl.col(other) for one, other in zip(paths[0][:common], paths[1][:common], strict=True)
+    )

@@ -1,0 +1,228 @@
+"""Rows in little room: the largest counts, how many counts there are of each size, and the totals of areas."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from storage.releases.parts import Part
+from storage.tables import REGION
+from tasks.format.tables import Rows, SlicedRows, joined, slices
+from tasks.released.query.overview import Ends, EndsOf, Ranges, RangesOf
+from tasks.tree.axis import Axis, BoolArray, IntArray, Path
+from tasks.tree.order import Tree
+from tasks.words.areas import Shapes
+
+MOST_LARGEST = 15  # rows
+CHUNK = 250_000  # rows read at once
+
+
+@dataclass(frozen=True, slots=True)
+class LargeCount:
+    """One of the largest counts.
+
+    Attributes:
+        codes: per refined axis, the area: its code alone if no two areas of the level share a code, otherwise its path.
+        count: records.
+        low: the lower end of its interval, records; None without an interval. Of the simultaneous intervals if there are any,
+            because a count that is chosen by its size needs those.
+        high: the upper end.
+        paths: per refined axis, the whole path of the area.
+    """
+
+    codes: tuple[Path, ...]
+    count: int
+    low: int | None
+    high: int | None
+    paths: tuple[Path, ...] = ()
+
+
+def largest_rows(rows: Rows) -> Rows:
+    """Return the rows with the largest counts, the largest first; of equal counts, the first comes first."""
+    counts = rows.counts
+    if len(counts) > MOST_LARGEST:
+        least = np.partition(counts, -MOST_LARGEST)[-MOST_LARGEST]
+        above, equal = np.flatnonzero(counts > least), np.flatnonzero(counts == least)
+        positions = np.concatenate((above, equal[: MOST_LARGEST - len(above)]))
+    else:
+        positions = np.arange(len(counts))
+    return rows[positions[np.lexsort((positions, -counts[positions]))]]
+
+
+def largest(tree: Tree, level: int, parts: Sequence[Rows]) -> tuple[LargeCount, ...]:
+    """Return the rows of a level with the largest counts, in the order of `largest_rows`, from those of its parts."""
+    if not parts:
+        return ()
+    rows = largest_rows(joined(parts))
+    of_axes = [
+        axis.paths(own, of_axis).rows()
+        for axis, own, of_axis in zip(tree.axes, tree.axis_levels(level), rows.areas, strict=True)
+        if own
+    ]
+    refined = [(axis, own) for axis, own in zip(tree.axes, tree.axis_levels(level), strict=True) if own]
+    short = [_shortest(axis, own, paths) for (axis, own), paths in zip(refined, of_axes, strict=True)]
+    return tuple(
+        LargeCount(codes, int(rows.counts[position]), *_interval(rows, position), paths)
+        for position, codes, paths in zip(
+            range(len(rows)), zip(*short, strict=True), zip(*of_axes, strict=True), strict=True
+        )
+    )
+
+
+def _interval(rows: Rows, position: int) -> tuple[int | None, int | None]:
+    if not rows.bounds:
+        return None, None
+    low, high = rows.bounds[-2:]
+    return int(low[position]), int(high[position])
+
+
+def _shortest(axis: Axis, level: int, paths: Sequence[Path]) -> Sequence[Path]:
+    """Return what identifies areas within a level: their codes, or their paths if two areas share a code."""
+    codes = axis.codes[level - 1]
+    return tuple(path[-1:] for path in paths) if codes.n_unique() == len(codes) else paths
+
+
+_STANDING_OUT = 0.5  # of the areas with a shape; where fewer stand out, a map shows a coarser level
+_MOST_REGIONS = 6  # of a level
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AreaTotals:
+    """The totals of the areas of one axis level, over everything else.
+
+    Attributes:
+        axis: the axis.
+        level: its level, from 1 on.
+        level_name: the name of that level.
+        of_level: the tree level whose rows are added up.
+        paths: the areas, in the order of the codebook.
+        counts: int64, shape (areas,), records; 0 for an area without a row.
+        noise: the standard deviation of the noise in such a sum, records, if every cell of it is measured; None where the level was not
+            measured by itself, or leaves are missing from it.
+        ranges: the same counts with their intervals; None where these are not known.
+    """
+
+    axis: str
+    level: int
+    level_name: str
+    of_level: int
+    paths: Sequence[Path]
+    counts: IntArray
+    noise: float | None
+    ranges: Ranges | None = None
+
+    @property
+    def stands_out(self) -> BoolArray:
+        """Which totals have an interval that does not reach 0, or else are above twice their noise, or above 0 if that is unknown too."""
+        found: BoolArray = self.ranges.low > 0 if self.ranges else self.counts > 2 * (self.noise or 0.0)
+        return found
+
+
+def totals_at(tree: Tree, terms: Sequence[Part], level: int, rows: SlicedRows) -> Iterator[AreaTotals]:
+    """Yield the totals of the areas of each axis that a tree level refines and no tree level above it refines as far."""
+    reached, above = tree.axis_levels(level), tree.axis_levels(level - 1)
+    sizes = tree.sizes(level)
+    for number, axis in enumerate(tree.axes):
+        own = reached[number]
+        if own == above[number] or not axis.is_listed:
+            continue
+        counts = np.zeros(sizes[number], dtype=np.int64)
+        for part in slices(rows, CHUNK):
+            np.add.at(counts, part.areas[number], part.counts)
+        cells = math.prod(size for other, size in enumerate(sizes) if other != number)
+        name, paths = axis.level_names[own - 1], axis.paths(own).rows()
+        is_measured = not (terms[level].is_summed or terms[-1].threshold)
+        noise = terms[level].sigma * math.sqrt(cells) if is_measured else None
+        yield AreaTotals(axis.name, own, name, level, paths, counts, noise)
+
+
+def shown_on_maps(
+    found: Sequence[AreaTotals], shapes: Shapes, axes: Sequence[str], ranges_of: RangesOf
+) -> tuple[AreaTotals, ...]:
+    """Return, of each of the axes that has shapes, the finest level at which half of the areas or more stand out, or its coarsest."""
+    shown: dict[str, AreaTotals] = {}
+    for added_up in found:
+        if (added_up.axis, added_up.level) not in shapes.tables:
+            continue
+        ranges = ranges_of(axes.index(added_up.axis), added_up.level)
+        totals = replace(added_up, counts=ranges.counts, ranges=ranges) if ranges else added_up
+        shaped = np.isin(_joined(totals.paths), _joined(shapes.paths(totals.axis, totals.level)))
+        if totals.axis not in shown or totals.stands_out[shaped].mean() >= _STANDING_OUT:
+            shown[totals.axis] = totals
+    return tuple(sorted(shown.values(), key=lambda totals: axes.index(totals.axis)))
+
+
+def _joined(paths: Sequence[Path]) -> list[str]:
+    return ["\0".join(path) for path in paths]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """The released numbers of groups of one region by size.
+
+    Attributes:
+        region: its number; 0 for everything.
+        path: the codes of the region, coarse to fine; empty for everything.
+        counts: int64, shape (sizes,), groups; 0 where there is no row.
+        low: the lower ends of their intervals, float64, shape (sizes,); likewise `high`.
+        high: the upper ends.
+    """
+
+    region: int
+    path: Path
+    counts: IntArray
+    low: Ends
+    high: Ends
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histograms:
+    """The regions of a level with the most groups.
+
+    Attributes:
+        level: the tree level.
+        region_level: the axis level of its regions.
+        sizes: the codes of the sizes, up to the last one that any of these regions has.
+        regions: those that are shown, those with the most groups first.
+        there: how many regions have groups.
+    """
+
+    level: int
+    region_level: int
+    sizes: tuple[str, ...]
+    regions: tuple[Histogram, ...]
+    there: int
+
+
+def histograms_of(tree: Tree, level: int, rows: Rows) -> Histograms | None:
+    """Return the numbers of groups by size of the regions of a level with the most groups, with the intervals of their rows; None without rows."""
+    axis = [one.name for one in tree.axes].index(REGION)
+    region, size = (rows.areas[number].astype(np.int64) for number in (axis, 1 - axis))
+    if not len(rows):
+        return None
+    per_region = np.bincount(region, weights=rows.counts)
+    shown = np.argsort(-per_region, kind="stable")[:_MOST_REGIONS]
+    shown = shown[per_region[shown] > 0]
+    sizes = int(size[np.isin(region, shown)].max()) + 1
+    own, reached = tree.axes[axis], tree.axis_levels(level)[axis]
+    paths, found = own.paths(reached, shown).rows() if reached else [()], list[Histogram]()
+    for number, path in zip(shown.tolist(), paths, strict=True):
+        of_region = region == number
+        counts, ends = np.zeros(sizes, dtype=np.int64), np.full((2, sizes), np.nan)
+        counts[size[of_region]] = rows.counts[of_region]
+        for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
+            end[size[of_region]] = of_rows[of_region]
+        found.append(Histogram(number, path, counts, *ends))
+    codes = tuple(tree.axes[1 - axis].codes[-1].head(sizes).to_list())
+    return Histograms(level, reached, codes, tuple(found), len(per_region[per_region > 0]))
+
+
+def as_asked(histograms: Histograms, ends_of: EndsOf) -> Histograms:
+    """Return histograms with the intervals of questions about all their numbers, also those without a row, where these are known."""
+    shown = histograms.regions
+    ends = ends_of(histograms.region_level, [of.region for of in shown], len(histograms.sizes))
+    if ends is None:
+        return histograms
+    found = [replace(of, low=low, high=high) for of, low, high in zip(shown, *ends, strict=True)]
+    return replace(histograms, regions=tuple(found))

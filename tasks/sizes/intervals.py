@@ -1,0 +1,102 @@
+r"""What is known of the numbers of groups of one level: the measured level from which it follows, and intervals where adjacent sizes share a draw.
+
+The cells of a level form rows, such as the sizes of one region, and only cells next to each other in a row share a draw. So the noises of
+every other cell are independent, and the events of `tasks.uncertainty.signals` befall B = B₁ + B₂ cells, each of the two being at most
+Bin(M′, q), where M′ is the number of every other cell. For R chosen cells with R >= 2 R_g
+
+.. math:: \frac{E (B - 2 b R_g)_+}{2 R_g} \le \frac{E (B_1 - b R_g)_+ + E (B_2 - b R_g)_+}{2 R_g} \le \frac{E (\mathrm{Bin}(M', q_g) - b R_g)_+}{R_g}
+
+so that the probabilities q_g of M′ cells hold for twice as many chosen ones. They take nine tenths of α; the rest is for one chosen cell, by a
+union over all cells. So the share is at most α even for somebody who sees all noise and then decides how many cells to choose.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from tasks.laws.law import LevelNoise
+from tasks.sizes.task import region_axis
+from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.order import Tree
+from tasks.uncertainty.signals import tails_of
+
+_OF_ONE = 0.1  # of α, for one chosen cell
+
+MarginOf = Callable[[float, IntArray], IntArray]
+
+
+def row_log_tail(every_other: int, rows: int, confidence: float) -> float:
+    """Return the logarithm of the probability with which a row's noise may go beyond z, to one side.
+
+    Args:
+        every_other: M′, how many cells there are at most of which no two share a draw, in one of the two halves.
+        rows: how many cells have a row.
+        confidence: 1 − α, in (0, 1).
+    """
+    alpha, half = 1 - confidence, max(every_other, 1)
+    own = math.log(_OF_ONE * alpha / (2 * half)) if rows < 2 else tails_of(half, (1 - _OF_ONE) * alpha).of(rows // 2)
+    return own - math.log(2)
+
+
+def signals(
+    noisy: IntArray, terms: IntArray, every_other: int, rate: float, margin_of: MarginOf
+) -> tuple[BoolArray, int | None]:
+    """Return which rows stand out from the noise, and above what, if that is one number for all marked rows.
+
+    Args:
+        noisy: the noisy counts of the rows, int64, shape (rows,), records.
+        terms: how many draws each bears, int64, shape (rows,); a row without any is exact, and stands out if it counts something.
+        every_other: as in `row_log_tail`.
+        rate: of the marked rows, the share that is expected to have a true count of 0 at most.
+        margin_of: from the logarithm of a probability and the terms of the rows to what their noise exceeds with at most that
+            probability.
+    """
+    tails = tails_of(max(every_other, 1), rate)
+    for size, log_tail in zip(tails.sizes, tails.log_tails, strict=True):
+        if 2 * size <= len(noisy):
+            margin = margin_of(log_tail, terms)
+            marked = noisy > margin
+            if np.count_nonzero(marked) >= 2 * size:
+                widths = np.unique(margin[marked])
+                return marked, int(widths[0]) if len(widths) == 1 else None
+    return np.zeros(len(noisy), dtype=bool), None
+
+
+Noises = Mapping[int, LevelNoise]  # of what is measured of each region and size, by the number of the level
+
+
+def own_source(level: int, measured: Iterable[int]) -> int:
+    """Return the measured level of the same regions as a level, by the codebook; level 1 for the total."""
+    return max(number for number in measured if number <= max(level, 1))
+
+
+def source_of(tree: Tree, level: int, statistic: str, measured: Noises) -> int:
+    """Return, of the measured levels of the same regions or finer ones, that with the least variance in the widest region of a level.
+
+    Of equals it is the coarsest. Sums that run through all regions of a level say nothing of a few of them: they have their own level.
+    """
+    own = own_source(level, measured)
+    if statistic == "chain":
+        return own
+
+    def variance(source: int) -> float:
+        return measured[source].variance * int(np.diff(regions_inside(tree, level, source)).max())
+
+    return min((number for number in sorted(measured) if number >= own), key=variance)
+
+
+def regions_inside(tree: Tree, level: int, source: int) -> IntArray:
+    """Return where the regions of a source begin in each region of a level, and the end, int64, shape (regions + 1,)."""
+    axis = region_axis(tree)
+    return tree.axes[axis].first_descendants(tree.axis_levels(level)[axis], tree.axis_levels(source)[axis])
+
+
+def noise_of_sum(tree: Tree, level: int, statistic: str, measured: Noises) -> LevelNoise:
+    """Return the noise of a level that is not measured, in its widest region; of level 0 that of the number of all groups."""
+    source, sizes = source_of(tree, level, statistic, measured), tree.possible_cells(1)
+    if statistic == "chain":
+        return measured[source]
+    regions = int(np.diff(regions_inside(tree, level, source)).max())
+    return replace(measured[source], terms=regions * (sizes if statistic == "sizes" and not level else 1))

@@ -1,0 +1,119 @@
+"""Names as people write them: what somebody may have meant who misspelt one, and the order in which features are refined."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the question whether somebody meant the known name that is closest; empty where none is close.
+
+    Args:
+        name: as it was written.
+        known: the names that there are; they must be public.
+        cutoff: how similar names must be, between 0 and 1, as difflib measures it, whatever the case of their letters.
+    """
+    folded = {one.casefold(): one for one in known}
+    closest = get_close_matches(name.casefold(), folded, 1, cutoff)
+    return f"Did you mean {folded[closest[0]]}?" if closest else ""
+
+
+def with_question(fault: str, name: str, known: Iterable[str]) -> str:
+    """Return a sentence on an unknown name, with `did_you_mean` behind it."""
+    return f"{fault} {did_you_mean(name, known)}".rstrip()
+
+
+Levels = Mapping[str, Sequence[str]]  # per feature, its levels, coarse to fine
+
+
+def refinement(entry: str, levels: Levels) -> tuple[str, int] | None:
+    """Return what an entry of `release.order` refines: a feature, down to which of its levels.
+
+    Names may hold dots. A feature of exactly this name is meant first. Otherwise the feature with the longest name is meant
+    that stands before a dot, with one of its levels after it.
+
+    Args:
+        entry: as it was written.
+        levels: of all features.
+    Returns:
+        The feature, and the number of its level from 1 on, which is the finest one where the entry is a feature's name;
+        None where the entry is neither.
+    """
+    if entry in levels:
+        return entry, len(levels[entry])
+    dots = (place for place in range(len(entry) - 1, 0, -1) if entry[place] == ".")
+    for feature, level in ((entry[:dot], entry[dot + 1 :]) for dot in dots):
+        if level in levels.get(feature, ()):
+            return feature, levels[feature].index(level) + 1
+    return None
+
+
+def faults_of_order(order: Sequence[str], levels: Levels, finest: Mapping[str, str]) -> Iterator[str]:
+    """Yield what is wrong with `release.order`, each fault with its rule and the next step, in a sentence or two.
+
+    The order must refine every feature through its levels, coarse to fine, down to its finest released one, each level once.
+
+    Args:
+        order: the entries.
+        levels: of all features, as in the codebooks.
+        finest: the finest released level of each feature, one of its levels.
+    """
+    refined = {entry: refinement(entry, levels) for entry in order}
+    unknown = [entry for entry, found in refined.items() if found is None]
+    yield from (_unknown(entry, levels, finest) for entry in unknown)
+    for feature, names in levels.items() if not unknown else ():  # a misspelt level is not also missing
+        entries = [(entry, found[1]) for entry in order if (found := refined[entry]) and found[0] == feature]
+        yield from _faults_of_feature(feature, entries, levels, names.index(finest[feature]) + 1)
+
+
+def _faults_of_feature(feature: str, entries: Sequence[tuple[str, int]], levels: Levels, finest: int) -> Iterator[str]:
+    """Yield what is wrong with the entries of one feature, each with the number of the level that it names."""
+    stop, given = levels[feature][finest - 1], {level for entry, level in entries if entry != feature}
+    reached, before, mentioned = 0, "", set[int]()
+    for entry, level in entries:
+        if entry != feature and level > finest:
+            yield (
+                f"release.order must end at the finest released level of {feature}, which is {stop}, got {entry}."
+                f" Delete {entry}, or choose a finer level in release.finest."
+            )
+        elif reached >= min(level, finest):
+            if level not in mentioned:
+                again = "twice" if [named for named, _ in entries].count(entry) > 1 else f"after {before}"
+                yield f"release.order must refine each level once, got {entry} {again}. Delete the later one."
+        else:
+            left_out = range(reached + 1, level if entry != feature else reached + 1)
+            yield from (_left_out(_entry(feature, of, levels), entry, of in given) for of in left_out)
+            mentioned.update(left_out)
+            reached, before = min(level, finest), entry
+    if not before:
+        yield f"release.order must refine each of input.features: {feature} is missing."
+        return
+    for of in range(reached + 1, finest + 1):
+        missing, above = _entry(feature, of, levels), _entry(feature, of - 1, levels) if of > reached + 1 else before
+        yield f"release.order must refine {feature} down to {stop}: {missing} is missing. Write it after {above}."
+
+
+def _left_out(missing: str, entry: str, is_given: bool) -> str:
+    """Return the fault of a level that an entry leaves out; it may be given after that entry."""
+    if is_given:
+        return f"release.order must refine coarse levels first: {missing} must stand before {entry}. Move it there."
+    return f"release.order must leave out no level: {missing} is missing. Write it before {entry}."
+
+
+def _unknown(entry: str, levels: Levels, finest: Mapping[str, str]) -> str:
+    """Return the fault of an entry that is neither a feature nor one of its levels, with the closest name."""
+    known = [*levels]
+    for feature, names in levels.items():
+        known += [f"{feature}.{name}" for name in names[: names.index(finest[feature]) + 1] if len(names) > 1]
+    features = [feature for feature in levels if entry.startswith(f"{feature}.")]
+    rule = "release.order must hold features, or levels as feature.level"
+    if features:
+        feature = max(features, key=len)
+        names = levels[feature]
+        rule = f"{rule}; {feature} has the {'level' if len(names) == 1 else 'levels'} {', '.join(names)}"
+    return with_question(f"{rule}, got {entry}.", entry, known)
+
+
+def _entry(feature: str, level: int, levels: Levels) -> str:
+    """Return the entry that refines a feature down to a level: the feature's name where `feature.level` means another."""
+    entry = f"{feature}.{levels[feature][level - 1]}"
+    return entry if refinement(entry, levels) == (feature, level) else feature

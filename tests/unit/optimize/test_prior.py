@@ -1,0 +1,162 @@
+"""Totals of areas, the prior's means and weights on made-up levels, and what is learnt of a level however it is divided."""
+
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tasks.optimize.shrink_statistics
+from tasks.optimize.prior import (
+    RATIOS,
+    SPREAD,
+    Families,
+    Sample,
+    families_with,
+    fitted,
+    prior_means,
+    shrunk_totals,
+    stratum_of,
+)
+from tasks.optimize.reconcile import NodeEstimates
+from tasks.optimize.shrink_statistics import (
+    Statistics,
+    hashed_names,
+    joined_statistics,
+    nothing_learnt,
+    sample_of,
+    statistics_from,
+    statistics_of,
+)
+
+CELLS, DEVIATION = 4_000, 3.0
+
+
+def sample(true: np.ndarray, means: np.ndarray, totals: np.ndarray) -> Sample:
+    """Return cells with noise of 3 records."""
+    noise = np.random.default_rng(4).normal(0, DEVIATION, len(true))
+    return Sample(true + noise, np.full(len(true), DEVIATION**2), means, totals, np.ones(len(true)))
+
+
+def test_means_follow_the_totals_of_areas() -> None:
+    """By hand: of 100 records 95 go by the areas' totals, here 3 to 1, and 5 are shared equally; of none a thousandth is left."""
+    totals, sizes, first = np.array([100.0, 8.0]), np.array([2, 4]), np.array([0, 2, 6])
+    means = prior_means(totals, sizes, first, np.array([3000.0, 1000, 0, 0, 0, 0]))
+    assert np.allclose(means, [73.75, 26.25, 2, 2, 2, 2], atol=1e-3)
+    assert prior_means(np.array([0.001]), np.array([2]), np.array([0, 2]), np.ones(2)).tolist() == [0.001, 0.001]
+
+
+def learnt(true: np.ndarray, mean: float, total: float) -> np.ndarray:
+    """Return the weights of a level whose cells all have one prior mean: of nothing, of ratios to the mean, and of all."""
+    prior = fitted(sample(true, np.full(CELLS, mean), np.full(CELLS, total)))
+    return prior.weights[int(stratum_of(np.array([mean]))[0])]
+
+
+def test_weights_are_learnt() -> None:
+    """Of nine empty cells of ten and others of a hundred times the mean; of one child that has all; and where no cell is small."""
+    random, off = np.random.default_rng(1), np.abs(np.log(RATIOS / 100))
+    weights = learnt(np.where(random.random(CELLS) < 0.9, 0.0, 50.0), 0.5, 5000.0)
+    assert weights[0] + weights[1:-1][RATIOS * 0.5 < DEVIATION].sum() == pytest.approx(0.9, abs=0.03)
+    assert weights[1:-1][off < 3 * SPREAD].sum() == pytest.approx(0.1, abs=0.03)
+    weights = learnt(np.tile([40.0, 0, 0, 0], CELLS // 4), 10.0, 40.0)
+    assert weights[-1] + weights[1:-1][np.abs(np.log(RATIOS / 4)) < SPREAD].sum() == pytest.approx(0.25, abs=0.04)
+    assert learnt(random.normal(60, 12, CELLS), 60.0, 6000.0)[0] < 0.01
+
+
+def test_cells_count_for_as_many_as_they_stand_for() -> None:
+    """A cell that stands for nine others weighs as ten do."""
+    true, means, totals = np.array([0.0, 30] * 200), np.full(400, 10.0), np.full(400, 300.0)
+    level = sample(true, means, totals)
+    tenfold = np.tile([9.0, 1.0], 200)
+    repeated = level[np.repeat(np.arange(400), tenfold.astype(int))]
+    weighted = Sample(level.values, level.variances, level.means, level.totals, tenfold)
+    assert np.allclose(fitted(weighted).weights, fitted(repeated).weights)
+
+
+def test_strata_with_few_cells_take_the_prior_of_the_one_below() -> None:
+    """Ten cells with a large mean join the stratum below; strata without a cell take what is nearest."""
+    means = np.concatenate((np.full(CELLS, 1.0), np.full(10, 500.0)))
+    prior = fitted(sample(np.zeros(CELLS + 10), means, np.full(CELLS + 10, 9000.0)))
+    assert np.allclose(prior.weights, prior.weights[0])
+    assert np.allclose(prior.weights.sum(axis=1), 1)
+
+
+FIRST = np.array([0, 4, 8])
+
+
+def test_totals_are_drawn_to_their_siblings_as_far_as_noise_explains() -> None:
+    """Where areas differ less than that, each has the mean of its siblings; without noise nothing moves but below zero; by hand.
+
+    Deviations of 6 and -6 have a spread of 72; noise of 4 · (1 − 1/2) each explains 4, so that 17/18 remain. An area without siblings is
+    its own mean.
+    """
+    values = np.array([10.0, 12, 9, 11, 50, 52, 49, 53])
+    assert shrunk_totals(values, np.full(8, 100.0), FIRST).tolist() == [10.5] * 4 + [51.0] * 4
+    values = np.array([10.0, 200, -3, 11, 50, 520, 49, 53])
+    assert shrunk_totals(values, np.zeros(8), FIRST).tolist() == [10.0, 200, 0, 11, 50, 520, 49, 53]
+    found = shrunk_totals(np.array([16.0, 4]), np.array([4.0, 4]), np.array([0, 2]))
+    assert np.allclose(found, [10 + 6 * 17 / 18, 10 - 6 * 17 / 18])
+    assert shrunk_totals(np.array([7.0, 3]), np.array([5.0, 5]), np.array([0, 1, 2])).tolist() == [7.0, 3.0]
+
+
+AREAS = 5
+
+
+def level(seed: int, number: int) -> tuple[Families, np.ndarray, np.ndarray]:
+    """Return families, the areas of their cells, and their names."""
+    random = np.random.default_rng(seed)
+    sizes = random.integers(2, 40, number)
+    cells = int(sizes.sum())
+    totals = (random.pareto(0.5, number) * 20).astype(np.int64) + 1
+    estimates = NodeEstimates(random.normal(3, 9, cells), random.uniform(1, 9, cells))
+    families = families_with(estimates, np.concatenate(([0], np.cumsum(sizes))), totals)
+    return families, random.integers(0, AREAS, cells), hashed_names([np.arange(number), random.integers(0, 9, number)])
+
+
+def of(families: Families, areas: np.ndarray, names: np.ndarray, some: slice) -> Statistics:
+    """Return what is learnt of some of the families."""
+    cells = slice(families.first[some.start], families.first[some.stop])
+    return statistics_of(families[some], areas[cells], names[some], AREAS)
+
+
+def listed(learnt: Statistics) -> list:
+    """Return all of it, to compare."""
+    return [column.tolist() for column in learnt.columns().values()]
+
+
+@pytest.mark.parametrize("sampled", [tasks.optimize.shrink_statistics._SAMPLED, 15])
+@settings(max_examples=15)
+@given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 600), max_size=6), random=st.randoms())
+def test_how_families_are_divided_and_in_what_order_changes_nothing(
+    sampled: int, seed: int, cuts: list[int], random: Random
+) -> None:
+    """Parts of a level, in any order and joined step by step, come to the very numbers of the whole, and survive being written.
+
+    So they do where most families are left out, and some of the cells of the others.
+    """
+    families, areas, names = level(seed, 600)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tasks.optimize.shrink_statistics, "_SAMPLED", sampled)
+        whole = of(families, areas, names, slice(0, 600))
+        ends = sorted({0, *cuts, 600})
+        parts = [of(families, areas, names, slice(*pair)) for pair in pairwise(ends)]
+        random.shuffle(parts)
+        learnt = nothing_learnt(AREAS)
+        for part in parts:
+            learnt = joined_statistics([learnt, part])
+        assert listed(learnt) == listed(joined_statistics(parts)) == listed(whole)
+        for written in (whole, learnt, of(families, areas, names, slice(0, 0))):
+            assert listed(statistics_from(written.columns())) == listed(written)
+
+
+def test_sums_and_cells_are_those_of_all_families() -> None:
+    """Sums are of all cells of an area, to a thousandth; each stratum's cells are counted, sampled or not, and stood for."""
+    families, areas, names = level(3, 3_000)
+    learnt = of(families, areas, names, slice(0, 3_000))
+    assert np.allclose(learnt.values, np.bincount(areas, families.values, AREAS), atol=families.first[-1] / 2**11)
+    assert learnt.cells.sum() == families.first[-1]
+    sample = sample_of(learnt, np.ones(AREAS))
+    assert len(sample.values) < families.first[-1]
+    assert np.isclose(sample.stand_for.sum(), families.first[-1])

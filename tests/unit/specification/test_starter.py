@@ -1,0 +1,301 @@
+"""`trellis new`: a spec begun from a table's header, whose every key is explained; and the JSON Schema that editors complete by."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from flows.cli import main as cli
+from flows.specification.explanations import Model, explanation, section_of
+from flows.specification.file import parse_spec
+from flows.specification.headers import guess_columns
+from flows.specification.keys import Spec
+from flows.specification.sections.input import MOST_FEATURES
+from flows.specification.starter import FILL_IN, SCHEMA, left_to_fill_in, starter
+from storage.errors import InputError, SpecError, UsageError
+from tasks.ingest.sources.files import FileTable
+from tasks.mechanisms import MECHANISMS
+from tests.support.spec import SPEC
+from tests.support.user import REPOSITORY
+
+LODES = "w_geocode,h_geocode,S000,SA01,SA02,createdate"
+TAXIS = "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,passenger_count,PULocationID,DOLocationID,fare"
+BICYCLES = (
+    "ride_id,started_at,ended_at,start_station_name,start_station_id,end_station_name,end_station_id,start_lat,end_lat"
+)
+TRIPS = {  # headers with the ends, the count and the unit
+    LODES: ("h_geocode", "w_geocode", "S000", None),
+    TAXIS: ("PULocationID", "DOLocationID", None, None),
+    BICYCLES: ("start_station_id", "end_station_id", None, None),
+    "origin,destination,count": ("origin", "destination", "count", None),
+    "o,d,n": ("o", "d", "n", None),
+    "from_id,to_id,num_trips": ("from_id", "to_id", "num_trips", None),
+    "home,work,person_id": ("home", "work", None, "person_id"),
+    "userId,OriginCode,DestCode,Flow": ("OriginCode", "DestCode", "Flow", "userId"),
+    "start,end,weight": ("start", "end", None, None),
+    "pickup_zone,dropoff_zone,trips": ("pickup_zone", "dropoff_zone", "trips", None),
+}
+NO_TRIPS = "person_id,sex,race,education-num,count"
+MANY = ",".join(f"feature{k}" for k in range(80))
+FEATURES = {  # headers with the features
+    NO_TRIPS: ("sex", "race", "education-num"),
+    MANY: tuple(f"feature{k}" for k in range(MOST_FEATURES)),
+    "sex,age,ride_id,created_at": ("sex", "age"),
+    "sex,age,uuid,email": ("sex", "age"),
+    "sex,rowId,age,pickup_datetime": ("sex", "age"),
+}
+SPECS_SCHEMA = Draft202012Validator(json.loads(SCHEMA.read_text()))
+DEEP = "home_region,home_town,work_region,work_town,trips"
+
+
+def table(folder: Path, header: str, rows: str = "") -> str:
+    """Write a table with a header and return where it is."""
+    (folder / "table.csv").write_text(f"{header}\n{rows}", encoding="utf-8")
+    return str(folder / "table.csv")
+
+
+def paths_of(model: Model, above: str = "") -> Iterator[tuple[Model, str, str]]:
+    """Yield the class, the key and its whole path for every key of a spec, sections and what is in them."""
+    for key, info in model.model_fields.items():
+        yield model, key, f"{above}{key}"
+        if below := section_of(info):
+            yield from paths_of(below, f"{above}{key}.")
+
+
+@pytest.mark.parametrize("header", [*TRIPS, *FEATURES])
+def test_columns_are_guessed_by_the_names_that_the_field_uses(header: str) -> None:
+    """Ends, count and unit of trips are known by their names; other columns are features but identifiers, times and places."""
+    columns = guess_columns(header.split(","), MOST_FEATURES)
+    if header in TRIPS:
+        origin, destination, *others = TRIPS[header]
+        assert (columns.origin, columns.destination, columns.features) == ((origin,), (destination,), ())
+        assert [columns.count, columns.unit] == others
+        assert {*columns.left_over} == {*header.split(",")} - {*TRIPS[header]}
+    else:
+        assert columns.features == FEATURES[header]
+        assert {*columns.left_over} == {*header.split(",")} - {*columns.features, columns.count, columns.unit}
+
+
+@pytest.mark.parametrize(
+    ("header", "every_key"),
+    [*((header, False) for header in [*TRIPS, NO_TRIPS, DEEP, MANY]), (LODES, True), (NO_TRIPS, True), (MANY, True)],
+)
+def test_a_starter_is_a_spec(header: str, every_key: bool, tmp_path: Path) -> None:
+    """Whatever the table, the starter is read without a fault, names its columns and the schema, and says what is to be decided."""
+    begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
+    first, *lines = begun.spec.splitlines()
+    assert Path(urlsplit(first.removeprefix("# yaml-language-server: $schema=")).path) == SCHEMA
+    assert every_key or len(lines) < 40
+    assert not list(SPECS_SCHEMA.iter_errors(yaml.safe_load(begun.spec)))
+    spec = parse_spec(begun.spec, tmp_path / "spec.yaml").spec
+    assert spec.input.table == "table.csv"
+    assert {*spec.axes} == ({*begun.columns.features} or {"origin", "destination"})
+    assert (spec.input.count, spec.input.unit) == (begun.columns.count, begun.columns.unit)
+    left = [key for _, key in left_to_fill_in(begun.spec)]
+    assert {"dataset", "privacy.unit", "privacy.epsilon", "privacy.neighbours", "budget.epsilon"} <= {*left}
+    assert ("input.count" in left) == (begun.columns.count is not None)
+    assert ("hierarchy.table" in left) == (not begun.columns.features)
+    assert begun.spec.count(f"# {FILL_IN}") == len(left)
+
+
+def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
+    """Columns that nest are levels, coarse to fine, with the names beside them; coordinates and columns with gaps are none."""
+    (tmp_path / "areas.csv").write_text(
+        "name,tract,lat,county,county_name,nation,zone\n"
+        + "".join(f"N{k},T{k},{k}.5,C{k // 4},County {k // 4},X,{'' if k % 3 else k}\n" for k in range(16))
+    )
+    keys = yaml.safe_load(starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv")).spec)
+    labels = {"county": "county_name"}
+    assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "name"], "labels": labels}
+    assert keys["release"]["finest"] == "name"
+    with pytest.raises(UsageError, match="--codebook is for trips"):
+        starter(table(tmp_path, NO_TRIPS), tmp_path, str(tmp_path / "areas.csv"))
+    (tmp_path / "areas.csv").write_text("area,region\n1,1\n1,2\n2,1\n")
+    with pytest.raises(InputError, match="has no column with another code in every row"):
+        starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique_by=str.casefold))
+@settings(max_examples=40)
+def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
+    """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("flows.specification.starter._header", lambda _: names)
+        patch.setattr("flows.specification.starter.table_at", lambda *_: FileTable("TABLE", Path("/t.csv")))
+        columns = guess_columns(names, MOST_FEATURES)
+        if not columns.origin and not columns.features:
+            with pytest.raises(InputError, match="has no column that could hold codes"):
+                starter("/t.csv", Path("/"))
+            return
+        begun = starter("/t.csv", Path("/"))
+    spec = parse_spec(begun.spec, Path("spec.yaml")).spec
+    expected = begun.columns.features or begun.columns.origin
+    assert tuple(spec.input.features or spec.input.origin or ()) == expected
+
+
+@pytest.mark.parametrize("header", [LODES, NO_TRIPS])
+def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_path: Path) -> None:
+    """Each key of the spec is there, given or behind a #, in its section, and the words of its class stand above it."""
+    lines = starter(table(tmp_path, header), tmp_path, every_key=True).spec.splitlines()
+    place = -1
+    for model, key, path in paths_of(Spec):
+        begins = re.compile(rf"{'  ' * path.count('.')}#?{key}:(\s|$)")
+        place = next((at for at in range(place + 1, len(lines)) if begins.match(lines[at])), -1)
+        assert place > 0, path
+        above = []
+        for line in reversed(lines[:place]):
+            if not re.match(r" *# ", line):
+                break
+            above.append(line.strip().removeprefix("# "))
+        said = explanation(model, key)
+        assert len(said) > 5, path
+        assert key != "mechanism" or all(name in said for name in MECHANISMS)
+        assert said in " ".join(reversed(above)), path
+
+
+def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
+    """The # taken away, each key is accepted as it stands, but for those in place of others, and a utility that needs features."""
+    lines = starter(table(tmp_path, LODES), tmp_path, every_key=True).spec.splitlines()
+    refused, tried = set(), set()
+
+    def section_line(at: int, indent: str) -> str:
+        return next(line for line in reversed(lines[:at]) if re.match(rf"{indent[2:]}#?\w", line))
+
+    for at, line in enumerate(lines):
+        key = re.match(r"( *)#(\w+):", line)
+        if key is None or (key[1] and re.match(rf"{key[1][2:]}#\w", section_line(at, key[1]))):
+            continue
+        tried.add(key[2])
+        given = [*lines]
+        for below in range(at, len(lines)):
+            if below > at and (not lines[below].strip() or not lines[below].startswith(f"{key[1]}  ")):
+                break
+            given[below] = re.sub(r"^( *)#(\w)", r"\1\2", lines[below])
+        try:
+            parse_spec("\n".join(given), tmp_path / "spec.yaml")
+        except SpecError:
+            refused.add(key[2])
+    in_place_of_others = "features grid order rho target utility group groups group_sizes region matrix zones"
+    assert refused == set(in_place_of_others.split())
+    assert {"mechanism", "csv", "noisy_counts", "intervals", "schedule", "run", "noise"} <= tried
+
+
+@pytest.mark.parametrize(
+    ("header", "rows", "rule"),
+    [
+        ("440010301,440070102,17", "", "must hold the column names"),
+        ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in a column name"),
+        ("17Rossi,Alice,2001-Feb", "", "half of the fields or more begin with a digit"),
+        ("R1;Rossi;Alice", "", "seems to use `;`"),
+    ],
+    ids=["numbers", "an open quote", "values", "semicolons"],
+)
+def test_rows_are_not_copied_as_names(tmp_path: Path, header: str, rows: str, rule: str) -> None:
+    """Names that reach into the rows, that are mostly no names, or that are all in one, are refused, and none is quoted."""
+    with pytest.raises(InputError, match=rule) as refusal:
+        starter(table(tmp_path, header, rows), tmp_path)
+    assert not any(of in f"{refusal.value} {refusal.value.hint}" for of in ("Rossi", "Alice", "R1", "2001", "4400"))
+
+
+def test_only_the_header_is_read(tmp_path: Path) -> None:
+    """No value of a row is in a starter, which says what to do if its names are values; names may begin with digits if few do."""
+    planted = 'SECRET-CODE,"never closed\x00\n1,2,3,4,5,6,7,8\n'
+    assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).spec
+    said = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path, every_key=True).spec.replace("\n# ", " ")
+    assert "If the column names below are data values, the table has no header line: do not share this file." in said
+    assert len(re.findall(r"\{values: 2\}", said)) == 3
+
+
+def test_new_writes_a_file_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The starter goes to stdout, or to a file that is new; as JSON it stands beside the columns that were guessed."""
+    where = table(tmp_path, LODES)
+    monkeypatch.chdir(tmp_path)
+    assert cli._run(["new", where]) == cli.DONE
+    text = capsys.readouterr().out
+    for code in (cli.DONE, cli.WRONG):
+        assert cli._run(["new", where, "--out", "spec.yaml"]) == code
+        assert Path("spec.yaml").read_text(encoding="utf-8") == text
+    assert "already exists" in capsys.readouterr().err
+    assert cli._run(["new", "table.csv", "--json"]) == cli.DONE
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["spec"], answer["path"]) == (text, None)
+    assert answer["columns"]["left_over"] == ["SA01", "SA02", "createdate"]
+
+
+@pytest.mark.parametrize("name", ["gone.csv", "table.xls", "broken.parquet", "nothing.csv", "counts.csv"])
+def test_what_is_no_table_is_refused_in_words(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that is not there, of another kind, broken, empty, or without codes ends with 2 and one error on stdout."""
+    for file, text in (("table.xls", "x"), ("broken.parquet", "x"), ("nothing.csv", ""), ("counts.csv", "count\n1\n")):
+        (tmp_path / file).write_text(text)
+    assert cli._run(["new", str(tmp_path / name), "--json"]) == cli.WRONG
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["field"] == "TABLE"
+    assert answer["error"].startswith("TABLE")
+
+
+# the JSON Schema -----------------------------------------------------------------------------------------------------
+
+
+ALSO: list[dict[str, Any]] = [
+    {"release": SPEC["release"] | {"csv": "every_level", "records": True, "noisy_counts": False}},
+    {"run": {"prefect": "off", "max_memory": "4GB", "workers": "processes"}},
+    {"privacy": SPEC["privacy"] | {"split": [0.5, 0.5], "distinct": "province"}},
+    {"privacy": SPEC["privacy"] | {"split": {"geometric": 2}, "invariants": "region"}},
+    {"schedule": {"cron": "0 3 1 * *", "timezone": "UTC", "until": "12 releases"}},
+    {"hierarchy": SPEC["hierarchy"] | {"blank": "own_area"}},
+    {
+        "input": {"table": "t.csv", "features": ["age", "size", "day", "sex", "kind"]},
+        "hierarchy": {
+            "age": {"ordered": 100, "branching": 3},
+            "size": {"ordered": ["s", "m", 3]},
+            "day": {"ordered": {"first": "2024-01-01", "last": "2024-12-31"}, "calendar": ["month"]},
+            "sex": {"values": ["f", 1]},
+            "kind": [1, 2],
+        },
+    },
+]
+WRONG: list[dict[str, Any]] = [
+    {"mechanism": "inftdaa"},
+    {"mechanisms": "inftda"},
+    {"privacy": SPEC["privacy"] | {"epsilon": "much"}},
+    {"privacy": SPEC["privacy"] | {"neighbors": "substitution"}},
+    {"run": {"max_memory": "plenty"}},
+    {"input": {"origin": "home", "destination": "work"}},
+]
+
+
+def test_what_trellis_reads_is_accepted() -> None:
+    """Every example, and whatever is written in a shorter way: one text for a list, a list for values, bytes with a unit, off."""
+    Draft202012Validator.check_schema(SPECS_SCHEMA.schema)
+    examples = [yaml.safe_load(path.read_text("utf-8")) for path in (REPOSITORY / "deployments/specs").glob("*.yaml")]
+    assert examples
+    for keys in (*examples, *(SPEC | keys for keys in ALSO)):
+        assert not list(SPECS_SCHEMA.iter_errors(keys)), keys
+
+
+@pytest.mark.parametrize("keys", WRONG, ids=lambda keys: next(iter(keys)))
+def test_what_is_misspelt_is_not(keys: dict[str, Any]) -> None:
+    """A key or a value that Trellis refuses by itself, without the others, is refused in the editor."""
+    assert list(SPECS_SCHEMA.iter_errors(SPEC | keys))
+    if "mechanism" not in keys:
+        with pytest.raises(SpecError):
+            parse_spec(yaml.safe_dump(SPEC | keys), Path("spec.yaml"))
+
+
+def test_every_key_is_explained() -> None:
+    """Whoever hovers over a key reads what it is for."""
+    sections = [SPECS_SCHEMA.schema, *SPECS_SCHEMA.schema["$defs"].values()]
+    sections += [option for section in sections for option in section.get("anyOf", ())]
+    keys = {key: of for section in sections for key, of in section.get("properties", {}).items()}
+    assert len(keys) > 40
+    assert [key for key, of in keys.items() if len(of.get("description", "")) < 6] == []
