@@ -145,11 +145,11 @@ def stage(run_name: str, name: str = "", package: str = "") -> Callable[[Callabl
     Args:
         run_name: the name of its task runs, for people; a template of its arguments.
         name: of the stage in Prefect; that of the function if left out.
-        package: by which its seconds are counted; that of the function if left out.
+        package: by which its seconds are counted; the one that holds its module if left out.
     """
 
     def make(function: Callable[P, Any]) -> Stage[P]:
-        counted = package or function.__module__.split(".")[1]
+        counted = package or function.__module__.split(".")[-2]
         named = name or function.__name__
 
         @functools.wraps(function)

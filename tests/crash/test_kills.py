@@ -251,8 +251,8 @@ def test_every_durable_event_of_a_release_is_noticed(killed: Callable[[str], Kil
         ("fitted priors", "after link level_4_b01.statistics.parquet"),
         ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
         ("views", "before link level_7_trunk.noisy.parquet"),
-        pytest.param("group sizes", "after commit seals 2 trunk", marks=pytest.mark.thorough),
-        pytest.param("a grid", "after commit seals 7 trunk", marks=pytest.mark.thorough),
+        pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),
+        pytest.param("a grid", "after commit noisy 7 trunk", marks=pytest.mark.thorough),
     ],
 )
 def test_a_release_survives_a_kill(name: str, moment: str, killed: Callable[[str], Killed]) -> None:
