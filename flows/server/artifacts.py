@@ -135,7 +135,7 @@ def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) ->
         fault: what stopped the run.
         deployed: whether a deployment started the run. Only then does the UI offer Retry.
     """
-    text = _text("stopped.md", **_fault(name, fault, deployed=deployed), is_reserved=False)
+    text = _text("stopped.md", **_fault(name, fault, deployed=deployed), is_reserved=False, missing=[])
     _shown(lambda: create_markdown_artifact(text, _key(name, "failure"), "What failed, and what to press"))
 
 
@@ -158,7 +158,7 @@ def what_to_press(release_id: str, fault: BaseException, *, deployed: bool) -> s
 
 def _fault(name: str, fault: BaseException, *, deployed: bool) -> dict[str, Any]:
     """Return what a template says of how a run ended. A fault whose text could quote the data is named by its kind and place only."""
-    known = {"name": name, "is_deployed": deployed, "refused": False, "reason": "", "hint": "", "missing": []}
+    known = {"name": name, "is_deployed": deployed, "refused": False, "reason": "", "hint": ""}
     if isinstance(fault, Interrupted) or not isinstance(fault, Exception):
         return known
     reason = str(fault) if isinstance(fault, TrellisError) else kind_and_place(fault)
