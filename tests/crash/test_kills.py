@@ -127,7 +127,7 @@ FAMILIES = {
         "inftda_reconciled",
         dict.fromkeys(range(8)),
         range(1, 8),
-        "after commit INSERT settled",
+        "after commit calibrated 7 trunk",
     ),
 }
 WALKED, BY_TABLE, *OTHERS = FAMILIES
