@@ -117,7 +117,7 @@ def _default(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _any_of(schema: Any) -> Any:
-    """Return a schema that takes a value of which several kinds could be: which one it is, the spec decides."""
+    """Return a schema that takes any of several kinds of value."""
     if isinstance(schema, list):
         return [_any_of(part) for part in schema]
     if not isinstance(schema, dict):

@@ -133,8 +133,11 @@ class Estimate(ABC):
         """Return all cells of a view, zeros too, in the order of their areas, and what is known of them.
 
         Their intervals are those of cells that are fixed beforehand.
+
+        Raises:
+            TypeError: releases of this kind have no views, and their specs are refused with some.
         """
-        raise NotImplementedError
+        raise TypeError(f"{type(self).__name__} has no views, and so none of number {number}.")
 
     def known(self, number: int) -> Known:
         """Return what is known of a level or view, once it is read."""

@@ -9,13 +9,14 @@ from flows.trials.in_memory import PublicTable, Trial, try_release
 from storage.ledger.books import reserved_charges
 from storage.releases.parts import Part
 from storage.releases.register import Release
-from storage.releases.terms import SURVIVORS, FileTerms, Intervals, Privacy, RunTerms, Terms
+from storage.releases.terms import SURVIVORS, FileTerms, Intervals, RunTerms, Terms
 from tasks.accounting.sensitivity import sensitivity_of
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import AUTO, Mechanism, measuring
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp
+from tests.support.facts import PRIVACY
 
 
 def try_scales(
@@ -47,21 +48,7 @@ def try_scales(
         for level, scale in enumerate(scales)
     )
     mechanism = measuring(mechanism, tree)
-    privacy = Privacy(
-        unit="",
-        neighbours="substitution",
-        max_records_per_unit=1,
-        exact_records_per_unit=True,
-        distinct=None,
-        bounded_by="promise",
-        epsilon=0.0,
-        delta=0.0,
-        rho=0.0,
-        accountant="",
-        sampler="",
-        tau=0.0,
-        statement="",
-    )
+    privacy = PRIVACY
     terms = Terms(
         axes=tuple(axis.name for axis in tree.axes),
         steps=tree.steps,

@@ -13,7 +13,7 @@ from storage.record import Record
 from storage.releases.parts import Part
 from storage.releases.register import Release
 from storage.releases.shards import TRUNK, Branch, Shard, by_kind
-from storage.releases.terms import FileTerms, Intervals, Privacy, RunTerms, Terms
+from storage.releases.terms import FileTerms, Intervals, RunTerms, Terms
 from tasks.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
@@ -24,6 +24,7 @@ from tasks.tree.branches import branch_name
 from tasks.tree.views import AddUp, every_level, finest_level
 from tasks.unbiased.task import Unbiased
 from tasks.work.order import Step
+from tests.support.facts import PRIVACY
 from tests.support.universe import universe_of
 
 TREES = {depth: universe_of([[("a",) * depth]], [0] * depth).tree for depth in range(1, 6)}
@@ -222,21 +223,7 @@ TERMS = Terms(
     records=False,
     noisy_counts=None,
     intervals=Intervals(confidence=0.9),
-    privacy=Privacy(
-        unit="one job",
-        neighbours="substitution",
-        max_records_per_unit=1,
-        exact_records_per_unit=True,
-        distinct=None,
-        bounded_by="promise",
-        epsilon=1.0,
-        delta=1e-8,
-        rho=0.1,
-        accountant="pld",
-        sampler="opendp",
-        tau=0.0,
-        statement="",
-    ),
+    privacy=PRIVACY,
     run=RunTerms("threads", None),
     files=FileTerms("spec.yaml", {}),
 )
