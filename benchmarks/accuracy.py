@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import repository  # noqa: F401, for tests.support
 from compute import DELTA, axis_of, table_of, trips_tree
 from results import save
 

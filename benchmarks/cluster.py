@@ -9,7 +9,6 @@ moves. Each prints what was asked for beside what it measured. The nation is the
 import argparse
 import os
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,12 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import repository  # noqa: F401, for tests.support
 import yaml
 from italy import folder_of
 from nation import write_spec
 from results import FOLDER, save
 
-sys.path.append(str(Path(__file__).parents[1]))  # what starts clusters is shared with the tests
 from tests.support.cluster import Machines, cluster, count_bytes, write_many
 
 BRANCH_STAGES = ("measure_branch", "optimise_branch", "repeat_branch", "estimate_branch", "settle_branch")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import repository  # noqa: F401, for tests.support
 from accuracy import SEED, sets
 from compute import measurements
 from results import load, markdown, save

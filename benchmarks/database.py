@@ -4,13 +4,11 @@ The benchmark makes a database server of its own in a folder for temporary files
 """
 
 import argparse
-import sys
 import tempfile
 from pathlib import Path
 
+import repository  # noqa: F401, for tests.support
 from results import machine, markdown, save
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # the server and its table are those of the tests
 
 from tests.support.many_rows import DUCKDB, Step, filled, taken
 from tests.support.postgresql import running

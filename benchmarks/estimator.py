@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import repository  # noqa: F401, for tests.support
 from accuracy import BASELINE, Candidate, cells_of, sets
 from compute import table_of
 from results import load, markdown, save

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import repository  # noqa: F401, for tests.support
 from compute import trips_tree
 from results import FOLDER
 

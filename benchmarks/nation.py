@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from threading import Event, Thread
 
+import repository  # noqa: F401, for tests.support
 import yaml
 from compute import DELTA, measurements, samplers, typical
 from italy import folder_of, read

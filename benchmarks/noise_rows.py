@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import repository  # noqa: F401, for tests.support
 from accuracy import sets
 from coverage import percent
 from results import load, markdown, save

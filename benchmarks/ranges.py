@@ -21,6 +21,7 @@ from itertools import product
 from unittest.mock import patch
 
 import numpy as np
+import repository  # noqa: F401, for tests.support
 from matrix_mechanism import WORKLOADS, eigen_design, optimum, square_root
 from numpy.typing import NDArray
 from range_releases import covered_ranges, errors_of_levels, grid_seconds_and_memory, seconds_and_memory

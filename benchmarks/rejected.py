@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
+import repository  # noqa: F401, for tests.support
 from accuracy import BASELINE, SEED, Candidate, against, line_of, sets, try_out
 
 from flows.trials.in_memory import PublicTable

@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import repository  # noqa: F401, for tests.support
 from accuracy import SEED, sets
 from compute import measurements, table_of
 from coverage import percent

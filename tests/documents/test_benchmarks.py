@@ -22,11 +22,13 @@ RUN_BY_OTHERS = {"inf_tda.py", "paper_page.py"}  # by peers.py, and by paper.py 
 
 @pytest.fixture
 def imported(tmp_path: Path) -> Iterator[Callable[[str], Any]]:
-    """Return what imports a benchmark, as one that runs does, in a store of its own; it is forgotten afterwards."""
+    """Return what imports a benchmark, as one that runs as a file does, in a store of its own; it is forgotten afterwards."""
     before = set(sys.modules)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
-        patch.syspath_prepend(str(BENCHMARKS))
+        patch.setattr(sys, "path", [str(BENCHMARKS), *(path for path in sys.path if Path(path) != REPOSITORY)])
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+            patch.delitem(sys.modules, name)
         yield importlib.import_module
     for name in set(sys.modules) - before:
         if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == BENCHMARKS:
