@@ -13,7 +13,7 @@ import numpy as np
 
 from tasks.accounting.allocation import LARGEST_SCALE, LEAST_SCALE
 from tasks.accounting.conversions import DIGITS
-from tasks.accounting.opendp import opendp
+from tasks.accounting.opendp import check_scale, opendp
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, touched_cells
 from tasks.laws.laplace import laplace_quantile, laplace_reach, laplace_variance, standard_deviation
 from tasks.laws.law import Law, LevelCost, Sampling
@@ -47,7 +47,6 @@ def thresholded_for(sensitivity: Sensitivity, epsilon: float, delta: float) -> T
     up, and θ is raised, until OpenDP's map stays within (ε, δ).
 
     Args:
-        sensitivity: of the leaves.
         epsilon: > 0, finite.
         delta: in (0, 1).
     Raises:
@@ -150,8 +149,7 @@ def _least(keeps: Callable[[int], bool], first: int) -> int:
 
 
 def _measurement(scale: float, threshold: int) -> Any:  # an OpenDP measurement: counts by key in, those kept out
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale must be finite and > 0, got {scale}.")
+    check_scale(scale)
     dp = opendp()
     counts = dp.map_domain(dp.atom_domain(T="i64"), dp.atom_domain(T="i64"))
     return dp.m.make_laplace_threshold(
