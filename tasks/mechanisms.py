@@ -54,7 +54,6 @@ class Mechanism:
     """A mechanism; what is left out is as in a walk down a tree.
 
     Attributes:
-        name: its name in the spec.
         laws: the laws of noise that it can use, by their names in the spec; the first one is the default.
         views: from the tree to what is measured, coarse to fine.
         cells: which of their cells: the children of those that are left above, all, or those with records; `views`, all cells
@@ -400,7 +399,6 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
 
     Args:
         mechanism: one of the table.
-        has_views: whether there are views.
         together: whether there are few enough leaves to settle all of it together.
         is_grid: whether the views are the pairs of levels of two axes that are no levels of the tree.
     """

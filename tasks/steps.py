@@ -91,8 +91,6 @@ def take(
 
     Args:
         step: any but a cut.
-        job: the release.
-        mechanism: its mechanism.
         truth: its true counts, which measuring reads; None for any other step.
         sampler: its noise, likewise.
         turn: of measuring.
@@ -121,7 +119,6 @@ def carry_out(order: Order, job: Job, truth: Truth | None = None) -> list[Shard]
     """Carry out an order.
 
     Args:
-        order: the order.
         job: its release: its record is that of the order, and its shard store has the shards that this names.
         truth: the true counts of the release, for an order to measure; None for others.
     Returns:

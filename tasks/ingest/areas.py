@@ -43,7 +43,6 @@ def read_names(
     """Return the names of areas by axis level, as in `Names`.
 
     Args:
-        labels: where the names are.
         codebook: all areas, as `read_codebook` returns them, down to the finest released level.
         table: the codebook's table; None where the spec lists the codes.
         own_area: as for `read_codebook`: an area without a code at a coarser level has the name of the next finer level there.
@@ -178,7 +177,6 @@ def read_shapes(
     passed over.
 
     Args:
-        boundaries: where the shapes are.
         codebook: all areas, as `read_codebook` returns them, also those finer than any that is released.
         released: the axis level down to which shapes are asked for.
         read: reads a file; both ends of trips may share what it has read.

@@ -25,7 +25,6 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
     """Return the confidential table as the ledger recognises it, by its place and its content. Reads it once.
 
     Args:
-        table: the table.
         columns: that its spec uses.
         known: what other releases' tables are recognised by: where this table has their columns, it is looked at by these too.
     Raises:
@@ -48,7 +47,6 @@ def same_content(public: Table, confidential: Table, columns: Columns) -> bool:
     """Return whether a public table is the confidential one or a view of it, or in one file with it, or holds its records or bytes.
 
     Args:
-        public: the public table.
         confidential: the confidential one, which is read only if the public one has all of its columns.
         columns: of the confidential one, that its spec uses.
     Raises:

@@ -29,7 +29,6 @@ class DerivedSource:
     """Where a derived column comes from.
 
     Attributes:
-        name: of the column.
         table: the public table.
         of: the axis levels on which it depends: the name of the axis, and the axis level.
     """
@@ -55,8 +54,6 @@ def read_derived(
     """Return a derived column. Does not open the confidential table.
 
     Args:
-        source: its table, and the axis levels on which it depends.
-        confidential: the confidential table.
         codes: its columns of codes.
         count: its column of counts; None where each row is one record.
         tree: the axes, down to the finest released levels.

@@ -21,7 +21,6 @@ class ListedGroups:
     """A public list of all groups, also of those without a record.
 
     Attributes:
-        table: the list.
         columns: those of the group's code.
         region: that of the finest region of a group.
     """
@@ -50,7 +49,6 @@ def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArr
     """Return the codes of all listed groups with their regions, and how many groups each finest released region has.
 
     Args:
-        listed: the list.
         region: the axis of the regions, with its codebook.
     Returns:
         Columns code_0, code_1, …, area and place, as `area_of_codes` returns them; and int64, shape (regions,).
@@ -91,12 +89,9 @@ def ingest_groups(
     the count of the group's last rank. Where the public list has groups without a record, rank 0 counts all groups.
 
     Args:
-        con: the vault.
-        table: the confidential table.
         ends: the axis of the regions, and that of the sizes.
         count: the column of counts; None where each row is one record.
         units: the bound on contributions, which is met before records are grouped.
-        groups: what groups are.
     Returns:
         How many groups each region has, int64, shape (regions,), where a public list says so; None otherwise.
     Raises:

@@ -32,7 +32,6 @@ class Feature:
 
     Attributes:
         number: the place in its file, from 1 on.
-        code: the code.
         shape: a shapely geometry, not checked yet; None where the feature has none.
     """
 
@@ -45,7 +44,6 @@ def read_features(table: FileTable, code: str) -> list[Feature]:
     """Return the features of a file that have a code, in the order of the file; coordinates are degrees, as the file has them.
 
     Args:
-        table: the file.
         code: the property, or the column, that holds the code.
     Raises:
         InputError: the file is too large or not of the kind that its name says, no feature has a code, the file does not say what its
@@ -209,7 +207,6 @@ def _to_degrees(table: FileTable, crs: Any) -> Callable[[Any], Any]:
     """Return what turns a shape in some coordinates into one in degrees of longitude and latitude.
 
     Args:
-        table: the file.
         crs: the coordinates: a name such as EPSG:25832, a text that describes them, or a description as GeoParquet has them.
     Raises:
         InputError: the file does not say what its coordinates are, or pyproj is missing or does not know them.

@@ -198,9 +198,6 @@ def check_columns(table: Table, rows: TableRows, wanted: Sequence[str], others: 
     """Refuse a table that lacks a column.
 
     Args:
-        table: the table.
-        rows: its rows, from `opened`.
-        wanted: names of columns.
         others: more names of columns that it should have.
     Raises:
         InputError: a column is missing; the error names the first. It names one that exists only where the first line has

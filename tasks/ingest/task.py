@@ -32,7 +32,6 @@ class AxisSource:
     """The columns and the codes of an axis.
 
     Attributes:
-        name: the axis.
         field: the spec's key that names its columns, for errors.
         columns: the columns of the confidential table: one with finest codes, or one per level.
         codebook: the public table, or the codes that the spec itself lists, or neither.
@@ -59,11 +58,8 @@ class Source:
     """The confidential table, with the columns and codes of its axes, and all public tables.
 
     Attributes:
-        table: the confidential table.
         count: the column of counts; None where each row is one record.
-        axes: the axes.
         groups: what groups are, where their sizes are released; the axes are then the regions and the sizes.
-        derived: where derived columns come from.
         hashes: the sha256 of every public table at the time of planning, by the spec's key that names it.
     """
 
@@ -134,7 +130,6 @@ def with_codes_of_records(con: Connection, source: Source, ends: Sequence[End]) 
 
     Args:
         con: the vault, or a database in memory if anybody may see the table.
-        source: the table, which this function reads, and the axes.
         ends: its axes, from `read_ends`.
     Raises:
         InputError: the table cannot be read, or lacks a column.
@@ -223,9 +218,6 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
     Codes without a codebook go to the vault, like the records from which they come.
 
     Args:
-        release_id: the release.
-        source: the table, the codebooks and the axes.
-        units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
         memory: the most memory to use, in bytes.
     Raises:
@@ -292,8 +284,6 @@ def read_in_memory(
     Only for data that anybody may see. Nothing is stored.
 
     Args:
-        source: the table, the codebooks and the axes.
-        units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
 
     Raises:

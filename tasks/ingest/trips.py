@@ -30,7 +30,6 @@ def keep_within(units: IntArray, places: IntArray, counts: IntArray, max_records
             distinct.
         counts: int64, shape (rows,), records, > 0.
         max_records: >= 1.
-        distinct: whether a unit's records are promised to be in distinct places.
     Returns:
         int64, shape (rows,), from 0 to `counts`.
     Raises:
@@ -114,7 +113,6 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
 
     Args:
         con: the vault. DuckDB writes what does not fit in memory to files beside it.
-        table: the confidential table.
         end: an axis with one column per level, and an empty codebook with the names of the levels.
     Raises:
         InputError: the table cannot be read, or lacks a column.
@@ -136,11 +134,7 @@ def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str 
     The units of records stay in temporary tables, which are never written to the file of the vault.
 
     Args:
-        con: the vault.
-        table: the confidential table.
-        ends: its axes.
         count: the column of counts; None where each row is one record.
-        units: the bound on contributions.
     Raises:
         InputError: rows or units break a rule. The error names the column and the rule; only the caller learns how many.
             A table without records is refused only if its total is public.
@@ -166,12 +160,8 @@ def sum_table(
     """Write the temporary table `summed`: the checked records by area, group and unit, no more of a unit than it may have.
 
     Args:
-        con: the vault.
-        table: the confidential table.
-        ends: its axes.
         codes: per axis, the areas of all possible codes, as `area_of_codes` returns them.
         count: the column of counts; None where each row is one record.
-        units: the bound on contributions.
         group: the columns that together identify the group of a row; they become group_0, group_1, ….
     Raises:
         InputError: as `ingest_trips`.

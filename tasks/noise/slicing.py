@@ -61,7 +61,6 @@ def cut_slices(
 
     Args:
         job: the release, whose trunk is cut.
-        con: its vault.
         key: of the release, 32 bytes.
         put: keeps a slice under its name; the file is deleted then.
         there: the names of slices that are kept already.
@@ -128,7 +127,6 @@ def sliced_truth(
     """Yield the truth from which a level of a branch is measured, read from the slices of two levels.
 
     Args:
-        record: of the release.
         level: of the cells, below the cut of the trunk.
         branch: any branch but the trunk.
         key: of the release, 32 bytes.

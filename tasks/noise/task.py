@@ -44,11 +44,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     """Draw the noisy counts of one level of one branch, and write them as a shard in the order of the tree.
 
     Args:
-        job: the release.
-        truth: its true counts.
         level: the level; 0 is the root, one cell.
-        branch: the branch.
-        cells: which cells of the level are measured.
         sampler: the noise, a `ThresholdedSampler` where only cells with records are measured.
         turn: how often this level of this branch was begun before.
     Guarantees:

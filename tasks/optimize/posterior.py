@@ -39,9 +39,7 @@ def shared_out(families: Families, means: FloatArray, prior: Prior) -> IntArray:
     """Return the counts of all cells of some families, by the posterior; each family's add up to its total.
 
     Args:
-        families: the families.
         means: m, shape (cells,), records, > 0.
-        prior: of the level.
     Returns:
         int64, shape (cells,), records, >= 0.
     Guarantees:
@@ -136,7 +134,6 @@ def _posteriors(
         deviations: √u.
         means: m.
         caps: c, what the parent of each counts.
-        tables: of the prior.
     """
     estimates, most, stratum = values / deviations, caps / deviations, stratum_of(means)
     likely = np.minimum(estimates, _CLEAR).astype(np.float32)

@@ -42,10 +42,7 @@ def repair(
     """Turn the sealed noisy counts of one level of one branch into its frontier. Repeated calls give the same result.
 
     Args:
-        job: the release.
         level: the level; its counts do not change where it is published exactly.
-        branch: the branch.
-        cells: which cells of the level are measured.
         optimiser: from noisy counts and their parents' totals to consistent counts; None where there is nothing to repair.
         keeps_leaves: whether leaves that end at 0 stay, because a second pass may give them a count.
     """

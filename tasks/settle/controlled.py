@@ -77,7 +77,6 @@ class _Atoms:
 
     Attributes:
         sums: shape (atoms,).
-        groupings: all of them.
         slack: how far a sum of one leaf may be from a whole number and still count as one.
         leaves: shape (atoms,): of how many leaves each is.
     """
@@ -267,7 +266,6 @@ def _flowed(atoms: _Atoms, chains: tuple[list[int], list[int]], wanted: IntArray
     second, and gathers up to its largest. The sums of the atoms between the same two cells are one arc.
 
     Args:
-        atoms: the atoms.
         chains: the groupings whose cells the flow keeps near, by their places.
         wanted: the whole numbers that are kept wherever the flow allows, shape (atoms,); the nearest if left out.
     """

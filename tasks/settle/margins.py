@@ -18,7 +18,6 @@ def settle_axis(
     the whole counts nearest to their estimates, in squares, that sum to its own.
 
     Args:
-        axis: the axis.
         fixed: by axis level, the totals that are known, shape (areas of the level,), int64, records, >= 0; 0 is everything,
             and all others lie above the measured levels.
         noisy: by axis level, the noisy counts of all its areas, shape (areas of the level,), int64, records, and their

@@ -47,7 +47,6 @@ def memory_to_settle(tree: Tree, views: Sequence[View]) -> int:
     """Return how many bytes the arrays of settling take at most, as `benchmarks/settling_size.py` measures them.
 
     Args:
-        tree: the axes and their order.
         views: the levels and views that are measured, or exact, beside the leaves.
     """
     lowered, sizes = [view.lowered(tree) for view in views], [len(Partition(tree, view)) for view in views]

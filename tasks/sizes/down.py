@@ -57,8 +57,6 @@ def within(levels: list[IntArray], first_child: Sequence[IntArray], groups: IntA
 
     Args:
         levels: n of each level, shape (regions, N), int64, >= 0; the root has no more groups than there are.
-        first_child: of each level but the last.
-        groups: as in `settle_down`.
     """
     if groups is None or (levels[-1].sum(axis=1) <= groups).all():
         return levels

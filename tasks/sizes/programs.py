@@ -181,11 +181,7 @@ def whole_optimum(
     tree this means that nothing does. Sizes for which a count does lie there are solved again with twice the window.
 
     Args:
-        noisy: n of each level from the root to the finest, shape (regions, N), int64; may be negative.
-        variances: of the noise of each level, > 0; w is inverse to them.
-        first_child: of each level but the finest, shape (regions + 1,), int64.
-        total: of all groups, >= 0; None where it is free.
-        window: W to begin with, >= 1.
+        window: W to begin with, >= 1; other arguments are those of `real_optimum`.
     Returns:
         v of each level, shape (regions, N), int64, >= 0.
     Guarantees:

@@ -64,7 +64,6 @@ def draw_parents(parents: int, children: int, sigma: float, generator: np.random
         parents: at least one.
         children: at least as many.
         sigma: σ of the lognormal weights. A larger σ gives a longer tail.
-        generator: the random generator.
     Returns:
         int64, shape (children,).
     """
@@ -173,7 +172,6 @@ def draw_paper_set(kind: PaperKind, density: PaperDensity, *, generator: np.rand
     Args:
         kind: binary, 8 levels of two children each, 65,536 pairs; or random, 4 levels of 2 to 10 children, 189,225 pairs.
         density: whether all pairs, half of them, or one in a hundred have people.
-        generator: the random generator; equal states draw equal sets.
     Source:
         Boninsegna and Silvestri (2025), Table 1. Their published code has the Pareto law and its scaling.
     """

@@ -52,7 +52,6 @@ def draw_country(
         provinces: at least one per region.
         municipalities: at least one per province.
         people: at least one; each lives in one municipality and works in one.
-        generator: the random generator; equal states draw equal countries.
     Raises:
         ValueError: an argument is below its least value.
     """
@@ -70,9 +69,7 @@ def draw_clusters(shape: Clusters, people: int, generator: np.random.Generator) 
     """Return areas around those that contain them, and people who go from one place to another by a gravity model.
 
     Args:
-        shape: of the areas.
         people: at least one.
-        generator: the random generator; equal states draw equal countries.
     """
     path = [pl.Series("", [""])]  # of codes, from everything down to the level
     places = np.zeros((1, 2))
@@ -121,9 +118,5 @@ SURVEY_TRIPS = 45_000
 
 
 def draw_survey(*, generator: np.random.Generator) -> Country:
-    """Return a city of 150 zones, and the trips of 45,000 respondents, one each.
-
-    Args:
-        generator: the random generator; equal states draw equal surveys.
-    """
+    """Return a city of 150 zones, and the trips of 45,000 respondents, one each."""
     return draw_clusters(Clusters(SURVEY_AREAS, SURVEY_DIGITS, SURVEY_SPREADS, SURVEY_STAYING), SURVEY_TRIPS, generator)

@@ -44,7 +44,6 @@ def draw_households(
 
     Args:
         states: how many; likewise `counties`, at least one a state, `households`, and `outliers`, homes besides with 10 to 1,000 people.
-        generator: the random generator; equal states draw equal tables.
     """
     of_state = states_of_counties(states, counties)
     sizes = draw_sizes(of_state, households, outliers, 1_000, generator)
@@ -95,7 +94,6 @@ def draw_sizes(
         of_state: the state of each county, shape (counties,), int64.
         households: how many there are, and `outliers` more, with 10 to 1,000 people.
         largest: the last size, "or more".
-        generator: the random generator; equal states draw equal sizes.
     """
     counties = len(of_state)
     weights = generator.lognormal(sigma=SIZES_SIGMA, size=counties)
@@ -155,7 +153,6 @@ def draw_taxis(
     Args:
         boroughs: how many; likewise `zones`, at least one a borough, `taxis` and `pickups`.
         roaming: the share of pickups that are outside of a taxi's zone, from 0 to 1. With 0 every taxi has one zone.
-        generator: the random generator; equal states draw equal tables.
     """
     of_borough = states_of_counties(boroughs, zones)
     taxi, zone, often = draw_pickups(zones, taxis, pickups, roaming, generator)

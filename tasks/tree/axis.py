@@ -120,10 +120,8 @@ def axis_from_codebook(name: str, codebook: pl.DataFrame, role: Role | None = No
     """Return the axis of a codebook.
 
     Args:
-        name: what the axis is called.
         codebook: one row per finest area, one text column per level, coarse to fine; sorted by all columns, no row
             twice, no null. There may be no row.
-        role: as in `Axis`.
     """
     rows = codebook.height
     begins_area = np.zeros(rows, dtype=bool)

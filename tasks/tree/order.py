@@ -57,7 +57,6 @@ class Tree:
         """Return, per axis, the areas of the nodes one level up that hold some nodes of a level (> 0), int64, shape (nodes,).
 
         Args:
-            level: of the nodes.
             areas: per axis, int64, shape (nodes,).
         """
         (axis, own_level), above = self.refined(level - 1), list(areas)
@@ -105,7 +104,6 @@ class Tree:
         """Return how many leaves lie below some nodes of a level, shape (nodes,); all of them must fit in 64 bits.
 
         Args:
-            level: of the nodes.
             areas: per axis, int64, shape (nodes,).
         """
         leaves = np.ones(len(areas[0]), dtype=np.int64)

@@ -42,7 +42,6 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
     """Yield the true levels from 0 to T.
 
     Args:
-        tree: the axes and their order.
         leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
         true_counts: int64, shape (records,), > 0; it may be empty.
     """
@@ -108,13 +107,10 @@ def _fill(
 
     Args:
         nodes: all nodes of the level.
-        tree: the axes and their order.
-        level: of the nodes.
         leaf_areas: per axis, shape (records,), in the order of the tree.
         before: shape (records + 1,): the sum of the true counts before each record.
         ends: shape (nodes + 1,): the record with which each node begins, and the number of records.
         next_ends: likewise of the next level; not read at the finest one.
-        these: which nodes.
     """
     here = ends[these.start : these.stop + 1]
     for axis, leaves, areas, own in zip(tree.axes, leaf_areas, nodes.areas, tree.axis_levels(level), strict=True):
@@ -194,8 +190,6 @@ def true_counts_of(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArra
     """Return the true count of every cell below some surviving nodes, zeros included. Confidential.
 
     Args:
-        tree: the axes and their order.
-        parents: the surviving nodes.
         true: true nodes of their level, at least those that are among `parents`, with their children.
     Returns:
         int64, shape (cells,), records, in the order of `expand(tree, parents)`.

@@ -102,7 +102,6 @@ class ReleasedCounts:
     """The released counts of a tree or a grid, apart from the counts themselves.
 
     Attributes:
-        tree: the axes and their order.
         variances: of sums of leaves, before rounding.
         confidence: 1 − α, of intervals.
         total: the exact count of everything; None where it is not published exactly.
@@ -125,7 +124,6 @@ class ReleasedCounts:
         """Return rows as estimates.
 
         Args:
-            levels: the axis levels of the rows.
             areas: per axis, int64, shape (rows,).
             counts: int64, shape (rows,), records.
         """
@@ -216,15 +214,11 @@ def released_counts(
     *,
     is_grid: bool,
 ) -> ReleasedCounts:
-    """Return the released counts of a tree or a grid.
+    """Return the released counts of a tree or a grid; arguments as in `ReleasedCounts`.
 
     Args:
-        tree: the axes and their order.
         measured: of levels 0 to T, and of a grid of all other pairs too, the axis levels and the noise: no noise where they are exact, None
             where they are not measured.
-        confidence: 1 − α, of intervals.
-        total: the exact count of everything; None where it is not published exactly.
-        is_grid: whether all pairs of levels of two axes are measured.
     """
     if is_grid:
         grid = grid_of(tree, pair_precisions(measured), total)

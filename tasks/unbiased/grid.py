@@ -73,7 +73,6 @@ class Grid:
         """Return the variances of some cells before rounding, float64, shape (cells,), records squared.
 
         Args:
-            levels: the axis levels of the cells.
             areas: per axis, int64, shape (cells,).
         """
         moments = [self._of_areas(axis, level) for axis, level in enumerate(levels)]
@@ -92,7 +91,6 @@ class Grid:
 
         Args:
             first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
-            stop: likewise.
         """
         one, two = ([*of.whole_nodes([of_first], [of_stop])] for of, of_first, of_stop in self._sides(first, stop))
         for above, (rows,) in one:
@@ -187,7 +185,6 @@ def grid_of(tree: Tree, precisions: Mapping[Pair, float], total: int | None = No
         tree: of two axes, in any order.
         precisions: by the axis levels of each pair that is measured, 1 / σ² of its noise: a product of a precision of the one level and
             one of the other.
-        total: as in `Grid`.
     Raises:
         ValueError: nothing that is measured tells some areas apart.
     """

@@ -39,7 +39,6 @@ class TreeVariances:
     areas then; so they broadcast against arrays of shape `tree.sizes(level)`, and take memory for axes, not for cells.
 
     Attributes:
-        tree: the axes and their order.
         below: for levels 0 to T, V of every node, records squared.
         children: for levels 0 to T - 1, the sum of V over the children of every node.
     Source:
@@ -59,7 +58,6 @@ class TreeVariances:
         """Return the variance of each of some nodes, float64, shape (nodes,), records squared.
 
         Args:
-            level: of the nodes.
             areas: per axis, int64, shape (nodes,).
         """
         variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))
@@ -112,7 +110,6 @@ class TreeVariances:
 
         Args:
             first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
-            stop: likewise.
         """
         tree, areas = self.tree, tuple(np.zeros(1, dtype=np.int64) for _ in self.tree.axes)
         starts = [first_leaves(axis.first_child, axis.areas(axis.depth)) for axis in tree.axes]

@@ -90,7 +90,6 @@ def level_weights(workload: str, tree: Tree, ordered: Collection[int]) -> FloatA
     Args:
         workload: `nodes` and `leaves` are those of the tree. `ranges` and `prefix` are boxes: ranges, or prefixes, of every
             ordered axis, and areas of any level of the others. `sets` are dense sets of leaves, and the mean over them.
-        tree: the axes and their order.
         ordered: the numbers of the ordered axes.
     Raises:
         ValueError: there is no such workload.
@@ -117,10 +116,6 @@ def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[s
 
     Ranges and prefixes are left out where there is no ordered axis, and where the tree refines an axis in several goes, so that
     shares of siblings depend on areas of several axes.
-
-    Args:
-        variances: of a tree.
-        ordered: the numbers of its ordered axes.
     """
     tree, nodes = variances.tree, _nodes(variances.tree)
     levels = variances.of_levels()
@@ -166,7 +161,6 @@ def _summed_parts(tree: Tree, forms: Sequence[Form], variances: Sequence[FloatAr
     """Return what the total, at variance 1, and each level add to the variances of all boxes.
 
     Args:
-        tree: the axes and their order.
         forms: one per axis.
         variances: for levels 0 to T - 1, the sum of the variances of the children of each area of the axis that is refined.
     """

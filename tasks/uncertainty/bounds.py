@@ -184,7 +184,6 @@ def reach_after(noise: LevelNoise, cells: int, levels: int) -> int:
     """Return e, records; 0 where the level is exact.
 
     Args:
-        noise: of each cell of the level.
         cells: how many of it were measured.
         levels: how many levels bear noise.
     """

@@ -70,7 +70,6 @@ class CountMixture:
         """Start without counts.
 
         Args:
-            density: of the noise.
             scale: of the noise, records.
             sigma: its standard deviation, records, > 0.
             terms: how many draws of such noise a cell bears.

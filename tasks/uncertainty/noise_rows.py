@@ -246,7 +246,6 @@ def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, r
     """Return what is known of rows, from what was seen of their level; None where there is none.
 
     Args:
-        mixture: of their counts.
         seen: how far counts are beyond margins; None where nothing follows from that, so that all rows may be noise.
         cells: how many cells the level has.
         rows: how many of them have a row.

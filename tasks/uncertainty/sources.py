@@ -134,9 +134,7 @@ def best_source(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree:
     this depends on a count.
 
     Args:
-        of: the level or view.
         measured: what is measured, by number, with the noise of a cell; one of them refines it.
-        tree: the axes.
     """
     found = [
         (number, replace(noise, terms=widest(view, of, tree)) if noise else noise)
@@ -165,7 +163,6 @@ def measured_sums(partition: Partition, source: Partition, noisy: IntArray, nois
     """Return what was measured of the cells of a level or view.
 
     Args:
-        partition: the level or view.
         source: the measured one, which is the same or refines it.
         noisy: of all cells of the source, int64, shape (cells of the source,), records.
         noise: of one of them; none where they are exact.

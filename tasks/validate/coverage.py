@@ -52,7 +52,6 @@ class Bounds:
     """The intervals of all cells of a level: some cells are listed; the others are released as 0 and counted by part.
 
     Attributes:
-        level: the tree level.
         areas: per axis, int64, shape (listed,).
         counts: released, int64, shape (listed,), records; 0 where a cell is not released.
         low: int64, shape (listed,), records.
@@ -100,7 +99,6 @@ def measured_bounds(
     """Return the bounds of levels 0 to T, where every level is measured.
 
     Args:
-        tree: the axes and their order.
         levels: measured, 0 to T.
         released: their released nodes, each of which was measured.
         margins: as `margins_of` returns them.
@@ -132,7 +130,6 @@ def summed_bounds(tree: Tree, released: Frontier, noise: LevelNoise, confidence:
     """Return the bounds of a level whose cells are sums of noisy leaves, or of the leaves themselves; all leaves are measured.
 
     Args:
-        tree: the axes and their order.
         released: the nodes of the level that do not add up to 0.
         noise: of a leaf.
         confidence: 1 − α.
@@ -166,8 +163,6 @@ def thresholded_bounds(tree: Tree, released: Frontier, noise: LevelNoise, thresh
     A leaf that is not was below the threshold, or counts nothing, so that it counts at most θ - 1 + z.
 
     Args:
-        tree: the axes and their order.
-        released: the leaves.
         noise: of a leaf.
         threshold: θ, records.
         confidence: 1 − α.
@@ -191,7 +186,6 @@ def level_coverages(
     0, measured or not, while their true count is not 0.
 
     Args:
-        tree: the axes and their order.
         truth: per level, the nodes with a true count, in the order of the tree.
         bounds: per level, of all of its cells.
     """
@@ -215,7 +209,6 @@ def rows_covered(
     """Return how the published rows of a level are covered; None where there is no row.
 
     Args:
-        tree: the axes and their order.
         truth: the nodes of the level with a true count.
         areas: per axis, of the rows, shape (rows,).
         low: shape (rows,), int64, records.
@@ -235,7 +228,6 @@ def false_share(tree: Tree, truth: Frontier, areas: Sequence[AreaArray]) -> floa
     """Return the share of some cells whose true count is 0; None where there is no cell.
 
     Args:
-        tree: the axes and their order.
         truth: the nodes of the level with a true count.
         areas: per axis, of the cells, shape (cells,).
     """
@@ -254,7 +246,6 @@ def _covered(bounds: Bounds, true_counts: IntArray, row: IntArray, part: IntArra
     """Return how the cells of a level are covered, by group.
 
     Args:
-        bounds: of the level.
         true_counts: > 0, shape (nodes,).
         row: of each such node among the listed cells, -1 where it is not listed, shape (nodes,).
         part: of those that are not listed, shape (nodes,).

@@ -262,7 +262,6 @@ def bytes_of_formats(
     """Return the bytes that some kinds of files are expected to take.
 
     Args:
-        formats: the kinds.
         rows: of levels 0 to T, as expected.
         zones: of the levels that have matrices.
         areas: of all levels of all axes.

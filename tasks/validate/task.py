@@ -76,10 +76,8 @@ def exact_as_sealed(tree: Tree, parents: Frontier, exact: Iterator[IntArray], no
     """Return whether the nodes of a level that is published exactly are the cells with a count, each with just that.
 
     Args:
-        tree: the axes and their order.
         parents: the released nodes of the level above.
         exact: the sealed counts of all their cells, int64, records, in the order of the tree, in whatever parts.
-        nodes: the released nodes.
     """
     take, before = taking(exact), 0
     for part in chunks(cell_counts(tree, parents), CHUNK_CELLS):

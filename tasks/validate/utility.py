@@ -24,7 +24,6 @@ class LevelErrors:
     """How far the released counts of one level are from the truth.
 
     Attributes:
-        level: the tree level.
         max_absolute: the largest absolute error of any cell, records.
         mean_absolute: the mean absolute error over the cells with a true or a released count, records; 0 where there is none.
         l1: the sum of absolute errors, records.
@@ -44,7 +43,6 @@ def level_errors(tree: Tree, truth: Frontier, released: Frontier) -> LevelErrors
     """Return the errors of one level.
 
     Args:
-        tree: the axes and their order.
         truth: the nodes with a true count; one with 0, as an empty root is, counts as none.
         released: those with a released count, which may be negative.
     """
@@ -59,7 +57,6 @@ def cell_errors(number: int, truth: IntArray, released: IntArray) -> LevelErrors
     """Return the errors of a level or view, of which all cells with a count are listed.
 
     Args:
-        number: of the level or view.
         truth: the true counts, int64, shape (cells,), records.
         released: the released ones, likewise.
     """

@@ -45,7 +45,6 @@ class Order:
     """A step with what it needs.
 
     Attributes:
-        step: what to do.
         turn: of measuring: how often this level of this branch was begun before; 0 for others.
         record: what the stage needs of the release's record. What travels has no charges, no path and no spec.
     """
@@ -95,12 +94,7 @@ class Order:
 
 
 def part_for(record: Record, branch: str) -> Record:
-    """Return what the stages of a branch need of a record: its own rows, those on which it stands, and those of its parts.
-
-    Args:
-        record: of the release.
-        branch: the branch.
-    """
+    """Return what the stages of a branch need of a record: its own rows, those on which it stands, and those of its parts."""
     parts, levels = record.parts(branch), record.levels_of(branch)
     own = record.branches.get(branch)
     branches = {name: record.branches[name] for name in ([branch] if own else []) + parts}

@@ -26,7 +26,6 @@ class FileTable(Table):
     """A table in a file.
 
     Attributes:
-        path: the file.
         inner: the table inside the file, where it may hold several; None for other kinds of file.
     """
 

@@ -98,9 +98,6 @@ def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -
     """Return the matrix at `file.omx::matrix`, `file.csv` or `file.csv.gz`, relative to `base`.
 
     Args:
-        field: the spec's key that names it.
-        location: its place.
-        base: the folder to which it is relative.
         zones: the lookup that names the zones of an OMX file.
     Raises:
         InputError: the file does not exist, cannot be read, or has another ending; or zones are named for CSV.
