@@ -20,7 +20,7 @@ from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.optimize.chebyshev import nearest_by_solver, nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
-from tasks.optimize.reconcile import UpDown, by_least_squares, settle
+from tasks.optimize.reconcile import UpDown, settle
 from tasks.optimize.shrink import Shrink
 from tasks.optimize.siblings import Optimiser
 from tasks.settle.task import Calibrate, Together
@@ -314,19 +314,19 @@ MECHANISMS = {
         Mechanism(
             name="inftda_reconciled",
             repair={"false_positives": nearest_in_chebyshev},
-            finish=by_least_squares(partial(settle, optimiser=nearest_in_chebyshev)),
+            finish=UpDown(partial(settle, optimiser=nearest_in_chebyshev)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="inftda_lenient",
             repair={"least_squares": spread_in_euclid},
-            finish=by_least_squares(partial(settle_and_prune, optimiser=nearest_in_euclid)),
+            finish=UpDown(partial(settle_and_prune, optimiser=nearest_in_euclid)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="inftda_shrunk",
             repair={"false_positives": nearest_in_chebyshev},
-            finish=Shrink(by_least_squares(partial(settle, optimiser=nearest_in_euclid))),
+            finish=Shrink(UpDown(partial(settle, optimiser=nearest_in_euclid))),
             how_counted=_SHRUNK,
             measure=AUTO,
         ),

@@ -65,9 +65,7 @@ _KINDS: Mapping[StepKind, _Kind] = {
         lambda job, step, of: repeat(job, step.level, step.branch, keeps_leaves=of.keeps_leaves),
     ),
     "sum": _Kind("sum level {order.level}", lambda job, step, _: add_up(job, step.level, step.branch), False),
-    "estimate": _Kind(
-        "estimate {order.branch}", lambda job, step, of: estimate_branch(job, step.branch, _given(of.second_pass, step))
-    ),
+    "estimate": _Kind("estimate {order.branch}", lambda job, step, _: estimate_branch(job, step.branch)),
     "settle": _Kind(
         "settle {order.branch}", lambda job, step, of: settle_branch(job, step.branch, _given(of.second_pass, step))
     ),

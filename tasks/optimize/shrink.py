@@ -70,7 +70,7 @@ def share(job: Job, level: int, branch: str, finish: Shrink) -> Shard:
     """Share the totals above a level out among the nodes of a branch, and write those that keep a count."""
     kept, terms = nodes_kept(job, level, branch), job.record.release.levels[level]
     if level == 0:
-        return write_settled(job, level, branch, kept, root_settled(job, kept, finish.passes))
+        return write_settled(job, level, branch, kept, root_settled(job, kept))
     totals = totals_above(job, level, branch)
     if terms.same_as is not None:
         return write_settled(job, level, branch, kept, totals[: len(kept)])  # a root of 0 has no cell
