@@ -214,9 +214,7 @@ def _variance(job: Job, level: int) -> float:
     return job.record.release.levels[level].sigma ** 2
 
 
-def _estimates(
-    job: Job, level: int, branch: str, below: NodeEstimates | None
-) -> tuple[NodeEstimates, NodeEstimates]:
+def _estimates(job: Job, level: int, branch: str, below: NodeEstimates | None) -> tuple[NodeEstimates, NodeEstimates]:
     """Return the estimates of the nodes that were kept of a level, and what all cells add up to for each of their parents."""
     kept, parents, variance = nodes_kept(job, level, branch), job.parents(level, branch), _variance(job, level)
     first, cell = cells_of(job.tree, parents, kept)

@@ -92,9 +92,9 @@ class Grid:
         Args:
             first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
         """
-        one, two = ([*of.whole_nodes([of_first], [of_stop])] for of, of_first, of_stop in self._sides(first, stop))
-        for above, (rows,) in one:
-            for below, (columns,) in two:
+        one, two = ([*of.whole_cells([of_first], [of_stop])] for of, of_first, of_stop in self._sides(first, stop))
+        for (above,), (rows,) in one:
+            for (below,), (columns,) in two:
                 yield (above, below), (np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
 
     def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:  # noqa: ARG002

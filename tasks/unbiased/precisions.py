@@ -140,7 +140,7 @@ def for_targets(
         for _ in range(_ROUNDS):  # the means of uneven fan-outs may give a worst node more than its bound
             w = _least_cost(per_inverse / aims[:, None], of[own], fan_outs[own[1:]])
             precisions, meant = _precisions(w, fan_outs), per_inverse @ (1 / w)
-            of_levels = tree_variances(tree, _with_exact(precisions, of)).of_levels()
+            of_levels = tree_variances(tree, _with_exact(precisions, of)).levels
             worst = np.array([of_levels[level].most for level in levels])
             if np.allclose(worst, meant, rtol=_SAME, atol=0):
                 break

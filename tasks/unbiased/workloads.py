@@ -118,7 +118,7 @@ def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[s
     shares of siblings depend on areas of several axes.
     """
     tree, nodes = variances.tree, _nodes(variances.tree)
-    levels = variances.of_levels()
+    levels = variances.levels
     found = {
         NODES: float(nodes @ [level.mean for level in levels] / nodes.sum()),
         LEAVES: levels[-1].mean,
