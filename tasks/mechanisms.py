@@ -96,43 +96,31 @@ class Mechanism:
     def __post_init__(self) -> None:
         """Refuse choices that the stages cannot carry out together.
 
-        Raises:
-            ValueError: survivors are children of counts that are repaired before the next level is measured, so every level is
-                measured and repaired, and none waits to be summed. (A level above the first view would be published exactly,
-                though no spec has asked for that.) All cells, or those with records, are measured at the finest level alone,
-                are left as they are, and are summed; or all cells of every level are measured, and settled without bias; or, of
-                group sizes, all cells of every level but the first. Views are settled together, or without bias where they are the
-                pairs of a grid; and nothing else is. Only a second pass reads cells that the first pass would not measure.
+        Survivors are children of counts that are repaired before the next level is measured, so every level is measured, and none
+        waits to be summed. (A level above the first view would be published exactly, though no spec has asked for that.) Only a second
+        pass reads cells that the first pass would not measure.
         """
         if self.measure != SURVIVORS and not self.chooses_cells:
             raise ValueError(f"{self.name}: with measure {self.measure}, cells must be survivors, with a second pass.")
         settles_views = isinstance(self.finish, Together) or self.finish == Unbiased(is_grid=True)
-        if (self.cells == "views") != settles_views or (self.cells == "views" and self.repair):
-            raise ValueError(
-                f"{self.name}: with cells views there must be no repair, and the finish must be Together, or Unbiased for a grid."
-            )
-        if self.cells == "views":
-            return
-        if isinstance(self.finish, Unbiased):
-            if self.cells != "universe" or self.repair or self.views is not every_level:
-                raise ValueError(
-                    f"{self.name}: with the finish Unbiased there must be no repair, cells must be universe, and views every_level."
-                )
+        choices = self.cells, self.views, bool(self.repair)
+        if settles_views or self.cells == "views":
+            goes = settles_views and self.cells == "views" and not self.repair
+            rule = "cells views there must be no repair, and the finish must be Together, or Unbiased for a grid"
+        elif isinstance(self.finish, Unbiased):
+            goes = choices == ("universe", every_level, False)
+            rule = "the finish Unbiased there must be no repair, cells must be universe, and views every_level"
         elif isinstance(self.finish, Sizes):
-            if self.cells != "universe" or self.repair or self.views is not below_everything:
-                raise ValueError(
-                    f"{self.name}: with the finish Sizes there must be no repair, cells must be universe, and views below_everything."
-                )
+            goes = choices == ("universe", below_everything, False)
+            rule = "the finish Sizes there must be no repair, cells must be universe, and views below_everything"
         elif self.cells == "survivors":
-            if not self.repair or self.views is not every_level or isinstance(self.finish, AddUp):
-                raise ValueError(
-                    f"{self.name}: with cells survivors there must be a repair, views must be every_level, and the finish"
-                    " cannot be AddUp."
-                )
-        elif self.repair or self.views is not finest_level or not isinstance(self.finish, AddUp):
-            raise ValueError(
-                f"{self.name}: with cells {self.cells} there must be no repair, views must be finest_level and the finish AddUp."
-            )
+            goes = choices == ("survivors", every_level, True) and not isinstance(self.finish, AddUp)
+            rule = "cells survivors there must be a repair, views must be every_level, and the finish cannot be AddUp"
+        else:
+            goes = choices == (self.cells, finest_level, False) and isinstance(self.finish, AddUp)
+            rule = f"cells {self.cells} there must be no repair, views must be finest_level and the finish AddUp"
+        if not goes:
+            raise ValueError(f"{self.name}: with {rule}.")
 
     @property
     def default_law(self) -> Law:
@@ -219,11 +207,6 @@ class Mechanism:
         """The finish of its tree, if the way down of its second pass follows priors; None otherwise."""
         finish = self._finish_of_tree
         return finish if isinstance(finish, Shrink) else None
-
-    @property
-    def keeps_leaves(self) -> bool:
-        """Whether its first pass keeps leaves with a count of 0: priors may give them one."""
-        return self.shrinks is not None
 
     @property
     def _finish_of_tree(self) -> Any:

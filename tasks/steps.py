@@ -38,7 +38,7 @@ class _Kind:
 
 def _repair(job: Job, step: Step, mechanism: Mechanism) -> Made:
     optimiser = mechanism.optimiser(job.record.release.terms.priority)
-    return repair(job, step.level, step.branch, mechanism.cells, optimiser, keeps_leaves=mechanism.keeps_leaves)
+    return repair(job, step.level, step.branch, mechanism.cells, optimiser, keeps_leaves=mechanism.shrinks is not None)
 
 
 def _together(job: Job, _: Step, mechanism: Mechanism) -> Made:
@@ -62,7 +62,7 @@ _KINDS: Mapping[StepKind, _Kind] = {
     "repair": _Kind("optimise level {order.level} {order.branch}", _repair),
     "repeat": _Kind(
         "repeat level {order.level} {order.branch}",
-        lambda job, step, of: repeat(job, step.level, step.branch, keeps_leaves=of.keeps_leaves),
+        lambda job, step, of: repeat(job, step.level, step.branch, keeps_leaves=of.shrinks is not None),
     ),
     "sum": _Kind("sum level {order.level}", lambda job, step, _: add_up(job, step.level, step.branch), False),
     "estimate": _Kind("estimate {order.branch}", lambda job, step, _: estimate_branch(job, step.branch)),
