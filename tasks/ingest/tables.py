@@ -245,6 +245,11 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """Return a text quoted for SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def text_columns(names: Sequence[str]) -> str:
     """Return the SQL of columns as text, under their own names."""
     return ", ".join(f"{identifier(name)}::VARCHAR AS {identifier(name)}" for name in names)

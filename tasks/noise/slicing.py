@@ -95,10 +95,10 @@ def _runs_at_cut(job: Job, con: Connection, branches: Sequence[Branch]) -> list[
     first, end = np.full(len(branches), np.iinfo(np.int64).max), np.zeros(len(branches), dtype=np.int64)
     for position, chunk in _true_nodes(con, level, len(tree.axes)):
         rows = locate(chunk.areas, frontier.areas, tree.sizes(level))
-        found = np.flatnonzero(rows >= 0)
-        of = np.searchsorted(ends, rows[found], side="right")
-        np.minimum.at(first, of, position + found)
-        np.maximum.at(end, of, position + found + 1)
+        kept = np.flatnonzero(rows >= 0)
+        of = np.searchsorted(ends, rows[kept], side="right")
+        np.minimum.at(first, of, position + kept)
+        np.maximum.at(end, of, position + kept + 1)
     return [range(int(begin), int(stop)) if stop else range(0) for begin, stop in zip(first, end, strict=True)]
 
 

@@ -48,8 +48,6 @@ def settle_and_prune(estimates: NodeEstimates, first: IntArray, totals: IntArray
     most = np.maximum.reduceat(counts, first[:-1][parents]) if len(counts) else counts
     is_largest = counts == np.repeat(most, fan_out[parents])
     stays = (counts > 0) & (is_largest | (counts >= LEAST * np.sqrt(estimates.variances)))
-    counts[stays] = settle(
-        NodeEstimates(estimates.values[stays], estimates.variances[stays]), first_kept(stays, first), totals, optimiser
-    )
+    counts[stays] = settle(estimates[stays], first_kept(stays, first), totals, optimiser)
     counts[~stays] = 0
     return counts

@@ -29,12 +29,8 @@ class NodeEstimates:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, nodes: slice) -> "NodeEstimates":
+    def __getitem__(self, nodes: slice | BoolArray | IntArray) -> "NodeEstimates":
         return NodeEstimates(self.values[nodes], self.variances[nodes])
-
-    def of(self, which: BoolArray | IntArray) -> "NodeEstimates":
-        """Return those of some of the counts: which they are, shape (counts,), or their places."""
-        return NodeEstimates(self.values[which], self.variances[which])
 
 
 @dataclass(frozen=True, slots=True)

@@ -269,7 +269,7 @@ def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray
     """Return the settled counts of the nodes that were kept of a level (> 0), shape (kept,)."""
     estimates, can = read_estimates(job, level, branch), may_count(job, level, kept)
     first = first_kept(can, cells_of(job.tree, job.parents(level, branch), kept)[0])
-    estimates = estimates.of(can)
+    estimates = estimates[can]
     shared = np.zeros(len(estimates), dtype=np.int64)
     for nodes in chunks(np.diff(first), CHUNK_CELLS):
         job.check_going_on()

@@ -1,7 +1,6 @@
 """Draws groups of records at random: households of a made-up census, and the pickups of a made-up city's taxis."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import polars as pl
@@ -70,15 +69,9 @@ def states_of_counties(states: int, counties: int) -> IntArray:
 
 def codes_of(of_state: IntArray) -> pl.DataFrame:
     """Return the codes of the states and counties, text, a row per county."""
-    state = partial(_padded, width=len(str(of_state.max() + 1)))
     within = np.arange(len(of_state)) - np.searchsorted(of_state, of_state)
-    county = partial(_padded, width=len(str(within.max() + 1)))
-    codes = [(state(of), state(of) + county(at)) for of, at in zip(of_state.tolist(), within.tolist(), strict=True)]
-    return pl.DataFrame(codes, schema=["state", "county"], orient="row")
-
-
-def _padded(number: int, width: int) -> str:
-    return f"{number + 1:0{width}}"
+    state, county = (pl.Series(of + 1).cast(pl.String).str.zfill(len(str(of.max() + 1))) for of in (of_state, within))
+    return pl.DataFrame({"state": state, "county": state + county})
 
 
 def draw_sizes(

@@ -55,8 +55,10 @@ def _bytes(axes: int) -> tuple[int, int]:
     return CELL_BYTES + further * AXIS_CELL_BYTES, CHUNK_BYTES + further * AXIS_CHUNK_BYTES
 
 
-def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: int, runs: int = RUNS) -> int:
-    """Return into how many branches to cut the trunk, within the number of task runs that a release may make.
+def branch_count(
+    levels_below: int, nodes: int, cells_below: int, levels_above: int, runs: int = RUNS, wanted: int = 0
+) -> int:
+    """Return into how many branches to cut the trunk, within the number of task runs that a release may make; 1 where there is not yet work.
 
     Args:
         levels_below: how many levels the branches have.
@@ -64,23 +66,18 @@ def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: 
         cells_below: the cells of the first level below them.
         levels_above: how many levels the trunk has below level 0.
         runs: the task runs that a level of a branch takes.
+        wanted: how many a cluster wants, and it is worth cutting for half of them; 0 where threads of one machine walk the branches.
     """
-    # ingest, tree, publish; validate; the trunk
-    single = 3 + (1 + levels_above + levels_below) + runs * (1 + levels_above)
-    left = min(TASK_RUNS, MOST_TASK_RUNS - single)
-    affordable = min(MOST_BRANCHES, left // (runs * levels_below))
-    count = max(1, min(affordable, nodes, cells_below // BRANCH_CELLS))
-    return 1 if levels_below > 1 and count < min(WORTH_CUTTING, affordable) else count
-
-
-def branch_count_for(wanted: int, levels_below: int, nodes: int, cells_below: int) -> int:
-    """Return into how many branches to cut the trunk for a cluster; 1 where there is not yet work for half of those that it wants.
-
-    Args:
-        wanted: how many it wants; other arguments are those of `branch_count`.
-    """
-    count = max(1, min(wanted, nodes, cells_below * FINER // BRANCH_CELLS))
-    return 1 if levels_below > 1 and count < wanted // 2 else count
+    if wanted:
+        most, worth, finer = wanted, wanted // 2, FINER
+    else:
+        # ingest, tree, publish; validate; the trunk
+        single = 3 + (1 + levels_above + levels_below) + runs * (1 + levels_above)
+        left = min(TASK_RUNS, MOST_TASK_RUNS - single)
+        most = min(MOST_BRANCHES, left // (runs * levels_below))
+        worth, finer = min(WORTH_CUTTING, most), 1
+    count = max(1, min(most, nodes, cells_below * finer // BRANCH_CELLS))
+    return 1 if levels_below > 1 and count < worth else count
 
 
 def pieces_of(
@@ -103,12 +100,7 @@ def pieces_of(
         is_trunk: whether the branch is the trunk. Others are cut only where they have too many cells.
         wanted: into how many a cluster wants the trunk to be cut; 0 where threads of one machine walk it.
     """
-    if not is_trunk:
-        count = 1
-    elif wanted:
-        count = branch_count_for(wanted, depth - level, nodes, cells_below)
-    else:
-        count = branch_count(depth - level, nodes, cells_below, level, runs)
+    count = branch_count(depth - level, nodes, cells_below, level, runs, wanted) if is_trunk else 1
     return 0 if nodes < 2 or (count == 1 and cells_below <= most) else count
 
 

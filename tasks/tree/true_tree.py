@@ -62,7 +62,9 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
         if level < tree.depth:
             _mark_beginnings(tree, level, leaf_areas, begins)
             next_ends = _ends(begins)
-        nodes = _unfilled(len(ends) - 1, len(tree.axes), has_children=level < tree.depth)
+        *areas, counts = (np.empty(len(ends) - 1, dtype=np.int64) for _ in range(len(tree.axes) + 1))
+        first_child, children = np.zeros((2, len(counts)), dtype=np.int64)
+        nodes = TrueLevel(tuple(areas), counts, first_child, children)
         in_slices(len(nodes), partial(_fill, nodes, tree, level, leaf_areas, before, ends, next_ends))
         yield nodes
         ends = next_ends
@@ -70,15 +72,8 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
 
 def _ends(begins: BoolArray) -> IntArray:
     """Return the record with which each node begins, and the number of records, from marks at these records."""
-    found = in_slices(len(begins), lambda records: np.flatnonzero(begins[records]) + records.start)
-    return np.concatenate([*found, [len(begins)]])
-
-
-def _unfilled(nodes: int, axes: int, *, has_children: bool) -> TrueLevel:
-    """Return nodes that are still to be filled in."""
-    *areas, true_counts = (np.empty(nodes, dtype=np.int64) for _ in range(axes + 1))
-    make = np.empty if has_children else np.zeros
-    return TrueLevel(tuple(areas), true_counts, make(nodes, dtype=np.int64), make(nodes, dtype=np.int64))
+    first = in_slices(len(begins), lambda records: np.flatnonzero(begins[records]) + records.start)
+    return np.concatenate([*first, [len(begins)]])
 
 
 def _mark_beginnings(tree: Tree, level: int, leaf_areas: Sequence[IntArray], begins: BoolArray) -> None:

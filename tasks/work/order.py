@@ -112,12 +112,14 @@ def part_for(record: Record, branch: str) -> Record:
     return Record(_public(record.release), {}, branches, by_kind(filter(is_needed, record.all_shards)))
 
 
+# what no stage needs of a release
+_NEEDLESS: dict[str, Any] = {"name": "", "state": "running", "reason": "", "created": "", "spec": "", "folder": ""}
+
+
 def _public(release: Release) -> Release:
     """Return a release without what no stage needs: its spec and its paths."""
     terms = replace(release.terms, published_spec={}, files=FileTerms("", {}))
-    return replace(
-        release, name="", state="running", reason="", created="", spec="", terms=terms, folder="", supersedes=None
-    )
+    return replace(release, terms=terms, supersedes=None, **_NEEDLESS)
 
 
 def _plain_release(release: Release) -> dict[str, Any]:
@@ -133,16 +135,11 @@ def _plain_release(release: Release) -> dict[str, Any]:
 def _release_of(content: Mapping[str, Any]) -> Release:
     return Release(
         id=content["id"],
-        name="",
         dataset=content["dataset"],
-        state="running",
-        reason="",
-        created="",
-        spec="",
         terms=Terms.from_json(content["terms"]),
-        folder="",
         levels=_levels_of(content["levels"]),
         views=_levels_of(content["views"]),
+        **_NEEDLESS,
     )
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import RecognisedTable
-from tasks.ingest.tables import Table, TableRows, identifier, json_line, registered
+from tasks.ingest.tables import Table, TableRows, identifier, json_line, literal, registered
 
 URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
@@ -193,7 +193,7 @@ class Relation(Table):
     def _tables(self, server: "_Server") -> set[tuple[str, str]]:
         """Return the tables that are read for it, by schema and name, also behind views; what a view keeps comes from its tables."""
         found = set(_relations(server.plan(f"SELECT * FROM {self._from()}")))
-        names = ", ".join(f"({_literal(schema)}, {_literal(name)})" for schema, name in found)
+        names = ", ".join(f"({literal(schema)}, {literal(name)})" for schema, name in found)
         kept = server.fetch(_BEHIND_KEPT.format(names=names)) if found else []
         return found | {(schema, name) for schema, name in kept}
 
@@ -267,10 +267,6 @@ def _relations(plan: Any) -> Iterator[tuple[str, str]]:
         yield from _relations(part)
     if isinstance(plan, dict) and "Relation Name" in plan:
         yield plan["Schema"], plan["Relation Name"]
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def relation_at(field: str, location: str) -> Relation:

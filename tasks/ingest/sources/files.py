@@ -16,7 +16,16 @@ from storage.database.connections import Connection, file_literal
 from storage.ledger.recognition import RecognisedTable, table_at_place
 from storage.machine.files import sha256_of
 from storage.machine.fingerprints import fingerprint_of_file
-from tasks.ingest.tables import Table, TableRows, column_names, identifier, opened, sha256_of_rows, text_columns
+from tasks.ingest.tables import (
+    Table,
+    TableRows,
+    column_names,
+    identifier,
+    literal,
+    opened,
+    sha256_of_rows,
+    text_columns,
+)
 
 _LONGEST_HEADER = 2**20  # characters
 
@@ -68,7 +77,7 @@ class FileTable(Table):
         if not self.inner or self.ending != ".duckdb":
             return False
         with duckdb.connect() as con, suppress(duckdb.Error):  # whoever reads it says what else is wrong
-            con.execute(f"ATTACH {_quoted(str(self.path))} AS source (READ_ONLY)")
+            con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
             con.execute("SET enable_external_access = false")
             try:
                 column_names(con, f"source.{identifier(self.inner)}")
@@ -115,7 +124,7 @@ class FileTable(Table):
             yield TableRows(column_names(con, sql), lambda _: sql)
             return
         self._check_closed(".wal")
-        con.execute(f"ATTACH {_quoted(str(self.path))} AS source (READ_ONLY)")
+        con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
         try:
             sql = f"source.{identifier(self.inner)}"
             yield TableRows(column_names(con, sql), lambda _: sql)
@@ -169,7 +178,7 @@ def _reader(table: FileTable) -> str:
     header = header_of(table)
     if not header:
         raise table.fault(f"{table.name} has no line of column names.")
-    columns = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
+    columns = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in header)
     packed = "gzip" if table.ending == ".gz" else "none"
     return (
         f"read_csv({name}, columns = {{{columns}}}, compression = '{packed}', auto_detect = false, header = true, delim = ',', quote = '\"',"
@@ -248,7 +257,3 @@ _CAUSES = {
     r"CSV Parser state machine reached an invalid state": "The usual cause is a mix of LF and CRLF line ends. Use one of them in the whole file.",
     r"Unexpected end of GZIP stream": "The file is incomplete.",
 }
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
