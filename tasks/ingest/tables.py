@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
+from typing import ClassVar
 
 import duckdb
 import polars as pl
@@ -43,6 +44,10 @@ class Table(ABC):
 
     field: str
 
+    # whether it is in a file that the ledger takes for one table, whatever tables it holds: one of them need not be named, or may be a
+    # view that shows the people of another
+    holds_others: ClassVar[bool] = False
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -65,11 +70,6 @@ class Table(ABC):
     @abstractmethod
     def is_same(self, other: "Table") -> bool:
         """Return whether two tables are the same or in one file, by their places alone."""
-
-    @property
-    def holds_others(self) -> bool:
-        """Whether it is in a file that the ledger takes for one table, whatever tables it holds."""
-        return False
 
     def version(self) -> tuple[int, ...] | None:
         """Return what changes whenever its content does; None where nothing is known to."""
@@ -220,8 +220,8 @@ def read_texts(table: Table) -> pl.DataFrame:
         InputError: it cannot be read.
     """
     with duckdb.connect() as con, opened(con, table) as rows:
-        found: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
-    return found
+        texts: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
+    return texts
 
 
 def is_blank(codes: pl.Series) -> pl.Series:

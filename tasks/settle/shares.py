@@ -67,8 +67,18 @@ def least_error_shares(
     Guarantees:
         Reads codebooks alone. Deterministic.
     """
-    problem = _Problem.of(sizes, parts, leaf_weight)
-    start = np.zeros(len(problem.noisy) + 1)
+    together = [part.cell[:, None] == part.cell[None, :] for part in parts]
+    of_leaf = leaf_weight / int(sizes.sum())
+    wanted = np.diag(of_leaf / sizes.astype(np.float64))  # the leaves of an atom share its deviation equally
+    for part, pairs in zip(parts, together, strict=True):
+        if part.weight:
+            wanted += part.weight / part.cells * pairs
+    exact, noisy = (
+        tuple(pairs for part, pairs in zip(parts, together, strict=True) if part.is_exact == is_exact)
+        for is_exact in (True, False)
+    )
+    problem = _Problem(sizes, noisy, exact, wanted, of_leaf * float((sizes - 1).sum()))
+    start = np.zeros(len(noisy) + 1)
 
     def objective(logs: FloatArray) -> tuple[float, FloatArray]:
         shares = _shares(logs)
@@ -77,8 +87,10 @@ def least_error_shares(
         by_share = by_precision * (precision(shares * (1 + step)) - of_share) / (step * shares)
         return float(np.log(value)), shares * (by_share - float(by_share @ shares)) / value
 
-    logs = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-8, 8)] * len(start)).x
-    return _with_least_shares(_shares(logs))
+    shares = _shares(minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-8, 8)] * len(start)).x)
+    if shares[-1] < _LEAST_LEAVES:
+        shares = np.append(shares[:-1] * (1 - _LEAST_LEAVES) / shares[:-1].sum(), _LEAST_LEAVES)
+    return np.maximum(np.round(shares, 3), _LEAST)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,18 +110,6 @@ class _Problem:
     exact: tuple[BoolArray, ...]
     wanted: FloatArray
     within: float
-
-    @classmethod
-    def of(cls, sizes: NDArray[np.int64], parts: Sequence[Part], leaf_weight: float) -> "_Problem":
-        """Return the problem of `least_error_shares`."""
-        leaves = int(sizes.sum())
-        return cls(
-            sizes,
-            tuple(_together(part) for part in parts if not part.is_exact),
-            tuple(_together(part) for part in parts if part.is_exact),
-            _wanted(sizes, parts, leaf_weight / leaves),
-            leaf_weight / leaves * float((sizes - 1).sum()),
-        )
 
     def at(self, precisions: FloatArray) -> tuple[float, FloatArray]:
         """Return the weighted sum of mean variances at some 1/σ², leaves last, and its derivatives by each."""
@@ -131,27 +131,3 @@ def _shares(logs: FloatArray) -> FloatArray:
     shares: FloatArray = np.exp(logs - logs.max())
     shares /= shares.sum()
     return shares
-
-
-def _with_least_shares(shares: FloatArray) -> FloatArray:
-    """Return shares in thousandths, of which none is below the least, and the leaves have theirs; the leaves come last."""
-    if shares[-1] < _LEAST_LEAVES:
-        shares = np.append(shares[:-1] * (1 - _LEAST_LEAVES) / shares[:-1].sum(), _LEAST_LEAVES)
-    found: FloatArray = np.maximum(np.round(shares, 3), _LEAST)
-    return found
-
-
-def _wanted(sizes: NDArray[np.int64], parts: Sequence[Part], of_leaf: float) -> FloatArray:
-    """Return Q, shape (atoms, atoms)."""
-    # the leaves of an atom share its deviation equally
-    wanted: FloatArray = np.diag(of_leaf / sizes.astype(np.float64))
-    for part in parts:
-        if part.weight:
-            wanted += part.weight / part.cells * _together(part)
-    return wanted
-
-
-def _together(part: Part) -> BoolArray:
-    """Return AᵀA, bool, shape (atoms, atoms): which atoms are in one cell."""
-    together: BoolArray = part.cell[:, None] == part.cell[None, :]
-    return together

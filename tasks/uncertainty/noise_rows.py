@@ -204,7 +204,9 @@ def mixture_of_sums(
         return normal_mixture(noisy, noise.sigma * np.sqrt(terms), rows, zeros)
     width = int(terms[0]) if len(terms) else 1
     mixture = CountMixture(noise.density, noise.scale, noise.sigma * math.sqrt(width), width)
-    _add(mixture, noisy, rows, zeros)
+    mixture.add_cells(noisy)
+    mixture.add_cells(_ZERO, zeros)
+    mixture.add_rows(noisy[rows])
     return mixture
 
 
@@ -224,22 +226,10 @@ def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray, zero
     mixture = CountMixture(gaussian_density, _UNITS, _UNITS, one=1 / float(unit.max(initial=1 / _UNITS)))
     for part in (np.arange(_PARTS) + 0.5) / _PARTS - 0.5:
         units = np.rint((noisy + part) / unit).astype(np.int64)
-        _add(mixture, units, rows, zeros, unit, 1 / _PARTS)
+        mixture.add_cells(units, 1 / _PARTS)
+        mixture.add_cells(_ZERO, zeros / _PARTS)
+        mixture.add_rows(units[rows], unit[rows], 1 / _PARTS)
     return mixture
-
-
-def _add(
-    mixture: CountMixture,
-    noisy: IntArray,
-    rows: IntArray,
-    zeros: int,
-    records: FloatArray | None = None,
-    weight: float = 1.0,
-) -> None:
-    """Add cells to a mixture, each as so many; other arguments are those of `mixture_of_sums`, and of `CountMixture.add_rows`."""
-    mixture.add_cells(noisy, weight)
-    mixture.add_cells(_ZERO, weight * zeros)
-    mixture.add_rows(noisy[rows], None if records is None else records[rows], weight)
 
 
 def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, rows: int) -> Shares | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar
 
 import duckdb
 
@@ -41,6 +41,8 @@ class FileTable(Table):
     path: Path
     inner: str | None = None
 
+    _program: ClassVar[str] = "duckdb"
+
     @property
     def name(self) -> str:
         """The name of the file."""
@@ -66,7 +68,7 @@ class FileTable(Table):
     @property
     def recognised_inner(self) -> str | None:
         """The table inside the file, where the ledger tells those of one file apart."""
-        return self.inner
+        return None if self.holds_others else self.inner
 
     def at_place(self) -> RecognisedTable:
         """Return it as the ledger recognises it by its place alone."""
@@ -143,31 +145,9 @@ class FileTable(Table):
                     f"Close the program that has the database open, or open and close it once with `{self._program}`.",
                 )
 
-    @property
-    def _program(self) -> str:
-        return "duckdb"
-
     def cause(self, message: str) -> str:
         """Return the cause of DuckDB's error message about a CSV file."""
         return next((cause for sign, cause in _CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
-
-
-@dataclass(frozen=True, slots=True)
-class FileOfTables(FileTable):
-    """A table in a file that the ledger takes for one table, whatever tables it holds.
-
-    One of them need not be named, or may be a view that shows the people of another.
-    """
-
-    @property
-    def recognised_inner(self) -> str | None:
-        """Nothing: the tables of the file are not told apart."""
-        return None
-
-    @property
-    def holds_others(self) -> bool:
-        """So the bytes of the file are recognised too."""
-        return True
 
 
 def _reader(table: FileTable) -> str:

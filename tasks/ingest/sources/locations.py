@@ -75,7 +75,6 @@ def table_at(field: str, location: str, base: Path) -> Table:
     """
     if URL.match(location):
         return relation_at(field, location)
-    _refuse_url(field, location, _OF_TABLE)
     file, _, inner = location.partition("::")
     path = _path(field, file, location, base, _OF_TABLE)
     if fault := fault_of_matrix(location):
@@ -102,7 +101,6 @@ def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -
     Raises:
         InputError: the file does not exist, cannot be read, or has another ending; or zones are named for CSV.
     """
-    _refuse_url(field, location, _OF_MATRIX)
     file, _, inner = location.partition("::")
     path = _path(field, file, location, base, _OF_MATRIX)
     if not _ends_in(path, ".omx" if inner else _MATRICES):
@@ -126,7 +124,6 @@ def shapes_at(field: str, location: str, base: Path) -> FileTable:
     Raises:
         InputError: the file does not exist, cannot be read, or has another ending.
     """
-    _refuse_url(field, location, _OF_SHAPES)
     path = _path(field, location, location, base, _OF_SHAPES)
     if not _ends_in(path, _SHAPE_FILES):
         raise InputError(
@@ -162,12 +159,12 @@ def sha256_at(location: str) -> str | None:
 
 def published_location(location: str) -> str:
     """Return what may be published of a location: the name of a file without its folder, a table without its server; no query."""
-    found = _INNER.fullmatch(location)
-    if found is None:
+    match = _INNER.fullmatch(location)
+    if match is None:
         return Path(location).name
-    if is_query(found["inner"]):
+    if is_query(match["inner"]):
         return "a query"
-    return found["inner"] if URL.match(location) else f"{Path(found['place']).name}::{found['inner']}"
+    return match["inner"] if URL.match(location) else f"{Path(match['place']).name}::{match['inner']}"
 
 
 def is_url(text: str) -> bool:
@@ -180,22 +177,19 @@ def may_hold_credentials(text: str) -> bool:
     return is_url(text) or _SECRET.search(text) is not None
 
 
-def _refuse_url(field: str, location: str, place: _Allowed) -> None:
-    if found := _ANY_URL.match(location):
-        raise InputError(
-            f"{field} must be {place.takes}, got a location that begins with {found[1]}:.",
-            field=field,
-            hint=place.hint if URL.match(location) else "",
-        )
-
-
 def _ends_in(path: Path, endings: str | tuple[str, ...]) -> bool:
     """Return whether the name of a file has an ending, in upper or lower case."""
     return path.name.lower().endswith(endings)
 
 
 def _path(field: str, file: str, location: str, base: Path, place: _Allowed) -> Path:
-    """Return the path of a file; refuse what is none and may hold credentials, without repeating it."""
+    """Return the path of a file; refuse a URL, and what is no file and may hold credentials, without repeating it."""
+    if url := _ANY_URL.match(location):
+        raise InputError(
+            f"{field} must be {place.takes}, got a location that begins with {url[1]}:.",
+            field=field,
+            hint=place.hint if URL.match(location) else "",
+        )
     path = (base / Path(file).expanduser()).absolute()
     is_file, failure = False, None
     try:

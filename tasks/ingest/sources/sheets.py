@@ -4,12 +4,12 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from storage.database.connections import Connection
-from tasks.ingest.sources.files import FileOfTables
+from tasks.ingest.sources.files import FileTable
 from tasks.ingest.tables import TableRows, registered, sha256_of_rows
 from tasks.words.spelling import did_you_mean
 
@@ -19,8 +19,10 @@ _ZEROS = "A spreadsheet drops the leading zeros of codes. Format the column as t
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet(FileOfTables):
+class Sheet(FileTable):
     """A sheet of a workbook: the one named `inner`, or the first."""
+
+    holds_others: ClassVar[bool] = True
 
     @property
     def kind(self) -> str:
