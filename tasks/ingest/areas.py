@@ -56,7 +56,7 @@ def read_names(
         given = _of_codebook(labels, table, levels, own_area=own_area)
     else:
         given = {}
-    found = {}
+    by_level = {}
     for level, names in sorted(given.items()):
         path = levels[:level]
         areas = codebook.select(path).unique().join(names, on=names.columns[:-1], how="inner").unique()
@@ -69,14 +69,16 @@ def read_names(
                 hint="Give every area one name, spelled alike in every row.",
             )
         if not areas.is_empty():
-            found[level] = areas.sort(path).rename(dict(zip([*path, _NAME], [*code_columns(level), NAME], strict=True)))
-    if not found:
+            by_level[level] = areas.sort(path).rename(
+                dict(zip([*path, _NAME], [*code_columns(level), NAME], strict=True))
+            )
+    if not by_level:
         raise InputError(
             f"{labels.field}: no code of {labels.table.name if labels.table else 'the codebook'} that has a name is a code of the axis.",
             field=labels.field,
             hint="The usual cause is that a spreadsheet dropped the leading zeros of codes.",
         )
-    return found
+    return by_level
 
 
 def _of_codebook(labels: Labels, table: Table, levels: Sequence[str], *, own_area: bool) -> dict[int, pl.DataFrame]:
@@ -121,12 +123,12 @@ def _of_table(labels: Labels, table: Table, levels: Sequence[str]) -> dict[int, 
         read: pl.DataFrame = con.sql(f"SELECT {text_columns(wanted)} FROM {rows.scan(wanted)}").pl()
     if not has_levels:
         read = read.select(pl.lit(only).alias(_LEVEL), _CODE, NAME)
-    found = {
+    by_level = {
         number: _named(named.select(pl.col(_CODE).alias(level)), named[NAME])
         for number, level in enumerate(levels, 1)
         if not (named := read.filter(pl.col(_LEVEL) == level)).is_empty()
     }
-    if not found and not read.is_empty():
+    if not by_level and not read.is_empty():
         subject = (
             f"column {_LEVEL} of {table.name}" if has_levels else f"{table.name} names areas of level {only}, and so"
         )
@@ -135,7 +137,7 @@ def _of_table(labels: Labels, table: Table, levels: Sequence[str]) -> dict[int, 
             field=labels.field,
             hint=f"These are {', '.join(levels)}. A column {_LEVEL} says of which of them a row's code is.",
         )
-    return found
+    return by_level
 
 
 def _named(codes: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
@@ -188,10 +190,10 @@ def read_shapes(
         features = read(table, boundaries.code)
         level = _level_of(features, codebook) if name == ANY_LEVEL else levels.index(name) + 1
         of_file[level] = _of_level(boundaries, table, features, codebook.select(levels[:level]).unique())
-    found: dict[int, pl.DataFrame] = {}
+    by_level: dict[int, pl.DataFrame] = {}
     for level in range(max(of_file), 0, -1):
-        found[level] = of_file[level] if level in of_file else _together(found[level + 1])
-    return {level: areas for level, areas in sorted(found.items()) if level <= released}
+        by_level[level] = of_file[level] if level in of_file else _together(by_level[level + 1])
+    return {level: areas for level, areas in sorted(by_level.items()) if level <= released}
 
 
 def _level_of(features: Sequence[Feature], codebook: pl.DataFrame) -> int:

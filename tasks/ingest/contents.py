@@ -32,14 +32,14 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
         StoreError: likewise; or TRELLIS_HOME has no room for the key of fingerprints.
     """
     try:
-        found = fingerprints(table, columns, {of.columns for of in known if of.columns})
-        content = Content(columns, found[columns], table.fingerprint_of_file() if table.holds_others else "")
+        by_columns = fingerprints(table, columns, {of.columns for of in known if of.columns})
+        content = Content(columns, by_columns[columns], table.fingerprint_of_file() if table.holds_others else "")
         # an earlier Trellis knew files alone
         file = table.fingerprint_of_file() if any(of.file for of in known) else content.file
     except OSError as fault:
         unread = StoreError(f"{table.field}: {table.name} cannot be read ({fault.strerror}).", field=table.field)
         raise disk_fault(fault) or unread from None
-    seen = frozenset({*found.values(), file, content.file} - {""})
+    seen = frozenset({*by_columns.values(), file, content.file} - {""})
     return RecognisedTable(table.at_place().place, content, seen)
 
 
@@ -55,10 +55,10 @@ def same_content(public: Table, confidential: Table, columns: Columns) -> bool:
     if public.is_same(confidential) or public.has_bytes_of(confidential) or public.shows_rows_of(confidential):
         return True
     try:
-        found = fingerprints(public, columns)
+        by_columns = fingerprints(public, columns)
     except InputError:  # it lacks a column, or is no table
         return False
-    return found[columns] == fingerprints(confidential, columns)[columns]
+    return by_columns[columns] == fingerprints(confidential, columns)[columns]
 
 
 def fingerprints(table: Table, columns: Columns, others: Collection[Columns] = ()) -> Mapping[Columns, str]:
@@ -87,10 +87,10 @@ def _read(
         codes = list(dict.fromkeys(of.codes for of in (columns, *others) if there.issuperset(of.codes)))
         counts = [None, *dict.fromkeys(of.count for of in (columns, *others) if of.count in there)]
         pairs = [Columns(of_codes, count) for of_codes in codes for count in counts]
-        found = con.execute(_summed(rows.scan(_names(pairs)), codes, counts), [key] * len(codes)).fetchall()[0]
+        sums = con.execute(_summed(rows.scan(_names(pairs)), codes, counts), [key] * len(codes)).fetchall()[0]
     return {
         pair: fingerprint_of_records(records, [half % _WORD for half in halves])
-        for pair, records, *halves in zip(pairs, found[::3], found[1::3], found[2::3], strict=True)
+        for pair, records, *halves in zip(pairs, sums[::3], sums[1::3], sums[2::3], strict=True)
     }
 
 

@@ -101,13 +101,13 @@ def _codes(source: DerivedSource, tree: Tree, table: pl.DataFrame, places: Seque
                 " for it."
             )
         known = pl.DataFrame({axis.name: codes}).with_row_index("area")
-        found = table.select(axis.name).join(known, on=axis.name, how="left", maintain_order="left")["area"]
-        if found.has_nulls():
+        area = table.select(axis.name).join(known, on=axis.name, how="left", maintain_order="left")["area"]
+        if area.has_nulls():
             raise source.table.fault(
                 f"column {axis.name} has a code that level {axis.level_names[own - 1]} of the codebook does not list.",
                 "The table must list the codes of exactly this level, as they are in the codebook.",
             )
-        combination = combination * len(codes) + found.to_numpy().astype(np.int64)
+        combination = combination * len(codes) + area.to_numpy().astype(np.int64)
     combinations = _combinations(tree, places)
     listed = np.bincount(combination, minlength=combinations)
     if (listed > 1).any():

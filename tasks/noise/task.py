@@ -149,8 +149,8 @@ def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) 
     columns: dict[str, Any] = {}
     for axis, of_axis in enumerate(areas):
         if axis in codes:
-            for own, of_level in enumerate(codes[axis], 1):
-                columns[f"code_{axis}_{own}"] = of_level.gather(of_axis).to_arrow().cast(pa.large_string())
+            for own, column in enumerate(codes[axis], 1):
+                columns[f"code_{axis}_{own}"] = column.gather(of_axis).to_arrow().cast(pa.large_string())
         else:
             columns[f"area_{axis}"] = of_axis
     return columns

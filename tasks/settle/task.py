@@ -177,7 +177,7 @@ def _settled_margins(job: Job) -> Marginals:
         nodes, axis = _released(job, level), tree.steps[0]
         counts = fixed.setdefault(axis, {})[level] = np.zeros(tree.axes[axis].areas(level), dtype=np.int64)
         counts[nodes.areas[axis]] = nodes.counts
-    found = dict[tuple[int, int], Marginal]()
+    margins = dict[tuple[int, int], Marginal]()
     for axis, known in fixed.items():
         noisy = {
             level: (job.all_noisy(terms.level), noise_of(terms).variance)
@@ -185,8 +185,8 @@ def _settled_margins(job: Job) -> Marginals:
             if of == axis
         }
         for level, counts in settle_axis(tree.axes[axis], known, noisy).items() if noisy else ():
-            found[axis, level] = Marginal(views[axis, level].level, counts, noisy[level][1])
-    return found
+            margins[axis, level] = Marginal(views[axis, level].level, counts, noisy[level][1])
+    return margins
 
 
 def _calibrated(job: Job, margins: Marginals) -> Iterator[IntArray]:

@@ -92,7 +92,7 @@ def _whole_sizes(parents: IntArray, tails: FloatArray, first: IntArray, most: In
         bounds = np.append(0, np.cumsum(fan_out[has_some]))
         before = larger[cells]
         room = None if most is None else most[cells] - before
-        found = nearest_whole(by_size[at, cells] - before, bounds, parents[has_some, at], room)
-        sizes[at, cells] = found
-        larger[cells] += found
+        counts = nearest_whole(by_size[at, cells] - before, bounds, parents[has_some, at], room)
+        sizes[at, cells] = counts
+        larger[cells] += counts
     return np.ascontiguousarray(sizes.T)

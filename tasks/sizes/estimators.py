@@ -110,10 +110,10 @@ def from_sizes_exact(levels: NoisyLevels) -> list[IntArray]:
 
 def _bounded(optimum: Callable[..., list[NDArray[Scalar]]], levels: NoisyLevels) -> list[NDArray[Scalar]]:
     """Return an optimum with no more groups than there are."""
-    found = optimum(levels.noisy, levels.variances, levels.first_child)
-    if levels.total is not None and found[0].sum() > levels.total:
-        found = optimum(levels.noisy, levels.variances, levels.first_child, levels.total)
-    return found
+    sizes = optimum(levels.noisy, levels.variances, levels.first_child)
+    if levels.total is not None and sizes[0].sum() > levels.total:
+        sizes = optimum(levels.noisy, levels.variances, levels.first_child, levels.total)
+    return sizes
 
 
 def from_sizes_top_down(levels: NoisyLevels) -> list[IntArray]:
@@ -135,8 +135,8 @@ def top_down(root: IntArray, noisy: Sequence[IntArray], first_child: Sequence[In
     for counts, first in zip(noisy[1:], first_child, strict=True):
         regions, largest = counts.shape
         begins = np.append((np.arange(largest)[:, None] * regions + first[:-1]).ravel(), counts.size)
-        found = nearest_in_euclid(counts.T.ravel(), begins, settled[-1].T.ravel())
-        settled.append(np.ascontiguousarray(found.reshape(largest, regions).T))
+        nearest = nearest_in_euclid(counts.T.ravel(), begins, settled[-1].T.ravel())
+        settled.append(np.ascontiguousarray(nearest.reshape(largest, regions).T))
     return settled
 
 

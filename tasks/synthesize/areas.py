@@ -128,15 +128,15 @@ def names(codebook: pl.DataFrame) -> pl.DataFrame:
     The same codebook always gets the same names.
     """
     areas = [(level, code) for level in codebook.columns for code in codebook[level].unique().sort().to_list()]
-    generator, found = np.random.default_rng(len(areas)), dict[str, None]()
-    while len(found) < len(areas):
+    generator, words = np.random.default_rng(len(areas)), dict[str, None]()
+    while len(words) < len(areas):
         syllables = [part[generator.integers(len(part))] for part in (_BEGIN, _MIDDLE, _END)]
         word = "".join(syllables if generator.random() < 0.5 else syllables[::2])
-        if len(found) >= len(_BEGIN) * len(_MIDDLE) * len(_END) // 2:
-            word = f"{word} {len(found)}"
-        found[word] = None
+        if len(words) >= len(_BEGIN) * len(_MIDDLE) * len(_END) // 2:
+            word = f"{word} {len(words)}"
+        words[word] = None
     levels, codes = zip(*areas, strict=True)
-    return pl.DataFrame({"level": levels, "code": codes, "name": list(found)})
+    return pl.DataFrame({"level": levels, "code": codes, "name": list(words)})
 
 
 def cells(places: FloatArray) -> list[dict[str, Any]]:

@@ -155,5 +155,5 @@ def numbered(paths: pl.DataFrame) -> tuple[pl.DataFrame, IntArray]:
     codebook = paths.unique().sort(paths.columns)
     names = {column: f"code_{number}" for number, column in enumerate(paths.columns)}
     areas = codebook.rename(names).with_row_index("area")
-    found = paths.rename(names).join(areas, on=list(names.values()), how="left", maintain_order="left")
-    return codebook, found["area"].to_numpy().astype(np.int64)
+    rows = paths.rename(names).join(areas, on=list(names.values()), how="left", maintain_order="left")
+    return codebook, rows["area"].to_numpy().astype(np.int64)

@@ -214,17 +214,17 @@ def _of_places(
 ) -> dict[tuple[str, int], pl.DataFrame]:
     """Return what the axis levels of a release have of a kind, by axis and axis level."""
     places = ((axis.name, level) for axis in tree_of(release).axes for level in range(1, axis.depth + 1))
-    found = {place: read(shard_folder(release.id), *place) for place in places}
-    return {place: areas for place, areas in found.items() if areas is not None}
+    tables = {place: read(shard_folder(release.id), *place) for place in places}
+    return {place: areas for place, areas in tables.items() if areas is not None}
 
 
 def derived_of(release: Release) -> dict[str, Derived]:
     """Return the derived columns of a release that the store knows, from the codes that were kept when it was ingested."""
-    found = {}
+    columns = {}
     for terms in release.terms.derived:
         codes = pl.read_parquet(derived_path(release.id, terms.name), glob=False)["code"]
-        found[terms.name] = numbered_codes(terms.name, terms.of, codes)
-    return found
+        columns[terms.name] = numbered_codes(terms.name, terms.of, codes)
+    return columns
 
 
 @lru_cache(maxsize=4)

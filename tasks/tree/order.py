@@ -208,8 +208,8 @@ def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], Bool
             axis.ancestors(of_axis.astype(np.int64), own, common)
             for axis, of_axis, own in zip(tree.axes, areas, reached, strict=True)
         ]
-        found: BoolArray = at_the_other_end[ends[0]] == ends[1]
-        return found
+        is_within: BoolArray = at_the_other_end[ends[0]] == ends[1]
+        return is_within
 
     return within
 

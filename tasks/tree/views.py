@@ -265,8 +265,8 @@ def numbered_codes(name: str, of: Sequence[tuple[int, int]], codes: pl.Series) -
     """
     distinct = codes.unique().sort()
     numbers = pl.DataFrame({"code": distinct}).with_row_index("number")
-    found = pl.DataFrame({"code": codes}).join(numbers, on="code", how="left", maintain_order="left")["number"]
-    return Derived(name, tuple(of), distinct, found.to_numpy().astype(np.int32))
+    code_of = pl.DataFrame({"code": codes}).join(numbers, on="code", how="left", maintain_order="left")["number"]
+    return Derived(name, tuple(of), distinct, code_of.to_numpy().astype(np.int32))
 
 
 def leaves_of(tree: Tree, areas: Sequence[IntArray]) -> ViewCells:

@@ -48,8 +48,8 @@ class ReleasedCounts:
 
     def deviations(self, levels: AxisLevels) -> tuple[float, float]:
         """Return the least and the most standard deviation of a released count of some axis levels, records."""
-        of_level = self.variances.of_level(levels)
-        least, most = self.with_rounding(np.array([of_level.least, of_level.most])).tolist()
+        level = self.variances.of_level(levels)
+        least, most = self.with_rounding(np.array([level.least, level.most])).tolist()
         return least, most
 
     def estimates(self, levels: AxisLevels, areas: Sequence[IntArray], counts: IntArray) -> Estimates:

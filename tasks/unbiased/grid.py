@@ -111,14 +111,14 @@ class Grid:
             mean_variances(tree_variances(of.tree, [math.inf, *precisions[1:]]), {0})
             for of, precisions in zip(self.variances, self.precisions, strict=True)
         ]
-        found = {name: math.prod(of[name] for of in sides) for name in sides[0] if name in _PRODUCTS}
+        means = {name: math.prod(of[name] for of in sides) for name in sides[0] if name in _PRODUCTS}
         if self.total is not None:
             owed = {
                 name: math.prod(of[name] - rest[name] for of, rest in zip(sides, given_total, strict=True))
-                for name in found
+                for name in means
             }
-            found = {name: variance - owed[name] for name, variance in found.items()}
-        return found
+            means = {name: variance - owed[name] for name, variance in means.items()}
+        return means
 
     def _sides(
         self, first: Sequence[IntArray], stop: Sequence[IntArray]

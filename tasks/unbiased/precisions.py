@@ -204,9 +204,9 @@ def _refined(
         return math.log(variance * twice_rho(of_levels, costs))
 
     def of_levels(logarithms: FloatArray) -> FloatArray:
-        found = np.zeros(len(free))
-        found[free] = np.exp(logarithms)
-        return found
+        levels = np.zeros(len(free))
+        levels[free] = np.exp(logarithms)
+        return levels
 
     if workload not in mean_variances(tree_variances(tree, _with_exact(precisions, costs)), ordered):
         return precisions

@@ -119,21 +119,21 @@ def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[s
     """
     tree, nodes = variances.tree, _nodes(variances.tree)
     levels = variances.levels
-    found = {
+    means = {
         NODES: float(nodes @ [level.mean for level in levels] / nodes.sum()),
         LEAVES: levels[-1].mean,
         SETS: of_sets(variances.total, int(nodes[-1]), levels[-1].mean),
         WORST: max(level.most for level in levels),
     }
     if not ordered or sum(one != other for one, other in pairwise(tree.steps)) >= len(tree.axes):
-        return found
+        return means
     shares, together = _shares(variances)
     for name, form_of in FORMS.items():
         forms = _forms(tree, form_of, ordered, shares)
         of_total, *of_levels = _summed_parts(tree, forms, together)
         queries = math.prod(form.queries for form in forms)
-        found[name] = float(of_total * variances.total + sum(of_levels)) / queries
-    return found
+        means[name] = float(of_total * variances.total + sum(of_levels)) / queries
+    return means
 
 
 def of_sets(total: float, leaves: int, leaf: float) -> float:

@@ -193,7 +193,7 @@ def reach_after(noise: LevelNoise, cells: int, levels: int) -> int:
 def bounds_after(moves: Sequence[Moves]) -> list[int]:
     """Return, per level, what the error of no count exceeds, on any level, with a probability of `CONFIDENCE`, records."""
     bounds, above = [], 0
-    for of_level in moves:
-        above = max(above, of_level.above)
-        bounds.append(max(above, of_level.below))
+    for level in moves:
+        above = max(above, level.above)
+        bounds.append(max(above, level.below))
     return bounds

@@ -196,15 +196,15 @@ class _Fits:
 
     def furthest(self, end: float) -> FloatArray:
         """Return a distribution that fits well enough, with a weight of 0 as near to an end, 0 or 1, as there is one."""
-        found = self._at(end)
-        if found is not None:
-            return found
-        near, far, found = self._best[0], end, self._best
+        fit = self._at(end)
+        if fit is not None:
+            return fit
+        near, far, fit = self._best[0], end, self._best
         for _ in range(_HALVINGS):
             middle = (near + far) / 2
             tried = self._at(middle)
-            near, far, found = (near, middle, found) if tried is None else (middle, far, tried)
-        return found
+            near, far, fit = (near, middle, fit) if tried is None else (middle, far, tried)
+        return fit
 
     def empty(self, weights: FloatArray) -> FloatArray:
         """Return how likely a cell of each bin is to have a true count of 0, by Bayes' rule, shape (bins,)."""

@@ -91,8 +91,8 @@ def _largest_tails(cells: int, share: float) -> list[Tails]:
         middle = (least + greatest) / 2
         fits = expected_excess(cells, np.exp(middle), part * of_size) <= most
         least, greatest = np.where(fits, middle, least), np.where(fits, greatest, middle)
-    found = np.split(least, np.cumsum(lengths)[:-1])
-    return [Tails(sizes, tuple(tails.tolist())) for (sizes, _), tails in zip(choices, found, strict=True)]
+    of_choices = np.split(least, np.cumsum(lengths)[:-1])
+    return [Tails(sizes, tuple(tails.tolist())) for (sizes, _), tails in zip(choices, of_choices, strict=True)]
 
 
 def expected_excess(cells: int, tail: FloatArray, beyond: FloatArray) -> FloatArray:

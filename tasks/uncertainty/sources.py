@@ -50,8 +50,8 @@ def for_every_level(levels: Sequence[L], of_own: Sequence[V]) -> list[V]:
         levels: 0 to T.
         of_own: for those that repeat no other, in the same order.
     """
-    found = {level.level: value for level, value in zip(own_levels(levels), of_own, strict=True)}
-    return [found[level.level if level.same_as is None else level.same_as] for level in levels]
+    by_level = {level.level: value for level, value in zip(own_levels(levels), of_own, strict=True)}
+    return [by_level[level.level if level.same_as is None else level.same_as] for level in levels]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,12 +136,12 @@ def best_source(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree:
     Args:
         measured: what is measured, by number, with the noise of a cell; one of them refines it.
     """
-    found = [
+    sources = [
         (number, replace(noise, terms=widest(view, of, tree)) if noise else noise)
         for number, (view, noise) in measured.items()
         if view.lowered(tree).refines(of.lowered(tree))
     ]
-    return min(found, key=lambda source: (source[1].variance, source[0]))
+    return min(sources, key=lambda source: (source[1].variance, source[0]))
 
 
 def expected_error(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree: Tree) -> float:

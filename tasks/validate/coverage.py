@@ -238,8 +238,8 @@ def false_share(tree: Tree, truth: Frontier, areas: Sequence[AreaArray]) -> floa
 def _true_counts(tree: Tree, truth: Frontier, areas: Sequence[AreaArray]) -> IntArray:
     """Return the true counts of some cells of a level, shape (cells,), records."""
     row = locate([of_axis.astype(np.int64) for of_axis in areas], truth.areas, tree.sizes(truth.level))
-    found: IntArray = np.append(truth.counts, 0)[row]  # the last one, of cells that are not found
-    return found
+    counts: IntArray = np.append(truth.counts, 0)[row]  # the last one, of cells that are not there
+    return counts
 
 
 def _covered(bounds: Bounds, true_counts: IntArray, row: IntArray, part: IntArray) -> dict[str, Covered]:

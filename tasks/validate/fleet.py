@@ -126,10 +126,10 @@ def flow_vehicles(demand: Demand, service: Service) -> int:
     from scipy.optimize import linprog  # slow to import
 
     balance, outflow, entering = _network(legs, service)
-    found = linprog(entering, A_ub=outflow, b_ub=balance, method="highs")
-    if not found.success or abs(found.fun - round(found.fun)) > _WHOLE:
+    solution = linprog(entering, A_ub=outflow, b_ub=balance, method="highs")
+    if not solution.success or abs(solution.fun - round(solution.fun)) > _WHOLE:
         raise ArithmeticError("The solver found no whole number of vehicles.")
-    vehicles: int = round(found.fun)
+    vehicles: int = round(solution.fun)
     return vehicles
 
 

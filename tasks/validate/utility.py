@@ -118,11 +118,11 @@ def fleet(tree: Tree, true: Frontier, released: Frontier, terms: UtilityTerms) -
         Demand(places[leaves.areas[period]], leaves.areas[origin], leaves.areas[destination], leaves.counts)
         for leaves in (true, released)
     )
-    found = dict[str, float | None]()
+    ratios = dict[str, float | None]()
     for name, vehicles in (("busy", busy_vehicles), ("flow", flow_vehicles), ("pooled", pooled_vehicles)):
         needed = vehicles(true_trips, service)
-        found[name] = vehicles(released_trips, service) / needed if needed else None
-    return found
+        ratios[name] = vehicles(released_trips, service) / needed if needed else None
+    return ratios
 
 
 UTILITIES: dict[str, Utility] = {
@@ -177,11 +177,11 @@ def _minutes(durations: pl.DataFrame, stops: list[pl.Series]) -> FloatArray:
     numbers = list[IntArray]()
     for of in stops:
         known = pl.DataFrame({"code": of, "number": np.arange(len(of))})
-        found = durations.select(code=of.name).join(known, on="code", how="left", maintain_order="left")
-        if found["number"].null_count():
-            unknown = found.filter(pl.col("number").is_null())["code"][0] or "a blank code"
+        numbered = durations.select(code=of.name).join(known, on="code", how="left", maintain_order="left")
+        if numbered["number"].null_count():
+            unknown = numbered.filter(pl.col("number").is_null())["code"][0] or "a blank code"
             raise ValueError(f"durations must have only codes of {of.name} in that column; {unknown} is not one.")
-        numbers.append(found["number"].to_numpy())
+        numbers.append(numbered["number"].to_numpy())
     size = len(stops[1])
     pair = numbers[0] * size + numbers[1]
     times = np.bincount(pair, minlength=len(stops[0]) * size)
