@@ -52,9 +52,6 @@ def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
 
     .. math:: \rho = \left(\frac{\epsilon}{\sqrt{\ln 1/\delta + \epsilon} + \sqrt{\ln 1/\delta}}\right)^2
 
-    Args:
-        epsilon: > 0, finite.
-        delta: in (0, 1).
     Raises:
         ValueError: epsilon or delta is out of range, or epsilon so small that no float ρ > 0 fits.
     Source:
@@ -167,7 +164,6 @@ def renyi_epsilon(loss: float, order: float, delta: float) -> float:
     Args:
         loss: τ, >= 0.
         order: α, > 1.
-        delta: in (0, 1).
     Source:
         Canonne, Kamath and Steinke (2020), Proposition 12.
     """

@@ -167,10 +167,8 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
 def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:
     """Write the table `records` of the vault: area_0, area_1, … and true_count, summed over equal areas.
 
-    The units of records stay in temporary tables, which are never written to the file of the vault.
+    The units of records stay in temporary tables, which are never written to the file of the vault. Arguments are those of `sum_table`.
 
-    Args:
-        count: the column of counts; None where each row is one record.
     Raises:
         InputError: rows or units break a rule. The error names the column and the rule; only the caller learns how many.
             A table without records is refused only if its total is public.

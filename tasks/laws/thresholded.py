@@ -46,9 +46,6 @@ def thresholded_for(sensitivity: Sensitivity, epsilon: float, delta: float) -> T
     with Δ₁ = 2m under substitution and m under add_remove; c = m, or 2 for one record under substitution. Both are rounded
     up, and θ is raised, until OpenDP's map stays within (ε, δ).
 
-    Args:
-        epsilon: > 0, finite.
-        delta: in (0, 1).
     Raises:
         ValueError: the scale would be out of range, or no threshold keeps δ.
     Source:

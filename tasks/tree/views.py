@@ -38,7 +38,6 @@ class Derived:
 
         Args:
             levels: per axis, the axis level of the cells, at least as fine as those of `of`.
-            areas: per axis, shape (cells,).
         """
         combination = np.zeros(len(areas[0]), dtype=np.int64)
         for axis, level in self.of:

@@ -56,7 +56,6 @@ class ReleasedCounts:
         """Return rows as estimates.
 
         Args:
-            areas: per axis, int64, shape (rows,).
             counts: int64, shape (rows,), records.
         """
         deviations = self.with_rounding(self.variances.of_cells(levels, areas))

@@ -70,11 +70,7 @@ class Grid:
         return math.prod(map(len, self.precisions)) - (self.total is not None)
 
     def of_cells(self, levels: Sequence[int], areas: Sequence[IntArray]) -> FloatArray:
-        """Return the variances of some cells before rounding, float64, shape (cells,), records squared.
-
-        Args:
-            areas: per axis, int64, shape (cells,).
-        """
+        """Return the variances of some cells before rounding, float64, shape (cells,), records squared."""
         moments = [self._of_areas(axis, level) for axis, level in enumerate(levels)]
         return self._product([(share[of], rest[of]) for (share, rest), of in zip(moments, areas, strict=True)])
 

@@ -40,10 +40,6 @@ def chebyshev_bounds(
     confidence; t_l(x) is what the noise of level l reaches to one side with a probability of at most 1/x, which of a discrete
     Gaussian is √(2σ² ln x). Holds for InfTDA, level by level; it is not one statement about all levels at once.
 
-    Args:
-        noises: of levels 0 to T.
-        possible_cells: N of levels 0 to T.
-        confidence: in (0, 1).
     Returns:
         The bounds of levels 0 to T, records; 0 where all levels down to that one are exact.
     Source:
@@ -83,8 +79,6 @@ def bounds_of_sums(
 
     Args:
         noises: of the widest cells of levels 0 to T.
-        possible_cells: N of levels 0 to T.
-        confidence: in (0, 1).
     Returns:
         The bounds of levels 0 to T, records.
     """

@@ -178,7 +178,6 @@ def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, cells: 
     """Return what is known of the rows of a level whose cells are sums of noisy leaves; None where there is no row.
 
     Args:
-        noise: of a leaf.
         noisy: of the rows: all cells whose noisy count is not 0, shape (rows,), records.
         leaves: of each row, shape (rows,).
         cells: how many the level has.
@@ -198,7 +197,6 @@ def mixture_of_sums(
         noisy: of all cells, int64, shape (cells,), records.
         terms: how many each is the sum of, shape (cells,).
         rows: the places of some cells.
-        zeros: how many more cells there are, whose noisy counts are 0.
     """
     if len(terms) and terms.min() < terms.max():
         return normal_mixture(noisy, noise.sigma * np.sqrt(terms), rows, zeros)
@@ -220,7 +218,6 @@ def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray, zero
         noisy: int64, shape (cells,), records.
         deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records.
         rows: the places of some cells.
-        zeros: how many more cells there are, whose noisy counts are 0.
     """
     unit = np.sqrt(deviations**2 + 1 / 12) / _UNITS  # of each cell's own noise, and of rounding
     mixture = CountMixture(gaussian_density, _UNITS, _UNITS, one=1 / float(unit.max(initial=1 / _UNITS)))
@@ -237,8 +234,6 @@ def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, r
 
     Args:
         seen: how far counts are beyond margins; None where nothing follows from that, so that all rows may be noise.
-        cells: how many cells the level has.
-        rows: how many of them have a row.
     """
     if not rows:
         return None

@@ -94,8 +94,6 @@ class MeasuredSums:
         Args:
             rows: the places of the cells, shape (rows,).
             counts: as released, shape (rows,), records.
-            confidence: 1 − α, in (0, 1).
-            total: the exact count of everything; None where it is not published exactly.
         """
         margin = self.margin(row_log_tail(len(self), len(rows), confidence), rows)
         return intervals(self.noisy[rows], margin, NO_CAP if total is None else total, counts)
@@ -105,8 +103,6 @@ class MeasuredSums:
 
         Args:
             counts: as released, shape (cells,), records.
-            confidence: 1 − α, in (0, 1).
-            total: as in `row_intervals`.
         """
         margin = self.margin(math.log((1 - confidence) / 2))
         return intervals(self.noisy, margin, NO_CAP if total is None else total, counts)

@@ -131,8 +131,6 @@ def summed_bounds(tree: Tree, released: Frontier, noise: LevelNoise, confidence:
 
     Args:
         released: the nodes of the level that do not add up to 0.
-        noise: of a leaf.
-        confidence: 1 − α.
     """
     level, tail = released.level, log((1 - confidence) / 2)
     reached = zip(tree.axes, tree.axis_levels(level), tree.axis_levels(tree.depth), strict=True)
@@ -163,9 +161,7 @@ def thresholded_bounds(tree: Tree, released: Frontier, noise: LevelNoise, thresh
     A leaf that is not was below the threshold, or counts nothing, so that it counts at most θ - 1 + z.
 
     Args:
-        noise: of a leaf.
         threshold: θ, records.
-        confidence: 1 − α.
     """
     margin = noise.quantile(log((1 - confidence) / 2))
     ends = intervals(released.counts, margin, NO_CAP, released.counts)
@@ -211,8 +207,7 @@ def rows_covered(
     Args:
         truth: the nodes of the level with a true count.
         areas: per axis, of the rows, shape (rows,).
-        low: shape (rows,), int64, records.
-        high: likewise.
+        low: shape (rows,), int64, records; likewise `high`.
     """
     if not len(low):
         return None
@@ -225,12 +220,7 @@ def cells_covered(true: IntArray, low: IntArray, high: IntArray) -> Covered:
 
 
 def false_share(tree: Tree, truth: Frontier, areas: Sequence[AreaArray]) -> float | None:
-    """Return the share of some cells whose true count is 0; None where there is no cell.
-
-    Args:
-        truth: the nodes of the level with a true count.
-        areas: per axis, of the cells, shape (cells,).
-    """
+    """Return the share of some cells whose true count is 0; None where there is no cell. Arguments are those of `rows_covered`."""
     true = _true_counts(tree, truth, areas)
     return float((true == 0).mean()) if len(true) else None
 
