@@ -189,7 +189,7 @@ def read_shapes(
     for name, table in boundaries.files.items():
         features = read(table, boundaries.code)
         level = _level_of(features, codebook) if name == ANY_LEVEL else levels.index(name) + 1
-        of_file[level] = _of_level(boundaries, table, features, codebook.select(levels[:level]).unique())
+        of_file[level] = _shapes_at(boundaries, table, features, codebook.select(levels[:level]).unique())
     by_level: dict[int, pl.DataFrame] = {}
     for level in range(max(of_file), 0, -1):
         by_level[level] = of_file[level] if level in of_file else _together(by_level[level + 1])
@@ -203,7 +203,7 @@ def _level_of(features: Sequence[Feature], codebook: pl.DataFrame) -> int:
     return max(range(1, len(shared) + 1), key=lambda level: (shared[level - 1], level))
 
 
-def _of_level(
+def _shapes_at(
     boundaries: Boundaries, table: FileTable, features: Sequence[Feature], areas: pl.DataFrame
 ) -> pl.DataFrame:
     """Return the shapes of the areas of a level, whose codes are the last column of `areas`."""

@@ -21,6 +21,7 @@ from tasks.tree.views import Derived, numbered_codes
 
 _MOST_COMBINATIONS = 10**7
 _PUBLIC = "Give a public table of all combinations. One made from the records would reveal who is in them."
+_REVEALS = "a grouping that is made from the records reveals them."
 _NO_BLANK = "Give every row a code in every column. A code such as `none` can stand for what has no other."
 
 
@@ -45,7 +46,7 @@ def check_derived(source: DerivedSource, confidential: Table, columns: Columns) 
         InputError: it is.
     """
     if same_content(source.table, confidential, columns):
-        raise _confidential(source)
+        raise source.table.confidential(_REVEALS, _PUBLIC)
 
 
 def read_derived(
@@ -63,7 +64,7 @@ def read_derived(
     """
     wanted = [*(axis for axis, _ in source.of), source.name]
     if same_table(source.table, confidential):
-        raise _confidential(source)
+        raise source.table.confidential(_REVEALS, _PUBLIC)
     of_records = {*codes, *([count] if count else [])}
     with duckdb.connect() as con, opened(con, source.table) as rows:
         check_columns(source.table, rows, wanted)
@@ -124,12 +125,3 @@ def _codes(source: DerivedSource, tree: Tree, table: pl.DataFrame, places: Seque
 
 def _combinations(tree: Tree, places: Sequence[tuple[int, int]]) -> int:
     return math.prod(tree.axes[axis].areas(level) for axis, level in places)
-
-
-def _confidential(source: DerivedSource) -> InputError:
-    return InputError(
-        f"{source.table.field} must not be the confidential table or a view of it, nor in a file with it: a grouping that is made from the records reveals"
-        " them.",
-        field=source.table.field,
-        hint=_PUBLIC,
-    )

@@ -126,6 +126,11 @@ class Table(ABC):
         """Return a refusal of the table, whose text goes on after the key that names it."""
         return InputError(f"{self.field}: {text}", field=self.field, hint=hint)
 
+    def confidential(self, reason: str, hint: str) -> InputError:
+        """Return the refusal of a public table that is the confidential one, by its place or its content."""
+        rule = "must not be the confidential table or a view of it, nor in a file with it"
+        return InputError(f"{self.field} {rule}: {reason}", field=self.field, hint=hint)
+
     def unreadable(self, hint: str = "") -> InputError:
         """Return the refusal of a table that cannot be read."""
         return self.fault(f"{self.name} cannot be read as {self.kind}.", hint)

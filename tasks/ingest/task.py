@@ -26,6 +26,9 @@ from tasks.tree.order import Tree
 from tasks.work.stage import stage
 
 
+_CODEBOOK = "its areas would reveal who is in it.", "Give a public codebook of all areas, in a file of its own."
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """The confidential table, with the columns and codes of its axes, and all public tables.
@@ -74,7 +77,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
     confidential = frozenset([*(column for axis in source.axes for column in axis.columns), *of_groups])
     for codebook in _public(source):
         if same_table(codebook, source.table):
-            raise _confidential_codebook(codebook)
+            raise codebook.confidential(*_CODEBOOK)
     read = cache(read_codebook)  # both ends often use the same codebook
 
     def end_of(axis: AxisSource) -> End:
@@ -165,14 +168,6 @@ def _public(source: Source) -> list[Table]:
     return tables + ([source.groups.listed.table] if source.groups and source.groups.listed else [])
 
 
-def _confidential_codebook(codebook: Table) -> InputError:
-    return InputError(
-        f"{codebook.field} must not be the confidential table or a view of it, nor in a file with it: its areas would reveal who is in it.",
-        field=codebook.field,
-        hint="Give a public codebook of all areas, in a file of its own.",
-    )
-
-
 @stage("ingest")
 def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int], memory: int) -> None:
     """Check the table and write its records to the vault of a release, and the codebooks beside its shards.
@@ -189,7 +184,7 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
     remove_vault(release_id)
     for public in _public(source):
         if same_content(public, source.table, source.columns):
-            raise _confidential_codebook(public)
+            raise public.confidential(*_CODEBOOK)
     for key, public in source.public_tables.items():
         if public.sha256() != source.hashes[key]:
             raise InputError(f"{key} has changed since the release was planned.", field=key)

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri_exp
 
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals
-from tasks.uncertainty.mixture import FloatArray
 from tasks.uncertainty.noise_rows import EXACT, LOG_TAILS, Shares, beyond, normal_mixture, shares_from
 from tasks.uncertainty.signals import signals, signals_under_any_dependence, tails_of
 

@@ -23,13 +23,10 @@ among the cells with records that the least w leaves, whichever cells were chose
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from tasks.laws.law import Density
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray, IntArray
 
 ABOVE_THE_NOISE = 2.0  # a count of so many sigmas stands above the noise
 RISK_OF_RANGE = 0.01  # with which chance alone takes the weight of 0 out of its range

@@ -17,16 +17,16 @@ Nothing better can be had from below: where the noise is large, a true count of 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betainc, log_ndtr
 
 from tasks.laws.gaussian import gaussian_density
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.uncertainty.intervals import sum_margins
-from tasks.uncertainty.mixture import CountMixture, FloatArray
+from tasks.uncertainty.mixture import CountMixture
 from tasks.uncertainty.signals import Margin
 
 RISK = 0.05  # with which there are more such rows on a level than is stated
@@ -129,26 +129,15 @@ class Shares:
 EXACT = Shares(0.0, 0.0, 1.0, 1.0)
 
 
-@dataclass(slots=True)
 class SeenCounts:
-    """The noisy counts of a level that is measured, as they are read.
+    """The noisy counts of a level that is measured, as they are read."""
 
-    Attributes:
-        noise: of each cell.
-    """
-
-    noise: LevelNoise
-    _mixture: CountMixture = field(init=False)
-    _margins: list[int] = field(init=False)
-    _beyond: BeyondMargins = field(init=False)
-    _cells: int = 0
-    _rows: int = 0
-
-    def __post_init__(self) -> None:
-        """Start without counts."""
-        self._mixture = CountMixture(self.noise.density, self.noise.scale, self.noise.sigma)
-        self._margins = [self.noise.quantile(log_tail) for log_tail in LOG_TAILS]
+    def __init__(self, noise: LevelNoise) -> None:
+        """Start without counts; each cell bears the noise."""
+        self._mixture = CountMixture(noise.density, noise.scale, noise.sigma)
+        self._margins = [noise.quantile(log_tail) for log_tail in LOG_TAILS]
         self._beyond = beyond(_NOTHING, _NOTHING, self._margins)
+        self._cells = self._rows = 0
 
     def add(self, cells: IntArray) -> None:
         """Add the noisy counts of measured cells, shape (cells,), records."""

@@ -2,7 +2,6 @@
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import InputError
@@ -35,29 +34,17 @@ _CONVERT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Allowed:
-    """Which locations something may have.
-
-    Attributes:
-        takes: in words that follow "must be".
-        hint: what to do with a database.
-    """
-
-    takes: str
-    hint: str
-
-
-_OF_TABLE = _Allowed(
+# which locations something may have, in words that follow "must be", and what to do with a database
+_OF_TABLE = (
     "a file, or a table at postgresql://",
     "Name a database as postgresql://HOST:PORT/DATABASE::SCHEMA.TABLE. User and password come from PGUSER and PGPASSWORD, or"
     " PGPASSFILE or PGSERVICE, in the environment.",
 )
-_OF_MATRIX = _Allowed(
+_OF_MATRIX = (
     f"a file that ends in {', '.join(_MATRICES)} or .omx::<matrix>",
     "Matrices come from files only. A table of a database with a row per pair of zones is named by input.table.",
 )
-_OF_SHAPES = _Allowed(
+_OF_SHAPES = (
     f"a file that ends in {', '.join(_SHAPE_FILES[:-1])} or {_SHAPE_FILES[-1]}",
     "Boundaries come from files only. Export them, for example with `ogr2ogr -t_srs EPSG:4326 areas.geojson`.",
 )
@@ -182,13 +169,14 @@ def _ends_in(path: Path, endings: str | tuple[str, ...]) -> bool:
     return path.name.lower().endswith(endings)
 
 
-def _path(field: str, file: str, location: str, base: Path, place: _Allowed) -> Path:
+def _path(field: str, file: str, location: str, base: Path, allowed: tuple[str, str]) -> Path:
     """Return the path of a file; refuse a URL, and what is no file and may hold credentials, without repeating it."""
+    words, of_database = allowed
     if url := _ANY_URL.match(location):
         raise InputError(
-            f"{field} must be {place.takes}, got a location that begins with {url[1]}:.",
+            f"{field} must be {words}, got a location that begins with {url[1]}:.",
             field=field,
-            hint=place.hint if URL.match(location) else "",
+            hint=of_database if URL.match(location) else "",
         )
     path = (base / Path(file).expanduser()).absolute()
     is_file, failure = False, None
@@ -198,9 +186,9 @@ def _path(field: str, file: str, location: str, base: Path, place: _Allowed) -> 
         failure = fault.strerror or "no reason given"
     if not is_file and may_hold_credentials(location):
         raise InputError(
-            f"{field} must be {place.takes}, got a location that seems to hold a user or a password.",
+            f"{field} must be {words}, got a location that seems to hold a user or a password.",
             field=field,
-            hint=place.hint,
+            hint=of_database,
         )
     if failure:
         raise InputError(f"{field}: cannot access {path} ({failure}).", field=field)
