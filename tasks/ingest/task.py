@@ -25,7 +25,6 @@ from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.work.stage import stage
 
-
 _CODEBOOK = "its areas would reveal who is in it.", "Give a public codebook of all areas, in a file of its own."
 
 

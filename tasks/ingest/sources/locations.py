@@ -35,10 +35,10 @@ _CONVERT = {
 
 
 # which locations something may have, in words that follow "must be", and what to do with a database
+_LOGIN = "User and password come from PGUSER and PGPASSWORD, or PGPASSFILE or PGSERVICE, in the environment."
 _OF_TABLE = (
     "a file, or a table at postgresql://",
-    "Name a database as postgresql://HOST:PORT/DATABASE::SCHEMA.TABLE. User and password come from PGUSER and PGPASSWORD, or"
-    " PGPASSFILE or PGSERVICE, in the environment.",
+    f"Name a database as postgresql://HOST:PORT/DATABASE::SCHEMA.TABLE. {_LOGIN}",
 )
 _OF_MATRIX = (
     f"a file that ends in {', '.join(_MATRICES)} or .omx::<matrix>",
