@@ -154,15 +154,12 @@ def outcomes(table: NoiseTable, bits: Words, more_bits: Callable[[int], Words]) 
         passed = np.searchsorted(table.top_words, words)  # entries whose first word is less
         tied = np.flatnonzero(table.top_words.take(passed, mode="clip") == words)
         if len(tied):
-            passed[tied] = _entries_passed(table, words[tied], more_bits(2 * len(tied)).reshape(-1, 2))
+            draws = np.column_stack((words[tied], more_bits(2 * len(tied)).reshape(-1, 2))).tolist()
+            passed[tied] = [
+                bisect_right(table.entries, (high << 128) | (middle << 64) | low) for high, middle, low in draws
+            ]
         noise[undecided] = passed - table.furthest
     return noise
-
-
-def _entries_passed(table: NoiseTable, first: Words, further: Words) -> list[int]:
-    """Return, for each draw of one first word and two further ones, how many entries are at most its 192 bits."""
-    draws = np.column_stack((first, further)).tolist()
-    return [bisect_right(table.entries, (high << 128) | (middle << 64) | low) for high, middle, low in draws]
 
 
 # No lock around building: a process that is forked while another thread builds would wait for it for ever. Two threads

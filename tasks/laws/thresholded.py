@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -163,11 +164,6 @@ def _quantile(scale: float, log_tail: float, terms: int) -> int:
     return laplace_quantile(scale, log_tail)
 
 
-def _cost(scale: float, threshold: int, sensitivity: Sensitivity) -> LevelCost:
-    epsilon, delta = privacy_cost(sensitivity, scale, threshold)
-    return LevelCost(epsilon=epsilon, delta=delta)
-
-
 def _fit(cost: LevelCost, sensitivity: Sensitivity) -> tuple[float, int]:
     noise = thresholded_for(sensitivity, cost.epsilon, cost.delta)
     return noise.scale, noise.threshold
@@ -178,7 +174,7 @@ THRESHOLDED_LAPLACE = Law(
     called="thresholded discrete Laplace noise",
     norm=1,
     samplers={"opendp": Sampling(thresholded_laplace)},
-    cost=_cost,
+    cost=lambda scale, threshold, moved: LevelCost(Fraction(0), *privacy_cost(moved, scale, threshold)),
     fit=_fit,
     deviation=standard_deviation,
     variance=laplace_variance,

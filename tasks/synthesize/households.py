@@ -67,10 +67,15 @@ def states_of_counties(states: int, counties: int) -> IntArray:
     return np.arange(counties) * states // counties
 
 
+def _padded(numbers: IntArray, most: int) -> pl.Series:
+    """Return codes for numbers from 0 on, of which there are so many: text from 1 on, with zeros in front."""
+    return pl.Series(numbers + 1).cast(pl.String).str.zfill(len(str(most)))
+
+
 def codes_of(of_state: IntArray) -> pl.DataFrame:
     """Return the codes of the states and counties, text, a row per county."""
     within = np.arange(len(of_state)) - np.searchsorted(of_state, of_state)
-    state, county = (pl.Series(of + 1).cast(pl.String).str.zfill(len(str(of.max() + 1))) for of in (of_state, within))
+    state, county = (_padded(of, int(of.max()) + 1) for of in (of_state, within))
     return pl.DataFrame({"state": state, "county": state + county})
 
 
@@ -149,18 +154,9 @@ def draw_taxis(
     """
     of_borough = states_of_counties(boroughs, zones)
     taxi, zone, often = draw_pickups(zones, taxis, pickups, roaming, generator)
-    borough_digits, zone_digits, taxi_digits = (len(str(of)) for of in (boroughs, zones, taxis))
-    codebook = pl.DataFrame(
-        {
-            "borough": [f"{of + 1:0{borough_digits}}" for of in of_borough.tolist()],
-            "zone": [f"{of + 1:0{zone_digits}}" for of in range(zones)],
-        }
-    )
-    medallions = pl.Series([f"{of + 1:0{taxi_digits}}" for of in range(taxis)])
-    table = pl.DataFrame(
-        {"medallion": medallions.gather(taxi), "zone": codebook["zone"].gather(zone), "pickups": often}
-    )
-    return Taxis(codebook, table)
+    codebook = pl.DataFrame({"borough": _padded(of_borough, boroughs), "zone": _padded(np.arange(zones), zones)})
+    medallion = _padded(taxi, taxis)
+    return Taxis(codebook, pl.DataFrame({"medallion": medallion, "zone": _padded(zone, zones), "pickups": often}))
 
 
 def draw_pickups(

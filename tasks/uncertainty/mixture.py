@@ -114,7 +114,10 @@ class CountMixture:
             return Likely(0.0, 0.0, 0.0, 0.0)
         atoms = self._atoms()
         chance = self._chances(atoms)
-        weights = _first_weights(atoms / self._one)
+        ones = atoms / self._one
+        # the fit sets out from many zeros, and of larger counts ever fewer
+        weights = np.where(ones == 0, 1.0, 0.5 * np.gradient(ones) / (ones + 1))
+        weights /= weights.sum()
         for _ in range(_ROUNDS):
             weights *= chance.T @ (cells / np.maximum(chance @ weights, _TINY))
             weights /= max(weights.sum(), _TINY)
@@ -218,9 +221,3 @@ class _Fits:
 
         weights, miss = nnls(self._system[:, first:], aim)
         return weights, float(miss**2)
-
-
-def _first_weights(atoms: FloatArray) -> FloatArray:
-    """Return the weights of true counts from which the fit sets out: many zeros, and of larger counts ever fewer."""
-    weights = np.where(atoms == 0, 1.0, 0.5 * np.gradient(atoms) / (atoms + 1))
-    return np.asarray(weights / weights.sum())

@@ -80,7 +80,7 @@ def test_strata_with_few_cells_take_the_prior_of_the_one_below() -> None:
     means = np.concatenate((np.full(CELLS, 1.0), np.full(10, 500.0)))
     prior = fitted(sample(np.zeros(CELLS + 10), means, np.full(CELLS + 10, 9000.0)))
     assert np.allclose(prior, prior[0])
-    assert np.allclose(prior.weights.sum(axis=1), 1)
+    assert np.allclose(prior.sum(axis=1), 1)
 
 
 FIRST = np.array([0, 4, 8])
