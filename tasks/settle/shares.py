@@ -17,7 +17,7 @@ _LEAST_LEAVES = 0.1  # their share: that counts are not below 0 is seen in leave
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class WeightedView:
     """Something that is measured beside the leaves.
 
     Attributes:
@@ -47,7 +47,10 @@ def atoms_of(labels: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int64], li
 
 
 def least_error_shares(
-    sizes: NDArray[np.int64], parts: Sequence[Part], leaf_weight: float, precision: Callable[[FloatArray], FloatArray]
+    sizes: NDArray[np.int64],
+    parts: Sequence[WeightedView],
+    leaf_weight: float,
+    precision: Callable[[FloatArray], FloatArray],
 ) -> FloatArray:
     r"""Return the shares that minimise the weighted sum of the mean variances of all parts and of the leaves.
 

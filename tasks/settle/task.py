@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,22 +131,8 @@ class Calibrate:
     second_pass: UpDown | Shrink | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Marginal:
-    """The totals of one axis at one of its levels.
-
-    Attributes:
-        number: of their view.
-        counts: settled, int64, shape (areas of the level,), records.
-        variance: of the noise of one of them, records squared.
-    """
-
-    number: int
-    counts: IntArray
-    variance: float
-
-
-Marginals = Mapping[tuple[int, int], Marginal]  # by the number of an axis, and one of its levels
+# by the number of an axis, and one of its levels: the terms of their view, and the settled totals, int64, shape (areas of the level,), records
+Marginals = Mapping[tuple[int, int], tuple[Part, IntArray]]
 
 
 def calibrate(job: Job) -> list[Shard]:
@@ -155,7 +141,7 @@ def calibrate(job: Job) -> list[Shard]:
     Level 0 and the levels of the first axis alone stay as they are. It reads only sealed and released counts. It measures nothing and charges nothing.
     """
     margins = _settled_margins(job)
-    views = [_write_view(job, margin) for margin in sorted(margins.values(), key=lambda margin: margin.number)]
+    views = [_write_view(job, *margin) for margin in sorted(margins.values(), key=lambda margin: margin[0].level)]
     made = list[Shard]()
     for level, counts in enumerate(_calibrated(job, margins)):
         start = 0
@@ -177,7 +163,7 @@ def _settled_margins(job: Job) -> Marginals:
         nodes, axis = _released(job, level), tree.steps[0]
         counts = fixed.setdefault(axis, {})[level] = np.zeros(tree.axes[axis].areas(level), dtype=np.int64)
         counts[nodes.areas[axis]] = nodes.counts
-    margins = dict[tuple[int, int], Marginal]()
+    margins = dict[tuple[int, int], tuple[Part, IntArray]]()
     for axis, known in fixed.items():
         noisy = {
             level: (job.all_noisy(terms.level), noise_of(terms).variance)
@@ -185,7 +171,7 @@ def _settled_margins(job: Job) -> Marginals:
             if of == axis
         }
         for level, counts in settle_axis(tree.axes[axis], known, noisy).items() if noisy else ():
-            margins[axis, level] = Marginal(views[axis, level].level, counts, noisy[level][1])
+            margins[axis, level] = views[axis, level], counts
     return margins
 
 
@@ -202,9 +188,10 @@ def _calibrated(job: Job, margins: Marginals) -> Iterator[IntArray]:
             first = np.append(np.flatnonzero(begins_run(tree.areas_above(level, nodes.areas))), len(nodes))
             counts = nearest_in_euclid(nodes.counts, first, totals)
             if margin := margins.get((axis, tree.axis_levels(level)[axis])):
-                variance = noise_of(job.record.release.levels[level]).variance
+                terms, wanted = margin
+                ratio = noise_of(terms).variance / noise_of(job.record.release.levels[level]).variance
                 family, area = np.repeat(np.arange(len(totals)), np.diff(first)), nodes.areas[axis]
-                values = balanced(counts, family, totals, area, margin.counts, margin.variance / variance)
+                values = balanced(counts, family, totals, area, wanted, ratio)
                 counts = swapped(*share_out(values, nodes.counts, first, totals), family, area)
         yield counts
         totals = counts
@@ -224,9 +211,7 @@ def _write_level(job: Job, shard: Shard, counts: IntArray) -> Shard:
     )
 
 
-def _write_view(job: Job, margin: Marginal) -> Shard:
+def _write_view(job: Job, terms: Part, counts: IntArray) -> Shard:
     """Write the counts of all cells of a view, in the order of their areas."""
-    parts = range(0, len(margin.counts), CHUNK_CELLS)
-    groups = ({"count": margin.counts[start : start + CHUNK_CELLS]} for start in parts)
-    sha256 = job.shard_store.write(shard_name("calibrated", margin.number, TRUNK), ("count",), groups)
-    return Shard("calibrated", margin.number, TRUNK, sha256, int(np.count_nonzero(margin.counts)))
+    shard = job.write_rows("calibrated", terms.level, TRUNK, {"count": counts}, np.arange(len(counts)))
+    return replace(shard, rows=int(np.count_nonzero(counts)))

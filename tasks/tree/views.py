@@ -222,7 +222,7 @@ def common_refinement(tree: Tree, number: int, view: View, other: View) -> View:
     columns = {column.name: column for column in (*view.derived, *other.derived)}
     derived = tuple(column for column in columns.values() if any(levels[axis] < level for axis, level in column.of))
     names: dict[str, str | None] = {
-        axis.name: axis.level_names[level - 1] if level else None for axis, level in zip(tree.axes, levels, strict=True)
+        axis.name: axis.level_name(level) for axis, level in zip(tree.axes, levels, strict=True)
     }
     return View(number, levels, names | {column.name: column.name for column in derived}, derived)
 
