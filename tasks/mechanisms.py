@@ -25,7 +25,7 @@ from tasks.optimize.shrink import Shrink
 from tasks.optimize.siblings import Optimiser
 from tasks.settle.task import Calibrate, Together
 from tasks.sizes.estimators import MECHANISMS as SIZE_MECHANISMS
-from tasks.sizes.task import Sizes
+from tasks.sizes.estimators import Sizes
 from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
@@ -267,7 +267,7 @@ def _counting_groups(name: str) -> Mechanism:
         laws={"laplace": LAPLACE, "gaussian": GAUSSIAN},
         views=below_everything,
         cells="universe",
-        finish=Sizes(SIZE_MECHANISMS[name]),
+        finish=SIZE_MECHANISMS[name],
         most_leaves=10**8,
         refused={"target": _NO_BOUND},
         how_counted=_BY_SIZE,

@@ -12,7 +12,8 @@ from tasks.noise.task import draw, opened_vault
 from tasks.optimize.shrink import fit, gather, share
 from tasks.optimize.task import add_up, estimate_branch, repair, repeat, settle_branch
 from tasks.settle.task import calibrate, settle_together
-from tasks.sizes.task import Sizes, settle_sizes
+from tasks.sizes.estimators import Sizes
+from tasks.sizes.task import settle_sizes
 from tasks.tree.job import Job, job_of
 from tasks.unbiased.task import Unbiased, settle_unbiased
 from tasks.work.order import Order, Step, StepKind, part_for
@@ -43,8 +44,8 @@ def _repair(job: Job, step: Step, mechanism: Mechanism) -> Made:
 
 def _together(job: Job, _: Step, mechanism: Mechanism) -> Made:
     match mechanism.finish:
-        case Sizes(of):
-            return settle_sizes(job, of.estimate)
+        case Sizes(estimate=estimate):
+            return settle_sizes(job, estimate)
         case Unbiased():
             return settle_unbiased(job)
         case _:

@@ -252,7 +252,7 @@ class Plan:
             waived=tuple(sorted(self.mechanism.waived)),
             how_counted=self.mechanism.how_counted,
             covariance=GRID if self.scheme.is_grid else TREE if self.scheme.is_unbiased else "",
-            statistic=self.scheme.sizes.of.measured.name if self.scheme.sizes else "",
+            statistic=self.scheme.sizes.measured.name if self.scheme.sizes else "",
             measure=self.measure,
             csv=spec.release.as_csv,
             records=spec.release.records,

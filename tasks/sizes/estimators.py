@@ -211,8 +211,8 @@ Estimator = Callable[[NoisyLevels], list[IntArray]]  # to the group sizes of eac
 
 
 @dataclass(frozen=True, slots=True)
-class SizeMechanism:
-    """A mechanism of group sizes.
+class Sizes:
+    """A finish: an estimator makes numbers of groups of all that was measured; the finest ones are kept, and levels are their sums.
 
     Attributes:
         measured: what is measured at every level.
@@ -225,16 +225,16 @@ class SizeMechanism:
     is_consistent: bool = True
 
 
-MECHANISMS: Mapping[str, SizeMechanism] = MappingProxyType(
+MECHANISMS: Mapping[str, Sizes] = MappingProxyType(
     {
-        "group_sizes": SizeMechanism(TAILS, from_tails),
-        "sizes_direct": SizeMechanism(SIZES, from_sizes),
-        "sizes_direct_relaxed": SizeMechanism(SIZES, from_sizes_relaxed, is_consistent=False),
-        "sizes_direct_exact": SizeMechanism(SIZES, from_sizes_exact),
-        "sizes_cumulative": SizeMechanism(TAILS, from_cumulative),
-        "sizes_cumulative_relaxed": SizeMechanism(TAILS, from_cumulative_relaxed, is_consistent=False),
-        "sizes_cumulative_exact": SizeMechanism(TAILS, from_cumulative_exact),
-        "sizes_chain": SizeMechanism(CHAIN, from_chain),
-        "sizes_top_down": SizeMechanism(SIZES, from_sizes_top_down),
+        "group_sizes": Sizes(TAILS, from_tails),
+        "sizes_direct": Sizes(SIZES, from_sizes),
+        "sizes_direct_relaxed": Sizes(SIZES, from_sizes_relaxed, is_consistent=False),
+        "sizes_direct_exact": Sizes(SIZES, from_sizes_exact),
+        "sizes_cumulative": Sizes(TAILS, from_cumulative),
+        "sizes_cumulative_relaxed": Sizes(TAILS, from_cumulative_relaxed, is_consistent=False),
+        "sizes_cumulative_exact": Sizes(TAILS, from_cumulative_exact),
+        "sizes_chain": Sizes(CHAIN, from_chain),
+        "sizes_top_down": Sizes(SIZES, from_sizes_top_down),
     }
 )

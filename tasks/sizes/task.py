@@ -1,6 +1,5 @@
 """The stage that turns the noisy counts of all regions and sizes into whole numbers of groups, of which all levels are sums."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -8,23 +7,12 @@ import numpy as np
 from storage.releases.shards import TRUNK, Shard
 from tasks.laws.named import noise_of
 from tasks.optimize.task import all_leaves, write_frontier
-from tasks.sizes.estimators import Estimator, SizeMechanism
+from tasks.sizes.estimators import Estimator
 from tasks.sizes.tables import NoisyLevels
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS
 from tasks.tree.job import Job
 from tasks.tree.order import Tree
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """A finish: an estimator makes numbers of groups of all that was measured; the finest ones are kept, and levels are their sums.
-
-    Attributes:
-        of: what is measured of each region and size, and the estimator.
-    """
-
-    of: SizeMechanism
 
 
 def settle_sizes(job: Job, estimate: Estimator) -> Shard:
