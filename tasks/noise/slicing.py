@@ -164,13 +164,7 @@ def _fetch(get: Callable[[str, Path], None], name: str, file: Path) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Slices:
-    """The truth of a level of a branch, in two open slices.
-
-    Attributes:
-        level: of the cells.
-        parents: the slice of the level above.
-        cells: the slice of the level.
-    """
+    """The truth of a level of a branch, in two open slices: that of the level above, and that of its own cells."""
 
     level: int
     parents: Slice

@@ -94,8 +94,7 @@ def up(
 def from_sizes(levels: NoisyLevels) -> list[IntArray]:
     """Return whole group sizes near to the real optimum that add up: M_H, rounded from the root down."""
     tails = [tails_of(of) for of in _bounded(real_optimum, levels)]
-    root = sizes_of(round_half_up(tails[0]))
-    return settle_down(root, tails, [np.ones(len(of)) for of in tails], levels.first_child, levels.groups)
+    return settle_down(sizes_of(round_half_up(tails[0])), tails, None, levels.first_child, levels.groups)
 
 
 def from_sizes_relaxed(levels: NoisyLevels) -> list[IntArray]:
@@ -148,7 +147,7 @@ def from_cumulative(levels: NoisyLevels) -> list[IntArray]:
     """Return whole group sizes near to the nearest real tails that add up: M_c, rounded from the root down."""
     real = nearest_tails(levels.noisy, levels.variances, levels.first_child)
     sizes = sizes_of(round_half_up(_at_most(real[0], levels.total)))
-    return settle_down(sizes, real, [np.ones(len(of)) for of in real], levels.first_child, levels.groups)
+    return settle_down(sizes, real, None, levels.first_child, levels.groups)
 
 
 def from_cumulative_relaxed(levels: NoisyLevels) -> list[IntArray]:

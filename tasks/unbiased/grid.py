@@ -61,7 +61,7 @@ class Grid:
             stop: likewise the first one after it that is outside.
         """
         return self._product(
-            [of.moments_of_boxes([of_first], [of_stop]) for of, of_first, of_stop in self._sides(first, stop)]
+            [of.moments_of_boxes([begin], [end]) for of, begin, end in zip(self.variances, first, stop, strict=True)]
         )
 
     @property
@@ -88,7 +88,8 @@ class Grid:
         Args:
             first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
         """
-        one, two = ([*of.whole_cells([of_first], [of_stop])] for of, of_first, of_stop in self._sides(first, stop))
+        sides = zip(self.variances, first, stop, strict=True)
+        one, two = ([*of.whole_cells([begin], [end])] for of, begin, end in sides)
         for (above,), (rows,) in one:
             for (below,), (columns,) in two:
                 yield (above, below), (np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
@@ -115,11 +116,6 @@ class Grid:
             }
             means = {name: variance - owed[name] for name, variance in means.items()}
         return means
-
-    def _sides(
-        self, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> Iterator[tuple[TreeVariances, IntArray, IntArray]]:
-        return zip(self.variances, first, stop, strict=True)
 
     def _product(self, moments: Sequence[tuple[FloatArray, FloatArray]]) -> FloatArray:
         """Return the variances of products of sums, given of each axis the shares of the total, and the variances given it."""

@@ -147,8 +147,7 @@ def rounded_outwards(low: IntArray, high: IntArray, step: int) -> tuple[IntArray
     """Return intervals that end at multiples of a step, outwards, so that they do not outright state what they are made from.
 
     Args:
-        low: shape (cells,), int64, records; likewise `high`.
-        high: not below `low`.
+        low: shape (cells,), int64, records; likewise `high`, which is not below it.
         step: > 0, records.
     """
     return low // step * step, -(-high // step) * step
