@@ -25,7 +25,9 @@ def settle_sizes(job: Job, estimate: Estimator) -> Shard:
     skipped = 0 if groups is None else 1  # size 0 is what is left of the list
     noisy = [by_region(tree, terms.level, job.all_noisy(terms.level))[:, skipped:] for terms in measured]
     variances = [noise_of(terms).variance for terms in measured]
-    first_child = first_children(tree, [terms.level for terms in measured])
+    axis = region_axis(tree)
+    own_levels = [tree.axis_levels(terms.level)[axis] for terms in measured]
+    first_child = [tree.axes[axis].first_descendants(above, below) for above, below in pairwise(own_levels)]
     *_, sizes = estimate(NoisyLevels(noisy, variances, first_child, groups))
     if groups is not None:
         sizes = np.column_stack((groups - sizes.sum(axis=1), sizes))
@@ -43,13 +45,6 @@ def regions_of(tree: Tree, level: int) -> int:
     """Return how many regions a level of a tree of group sizes has."""
     axis = region_axis(tree)
     return tree.axes[axis].areas(tree.axis_levels(level)[axis])
-
-
-def first_children(tree: Tree, levels: list[int]) -> list[IntArray]:
-    """Return, for each of some levels but the last, where the regions of the next one begin in each of its own, and the end."""
-    axis = region_axis(tree)
-    own = [tree.axis_levels(level)[axis] for level in levels]
-    return [tree.axes[axis].first_descendants(one, other) for one, other in pairwise(own)]
 
 
 def region_axis(tree: Tree) -> int:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tasks.tree.axis import FloatArray, IntArray, first_leaves
-from tasks.tree.frontier import Frontier, expand
+from tasks.tree.axis import BoolArray, FloatArray, IntArray, first_leaves
+from tasks.tree.frontier import Frontier, cell_counts, expand, root_of
 from tasks.tree.order import Tree
 
 # of a range of leaves, records squared: each of its two prefix sums is rounded by up to a half
@@ -122,33 +121,36 @@ class TreeVariances:
         Args:
             first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
         """
-        tree, areas = self.tree, tuple(np.zeros(1, dtype=np.int64) for _ in self.tree.axes)
-        for level in range(tree.depth + 1):
-            nodes = Frontier(level, areas, np.zeros(len(areas[0]), dtype=np.int64))
-            inside, partly = self._inside_boxes(nodes, first, stop)
-            yield tree.axis_levels(level), tuple(of[inside > 0] for of in areas)
-            if level < tree.depth:
-                areas = expand(tree, Frontier(level, tuple(of[partly] for of in areas), nodes.counts[partly])).areas
+        for nodes, inside, _ in self._visited(first, stop):
+            yield self.tree.axis_levels(nodes.level), nodes[inside].areas
 
     def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:
         """Return of how many runs of adjacent leaves, in the order of the tree, a box is made; arguments as in `whole_cells`.
 
         A range of a single axis is one run; a range of one axis in several areas of axes that are refined before is a run in each.
         """
-        tree, areas = self.tree, tuple(np.zeros(1, dtype=np.int64) for _ in self.tree.axes)
         begins, ends = list[IntArray](), list[IntArray]()
         place, fan_out = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
-        for level in range(tree.depth + 1):
-            leaves = tree.leaves_below(level, areas)
+        for nodes, inside, partly in self._visited(first, stop):
+            leaves = self.tree.leaves_below(nodes.level, nodes.areas)
             place = np.repeat(place, fan_out) + _before(leaves, fan_out)
-            nodes = Frontier(level, areas, np.zeros(len(areas[0]), dtype=np.int64))
-            inside, partly = self._inside_boxes(nodes, first, stop)
-            begins.append(place[inside > 0])
-            ends.append((place + leaves)[inside > 0])
-            if level < tree.depth:
-                cells = expand(tree, Frontier(level, tuple(of[partly] for of in areas), nodes.counts[partly]))
-                place, areas, fan_out = place[partly], cells.areas, np.diff(cells.first_cell)
+            begins.append(place[inside])
+            ends.append((place + leaves)[inside])
+            if nodes.level < self.tree.depth:
+                place, fan_out = place[partly], cell_counts(self.tree, nodes[partly])
         return len(np.setdiff1d(np.concatenate(begins), np.concatenate(ends)))
+
+    def _visited(
+        self, first: Sequence[IntArray], stop: Sequence[IntArray]
+    ) -> Iterator[tuple[Frontier, BoolArray, BoolArray]]:
+        """Yield the nodes of every level whose parents lie partly inside a box, and which of them lie inside it wholly, and partly."""
+        nodes = root_of(self.tree, 0)
+        for level in range(self.tree.depth + 1):
+            inside, partly = self._inside_boxes(nodes, first, stop)
+            yield nodes, inside > 0, partly
+            if level < self.tree.depth:
+                cells = expand(self.tree, nodes[partly])
+                nodes = Frontier(cells.level, cells.areas, np.zeros(len(cells), dtype=np.int64))
 
     def moments_of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
         """Return of each box the share of the total that least squares gives it, and its variance given the total; as `of_boxes`."""
@@ -185,7 +187,7 @@ class TreeVariances:
 
     def _inside_boxes(
         self, nodes: Frontier, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> tuple[FloatArray, NDArray[np.bool_]]:
+    ) -> tuple[FloatArray, BoolArray]:
         """Return which nodes lie wholly inside a box, as 1.0, and which only partly; the counts of the nodes number their boxes."""
         inside, meets = np.ones(len(nodes), dtype=bool), np.ones(len(nodes), dtype=bool)
         reached = self.tree.axis_levels(nodes.level)

@@ -66,15 +66,11 @@ def cell_errors(number: int, truth: IntArray, released: IntArray) -> LevelErrors
     return LevelErrors(
         level=number,
         max_absolute=int(absolute.max(initial=0)),
-        mean_absolute=l1 / cells if cells else 0.0,
+        mean_absolute=l1 / max(cells, 1),
         l1=l1,
-        false_discovery=_share(discovered - true, discovered),
-        false_negative=_share(with_records - true, with_records),
+        false_discovery=(discovered - true) / max(discovered, 1),
+        false_negative=(with_records - true) / max(with_records, 1),
     )
-
-
-def _share(part: int, of: int) -> float:
-    return part / of if of else 0.0
 
 
 @dataclass(frozen=True, slots=True)
