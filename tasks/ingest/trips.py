@@ -286,7 +286,7 @@ def area_of_codes(end: End) -> pl.DataFrame:
     """
     axis = axis_from_codebook(end.name, end.codebook)
     finest_area = pl.int_range(end.codebook.height, eager=True).to_numpy()
-    area = axis.ancestors(finest_area, axis.depth, end.released.width)
+    area = axis.ancestors(finest_area, axis.depth, end.codebook.columns.index(end.axis.finest) + 1)
     place = axis.ancestors(finest_area, axis.depth, end.promised)
     levels = end.codebook.columns[-len(end.axis.columns) :]
     keys = {f"code_{number}": end.codebook[level] for number, level in enumerate(levels)}

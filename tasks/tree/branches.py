@@ -58,7 +58,7 @@ def _bytes(axes: int) -> tuple[int, int]:
 def branch_count(
     levels_below: int, nodes: int, cells_below: int, levels_above: int, runs: int = RUNS, wanted: int = 0
 ) -> int:
-    """Return into how many branches to cut the trunk, within the number of task runs that a release may make; 1 where there is not yet work.
+    """Return into how many branches to cut the trunk, within the number of task runs that a release may make; 1 where none is worth it yet.
 
     Args:
         levels_below: how many levels the branches have.
