@@ -55,7 +55,7 @@ def read_derived(
     """Return a derived column. Does not open the confidential table.
 
     Args:
-        codes: its columns of codes.
+        codes: the confidential table's columns of codes.
         count: its column of counts; None where each row is one record.
         tree: the axes, down to the finest released levels.
     Raises:

@@ -23,9 +23,8 @@ def weights_of(variances: Sequence[float]) -> list[float]:
     return [variances[-1] / variance for variance in variances]
 
 
-Slopes = tuple[
-    list[FloatArray], list[FloatArray]
-]  # the breakpoints λ_j and the steps d_j > 0 of each level, shape (leaves, sizes)
+# the breakpoints λ_j and the steps d_j > 0 of each level, shape (leaves, sizes)
+Slopes = tuple[list[FloatArray], list[FloatArray]]
 
 
 def real_optimum(
