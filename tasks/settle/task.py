@@ -65,9 +65,12 @@ def settle_together(job: Job) -> list[Shard]:
     labels = {number: _labels(job, number) for number in measured}
     job.check_going_on()
     values = settle_overlapping(
-        _noisy(job, finest),
+        job.all_noisy(finest).astype(np.float64),
         _weight(job, finest),
-        [Grouping(cell, _noisy(job, number), _weight(job, number)) for number, cell in labels.items()],
+        [
+            Grouping(cell, job.all_noisy(number).astype(np.float64), _weight(job, number))
+            for number, cell in labels.items()
+        ],
     )
     job.check_going_on()
     rounded = round_controlled(values, list(labels.values()))
@@ -88,10 +91,6 @@ def _labels(job: Job, number: int) -> NDArray[np.int32]:
         some = np.arange(first, min(first + CHUNK_CELLS, len(leaves)))
         labels[some] = partition.places(leaves.cells(some))
     return labels
-
-
-def _noisy(job: Job, number: int) -> NDArray[np.float64]:
-    return job.all_noisy(number).astype(np.float64)
 
 
 def _weight(job: Job, number: int) -> float:

@@ -39,7 +39,11 @@ class SqliteTable(FileTable):
         with self._opened() as base:
             names = self._names(base)
             rows = base.execute(f"SELECT {', '.join(map(_column, names))} FROM {self._from()}")
-            return sha256_of_rows(names, [[_as_text(value) for value in row] for row in rows])
+            texts = (
+                [value.hex() if isinstance(value, bytes) else None if value is None else str(value) for value in row]
+                for row in rows
+            )
+            return sha256_of_rows(names, texts)
 
     @contextmanager
     def rows(self, con: Connection) -> Iterator[TableRows]:
@@ -104,12 +108,6 @@ class SqliteTable(FileTable):
 
     def _from(self) -> str:
         return f"{identifier(self.inner or '')} AS {_SOURCE}"
-
-
-def _as_text(value: str | float | bytes | None) -> str | None:
-    if value is None:
-        return None
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _column(name: str) -> str:
