@@ -20,12 +20,12 @@ from tasks.laws.thresholded import THRESHOLDED_LAPLACE
 from tasks.optimize.chebyshev import nearest_by_solver, nearest_in_chebyshev, nearest_in_chebyshev_large_first
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import settle_and_prune, spread_in_euclid
-from tasks.optimize.reconcile import UpDown, by_least_squares, settle
+from tasks.optimize.reconcile import UpDown, settle
 from tasks.optimize.shrink import Shrink
 from tasks.optimize.siblings import Optimiser
 from tasks.settle.task import Calibrate, Together
 from tasks.sizes.estimators import MECHANISMS as SIZE_MECHANISMS
-from tasks.sizes.task import Sizes
+from tasks.sizes.estimators import Sizes
 from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import AddUp, Measured, View, below_everything, every_level, finest_level
@@ -54,7 +54,6 @@ class Mechanism:
     """A mechanism; what is left out is as in a walk down a tree.
 
     Attributes:
-        name: its name in the spec.
         laws: the laws of noise that it can use, by their names in the spec; the first one is the default.
         views: from the tree to what is measured, coarse to fine.
         cells: which of their cells: the children of those that are left above, all, or those with records; `views`, all cells
@@ -97,43 +96,31 @@ class Mechanism:
     def __post_init__(self) -> None:
         """Refuse choices that the stages cannot carry out together.
 
-        Raises:
-            ValueError: survivors are children of counts that are repaired before the next level is measured, so every level is
-                measured and repaired, and none waits to be summed. (A level above the first view would be published exactly,
-                though no spec has asked for that.) All cells, or those with records, are measured at the finest level alone,
-                are left as they are, and are summed; or all cells of every level are measured, and settled without bias; or, of
-                group sizes, all cells of every level but the first. Views are settled together, or without bias where they are the
-                pairs of a grid; and nothing else is. Only a second pass reads cells that the first pass would not measure.
+        Survivors are children of counts that are repaired before the next level is measured, so every level is measured, and none
+        waits to be summed. (A level above the first view would be published exactly, though no spec has asked for that.) Only a second
+        pass reads cells that the first pass would not measure.
         """
         if self.measure != SURVIVORS and not self.chooses_cells:
             raise ValueError(f"{self.name}: with measure {self.measure}, cells must be survivors, with a second pass.")
         settles_views = isinstance(self.finish, Together) or self.finish == Unbiased(is_grid=True)
-        if (self.cells == "views") != settles_views or (self.cells == "views" and self.repair):
-            raise ValueError(
-                f"{self.name}: with cells views there must be no repair, and the finish must be Together, or Unbiased for a grid."
-            )
-        if self.cells == "views":
-            return
-        if isinstance(self.finish, Unbiased):
-            if self.cells != "universe" or self.repair or self.views is not every_level:
-                raise ValueError(
-                    f"{self.name}: with the finish Unbiased there must be no repair, cells must be universe, and views every_level."
-                )
+        choices = self.cells, self.views, bool(self.repair)
+        if settles_views or self.cells == "views":
+            goes = settles_views and self.cells == "views" and not self.repair
+            rule = "cells views there must be no repair, and the finish must be Together, or Unbiased for a grid"
+        elif isinstance(self.finish, Unbiased):
+            goes = choices == ("universe", every_level, False)
+            rule = "the finish Unbiased there must be no repair, cells must be universe, and views every_level"
         elif isinstance(self.finish, Sizes):
-            if self.cells != "universe" or self.repair or self.views is not below_everything:
-                raise ValueError(
-                    f"{self.name}: with the finish Sizes there must be no repair, cells must be universe, and views below_everything."
-                )
+            goes = choices == ("universe", below_everything, False)
+            rule = "the finish Sizes there must be no repair, cells must be universe, and views below_everything"
         elif self.cells == "survivors":
-            if not self.repair or self.views is not every_level or isinstance(self.finish, AddUp):
-                raise ValueError(
-                    f"{self.name}: with cells survivors there must be a repair, views must be every_level, and the finish"
-                    " cannot be AddUp."
-                )
-        elif self.repair or self.views is not finest_level or not isinstance(self.finish, AddUp):
-            raise ValueError(
-                f"{self.name}: with cells {self.cells} there must be no repair, views must be finest_level and the finish AddUp."
-            )
+            goes = choices == ("survivors", every_level, True) and not isinstance(self.finish, AddUp)
+            rule = "cells survivors there must be a repair, views must be every_level, and the finish cannot be AddUp"
+        else:
+            goes = choices == (self.cells, finest_level, False) and isinstance(self.finish, AddUp)
+            rule = f"cells {self.cells} there must be no repair, views must be finest_level and the finish AddUp"
+        if not goes:
+            raise ValueError(f"{self.name}: with {rule}.")
 
     @property
     def default_law(self) -> Law:
@@ -222,11 +209,6 @@ class Mechanism:
         return finish if isinstance(finish, Shrink) else None
 
     @property
-    def keeps_leaves(self) -> bool:
-        """Whether its first pass keeps leaves with a count of 0: priors may give them one."""
-        return self.shrinks is not None
-
-    @property
     def _finish_of_tree(self) -> Any:
         return self.finish.second_pass if isinstance(self.finish, Calibrate) else self.finish
 
@@ -285,7 +267,7 @@ def _counting_groups(name: str) -> Mechanism:
         laws={"laplace": LAPLACE, "gaussian": GAUSSIAN},
         views=below_everything,
         cells="universe",
-        finish=Sizes(SIZE_MECHANISMS[name]),
+        finish=SIZE_MECHANISMS[name],
         most_leaves=10**8,
         refused={"target": _NO_BOUND},
         how_counted=_BY_SIZE,
@@ -315,19 +297,19 @@ MECHANISMS = {
         Mechanism(
             name="inftda_reconciled",
             repair={"false_positives": nearest_in_chebyshev},
-            finish=by_least_squares(partial(settle, optimiser=nearest_in_chebyshev)),
+            finish=UpDown(partial(settle, optimiser=nearest_in_chebyshev)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="inftda_lenient",
             repair={"least_squares": spread_in_euclid},
-            finish=by_least_squares(partial(settle_and_prune, optimiser=nearest_in_euclid)),
+            finish=UpDown(partial(settle_and_prune, optimiser=nearest_in_euclid)),
             how_counted=_FROM_SEVERAL,
         ),
         Mechanism(
             name="inftda_shrunk",
             repair={"false_positives": nearest_in_chebyshev},
-            finish=Shrink(by_least_squares(partial(settle, optimiser=nearest_in_euclid))),
+            finish=Shrink(UpDown(partial(settle, optimiser=nearest_in_euclid))),
             how_counted=_SHRUNK,
             measure=AUTO,
         ),
@@ -400,7 +382,6 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
 
     Args:
         mechanism: one of the table.
-        has_views: whether there are views.
         together: whether there are few enough leaves to settle all of it together.
         is_grid: whether the views are the pairs of levels of two axes that are no levels of the tree.
     """

@@ -12,7 +12,8 @@ from tasks.noise.task import draw, opened_vault
 from tasks.optimize.shrink import fit, gather, share
 from tasks.optimize.task import add_up, estimate_branch, repair, repeat, settle_branch
 from tasks.settle.task import calibrate, settle_together
-from tasks.sizes.task import Sizes, settle_sizes
+from tasks.sizes.estimators import Sizes
+from tasks.sizes.task import settle_sizes
 from tasks.tree.job import Job, job_of
 from tasks.unbiased.task import Unbiased, settle_unbiased
 from tasks.work.order import Order, Step, StepKind, part_for
@@ -38,13 +39,13 @@ class _Kind:
 
 def _repair(job: Job, step: Step, mechanism: Mechanism) -> Made:
     optimiser = mechanism.optimiser(job.record.release.terms.priority)
-    return repair(job, step.level, step.branch, mechanism.cells, optimiser, keeps_leaves=mechanism.keeps_leaves)
+    return repair(job, step.level, step.branch, mechanism.cells, optimiser, keeps_leaves=mechanism.shrinks is not None)
 
 
 def _together(job: Job, _: Step, mechanism: Mechanism) -> Made:
     match mechanism.finish:
-        case Sizes(of):
-            return settle_sizes(job, of.estimate)
+        case Sizes(estimate=estimate):
+            return settle_sizes(job, estimate)
         case Unbiased():
             return settle_unbiased(job)
         case _:
@@ -62,12 +63,10 @@ _KINDS: Mapping[StepKind, _Kind] = {
     "repair": _Kind("optimise level {order.level} {order.branch}", _repair),
     "repeat": _Kind(
         "repeat level {order.level} {order.branch}",
-        lambda job, step, of: repeat(job, step.level, step.branch, keeps_leaves=of.keeps_leaves),
+        lambda job, step, of: repeat(job, step.level, step.branch, keeps_leaves=of.shrinks is not None),
     ),
     "sum": _Kind("sum level {order.level}", lambda job, step, _: add_up(job, step.level, step.branch), False),
-    "estimate": _Kind(
-        "estimate {order.branch}", lambda job, step, of: estimate_branch(job, step.branch, _given(of.second_pass, step))
-    ),
+    "estimate": _Kind("estimate {order.branch}", lambda job, step, _: estimate_branch(job, step.branch)),
     "settle": _Kind(
         "settle {order.branch}", lambda job, step, of: settle_branch(job, step.branch, _given(of.second_pass, step))
     ),
@@ -91,8 +90,6 @@ def take(
 
     Args:
         step: any but a cut.
-        job: the release.
-        mechanism: its mechanism.
         truth: its true counts, which measuring reads; None for any other step.
         sampler: its noise, likewise.
         turn: of measuring.
@@ -121,7 +118,6 @@ def carry_out(order: Order, job: Job, truth: Truth | None = None) -> list[Shard]
     """Carry out an order.
 
     Args:
-        order: the order.
         job: its release: its record is that of the order, and its shard store has the shards that this names.
         truth: the true counts of the release, for an order to measure; None for others.
     Returns:

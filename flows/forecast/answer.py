@@ -233,9 +233,13 @@ def _disk(plan: Plan, books: Books, total: int | None) -> DiskUse | None:
         return None
     codes = [codes for axis in plan.tree.axes for codes in axis.codes]
     code_bytes = sum(int(of_level.str.len_bytes().sum()) / len(of_level) + 1 for of_level in codes)
-    sigmas, complete = [level.sigma for level in plan.levels], complete_level(plan.measure, plan.tree.depth)
-    leaves = expected_leaves(possible, total, plan.levels[-1].threshold) if plan.scheme.is_summed else None
+    sigmas = [level.sigma for level in plan.levels]
+    if plan.scheme.is_summed:
+        cells = expected_leaves(possible, total, plan.levels[-1].threshold)
+    else:
+        cells = expected_cells(possible, sigmas, total, complete_level(plan.measure, plan.tree.depth))
     size = disk_size(
+        cells,
         possible,
         sigmas,
         total,
@@ -244,14 +248,11 @@ def _disk(plan: Plan, books: Books, total: int | None) -> DiskUse | None:
         noisy_counts_kept=plan.file.spec.keep_noisy_counts,
         store_is_new=not books.charged_to,
         csv=plan.file.spec.release.as_csv,
-        cells=leaves,
         records=plan.file.spec.release.records,
         bounds=4 if plan.file.spec.release.intervals.simultaneous else 2,
         noisy_counts=plan.noisy_counts_asked,
         signal_tables=plan.file.spec.release.rows == SIGNAL,
-        complete=complete,
     )
-    cells = leaves or expected_cells(possible, sigmas, total, complete)
     more = _bytes_of_formats(plan, [of.nonzero for of in cells], code_bytes)
     return DiskUse(size.shards, size.published + more, size.store, size.total + more, size.upper_bound)
 

@@ -221,7 +221,7 @@ def _measured(plan: Plan, terms: Part, noise: LevelNoise) -> LevelWorth:
         return LevelWorth(None, None) if terms.is_summed else _EXACT
     sizes = plan.scheme.sizes
     # a count of a size is a difference of two, and that of all sizes has a noise of its own
-    draws = 2 if sizes and terms.level and sizes.of.measured.name != "sizes" else 1
+    draws = 2 if sizes and terms.level and sizes.measured.name != "sizes" else 1
     within = noise.quantile(math.log((1 - CONFIDENCE) / 2), draws)
     return LevelWorth(within, noise.quantile(_log_tail(terms), draws))
 

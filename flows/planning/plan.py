@@ -43,7 +43,7 @@ from storage.releases.terms import (
 )
 from tasks.accounting.conversions import float_above
 from tasks.folder.export.formats import check_formats
-from tasks.ingest.codebook import Unlisted, down_to
+from tasks.ingest.codebook import Unlisted
 from tasks.ingest.contents import read_content
 from tasks.ingest.task import Source, check_areas, check_groups, read_ends
 from tasks.ingest.trips import Units
@@ -252,7 +252,7 @@ class Plan:
             waived=tuple(sorted(self.mechanism.waived)),
             how_counted=self.mechanism.how_counted,
             covariance=GRID if self.scheme.is_grid else TREE if self.scheme.is_unbiased else "",
-            statistic=self.scheme.sizes.of.measured.name if self.scheme.sizes else "",
+            statistic=self.scheme.sizes.measured.name if self.scheme.sizes else "",
             measure=self.measure,
             csv=spec.release.as_csv,
             records=spec.release.records,
@@ -365,7 +365,7 @@ def _plan(file: SpecFile) -> Plan:
     source = file.source()
     ends = read_ends(source)
     unlisted = [axis.name for axis in source.axes if isinstance(axis.codebook, Unlisted)]
-    tree = tree_over({end.name: down_to(end.codebook, end.finest) for end in ends}, spec, unlisted)
+    tree = tree_over({end.name: end.released for end in ends}, spec, unlisted)
     whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
     if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run, memory_of_worker(spec.run))
@@ -373,7 +373,7 @@ def _plan(file: SpecFile) -> Plan:
     mechanism = mechanism_asked_for(spec, tree)
     check_leaves(spec, tree, mechanism)
     check_groups(source, ends)
-    shaped = check_areas(source, ends)
+    shaped = check_areas(ends)
     if mechanism.counts_groups:
         check_memory_of_groups(tree, spec.run.max_memory)
     derived = derived_columns(source, tree)

@@ -15,8 +15,9 @@ from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.mechanisms import Mechanism
+from tasks.sizes.estimators import Sizes
 from tasks.sizes.intervals import noise_of_sum, own_source
-from tasks.sizes.task import Sizes, regions_of
+from tasks.sizes.task import regions_of
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.branches import memory_for, most_cells
 from tasks.tree.order import Tree, alternate, in_sequence
@@ -146,7 +147,7 @@ class Scheme:
             return [self.source(level, of_number)[1] for level in range(self.tree.depth + 1)]
         if self.sizes:
             of_number = self.of_measured(measured)
-            of = self.sizes.of.measured.name
+            of = self.sizes.measured.name
             levels = range(self.tree.depth + 1)
             return [of_number.get(level) or noise_of_sum(self.tree, level, of, of_number) for level in levels]
         if self.law.keeps_some or not self.is_summed:
@@ -204,7 +205,7 @@ class Scheme:
                 return "sums of the finest level's counts"
             if level not in self.measured:
                 return f"the regions of level {own_source(level, self.measured)}, by the codebook: sums of the finest level's counts"
-            keys, of = self.keys, self.sizes.of.measured
+            keys, of = self.keys, self.sizes.measured
             return sizes_derivation(
                 of.name, self.sensitivity(level), keys.neighbours, keys.max_records_per_unit, self.law.norm
             )
@@ -225,7 +226,7 @@ class Scheme:
         """Return how far one unit moves a level or view."""
         if self.sizes:
             keys = self.keys
-            return self.sizes.of.measured.sensitivity(
+            return self.sizes.measured.sensitivity(
                 keys.neighbours, keys.max_records_per_unit, regions_of(self.tree, number)
             )
         return sensitivity_of(

@@ -16,7 +16,7 @@ from tasks.accounting.allocation import Allocation, finest, geometric, shares_of
 from tasks.accounting.sensitivity import joint_part
 from tasks.laws.law import NO_NOISE, Law
 from tasks.mechanisms import SPLITS, Mechanism
-from tasks.settle.shares import MOST_ATOMS, Part, atoms_of, least_error_shares
+from tasks.settle.shares import MOST_ATOMS, WeightedView, atoms_of, least_error_shares
 from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View, every_level
@@ -242,7 +242,7 @@ def _minimised(scheme: Scheme, split: Minimise) -> tuple[Fraction, ...]:
             hint="Name weights by view instead, such as split: {by_mode: 2, leaves: 1}.",
         )
     parts = [
-        Part(
+        WeightedView(
             cell,
             len(partition),
             sum(split.minimise.get(name, 0.0) for name in scheme.names_of(number)),

@@ -26,7 +26,8 @@ from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.sources.locations import is_url, matrix_at, published_location, shapes_at, table_at
 from tasks.ingest.sources.matrices import COUNT
 from tasks.ingest.tables import Table
-from tasks.ingest.task import AxisSource, Source
+from tasks.ingest.task import Source
+from tasks.ingest.trips import AxisSource
 from tasks.tree.ordered import OrderedAxis
 from tasks.words.spelling import refinement
 

@@ -63,7 +63,7 @@ class Entry:
         """By workload, the mean variance of its queries, where every node or every leaf is measured and none is pruned."""
         scheme, measured = self.plan.scheme, self.plan.guarantee.noises
         if scheme.is_unbiased:
-            return scheme.released(measured).variances.mean_variances()
+            return scheme.released(measured).mean_variances()
         if not scheme.is_summed or scheme.law.keeps_some:
             return {}
         precisions = [0.0] * scheme.tree.depth + [1 / measured[-1].variance]

@@ -138,14 +138,14 @@ def least_epsilon_of_few(ways: Sequence[Events], delta: float, least: float, mos
     """Return the least ε from `least` to `most` with which noise is (ε, δ)-differentially private; None where there is none."""
     low, high = least, most
     for epsilon in (most, least):
-        found = _delta(ways, 1.0, epsilon)
-        if found is None or (epsilon == most and found > delta):
+        reached = _delta(ways, 1.0, epsilon)
+        if reached is None or (epsilon == most and reached > delta):
             return None
-        if epsilon == least and found <= delta:
+        if epsilon == least and reached <= delta:
             return least
     while low < (middle := math.sqrt(low * high)) < high:
-        found = _delta(ways, 1.0, middle)
-        low, high = (low, middle) if found is not None and found <= delta else (middle, high)
+        reached = _delta(ways, 1.0, middle)
+        low, high = (low, middle) if reached is not None and reached <= delta else (middle, high)
     return high
 
 
@@ -157,15 +157,15 @@ def _top(ways: Sequence[Events], rho: float, epsilon: float, delta: float, highe
 
     above = highest
     for point in _points(ways, rho, epsilon, highest):
-        found = delta_at(point)
-        if found is None:
+        reached = delta_at(point)
+        if reached is None:
             return None
-        if found <= delta:
+        if reached <= delta:
             low, high = point, above
             while high - low > 1e-13 * high:
                 middle = (low + high) / 2
-                found = delta_at(middle)
-                low, high = (middle, high) if found is not None and found <= delta else (low, middle)
+                reached = delta_at(middle)
+                low, high = (middle, high) if reached is not None and reached <= delta else (low, middle)
             return low
         above = point
     return None
@@ -173,8 +173,8 @@ def _top(ways: Sequence[Events], rho: float, epsilon: float, delta: float, highe
 
 def _delta(ways: Sequence[Events], factor: float, epsilon: float) -> float | None:
     """Return δ where all scales are multiplied by a factor; None where it cannot be summed."""
-    found = [summed_delta([(sigma * factor, times) for sigma, times in events], epsilon) for events in ways if events]
-    return None if None in found else max(of for of in found if of is not None)
+    deltas = [summed_delta([(sigma * factor, times) for sigma, times in events], epsilon) for events in ways if events]
+    return None if None in deltas else max(of for of in deltas if of is not None)
 
 
 def _points(ways: Sequence[Events], rho: float, epsilon: float, highest: float) -> Iterator[float]:
@@ -182,10 +182,10 @@ def _points(ways: Sequence[Events], rho: float, epsilon: float, highest: float) 
     yield highest
     while highest > 0:
         lowest = highest / 2
-        found = [_losing(events, rho, epsilon, lowest, highest) for events in ways if events]
+        losing = [_losing(events, rho, epsilon, lowest, highest) for events in ways if events]
         if len(ways) > 1:  # δ is the largest of several, and lowest where one falls as another one rises
-            found.append(np.geomspace(lowest, highest, math.ceil(1 / _NEAR), endpoint=False))
-        points = np.sort(np.concatenate(found))[::-1]
+            losing.append(np.geomspace(lowest, highest, math.ceil(1 / _NEAR), endpoint=False))
+        points = np.sort(np.concatenate(losing))[::-1]
         bins = np.floor(np.log(points / lowest) / _NEAR)
         yield from points[np.append(True, bins[1:] < bins[:-1])[: len(points)]].tolist()
         highest = lowest

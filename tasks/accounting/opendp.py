@@ -14,39 +14,31 @@ def opendp() -> Any:
     return prelude
 
 
+def check_scale(scale: float) -> None:
+    """Refuse a scale that is not finite and positive, with a ValueError: OpenDP accepts 0 and would return the data."""
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be finite and > 0, got {scale}.")
+
+
 def gaussian_measurement(scale: float) -> Any:
     """Return OpenDP's measurement that adds discrete Gaussian noise to integer vectors, in the Euclidean norm.
 
-    Args:
-        scale: σ, in records.
     Raises:
-        ValueError: the scale is not finite and positive (OpenDP accepts 0 and would return the data).
+        ValueError: the scale is not finite and positive.
     """
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale must be finite and > 0, got {scale}.")
+    check_scale(scale)
     dp = opendp()
     histograms = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
     return dp.m.make_gaussian(*histograms, scale=scale, MO="ZeroConcentratedDivergence")
 
 
 def laplace_measurement(scale: float) -> Any:
-    """Return OpenDP's measurement that adds discrete Laplace noise to integer vectors, in the ℓ₁ norm.
-
-    Args:
-        scale: s, in records.
-    Raises:
-        ValueError: the scale is not finite and positive.
-    """
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale must be finite and > 0, got {scale}.")
+    """Return OpenDP's measurement that adds discrete Laplace noise to integer vectors, in the ℓ₁ norm; errors as of `gaussian_measurement`."""
+    check_scale(scale)
     dp = opendp()
     return dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=scale)
 
 
 def privacy_map(scale: float, l2_sensitivity: float) -> float:
-    """Return ρ, as OpenDP's privacy map gives it, for discrete Gaussian noise of scale σ.
-
-    Raises:
-        ValueError: the scale is not finite and positive.
-    """
+    """Return ρ, as OpenDP's privacy map gives it, for discrete Gaussian noise of scale σ; errors as of `gaussian_measurement`."""
     return float(gaussian_measurement(scale).map(l2_sensitivity))

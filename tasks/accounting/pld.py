@@ -77,8 +77,8 @@ def pld_holds(measurements: Sequence[Measurement], epsilon: float, delta: float)
 
 def _summed(events: Events, epsilon: float) -> float:
     """Return δ by summing over outcomes, or by composing where there are too many."""
-    found = summed_delta(events, epsilon)
-    return _delta(events, epsilon) if found is None else found
+    delta = summed_delta(events, epsilon)
+    return _delta(events, epsilon) if delta is None else delta
 
 
 def _ways(measurements: Sequence[Measurement]) -> tuple[Events, ...]:
@@ -123,13 +123,13 @@ def pld_rho(allocation: Allocation, epsilon: float, delta: float) -> Fraction:
         return pld_delta(allocation.measurements(Fraction(rho)), epsilon)
 
     ways = _ways(allocation.measurements(Fraction(start)))
-    found = largest_rho_of_few(ways, start, epsilon, delta) if has_few_values(ways) else None
-    if found is None:
-        found = _crossing(delta_at, lambda rho: _normal_log_delta(rho, epsilon), delta, start, _NEAR_RHO)
+    rho = largest_rho_of_few(ways, start, epsilon, delta) if has_few_values(ways) else None
+    if rho is None:
+        rho = _crossing(delta_at, lambda rho: _normal_log_delta(rho, epsilon), delta, start, _NEAR_RHO)
     step = 2.0**-48
-    while delta_at(found) > delta:  # the scales are rounded to floats
-        found, step = found * (1 - step), 2 * step
-    return Fraction(found)
+    while delta_at(rho) > delta:  # the scales are rounded to floats
+        rho, step = rho * (1 - step), 2 * step
+    return Fraction(rho)
 
 
 def pld_epsilon(measurements: Sequence[Measurement], delta: float) -> float:
@@ -194,14 +194,14 @@ def _crossing(
     sought, slope, before = goal, 1.0, None
     for step in range(_MOST_STEPS):
         x = _root(log_normal, sought, start)
-        normal, found = log_normal(x), math.log(max(delta_at(x), _NOTHING))
+        normal, reached = log_normal(x), math.log(max(delta_at(x), _NOTHING))
         near = log_normal(x * (1 + nearness * 2**step)) - normal
-        if goal - near <= found <= goal:
+        if goal - near <= reached <= goal:
             return x
         if before and normal != before[0]:
-            slope = min(max((found - before[1]) / (normal - before[0]), 1 / _STEEPEST), _STEEPEST)
-        before = normal, found
-        sought = normal + (goal - near / 2 - found) / slope
+            slope = min(max((reached - before[1]) / (normal - before[0]), 1 / _STEEPEST), _STEEPEST)
+        before = normal, reached
+        sought = normal + (goal - near / 2 - reached) / slope
         if not -math.inf < sought < 0:  # no logarithm of a δ: this is not like normal noise
             break
     return _bracketed_crossing(delta_at, delta, start, nearness)

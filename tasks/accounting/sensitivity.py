@@ -168,15 +168,7 @@ _MOVED_BY_RECORD = {
 
 
 def sizes_derivation(statistic: str, moved: Sensitivity, neighbours: str, max_records: int, norm: int) -> str:
-    """Return in one line how far one unit moves a level of group sizes, for plans and manifests.
-
-    Args:
-        statistic: the name of what is measured.
-        moved: how far one unit moves it.
-        neighbours: the relation.
-        max_records: of one unit.
-        norm: which norm the noise depends on.
-    """
+    """Return in one line how far one unit moves a level of group sizes, for plans and manifests."""
     leaves = "come or go" if neighbours == ADD_REMOVE else "leave groups and others enter"
     total = f"Δ₁ = {moved.l1}" if norm == 1 else f"Δ₂² = {moved.l2_squared}"
     return f"records of one unit {leaves}, at most {max_records}, and each {_MOVED_BY_RECORD[statistic]}: {total}"

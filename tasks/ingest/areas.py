@@ -43,7 +43,6 @@ def read_names(
     """Return the names of areas by axis level, as in `Names`.
 
     Args:
-        labels: where the names are.
         codebook: all areas, as `read_codebook` returns them, down to the finest released level.
         table: the codebook's table; None where the spec lists the codes.
         own_area: as for `read_codebook`: an area without a code at a coarser level has the name of the next finer level there.
@@ -57,7 +56,7 @@ def read_names(
         given = _of_codebook(labels, table, levels, own_area=own_area)
     else:
         given = {}
-    found = {}
+    by_level = {}
     for level, names in sorted(given.items()):
         path = levels[:level]
         areas = codebook.select(path).unique().join(names, on=names.columns[:-1], how="inner").unique()
@@ -70,14 +69,16 @@ def read_names(
                 hint="Give every area one name, spelled alike in every row.",
             )
         if not areas.is_empty():
-            found[level] = areas.sort(path).rename(dict(zip([*path, _NAME], [*code_columns(level), NAME], strict=True)))
-    if not found:
+            by_level[level] = areas.sort(path).rename(
+                dict(zip([*path, _NAME], [*code_columns(level), NAME], strict=True))
+            )
+    if not by_level:
         raise InputError(
             f"{labels.field}: no code of {labels.table.name if labels.table else 'the codebook'} that has a name is a code of the axis.",
             field=labels.field,
             hint="The usual cause is that a spreadsheet dropped the leading zeros of codes.",
         )
-    return found
+    return by_level
 
 
 def _of_codebook(labels: Labels, table: Table, levels: Sequence[str], *, own_area: bool) -> dict[int, pl.DataFrame]:
@@ -122,12 +123,12 @@ def _of_table(labels: Labels, table: Table, levels: Sequence[str]) -> dict[int, 
         read: pl.DataFrame = con.sql(f"SELECT {text_columns(wanted)} FROM {rows.scan(wanted)}").pl()
     if not has_levels:
         read = read.select(pl.lit(only).alias(_LEVEL), _CODE, NAME)
-    found = {
+    by_level = {
         number: _named(named.select(pl.col(_CODE).alias(level)), named[NAME])
         for number, level in enumerate(levels, 1)
         if not (named := read.filter(pl.col(_LEVEL) == level)).is_empty()
     }
-    if not found and not read.is_empty():
+    if not by_level and not read.is_empty():
         subject = (
             f"column {_LEVEL} of {table.name}" if has_levels else f"{table.name} names areas of level {only}, and so"
         )
@@ -136,7 +137,7 @@ def _of_table(labels: Labels, table: Table, levels: Sequence[str]) -> dict[int, 
             field=labels.field,
             hint=f"These are {', '.join(levels)}. A column {_LEVEL} says of which of them a row's code is.",
         )
-    return found
+    return by_level
 
 
 def _named(codes: pl.DataFrame, names: pl.Series) -> pl.DataFrame:
@@ -178,7 +179,6 @@ def read_shapes(
     passed over.
 
     Args:
-        boundaries: where the shapes are.
         codebook: all areas, as `read_codebook` returns them, also those finer than any that is released.
         released: the axis level down to which shapes are asked for.
         read: reads a file; both ends of trips may share what it has read.
@@ -189,11 +189,11 @@ def read_shapes(
     for name, table in boundaries.files.items():
         features = read(table, boundaries.code)
         level = _level_of(features, codebook) if name == ANY_LEVEL else levels.index(name) + 1
-        of_file[level] = _of_level(boundaries, table, features, codebook.select(levels[:level]).unique())
-    found: dict[int, pl.DataFrame] = {}
+        of_file[level] = _shapes_at(boundaries, table, features, codebook.select(levels[:level]).unique())
+    by_level: dict[int, pl.DataFrame] = {}
     for level in range(max(of_file), 0, -1):
-        found[level] = of_file[level] if level in of_file else _together(found[level + 1])
-    return {level: areas for level, areas in sorted(found.items()) if level <= released}
+        by_level[level] = of_file[level] if level in of_file else _together(by_level[level + 1])
+    return {level: areas for level, areas in sorted(by_level.items()) if level <= released}
 
 
 def _level_of(features: Sequence[Feature], codebook: pl.DataFrame) -> int:
@@ -203,7 +203,7 @@ def _level_of(features: Sequence[Feature], codebook: pl.DataFrame) -> int:
     return max(range(1, len(shared) + 1), key=lambda level: (shared[level - 1], level))
 
 
-def _of_level(
+def _shapes_at(
     boundaries: Boundaries, table: FileTable, features: Sequence[Feature], areas: pl.DataFrame
 ) -> pl.DataFrame:
     """Return the shapes of the areas of a level, whose codes are the last column of `areas`."""

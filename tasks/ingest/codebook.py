@@ -68,8 +68,7 @@ def read_codebook(
     """Return the codebook: a row per finest area, a text column per level, coarse to fine, sorted by all columns.
 
     Args:
-        table: the codebook.
-        levels: its columns, coarse to fine.
+        levels: the columns of the table, coarse to fine.
         not_all_of: the confidential table's columns of codes. A table that has all of them is not a public codebook. None
             skips this check.
         by_path: whether the whole path of codes identifies an area; otherwise a code identifies it within its level.

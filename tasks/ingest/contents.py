@@ -4,7 +4,7 @@ Each row is hashed with the key of this store, and the hashes are added up, each
 not depend on the order of rows, on the format of the file, or on whether equal records are rows of their own.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 import duckdb
@@ -25,7 +25,6 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
     """Return the confidential table as the ledger recognises it, by its place and its content. Reads it once.
 
     Args:
-        table: the table.
         columns: that its spec uses.
         known: what other releases' tables are recognised by: where this table has their columns, it is looked at by these too.
     Raises:
@@ -33,14 +32,14 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
         StoreError: likewise; or TRELLIS_HOME has no room for the key of fingerprints.
     """
     try:
-        found = fingerprints(table, columns, {of.columns for of in known if of.columns})
-        content = Content(columns, found[columns], table.fingerprint_of_file() if table.holds_others else "")
+        by_columns = fingerprints(table, columns, {of.columns for of in known if of.columns})
+        content = Content(columns, by_columns[columns], table.fingerprint_of_file() if table.holds_others else "")
         # an earlier Trellis knew files alone
         file = table.fingerprint_of_file() if any(of.file for of in known) else content.file
     except OSError as fault:
         unread = StoreError(f"{table.field}: {table.name} cannot be read ({fault.strerror}).", field=table.field)
         raise disk_fault(fault) or unread from None
-    seen = frozenset({*found.values(), file, content.file} - {""})
+    seen = frozenset({*by_columns.values(), file, content.file} - {""})
     return RecognisedTable(table.at_place().place, content, seen)
 
 
@@ -48,7 +47,6 @@ def same_content(public: Table, confidential: Table, columns: Columns) -> bool:
     """Return whether a public table is the confidential one or a view of it, or in one file with it, or holds its records or bytes.
 
     Args:
-        public: the public table.
         confidential: the confidential one, which is read only if the public one has all of its columns.
         columns: of the confidential one, that its spec uses.
     Raises:
@@ -57,10 +55,10 @@ def same_content(public: Table, confidential: Table, columns: Columns) -> bool:
     if public.is_same(confidential) or public.has_bytes_of(confidential) or public.shows_rows_of(confidential):
         return True
     try:
-        found = fingerprints(public, columns)
+        by_columns = fingerprints(public, columns)
     except InputError:  # it lacks a column, or is no table
         return False
-    return found[columns] == fingerprints(confidential, columns)[columns]
+    return by_columns[columns] == fingerprints(confidential, columns)[columns]
 
 
 def fingerprints(table: Table, columns: Columns, others: Collection[Columns] = ()) -> Mapping[Columns, str]:
@@ -89,10 +87,10 @@ def _read(
         codes = list(dict.fromkeys(of.codes for of in (columns, *others) if there.issuperset(of.codes)))
         counts = [None, *dict.fromkeys(of.count for of in (columns, *others) if of.count in there)]
         pairs = [Columns(of_codes, count) for of_codes in codes for count in counts]
-        found = con.execute(_summed(rows.scan(_names(pairs)), codes, counts), [key] * len(codes)).fetchall()[0]
+        sums = con.execute(_summed(rows.scan(_names(pairs)), codes, counts), [key] * len(codes)).fetchall()[0]
     return {
         pair: fingerprint_of_records(records, [half % _WORD for half in halves])
-        for pair, records, *halves in zip(pairs, found[::3], found[1::3], found[2::3], strict=True)
+        for pair, records, *halves in zip(pairs, sums[::3], sums[1::3], sums[2::3], strict=True)
     }
 
 
@@ -111,17 +109,20 @@ def _names(columns: Sequence[Columns]) -> list[str]:
 def _summed(rows: str, codes: Sequence[Sequence[str]], counts: Sequence[str | None]) -> str:
     """Return the query: by codes and counts, how many records there are, and what both halves of their hashes add up to."""
     hashes = [f"{_hash(names)} AS hash_{number}" for number, names in enumerate(codes)]
-    weights = [f"{_weight(count)} AS weight_{number}" for number, count in enumerate(counts) if count]
+    weights = [f"{_weight(count)} AS weight_{number}" for number, count in enumerate(counts)]
     halves = [
         f"('0x' || hash_{number}[{first}:{first + 15}])::UBIGINT AS half_{number}_{first}"
         for number in range(len(codes))
         for first in _HALVES
     ]
     sums = [
-        sql
+        f"coalesce(sum({sql}), 0)"
         for of in range(len(codes))
-        for number, count in enumerate(counts)
-        for sql in _sums(of, number if count else None)
+        for weight in range(len(counts))
+        for sql in (
+            f"weight_{weight}",
+            *(f"(weight_{weight} * half_{of}_{first}) & {_WORD - 1}::HUGEINT" for first in _HALVES),
+        )
     ]
     hashed = f"SELECT {', '.join([*hashes, *weights])} FROM {rows} AS confidential"
     return f"SELECT {', '.join(sums)} FROM (SELECT *, {', '.join(halves)} FROM ({hashed}))"
@@ -134,18 +135,9 @@ def _hash(names: Sequence[str]) -> str:
     return f"sha256(concat(?::VARCHAR, {', '.join(texts)}))"
 
 
-def _weight(count: str) -> str:
+def _weight(count: str | None) -> str:
     """Return the SQL of how many records a row stands for. What is no count is refused at ingest, and is none here."""
+    if count is None:
+        return "1::HUGEINT"
     number = f"TRY_CAST(trim(confidential.{identifier(count)}::VARCHAR) AS BIGINT)"
     return f"least(greatest(coalesce({number}, 0), 0), {_MOST})::HUGEINT"
-
-
-def _sums(of: int, weight: int | None) -> Iterator[str]:
-    if weight is None:  # each row is a record
-        yield "count(*)"
-        yield from (f"coalesce(sum(half_{of}_{first}), 0)" for first in _HALVES)
-    else:
-        yield f"coalesce(sum(weight_{weight}), 0)"
-        yield from (
-            f"coalesce(sum((weight_{weight} * half_{of}_{first}) & {_WORD - 1}::HUGEINT), 0)" for first in _HALVES
-        )

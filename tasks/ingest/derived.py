@@ -21,6 +21,7 @@ from tasks.tree.views import Derived, numbered_codes
 
 _MOST_COMBINATIONS = 10**7
 _PUBLIC = "Give a public table of all combinations. One made from the records would reveal who is in them."
+_REVEALS = "a grouping that is made from the records reveals them."
 _NO_BLANK = "Give every row a code in every column. A code such as `none` can stand for what has no other."
 
 
@@ -29,7 +30,6 @@ class DerivedSource:
     """Where a derived column comes from.
 
     Attributes:
-        name: of the column.
         table: the public table.
         of: the axis levels on which it depends: the name of the axis, and the axis level.
     """
@@ -46,7 +46,7 @@ def check_derived(source: DerivedSource, confidential: Table, columns: Columns) 
         InputError: it is.
     """
     if same_content(source.table, confidential, columns):
-        raise _confidential(source)
+        raise source.table.confidential(_REVEALS, _PUBLIC)
 
 
 def read_derived(
@@ -55,9 +55,7 @@ def read_derived(
     """Return a derived column. Does not open the confidential table.
 
     Args:
-        source: its table, and the axis levels on which it depends.
-        confidential: the confidential table.
-        codes: its columns of codes.
+        codes: the confidential table's columns of codes.
         count: its column of counts; None where each row is one record.
         tree: the axes, down to the finest released levels.
     Raises:
@@ -66,7 +64,7 @@ def read_derived(
     """
     wanted = [*(axis for axis, _ in source.of), source.name]
     if same_table(source.table, confidential):
-        raise _confidential(source)
+        raise source.table.confidential(_REVEALS, _PUBLIC)
     of_records = {*codes, *([count] if count else [])}
     with duckdb.connect() as con, opened(con, source.table) as rows:
         check_columns(source.table, rows, wanted)
@@ -104,13 +102,13 @@ def _codes(source: DerivedSource, tree: Tree, table: pl.DataFrame, places: Seque
                 " for it."
             )
         known = pl.DataFrame({axis.name: codes}).with_row_index("area")
-        found = table.select(axis.name).join(known, on=axis.name, how="left", maintain_order="left")["area"]
-        if found.has_nulls():
+        area = table.select(axis.name).join(known, on=axis.name, how="left", maintain_order="left")["area"]
+        if area.has_nulls():
             raise source.table.fault(
                 f"column {axis.name} has a code that level {axis.level_names[own - 1]} of the codebook does not list.",
                 "The table must list the codes of exactly this level, as they are in the codebook.",
             )
-        combination = combination * len(codes) + found.to_numpy().astype(np.int64)
+        combination = combination * len(codes) + area.to_numpy().astype(np.int64)
     combinations = _combinations(tree, places)
     listed = np.bincount(combination, minlength=combinations)
     if (listed > 1).any():
@@ -127,12 +125,3 @@ def _codes(source: DerivedSource, tree: Tree, table: pl.DataFrame, places: Seque
 
 def _combinations(tree: Tree, places: Sequence[tuple[int, int]]) -> int:
     return math.prod(tree.axes[axis].areas(level) for axis, level in places)
-
-
-def _confidential(source: DerivedSource) -> InputError:
-    return InputError(
-        f"{source.table.field} must not be the confidential table or a view of it, nor in a file with it: a grouping that is made from the records reveals"
-        " them.",
-        field=source.table.field,
-        hint=_PUBLIC,
-    )

@@ -10,7 +10,6 @@ import polars as pl
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.caller import tell_caller
-from tasks.ingest.codebook import down_to
 from tasks.ingest.tables import Table, check_columns, identifier, is_blank, opened, rows_named
 from tasks.ingest.trips import End, Units, area_of_codes, sum_table
 from tasks.tree.axis import IntArray
@@ -21,7 +20,6 @@ class ListedGroups:
     """A public list of all groups, also of those without a record.
 
     Attributes:
-        table: the list.
         columns: those of the group's code.
         region: that of the finest region of a group.
     """
@@ -50,7 +48,6 @@ def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArr
     """Return the codes of all listed groups with their regions, and how many groups each finest released region has.
 
     Args:
-        listed: the list.
         region: the axis of the regions, with its codebook.
     Returns:
         Columns code_0, code_1, …, area and place, as `area_of_codes` returns them; and int64, shape (regions,).
@@ -61,25 +58,26 @@ def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArr
     with duckdb.connect() as con, opened(con, listed.table) as rows:
         check_columns(listed.table, rows, wanted)
         texts = [f"{identifier(name)}::VARCHAR AS code_{part}" for part, name in enumerate(listed.columns)]
-        found: pl.DataFrame = con.sql(
+        groups: pl.DataFrame = con.sql(
             f"SELECT {', '.join(texts)}, {identifier(listed.region)}::VARCHAR AS region FROM {rows.scan(wanted)}"
         ).pl()
     keys = [f"code_{part}" for part in range(len(listed.columns))]
     for name, column in zip((*listed.columns, listed.region), (*keys, "region"), strict=True):
-        _refuse_rows(is_blank(found[column]), listed.table, f"column {name} must not be empty")
+        _refuse_rows(is_blank(groups[column]), listed.table, f"column {name} must not be empty")
     _refuse_rows(
-        found.select(keys).is_duplicated(),
+        groups.select(keys).is_duplicated(),
         listed.table,
         f"column {' and '.join(listed.columns)} must list each group once",
     )
-    areas = area_of_codes(replace(region, columns=(listed.region,))).rename({"code_0": "region"})
-    found = found.join(areas, on="region", how="left", maintain_order="left")
-    _refuse_rows(
-        found["area"].is_null(), listed.table, f"column {listed.region} must hold codes of the codebook of the regions"
+    areas = area_of_codes(replace(region, axis=replace(region.axis, columns=(listed.region,)))).rename(
+        {"code_0": "region"}
     )
-    regions = down_to(region.codebook, region.finest).height
-    per_region = np.bincount(found["area"].to_numpy().astype(np.int64), minlength=regions)
-    return found.select(*keys, "area", "place"), per_region.astype(np.int64)
+    groups = groups.join(areas, on="region", how="left", maintain_order="left")
+    _refuse_rows(
+        groups["area"].is_null(), listed.table, f"column {listed.region} must hold codes of the codebook of the regions"
+    )
+    per_region = np.bincount(groups["area"].to_numpy().astype(np.int64), minlength=region.released.height)
+    return groups.select(*keys, "area", "place"), per_region.astype(np.int64)
 
 
 def ingest_groups(
@@ -91,12 +89,9 @@ def ingest_groups(
     the count of the group's last rank. Where the public list has groups without a record, rank 0 counts all groups.
 
     Args:
-        con: the vault.
-        table: the confidential table.
         ends: the axis of the regions, and that of the sizes.
         count: the column of counts; None where each row is one record.
         units: the bound on contributions, which is met before records are grouped.
-        groups: what groups are.
     Returns:
         How many groups each region has, int64, shape (regions,), where a public list says so; None otherwise.
     Raises:
@@ -106,16 +101,17 @@ def ingest_groups(
     listed, codes = None, area_of_codes(region)
     if groups.listed is not None:
         codes, listed = read_listed(groups.listed, region)
-        region = replace(region, field="input.group", columns=groups.columns, listed_by="input.groups")
+        axis = replace(region.axis, field="input.group", columns=groups.columns)
+        region = replace(region, axis=axis, listed_by="input.groups")
     sum_table(con, table, [region], [codes], count, units, groups.columns)
     keys = ", ".join(f"group_{part}" for part in range(len(groups.columns)))
     if listed is None:
         _refuse_groups_in_two_regions(con, table, groups, keys)
     sized = f"SELECT area_0, least(sum(true_count), {groups.largest})::BIGINT AS size FROM summed WHERE true_count > 0 GROUP BY area_0, {keys}"
-    found = con.execute(f"SELECT area_0, size, count(*)::BIGINT AS groups FROM ({sized}) GROUP BY ALL").fetchnumpy()
-    regions, offset = down_to(region.codebook, region.finest).height, 0 if listed is None else 1
+    sizes = con.execute(f"SELECT area_0, size, count(*)::BIGINT AS groups FROM ({sized}) GROUP BY ALL").fetchnumpy()
+    regions, offset = region.released.height, 0 if listed is None else 1
     tails = np.zeros((regions, groups.largest + offset), dtype=np.int64)
-    tails[found["area_0"], found["size"] - 1 + offset] = found["groups"]
+    tails[sizes["area_0"], sizes["size"] - 1 + offset] = sizes["groups"]
     np.cumsum(tails[:, ::-1], axis=1, out=tails[:, ::-1])
     if listed is not None:
         tails[:, 0] = listed

@@ -32,7 +32,6 @@ class Feature:
 
     Attributes:
         number: the place in its file, from 1 on.
-        code: the code.
         shape: a shapely geometry, not checked yet; None where the feature has none.
     """
 
@@ -45,7 +44,6 @@ def read_features(table: FileTable, code: str) -> list[Feature]:
     """Return the features of a file that have a code, in the order of the file; coordinates are degrees, as the file has them.
 
     Args:
-        table: the file.
         code: the property, or the column, that holds the code.
     Raises:
         InputError: the file is too large or not of the kind that its name says, no feature has a code, the file does not say what its
@@ -57,14 +55,14 @@ def read_features(table: FileTable, code: str) -> list[Feature]:
             "Simplify its shapes, for example with mapshaper: maps need no more than a few megabytes.",
         )
     read = {".geojson": _geojson, ".parquet": _geoparquet, ".gpkg": _geopackage}[table.ending]
-    found = [feature for feature in read(table, code) if feature.code]
-    if not found:
+    features = [feature for feature in read(table, code) if feature.code]
+    if not features:
         raise table.fault(
             f"no feature of {table.path.name} has a code in {code}.",
             f"Set {table.field.partition('.boundaries')[0]}.code to the property that holds the codes of areas."
             f"{_in_words(_properties(table))}",
         )
-    return found
+    return features
 
 
 def _properties(table: FileTable) -> list[str]:
@@ -147,7 +145,9 @@ def _geojson(table: FileTable, code: str) -> Iterator[Feature]:
         raise _unreadable(table, "GeoJSON with a list of features")
     crs = content.get("crs")
     name = crs.get("properties", {}).get("name", "") if isinstance(crs, dict) else ""
-    if crs is not None and not str(name).replace("::", ":").endswith(tuple(_ends(_DEGREES))):
+    # urn:ogc:def:crs:OGC:1.3:CRS84, urn:ogc:def:crs:EPSG::4326, in old files
+    in_degrees = tuple(of.removeprefix("OGC") for of in _DEGREES)
+    if crs is not None and not str(name).replace("::", ":").endswith(in_degrees):
         raise _unreadable(table, "GeoJSON in degrees of longitude and latitude", _IN_DEGREES)
     for number, feature in enumerate(features, 1):
         properties = feature.get("properties")
@@ -209,7 +209,6 @@ def _to_degrees(table: FileTable, crs: Any) -> Callable[[Any], Any]:
     """Return what turns a shape in some coordinates into one in degrees of longitude and latitude.
 
     Args:
-        table: the file.
         crs: the coordinates: a name such as EPSG:25832, a text that describes them, or a description as GeoParquet has them.
     Raises:
         InputError: the file does not say what its coordinates are, or pyproj is missing or does not know them.
@@ -228,14 +227,8 @@ def _to_degrees(table: FileTable, crs: Any) -> Callable[[Any], Any]:
 
 def _name_of(crs: Any) -> str:
     """Return a name such as EPSG:4326 of coordinates, or nothing where they have none."""
-    found = crs.get("id") if isinstance(crs, dict) else crs
-    return f"{found.get('authority')}:{found.get('code')}" if isinstance(found, dict) else str(found)
-
-
-def _ends(names: Sequence[str]) -> Iterator[str]:
-    """Yield what the names of coordinates end in, in old GeoJSON: urn:ogc:def:crs:OGC:1.3:CRS84, urn:ogc:def:crs:EPSG::4326."""
-    for name in names:
-        yield name if name.startswith("EPSG") else name.removeprefix("OGC")
+    name = crs.get("id") if isinstance(crs, dict) else crs
+    return f"{name.get('authority')}:{name.get('code')}" if isinstance(name, dict) else str(name)
 
 
 def _code(table: FileTable, number: int, value: Any) -> str:

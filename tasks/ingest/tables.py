@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import count
+from typing import ClassVar
 
 import duckdb
 import polars as pl
@@ -43,6 +44,10 @@ class Table(ABC):
 
     field: str
 
+    # whether it is in a file that the ledger takes for one table, whatever tables it holds: one of them need not be named, or may be a
+    # view that shows the people of another
+    holds_others: ClassVar[bool] = False
+
     @property
     @abstractmethod
     def name(self) -> str:
@@ -65,11 +70,6 @@ class Table(ABC):
     @abstractmethod
     def is_same(self, other: "Table") -> bool:
         """Return whether two tables are the same or in one file, by their places alone."""
-
-    @property
-    def holds_others(self) -> bool:
-        """Whether it is in a file that the ledger takes for one table, whatever tables it holds."""
-        return False
 
     def version(self) -> tuple[int, ...] | None:
         """Return what changes whenever its content does; None where nothing is known to."""
@@ -125,6 +125,11 @@ class Table(ABC):
     def fault(self, text: str, hint: str = "") -> InputError:
         """Return a refusal of the table, whose text goes on after the key that names it."""
         return InputError(f"{self.field}: {text}", field=self.field, hint=hint)
+
+    def confidential(self, reason: str, hint: str) -> InputError:
+        """Return the refusal of a public table that is the confidential one, by its place or its content."""
+        rule = "must not be the confidential table or a view of it, nor in a file with it"
+        return InputError(f"{self.field} {rule}: {reason}", field=self.field, hint=hint)
 
     def unreadable(self, hint: str = "") -> InputError:
         """Return the refusal of a table that cannot be read."""
@@ -198,9 +203,6 @@ def check_columns(table: Table, rows: TableRows, wanted: Sequence[str], others: 
     """Refuse a table that lacks a column.
 
     Args:
-        table: the table.
-        rows: its rows, from `opened`.
-        wanted: names of columns.
         others: more names of columns that it should have.
     Raises:
         InputError: a column is missing; the error names the first. It names one that exists only where the first line has
@@ -223,8 +225,8 @@ def read_texts(table: Table) -> pl.DataFrame:
         InputError: it cannot be read.
     """
     with duckdb.connect() as con, opened(con, table) as rows:
-        found: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
-    return found
+        texts: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
+    return texts
 
 
 def is_blank(codes: pl.Series) -> pl.Series:
@@ -246,6 +248,11 @@ def column_names(con: Connection, sql: str) -> list[str]:
 def identifier(name: str) -> str:
     """Return a name quoted for SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Return a text quoted for SQL."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def text_columns(names: Sequence[str]) -> str:

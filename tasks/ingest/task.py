@@ -13,45 +13,19 @@ from storage.counts.vault import read_records, remove_vault, vault, write_true_c
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import Columns
-from tasks.ingest.areas import Boundaries, Labels, read_names, read_shapes
-from tasks.ingest.codebook import ListedCodes, Unlisted, down_to, read_codebook
+from tasks.ingest.areas import read_names, read_shapes
+from tasks.ingest.codebook import Unlisted, read_codebook
 from tasks.ingest.contents import same_content
 from tasks.ingest.derived import DerivedSource, check_derived, read_derived
 from tasks.ingest.groups import GroupSource, ingest_groups, read_listed
 from tasks.ingest.shape_files import read_features
 from tasks.ingest.tables import Table, same_table
-from tasks.ingest.trips import End, Units, codes_of_records, ingest_trips
+from tasks.ingest.trips import AxisSource, End, Units, codes_of_records, ingest_trips
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.order import Tree
-from tasks.tree.ordered import OrderedAxis
 from tasks.work.stage import stage
 
-
-@dataclass(frozen=True, slots=True)
-class AxisSource:
-    """The columns and the codes of an axis.
-
-    Attributes:
-        name: the axis.
-        field: the spec's key that names its columns, for errors.
-        columns: the columns of the confidential table: one with finest codes, or one per level.
-        codebook: the public table, or the codes that the spec itself lists, or neither.
-        levels: the codebook's columns, coarse to fine.
-        finest: the level down to which the axis is released.
-        own_area: whether an area without a code at a coarser level of the codebook is an area of its own there.
-        labels: where the names of its areas are; None where they have none.
-        boundaries: where their shapes are; None where they have none.
-    """
-
-    name: str
-    field: str
-    columns: tuple[str, ...]
-    codebook: Table | ListedCodes | OrderedAxis | Unlisted
-    levels: tuple[str, ...]
-    finest: str
-    own_area: bool = False
-    labels: Labels | None = None
-    boundaries: Boundaries | None = None
+_CODEBOOK = "its areas would reveal who is in it.", "Give a public codebook of all areas, in a file of its own."
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +33,8 @@ class Source:
     """The confidential table, with the columns and codes of its axes, and all public tables.
 
     Attributes:
-        table: the confidential table.
         count: the column of counts; None where each row is one record.
-        axes: the axes.
         groups: what groups are, where their sizes are released; the axes are then the regions and the sizes.
-        derived: where derived columns come from.
         hashes: the sha256 of every public table at the time of planning, by the spec's key that names it.
     """
 
@@ -105,28 +76,21 @@ def read_ends(source: Source) -> tuple[End, ...]:
     confidential = frozenset([*(column for axis in source.axes for column in axis.columns), *of_groups])
     for codebook in _public(source):
         if same_table(codebook, source.table):
-            raise _confidential_codebook(codebook)
+            raise codebook.confidential(*_CODEBOOK)
     read = cache(read_codebook)  # both ends often use the same codebook
 
-    def codebook_of(axis: AxisSource) -> pl.DataFrame:
+    def end_of(axis: AxisSource) -> End:
         if not isinstance(axis.codebook, Table):
-            return axis.codebook.codebook()
+            listed_by = "" if isinstance(axis.codebook, Unlisted) else f"hierarchy.{axis.name}"
+            return End(axis, axis.codebook.codebook(), listed_by=listed_by)
         by_path = len(axis.columns) > 1
         # With a single feature, its codebook may have a column of the same name.
         not_all_of = confidential if len(confidential) > 1 else None
-        return read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of, own_area=axis.own_area)
-
-    return tuple(
-        End(
-            axis.name,
-            axis.field,
-            axis.columns,
-            codebook_of(axis),
-            axis.finest,
-            listed_by=f"hierarchy.{axis.name}" if isinstance(axis.codebook, ListedCodes | OrderedAxis) else "",
+        return End(
+            axis, read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of, own_area=axis.own_area)
         )
-        for axis in source.axes
-    )
+
+    return tuple(map(end_of, source.axes))
 
 
 def with_codes_of_records(con: Connection, source: Source, ends: Sequence[End]) -> tuple[End, ...]:
@@ -134,86 +98,73 @@ def with_codes_of_records(con: Connection, source: Source, ends: Sequence[End]) 
 
     Args:
         con: the vault, or a database in memory if anybody may see the table.
-        source: the table, which this function reads, and the axes.
         ends: its axes, from `read_ends`.
     Raises:
         InputError: the table cannot be read, or lacks a column.
     """
     return tuple(
-        replace(end, codebook=codes_of_records(con, source.table, end)) if isinstance(axis.codebook, Unlisted) else end
-        for axis, end in zip(source.axes, ends, strict=True)
+        replace(end, codebook=codes_of_records(con, source.table, end))
+        if isinstance(end.axis.codebook, Unlisted)
+        else end
+        for end in ends
     )
 
 
-def names_of(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], pl.DataFrame]:
+def names_of(ends: Sequence[End]) -> dict[tuple[str, int], pl.DataFrame]:
     """Return the names of the areas down to the finest released levels, as in `Names`. Does not open the confidential table.
 
     Raises:
         InputError: as `read_names`.
     """
-    return {
-        (axis.name, level): names
-        for axis, end in zip(source.axes, ends, strict=True)
-        if axis.labels
-        for level, names in read_names(
-            axis.labels,
-            down_to(end.codebook, end.finest),
-            axis.codebook if isinstance(axis.codebook, Table) else None,
-            own_area=axis.own_area,
-        ).items()
-    }
+    names = {}
+    for end in ends:
+        if end.axis.labels:
+            table = end.axis.codebook if isinstance(end.axis.codebook, Table) else None
+            by_level = read_names(end.axis.labels, end.released, table, own_area=end.axis.own_area)
+            names |= {(end.name, level): areas for level, areas in by_level.items()}
+    return names
 
 
-def shapes_of(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], pl.DataFrame]:
+def shapes_of(ends: Sequence[End]) -> dict[tuple[str, int], pl.DataFrame]:
     """Return the shapes of the areas down to the finest released levels, as in `Shapes`. Does not open the confidential table.
 
     Raises:
         InputError: as `read_shapes`.
     """
     read = cache(read_features)  # both ends often use the same file
-    found: dict[tuple[str, int], pl.DataFrame] = {}
-    done: list[tuple[Boundaries, End, dict[int, pl.DataFrame]]] = []
-    for axis, end in zip(source.axes, ends, strict=True):
-        if axis.boundaries is None:
-            continue
-        same = (
-            shapes
-            for boundaries, other, shapes in done
-            if boundaries == axis.boundaries and other.finest == end.finest and other.codebook.equals(end.codebook)
-        )
-        shapes = next(same, None)
-        if shapes is None:
-            depth = down_to(end.codebook, end.finest).width
-            shapes = read_shapes(axis.boundaries, end.codebook, depth, read)
-            done.append((axis.boundaries, end, shapes))
-        found |= {(axis.name, level): areas for level, areas in shapes.items()}
-    return found
+    shapes: dict[tuple[str, int], pl.DataFrame] = {}
+    done: list[tuple[End, dict[int, pl.DataFrame]]] = []
+    for end in ends:
+        if end.axis.boundaries:
+            by_level = next((of_other for other, of_other in done if _have_same_shapes(other, end)), None)
+            if by_level is None:
+                by_level = read_shapes(end.axis.boundaries, end.codebook, end.released.width, read)
+                done.append((end, by_level))
+            shapes |= {(end.name, level): areas for level, areas in by_level.items()}
+    return shapes
 
 
-def check_areas(source: Source, ends: Sequence[End]) -> dict[tuple[str, int], int]:
+def _have_same_shapes(one: End, other: End) -> bool:
+    same_files = one.axis.boundaries == other.axis.boundaries and one.axis.finest == other.axis.finest
+    return same_files and one.codebook.equals(other.codebook)
+
+
+def check_areas(ends: Sequence[End]) -> dict[tuple[str, int], int]:
     """Refuse names and shapes of areas that break a rule, and return how many areas of each axis level have a shape.
 
     Raises:
         InputError: as `names_of` and `shapes_of`.
     """
-    names_of(source, ends)
-    return {place: shapes.height for place, shapes in shapes_of(source, ends).items()}
+    names_of(ends)
+    return {place: shapes.height for place, shapes in shapes_of(ends).items()}
 
 
 def _public(source: Source) -> list[Table]:
     """Return the public tables: codebooks, names and shapes that are in files of their own, and a list of groups."""
-    found = [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
-    found += [axis.labels.table for axis in source.axes if axis.labels and axis.labels.table]
-    found += [file for axis in source.axes if axis.boundaries for file in axis.boundaries.files.values()]
-    return found + ([source.groups.listed.table] if source.groups and source.groups.listed else [])
-
-
-def _confidential_codebook(codebook: Table) -> InputError:
-    return InputError(
-        f"{codebook.field} must not be the confidential table or a view of it, nor in a file with it: its areas would reveal who is in it.",
-        field=codebook.field,
-        hint="Give a public codebook of all areas, in a file of its own.",
-    )
+    tables = [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
+    tables += [axis.labels.table for axis in source.axes if axis.labels and axis.labels.table]
+    tables += [file for axis in source.axes if axis.boundaries for file in axis.boundaries.files.values()]
+    return tables + ([source.groups.listed.table] if source.groups and source.groups.listed else [])
 
 
 @stage("ingest")
@@ -223,9 +174,6 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
     Codes without a codebook go to the vault, like the records from which they come.
 
     Args:
-        release_id: the release.
-        source: the table, the codebooks and the axes.
-        units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
         memory: the most memory to use, in bytes.
     Raises:
@@ -235,7 +183,7 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
     remove_vault(release_id)
     for public in _public(source):
         if same_content(public, source.table, source.columns):
-            raise _confidential_codebook(public)
+            raise public.confidential(*_CODEBOOK)
     for key, public in source.public_tables.items():
         if public.sha256() != source.hashes[key]:
             raise InputError(f"{key} has changed since the release was planned.", field=key)
@@ -243,16 +191,15 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
     with source.table.held() as table, vault(release_id, read_only=False, memory=memory) as con:
         source = replace(source, table=table)
         ends = with_codes_of_records(con, source, ends)
-        for number, (axis, end) in enumerate(zip(source.axes, ends, strict=True)):
-            codebook = down_to(end.codebook, end.finest)
-            if isinstance(axis.codebook, Unlisted):
-                write_true_codebook(con, number, codebook)
+        for number, end in enumerate(ends):
+            if isinstance(end.axis.codebook, Unlisted):
+                write_true_codebook(con, number, end.released)
             else:
-                write_codebook(release_id, end.name, codebook)
+                write_codebook(release_id, end.name, end.released)
         _write_derived(release_id, source, ends)
-        for (name, level), names in names_of(source, ends).items():
+        for (name, level), names in names_of(ends).items():
             write_names(release_id, name, level, names)
-        for (name, level), shapes in shapes_of(source, ends).items():
+        for (name, level), shapes in shapes_of(ends).items():
             write_shapes(release_id, name, level, shapes)
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
         if source.groups is None:
@@ -275,7 +222,7 @@ def check_groups(source: Source, ends: Sequence[End]) -> None:
 
 def _write_derived(release_id: str, source: Source, ends: Sequence[End]) -> None:
     """Write the codes of derived columns beside the shards of a release."""
-    tree = Tree(tuple(axis_from_codebook(end.name, down_to(end.codebook, end.finest)) for end in ends), ())
+    tree = Tree(tuple(axis_from_codebook(end.name, end.released) for end in ends), ())
     for column in source.derived:
         check_derived(column, source.table, source.columns)
         read = read_derived(
@@ -292,8 +239,6 @@ def read_in_memory(
     Only for data that anybody may see. Nothing is stored.
 
     Args:
-        source: the table, the codebooks and the axes.
-        units: the bound on contributions.
         promised: per axis, the axis level at which a unit's records are promised distinct.
 
     Raises:
@@ -308,5 +253,5 @@ def read_in_memory(
         else:
             ingest_groups(con, source.table, ends, source.count, units, source.groups)
         areas, true_counts = read_records(con, len(source.axes))
-    codebooks = {end.name: down_to(end.codebook, end.finest) for end in ends}
+    codebooks = {end.name: end.released for end in ends}
     return codebooks, [np.asarray(of_axis) for of_axis in areas], np.asarray(true_counts)

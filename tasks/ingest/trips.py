@@ -12,8 +12,11 @@ import polars as pl
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.caller import tell_caller
+from tasks.ingest.areas import Boundaries, Labels
+from tasks.ingest.codebook import ListedCodes, Unlisted, down_to
 from tasks.ingest.tables import Table, check_columns, identifier, opened
 from tasks.tree.axis import IntArray, axis_from_codebook
+from tasks.tree.ordered import OrderedAxis
 from tasks.tree.true_tree import LARGEST_TOTAL
 
 
@@ -30,7 +33,6 @@ def keep_within(units: IntArray, places: IntArray, counts: IntArray, max_records
             distinct.
         counts: int64, shape (rows,), records, > 0.
         max_records: >= 1.
-        distinct: whether a unit's records are promised to be in distinct places.
     Returns:
         int64, shape (rows,), from 0 to `counts`.
     Raises:
@@ -64,30 +66,63 @@ def _draw(counts: IntArray, most: int) -> IntArray:
     return np.bincount(row, minlength=len(counts)).astype(np.int64)
 
 
+Rule = tuple[
+    str, str, str, str
+]  # the SQL of whether a row breaks it, and the key, the text and the hint of the refusal
+
 _NO_RECORDS = "Weights and modelled trips are no counts of records: the guarantee is about people who are in the table."
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class End:
-    """One axis of the table: its columns and its codebook.
+@dataclass(frozen=True, slots=True)
+class AxisSource:
+    """The columns and the codes of an axis.
 
     Attributes:
-        name: the axis, such as `origin`.
-        field: the spec's key that names its columns.
-        columns: the confidential table's columns: one with the codebook's finest code, or one per level.
-        codebook: every finest area, as `read_codebook` or `codes_of_records` returns it.
-        finest: the level of the codebook down to which the axis is released.
-        promised: the axis level (0 for everything) at which a unit's records are promised distinct; 0 without a promise.
-        listed_by: the spec's key that lists its codes; empty where a table lists them.
+        field: the spec's key that names its columns, for errors.
+        columns: the columns of the confidential table: one with finest codes, or one per level.
+        codebook: the public table, or the codes that the spec itself lists, or neither.
+        levels: the codebook's columns, coarse to fine.
+        finest: the level down to which the axis is released.
+        own_area: whether an area without a code at a coarser level of the codebook is an area of its own there.
+        labels: where the names of its areas are; None where they have none.
+        boundaries: where their shapes are; None where they have none.
     """
 
     name: str
     field: str
     columns: tuple[str, ...]
-    codebook: pl.DataFrame
+    codebook: Table | ListedCodes | OrderedAxis | Unlisted
+    levels: tuple[str, ...]
     finest: str
+    own_area: bool = False
+    labels: Labels | None = None
+    boundaries: Boundaries | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class End:
+    """One axis of the table, with all its areas.
+
+    Attributes:
+        codebook: every finest area, as `read_codebook` or `codes_of_records` returns it.
+        promised: the axis level (0 for everything) at which a unit's records are promised distinct; 0 without a promise.
+        listed_by: the spec's key that lists its codes; empty where a table lists them.
+    """
+
+    axis: AxisSource
+    codebook: pl.DataFrame
     promised: int = 0
     listed_by: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the axis."""
+        return self.axis.name
+
+    @property
+    def released(self) -> pl.DataFrame:
+        """The codebook down to the finest released level."""
+        return down_to(self.codebook, self.axis.finest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +149,16 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
 
     Args:
         con: the vault. DuckDB writes what does not fit in memory to files beside it.
-        table: the confidential table.
         end: an axis with one column per level, and an empty codebook with the names of the levels.
     Raises:
         InputError: the table cannot be read, or lacks a column.
     """
     with opened(con, table) as rows:
-        check_columns(table, rows, end.columns)
-        texts = [_text_of(column) for column in end.columns]
+        check_columns(table, rows, end.axis.columns)
+        texts = [_text_of(column) for column in end.axis.columns]
         named = ", ".join(f"{text} AS code_{number}" for number, text in enumerate(texts))
         there = " AND ".join(f"trim({text}) <> ''" for text in texts)
-        sql = f"SELECT DISTINCT {named} FROM {rows.scan(end.columns)} AS confidential WHERE {there}"
+        sql = f"SELECT DISTINCT {named} FROM {rows.scan(end.axis.columns)} AS confidential WHERE {there}"
         codes: pl.DataFrame = con.sql(sql).pl()
     codes.columns = end.codebook.columns
     return codes.sort(codes.columns)
@@ -133,14 +167,8 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
 def ingest_trips(con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units) -> None:
     """Write the table `records` of the vault: area_0, area_1, … and true_count, summed over equal areas.
 
-    The units of records stay in temporary tables, which are never written to the file of the vault.
+    The units of records stay in temporary tables, which are never written to the file of the vault. Arguments are those of `sum_table`.
 
-    Args:
-        con: the vault.
-        table: the confidential table.
-        ends: its axes.
-        count: the column of counts; None where each row is one record.
-        units: the bound on contributions.
     Raises:
         InputError: rows or units break a rule. The error names the column and the rule; only the caller learns how many.
             A table without records is refused only if its total is public.
@@ -166,25 +194,28 @@ def sum_table(
     """Write the temporary table `summed`: the checked records by area, group and unit, no more of a unit than it may have.
 
     Args:
-        con: the vault.
-        table: the confidential table.
-        ends: its axes.
         codes: per axis, the areas of all possible codes, as `area_of_codes` returns them.
         count: the column of counts; None where each row is one record.
-        units: the bound on contributions.
         group: the columns that together identify the group of a row; they become group_0, group_1, ….
     Raises:
         InputError: as `ingest_trips`.
     """
+    rules = _rules(ends, count, units, group)
     for number, of_axis in enumerate(codes):
         con.register(f"codes_{number}", of_axis)
     with opened(con, table) as rows:
         also = [column for column in (*group, count, units.column) if column]
-        wanted = [*(column for end in ends for column in end.columns), *also]
+        wanted = [*(column for end in ends for column in end.axis.columns), *also]
         check_columns(table, rows, wanted)
         with _joined_as_written(con):
-            con.execute(_summed(rows.scan(wanted), ends, count, units, group))
-    _refuse_faults(con, table, ends, count, units, group)
+            con.execute(_summed(rows.scan(wanted), ends, count, units, group, rules))
+    faults = con.execute(
+        "SELECT fault, sum(rows)::BIGINT FROM summed WHERE fault IS NOT NULL GROUP BY fault ORDER BY fault LIMIT 1"
+    ).fetchall()
+    for fault, at_fault in faults:
+        _, key, text, hint = rules[fault]
+        tell_caller(f"{at_fault:,} {'row is' if at_fault == 1 else 'rows are'} at fault.")
+        raise InputError(f"{table.field}: {text}", field=key, hint=hint)
     total = con.execute("SELECT coalesce(sum(true_count), 0)::HUGEINT FROM summed").fetchall()[0][0]
     if total == 0 and units.exact:
         raise InputError(f"{table.field} has no records, so there is nothing to release.", field=table.field)
@@ -255,44 +286,57 @@ def area_of_codes(end: End) -> pl.DataFrame:
     """
     axis = axis_from_codebook(end.name, end.codebook)
     finest_area = pl.int_range(end.codebook.height, eager=True).to_numpy()
-    area = axis.ancestors(finest_area, axis.depth, end.codebook.columns.index(end.finest) + 1)
+    area = axis.ancestors(finest_area, axis.depth, end.codebook.columns.index(end.axis.finest) + 1)
     place = axis.ancestors(finest_area, axis.depth, end.promised)
-    levels = end.codebook.columns[-len(end.columns) :]
+    levels = end.codebook.columns[-len(end.axis.columns) :]
     keys = {f"code_{number}": end.codebook[level] for number, level in enumerate(levels)}
     return pl.DataFrame(keys | {"area": area, "place": place})
 
 
-def _summed(rows: str, ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> str:
+def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> list[Rule]:
+    """Return every rule that a row may break."""
+    rules = []
+    for number, end in enumerate(ends):
+        blank, listed = _blank(end.axis.columns), end.listed_by or "the codebook"
+        columns, key = f"column {' and '.join(end.axis.columns)}", end.axis.field
+        hint = f"Add every possible code to {listed}, or correct the table. Codes are compared as text."
+        rules.append((blank, key, f"{columns} must not be empty.", ""))
+        unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
+        rules.append((unlisted, key, f"{columns} has codes that {listed} lacks.", hint))
+    digits, whole, value = _number(count)
+    column, broken = f"column {count}", f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}"
+    rules += [
+        (f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty.", ""),
+        (f"{digits} LIKE '-%'", "input.count", f"{column} must be >= 0.", ""),
+        (broken, "input.count", f"{column} must hold whole numbers.", _NO_RECORDS),
+        (f"{whole} AND {value} IS NULL", "input.count", f"{column} must hold numbers below 2**63.", ""),
+    ]
+    if units.column:
+        rules.append((_blank([units.column]), "input.unit", f"column {units.column} must not be empty.", ""))
+    if group:
+        rules.append((_blank(group), "input.group", f"column {' and '.join(group)} must not be empty.", ""))
+    return rules
+
+
+def _summed(
+    rows: str, ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], rules: Sequence[Rule]
+) -> str:
     """Return the only query over the confidential table: sums per combination of areas, and how many rows break a rule.
 
-    `fault` is the number of the first rule in `_rules` that the rows break, or null. With a column of units, sums are also
-    per unit and per place at which its records are promised distinct; with columns of groups, also per group.
+    `fault` is the number of the first rule that the rows break, or null. With a column of units, sums are also per unit and per place
+    at which its records are promised distinct; with columns of groups, also per group.
     """
-    digits = f"trim({_text_of(count)})" if count else "'1'"
-    joins, faults = [], []
+    joins = []
     for number, end in enumerate(ends):
-        code = [_text_of(column) for column in end.columns]
-        on = " AND ".join(f"codes_{number}.code_{part} = {text}" for part, text in enumerate(code))
-        joins.append(f"LEFT JOIN codes_{number} ON {on}")
-        blank = " OR ".join(f"{text} IS NULL OR trim({text}) = ''" for text in code)
-        faults += [blank, f"NOT ({blank}) AND codes_{number}.area IS NULL"]
-    whole = f"regexp_full_match({digits}, '[+]?[0-9]+([.]0*)?')"
-    value = f"TRY_CAST(regexp_extract({digits}, '[0-9]+') AS BIGINT)"
-    faults += [
-        f"{digits} IS NULL OR {digits} = ''",
-        f"{digits} LIKE '-%'",
-        f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}",
-        f"{whole} AND {value} IS NULL",
-    ]
+        codes = (f"codes_{number}.code_{part} = {_text_of(column)}" for part, column in enumerate(end.axis.columns))
+        joins.append(f"LEFT JOIN codes_{number} ON {' AND '.join(codes)}")
     keys = [f"codes_{number}.area AS area_{number}" for number in range(len(ends))]
     if units.column:
-        unit = _text_of(units.column)
-        faults.append(f"{unit} IS NULL OR trim({unit}) = ''")
-        keys += [f"{unit} AS unit", *(f"codes_{number}.place AS place_{number}" for number in range(len(ends)))]
-    texts = [_text_of(column) for column in group]
-    faults += [" OR ".join(f"{text} IS NULL OR trim({text}) = ''" for text in texts)] if group else []
-    keys += [f"{text} AS group_{part}" for part, text in enumerate(texts)]
-    cases = " ".join(f"WHEN {fault} THEN {number}" for number, fault in enumerate(faults))
+        places = (f"codes_{number}.place AS place_{number}" for number in range(len(ends)))
+        keys += [f"{_text_of(units.column)} AS unit", *places]
+    keys += [f"{_text_of(column)} AS group_{part}" for part, column in enumerate(group)]
+    cases = " ".join(f"WHEN {broken} THEN {number}" for number, (broken, *_) in enumerate(rules))
+    _, whole, value = _number(count)
     return (
         f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)}, CASE {cases} END AS fault, count(*) AS rows,"
         f" sum(CASE WHEN {whole} THEN {value} END) AS true_count"
@@ -304,37 +348,13 @@ def _text_of(column: str) -> str:
     return f"confidential.{identifier(column)}::VARCHAR"
 
 
-def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return the key, the text and the hint of every rule that a row may break, in the order of `_summed`."""
-    rules = []
-    for end in ends:
-        columns = " and ".join(end.columns)
-        listed = end.listed_by or "the codebook"
-        rules += [
-            (end.field, f"column {columns} must not be empty.", ""),
-            (
-                end.field,
-                f"column {columns} has codes that {listed} lacks.",
-                f"Add every possible code to {listed}, or correct the table. Codes are compared as text.",
-            ),
-        ]
-    rules += [
-        ("input.count", f"column {count} must not be empty.", ""),
-        ("input.count", f"column {count} must be >= 0.", ""),
-        ("input.count", f"column {count} must hold whole numbers.", _NO_RECORDS),
-        ("input.count", f"column {count} must hold numbers below 2**63.", ""),
-    ]
-    rules += [("input.unit", f"column {units.column} must not be empty.", "")] if units.column else []
-    return [*rules, ("input.group", f"column {' and '.join(group)} must not be empty.", "")] if group else rules
+def _blank(columns: Sequence[str]) -> str:
+    """Return the SQL of whether a row has no text in one of some columns."""
+    return " OR ".join(f"{text} IS NULL OR trim({text}) = ''" for text in map(_text_of, columns))
 
 
-def _refuse_faults(
-    con: Connection, table: Table, ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]
-) -> None:
-    found = con.execute(
-        "SELECT fault, sum(rows)::BIGINT FROM summed WHERE fault IS NOT NULL GROUP BY fault ORDER BY fault LIMIT 1"
-    ).fetchall()
-    for fault, rows in found:
-        field, rule, next_step = _rules(ends, count, units, group)[fault]
-        tell_caller(f"{rows:,} {'row is' if rows == 1 else 'rows are'} at fault.")
-        raise InputError(f"{table.field}: {rule}", field=field, hint=next_step)
+def _number(count: str | None) -> tuple[str, str, str]:
+    """Return the SQL of the text of a row's count, of whether it is a whole number, and of that number."""
+    digits = f"trim({_text_of(count)})" if count else "'1'"
+    whole = f"regexp_full_match({digits}, '[+]?[0-9]+([.]0*)?')"
+    return digits, whole, f"TRY_CAST(regexp_extract({digits}, '[0-9]+') AS BIGINT)"

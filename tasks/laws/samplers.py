@@ -4,6 +4,7 @@ A table cuts [0, 2¹⁹²) into one interval of integers per outcome. A draw is 
 the first 64 are drawn unless they leave open on which side of a cut it lies.
 """
 
+import math
 import os
 from bisect import bisect_right
 from collections.abc import Callable
@@ -38,17 +39,10 @@ def discrete_gaussian(true_counts: IntArray, scale: float) -> IntArray:
 
 
 def discrete_laplace(true_counts: IntArray, scale: float) -> IntArray:
-    """Return true counts plus independent discrete Laplace noise, drawn by OpenDP from the system's entropy.
+    """Return true counts plus independent discrete Laplace noise of scale s; arguments, result and errors as of `discrete_gaussian`.
 
-    Args:
-        true_counts: int64, shape (cells,), records. Confidential.
-        scale: s, finite and > 0, in records.
-    Returns:
-        Noisy counts, int64, shape (cells,).
     Guarantees:
         ε-differential privacy with ε = `laplace_map(scale, Δ₁)` for histograms that differ by at most Δ₁ in the ℓ₁ norm.
-    Raises:
-        ValueError: the scale is not finite and positive.
     Source:
         Canonne, Kamath and Steinke (2020); OpenDP's make_laplace on integer vectors.
     """
@@ -56,6 +50,7 @@ def discrete_laplace(true_counts: IntArray, scale: float) -> IntArray:
 
 
 Words = NDArray[np.uint64]
+Weights = Callable[[Fraction, int, int], tuple[list[int], int]]  # from a scale, K and a number of bits
 
 LARGEST_TABLE_SCALE = 2.0**14  # 423,000 outcomes, 35 MB, a quarter of a second to build
 LARGEST_LAPLACE_SCALE = 2.0**11  # 345,000 outcomes
@@ -114,21 +109,7 @@ def table_noise(true_counts: IntArray, scale: float) -> IntArray:
 
 
 def laplace_by_table(true_counts: IntArray, scale: float) -> IntArray:
-    """Return true counts plus independent discrete Laplace noise, drawn from a table by the system's entropy.
-
-    Args:
-        true_counts: int64, shape (cells,), records. Confidential.
-        scale: s, finite and > 0, in records. Beyond LARGEST_LAPLACE_SCALE OpenDP draws.
-    Returns:
-        Noisy counts, int64, shape (cells,).
-    Guarantees:
-        As of `table_noise`, for the discrete Laplace law of `samplers`.
-    Raises:
-        ValueError: the scale is not finite and positive.
-        OSError: the operating system provides no entropy.
-    Source:
-        docs/sampler.md.
-    """
+    """Return true counts plus independent discrete Laplace noise of scale s, as `table_noise` does; beyond LARGEST_LAPLACE_SCALE OpenDP draws."""
     if not scale <= LARGEST_LAPLACE_SCALE:
         return discrete_laplace(true_counts, scale)
     return _drawn(laplace_table(scale), true_counts)
@@ -158,7 +139,6 @@ def outcomes(table: NoiseTable, bits: Words, more_bits: Callable[[int], Words]) 
     A draw's outcome is −K plus the number of entries that are at most the draw's 192 bits.
 
     Args:
-        table: the law.
         bits: uint64, shape (draws,), the first 64 bits of each draw.
         more_bits: returns a number of further words. It is called only if some first words equal those of entries, once, for
             two words per such draw, in their order.
@@ -174,46 +154,37 @@ def outcomes(table: NoiseTable, bits: Words, more_bits: Callable[[int], Words]) 
         passed = np.searchsorted(table.top_words, words)  # entries whose first word is less
         tied = np.flatnonzero(table.top_words.take(passed, mode="clip") == words)
         if len(tied):
-            passed[tied] = _entries_passed(table, words[tied], more_bits(2 * len(tied)).reshape(-1, 2))
+            draws = np.column_stack((words[tied], more_bits(2 * len(tied)).reshape(-1, 2))).tolist()
+            passed[tied] = [
+                bisect_right(table.entries, (high << 128) | (middle << 64) | low) for high, middle, low in draws
+            ]
         noise[undecided] = passed - table.furthest
     return noise
-
-
-def _entries_passed(table: NoiseTable, first: Words, further: Words) -> list[int]:
-    """Return, for each draw of one first word and two further ones, how many entries are at most its 192 bits."""
-    draws = np.column_stack((first, further)).tolist()
-    return [bisect_right(table.entries, (high << 128) | (middle << 64) | low) for high, middle, low in draws]
 
 
 # No lock around building: a process that is forked while another thread builds would wait for it for ever. Two threads
 # that want the same table at once build it twice.
 @lru_cache(maxsize=16)
 def noise_table(scale: float) -> NoiseTable:
-    """Return the table of discrete Gaussian noise of scale σ, computed in integers alone.
-
-    Raises:
-        ValueError: the scale is not positive, not a number, or beyond LARGEST_TABLE_SCALE.
-    """
-    if not 0 < scale <= LARGEST_TABLE_SCALE:
-        raise ValueError(f"scale must be > 0, and <= {LARGEST_TABLE_SCALE:g} for a table, got {scale}.")
-    return _table(scale, -int(-_REACH * Fraction(scale) // 1), weights_and_sum)  # to ⌈12.9 σ⌉
+    """Return the table of discrete Gaussian noise of scale σ, at most LARGEST_TABLE_SCALE, computed in integers alone."""
+    return _table(scale, LARGEST_TABLE_SCALE, _REACH, weights_and_sum)
 
 
 @lru_cache(maxsize=16)
 def laplace_table(scale: float) -> NoiseTable:
-    """Return the table of discrete Laplace noise of scale s, computed in integers alone.
+    """Return the table of discrete Laplace noise of scale s, at most LARGEST_LAPLACE_SCALE, computed in integers alone."""
+    return _table(scale, LARGEST_LAPLACE_SCALE, _REACH_OF_LAPLACE, laplace_weights_and_sum)
+
+
+def _table(scale: float, largest: float, reach: Fraction, law: Weights) -> NoiseTable:
+    """Return the table of outcomes as far as the reach, in scales, by a law's weights and their sum.
 
     Raises:
-        ValueError: the scale is not positive, not a number, or beyond LARGEST_LAPLACE_SCALE.
+        ValueError: the scale is not positive, not a number, or beyond the largest.
     """
-    if not 0 < scale <= LARGEST_LAPLACE_SCALE:
-        raise ValueError(f"scale must be > 0, and <= {LARGEST_LAPLACE_SCALE:g} for a table, got {scale}.")
-    return _table(scale, -int(-_REACH_OF_LAPLACE * Fraction(scale) // 1), laplace_weights_and_sum)  # to ⌈84 s⌉
-
-
-def _table(scale: float, K: int, law: Callable[[Fraction, int, int], tuple[list[int], int]]) -> NoiseTable:
-    """Return the table of outcomes from −K to K, by a law's weights and their sum."""
-    masses, tau = _masses(Fraction(scale), K, law)
+    if not 0 < scale <= largest:
+        raise ValueError(f"scale must be > 0, and <= {largest:g} for a table, got {scale}.")
+    masses, tau = _masses(Fraction(scale), math.ceil(reach * Fraction(scale)), law)
     if tau > LARGEST_TAU:
         raise ValueError(f"the table of scale {scale} must be within 2**-120 of its law.")
     at_zero, *beside = masses
@@ -228,9 +199,7 @@ def _table(scale: float, K: int, law: Callable[[Fraction, int, int], tuple[list[
     return NoiseTable(scale, furthest, entries, top_words, guide, tau)
 
 
-def _masses(
-    scale: Fraction, K: int, law: Callable[[Fraction, int, int], tuple[list[int], int]]
-) -> tuple[list[int], Fraction]:
+def _masses(scale: Fraction, K: int, law: Weights) -> tuple[list[int], Fraction]:
     """Return 2¹⁹² P(noise = k) for k = 0, …, K, as integers, and τ.
 
     Every outcome except 0 gets its probability rounded down, and 0 gets the rest. The excess over the probability of 0 is

@@ -7,13 +7,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
 from tasks.accounting.allocation import LARGEST_SCALE, LEAST_SCALE
 from tasks.accounting.conversions import DIGITS
-from tasks.accounting.opendp import opendp
+from tasks.accounting.opendp import check_scale, opendp
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, touched_cells
 from tasks.laws.laplace import laplace_quantile, laplace_reach, laplace_variance, standard_deviation
 from tasks.laws.law import Law, LevelCost, Sampling
@@ -46,10 +47,6 @@ def thresholded_for(sensitivity: Sensitivity, epsilon: float, delta: float) -> T
     with Δ₁ = 2m under substitution and m under add_remove; c = m, or 2 for one record under substitution. Both are rounded
     up, and θ is raised, until OpenDP's map stays within (ε, δ).
 
-    Args:
-        sensitivity: of the leaves.
-        epsilon: > 0, finite.
-        delta: in (0, 1).
     Raises:
         ValueError: the scale would be out of range, or no threshold keeps δ.
     Source:
@@ -150,8 +147,7 @@ def _least(keeps: Callable[[int], bool], first: int) -> int:
 
 
 def _measurement(scale: float, threshold: int) -> Any:  # an OpenDP measurement: counts by key in, those kept out
-    if not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale must be finite and > 0, got {scale}.")
+    check_scale(scale)
     dp = opendp()
     counts = dp.map_domain(dp.atom_domain(T="i64"), dp.atom_domain(T="i64"))
     return dp.m.make_laplace_threshold(
@@ -168,11 +164,6 @@ def _quantile(scale: float, log_tail: float, terms: int) -> int:
     return laplace_quantile(scale, log_tail)
 
 
-def _cost(scale: float, threshold: int, sensitivity: Sensitivity) -> LevelCost:
-    epsilon, delta = privacy_cost(sensitivity, scale, threshold)
-    return LevelCost(epsilon=epsilon, delta=delta)
-
-
 def _fit(cost: LevelCost, sensitivity: Sensitivity) -> tuple[float, int]:
     noise = thresholded_for(sensitivity, cost.epsilon, cost.delta)
     return noise.scale, noise.threshold
@@ -183,7 +174,7 @@ THRESHOLDED_LAPLACE = Law(
     called="thresholded discrete Laplace noise",
     norm=1,
     samplers={"opendp": Sampling(thresholded_laplace)},
-    cost=_cost,
+    cost=lambda scale, threshold, moved: LevelCost(Fraction(0), *privacy_cost(moved, scale, threshold)),
     fit=_fit,
     deviation=standard_deviation,
     variance=laplace_variance,

@@ -78,7 +78,6 @@ def measure(
 
     Args:
         true_counts: int64, shape (cells,), records. Confidential.
-        noise: of the level.
         charged: what the level may cost alone. That is its charge, but for levels beside a measured total: these are charged what
             they cost any unit together.
         sensitivity: how far one unit moves the level; the law takes its own norm.
@@ -108,7 +107,6 @@ def measure_thresholded(
     Args:
         true_counts: int64, shape (cells,), records, > 0. Confidential.
         noise: the noise, and its charge.
-        sensitivity: of the leaves.
         sampler: the noise; `thresholded_laplace` outside of tests.
     Guarantees:
         Nothing is drawn unless OpenDP's map of exactly this scale and threshold is within the charge.

@@ -61,7 +61,6 @@ def cut_slices(
 
     Args:
         job: the release, whose trunk is cut.
-        con: its vault.
         key: of the release, 32 bytes.
         put: keeps a slice under its name; the file is deleted then.
         there: the names of slices that are kept already.
@@ -96,10 +95,10 @@ def _runs_at_cut(job: Job, con: Connection, branches: Sequence[Branch]) -> list[
     first, end = np.full(len(branches), np.iinfo(np.int64).max), np.zeros(len(branches), dtype=np.int64)
     for position, chunk in _true_nodes(con, level, len(tree.axes)):
         rows = locate(chunk.areas, frontier.areas, tree.sizes(level))
-        found = np.flatnonzero(rows >= 0)
-        of = np.searchsorted(ends, rows[found], side="right")
-        np.minimum.at(first, of, position + found)
-        np.maximum.at(end, of, position + found + 1)
+        kept = np.flatnonzero(rows >= 0)
+        of = np.searchsorted(ends, rows[kept], side="right")
+        np.minimum.at(first, of, position + kept)
+        np.maximum.at(end, of, position + kept + 1)
     return [range(int(begin), int(stop)) if stop else range(0) for begin, stop in zip(first, end, strict=True)]
 
 
@@ -128,7 +127,6 @@ def sliced_truth(
     """Yield the truth from which a level of a branch is measured, read from the slices of two levels.
 
     Args:
-        record: of the release.
         level: of the cells, below the cut of the trunk.
         branch: any branch but the trunk.
         key: of the release, 32 bytes.
@@ -166,13 +164,7 @@ def _fetch(get: Callable[[str, Path], None], name: str, file: Path) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Slices:
-    """The truth of a level of a branch, in two open slices.
-
-    Attributes:
-        level: of the cells.
-        parents: the slice of the level above.
-        cells: the slice of the level.
-    """
+    """The truth of a level of a branch, in two open slices: that of the level above, and that of its own cells."""
 
     level: int
     parents: Slice

@@ -12,11 +12,10 @@ import pyarrow as pa
 
 from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
 from storage.database.connections import Connection
-from storage.releases.parts import Part
 from storage.releases.shards import Shard, shard_name
 from tasks.accounting.conversions import float_below
 from tasks.accounting.sensitivity import Sensitivity, joint_part_of, sensitivity_of
-from tasks.laws.law import LevelCost, Sampler, ThresholdedSampler
+from tasks.laws.law import LevelCost, ThresholdedSampler
 from tasks.laws.named import noise_of
 from tasks.laws.thresholded import Thresholded
 from tasks.noise.measure import Truth, measure, measure_thresholded, true_counts_below
@@ -44,11 +43,7 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     """Draw the noisy counts of one level of one branch, and write them as a shard in the order of the tree.
 
     Args:
-        job: the release.
-        truth: its true counts.
         level: the level; 0 is the root, one cell.
-        branch: the branch.
-        cells: which cells of the level are measured.
         sampler: the noise, a `ThresholdedSampler` where only cells with records are measured.
         turn: how often this level of this branch was begun before.
     Guarantees:
@@ -68,12 +63,18 @@ def draw(job: Job, truth: Truth, level: int, branch: str, cells: Measured, sampl
     moved = _sensitivity(job, level)
     if release.terms.counts_groups:
         true_chunks = _of_statistic(job, level, true_chunks)
-    charged = _charged_alone(terms, joint_part_of(release.parts, privacy.neighbours))
+    # alone, so that all levels together cost no unit more than they are charged
+    joint_part = joint_part_of(release.parts, privacy.neighbours)
+    charged = LevelCost(terms.rho / joint_part, float_below(Fraction(terms.epsilon) / joint_part), terms.delta)
 
     def row_groups() -> Iterator[dict[str, IntArray]]:
+        noise = noise_of(terms)
         for true_counts in true_chunks:
             job.check_going_on()
-            yield {"noisy": _released(true_counts, terms, charged, moved, sampler)}
+            if terms.is_invariant:  # they cross the trust line as they are, unprotected
+                yield {"noisy": true_counts}
+            else:
+                yield {"noisy": measure(true_counts, noise, charged, moved, sampler)}
 
     return Shard("noisy", level, branch, job.shard_store.write(name, ("noisy",), row_groups()), number, turn=turn)
 
@@ -140,7 +141,6 @@ def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) 
     """Return the columns that identify some leaves: per axis their areas, or, without a codebook, their codes.
 
     Args:
-        areas: per axis, int64, shape (leaves,).
         codes: of all areas that have records, by the axes that no codebook lists. Confidential, but for those leaves'.
     Returns:
         Arrays of int64, and of text that hold no code but those of these leaves, no dictionary of all of them either.
@@ -148,8 +148,8 @@ def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) 
     columns: dict[str, Any] = {}
     for axis, of_axis in enumerate(areas):
         if axis in codes:
-            for own, of_level in enumerate(codes[axis], 1):
-                columns[f"code_{axis}_{own}"] = of_level.gather(of_axis).to_arrow().cast(pa.large_string())
+            for own, column in enumerate(codes[axis], 1):
+                columns[f"code_{axis}_{own}"] = column.gather(of_axis).to_arrow().cast(pa.large_string())
         else:
             columns[f"area_{axis}"] = of_axis
     return columns
@@ -183,19 +183,6 @@ def _sensitivity(job: Job, level: int) -> Sensitivity:
     else:
         moved = sensitivity_of(neighbours, records, is_root=not any(terms.axes.values()))
     return replace(moved, l2_squared=terms.l2_sensitivity_squared) if terms.rho else moved
-
-
-def _charged_alone(terms: Part, joint_part: Fraction) -> LevelCost:
-    """Return what the noise of a level may cost alone, so that all levels together cost no unit more than they are charged."""
-    epsilon = float_below(Fraction(terms.epsilon) / joint_part)
-    return LevelCost(terms.rho / joint_part, epsilon, terms.delta)
-
-
-def _released(true_counts: IntArray, terms: Part, charged: LevelCost, moved: Sensitivity, sampler: Sampler) -> IntArray:
-    """Return the counts that may cross the trust line: noisy counts, or the exact counts of an invariant, unprotected."""
-    if terms.is_invariant:
-        return true_counts
-    return measure(true_counts, noise_of(terms), charged, moved, sampler)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

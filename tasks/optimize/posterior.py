@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from tasks.optimize.prior import RATIOS, SPREAD, Families, Prior, stratum_of
+from tasks.optimize.prior import RATIOS, SPREAD, Families, stratum_of
 from tasks.optimize.siblings import ascending_siblings
 from tasks.tree.axis import FloatArray, IntArray
 
@@ -35,13 +35,12 @@ _HALVINGS = 5  # until two quantiles are next to one another
 _TINY = 1e-30  # in place of 0, to divide by
 
 
-def shared_out(families: Families, means: FloatArray, prior: Prior) -> IntArray:
+def shared_out(families: Families, means: FloatArray, prior: FloatArray) -> IntArray:
     """Return the counts of all cells of some families, by the posterior; each family's add up to its total.
 
     Args:
-        families: the families.
         means: m, shape (cells,), records, > 0.
-        prior: of the level.
+        prior: of the level, as `fitted` returns it.
     Returns:
         int64, shape (cells,), records, >= 0.
     Guarantees:
@@ -61,7 +60,7 @@ def shared_out(families: Families, means: FloatArray, prior: Prior) -> IntArray:
 class _Tables:
     """The priors of a level on the grid, by steps of m/√u; each is computed when it is first needed."""
 
-    def __init__(self, prior: Prior) -> None:
+    def __init__(self, prior: FloatArray) -> None:
         self.prior = prior
         self._row: dict[tuple[int, int], int] = {}
         self._masses: list[FloatArray] = []
@@ -82,7 +81,7 @@ class _Tables:
     def _row_of(self, stratum: int, step: int) -> int:
         if (stratum, step) not in self._row:
             self._row[stratum, step] = len(self._masses)
-            self._masses.append(_masses(self.prior.weights[stratum], 2 ** ((step + 0.5) / _STEPS_OF_MEAN)))
+            self._masses.append(_masses(self.prior[stratum], 2 ** ((step + 0.5) / _STEPS_OF_MEAN)))
         return self._row[stratum, step]
 
 
@@ -120,10 +119,10 @@ class _Posteriors:
         left = _EDGES[np.maximum(inside - 1, 0)]
         beyond, step = sought - before, after - before
         part = np.divide(beyond, step, out=np.zeros_like(step), where=(beyond > 0) & (beyond < step))
-        found = np.where(point == 0, 0.0, left + part * (_EDGES[inside] - left))
-        found[point == _POINTS] = np.inf
-        found[self.clear] = self.estimates[self.clear] + _NORMAL[which[self.clear]]
-        return found
+        quantiles = np.where(point == 0, 0.0, left + part * (_EDGES[inside] - left))
+        quantiles[point == _POINTS] = np.inf
+        quantiles[self.clear] = self.estimates[self.clear] + _NORMAL[which[self.clear]]
+        return quantiles
 
 
 def _posteriors(
@@ -136,7 +135,6 @@ def _posteriors(
         deviations: √u.
         means: m.
         caps: c, what the parent of each counts.
-        tables: of the prior.
     """
     estimates, most, stratum = values / deviations, caps / deviations, stratum_of(means)
     likely = np.minimum(estimates, _CLEAR).astype(np.float32)
@@ -144,7 +142,7 @@ def _posteriors(
     mass *= tables.masses(stratum, means / deviations)
     for point in range(1, _POINTS):
         mass[point] += mass[point - 1]
-    of_all = tables.prior.weights[stratum, -1] * np.exp(likely * most - most**2 / 2)
+    of_all = tables.prior[stratum, -1] * np.exp(likely * most - most**2 / 2)
     return _Posteriors(mass, mass[-1] + of_all.astype(np.float32), estimates, np.flatnonzero(estimates > _CLEAR))
 
 
@@ -160,8 +158,8 @@ def _quantiles_of(
     held = posteriors(parts[0]) if len(parts) == 1 else None
 
     def quantiles(which: IntArray) -> FloatArray:
-        found = [(held or posteriors(part)).quantiles(which[part]) for part in parts]
-        return np.clip(np.concatenate(found) * deviations, 0, caps)
+        of_parts = [(held or posteriors(part)).quantiles(which[part]) for part in parts]
+        return np.clip(np.concatenate(of_parts) * deviations, 0, caps)
 
     return quantiles
 

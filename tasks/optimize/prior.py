@@ -111,7 +111,7 @@ def families_with(estimates: NodeEstimates, first: IntArray, totals: IntArray) -
     own = sizes[parent]
     ends = np.cumsum(own)
     cell = np.arange(ends[-1] if len(own) else 0) + np.repeat(first[parent] - ends + own, own)
-    of = NodeEstimates(estimates.values[cell], estimates.variances[cell])
+    of = estimates[cell]
     total_variance = np.repeat(_sums(of.variances, ends), own)
     lacking = np.repeat(totals[parent] - _sums(of.values, ends), own)
     part = of.variances / total_variance
@@ -168,17 +168,6 @@ class Sample:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prior:
-    """The mixture weights of a level.
-
-    Attributes:
-        weights: float64, shape (strata, 2 + ratios): of nothing, of each multiple of the mean, and of all; each row sums to 1.
-    """
-
-    weights: FloatArray
-
-
 def prior_means(totals: FloatArray, sizes: IntArray | FloatArray, first: IntArray, of_areas: FloatArray) -> FloatArray:
     r"""Return the prior means of cells: mostly by the totals of their areas, and a little shared equally.
 
@@ -203,14 +192,16 @@ def stratum_of(means: FloatArray) -> IntArray:
     return np.clip(octaves, _LOWEST, _LOWEST + STRATA - 1).astype(np.int64) - _LOWEST
 
 
-def fitted(sample: Sample) -> Prior:
-    """Return the prior under which the estimates of a level are likely.
+def fitted(sample: Sample) -> FloatArray:
+    """Return the prior under which the estimates of a level are likely: the mixture weights of every stratum.
 
     Strata that stand for few cells take the weights of the stratum below, or of the lowest that has enough. The result depends on
     the sample and its order alone.
 
     Args:
         sample: cells of the level, at least one.
+    Returns:
+        float64, shape (strata, 2 + ratios): of nothing, of each multiple of the mean, and of all; each row sums to 1.
     """
     stratum = _merged(stratum_of(sample.means), sample.stand_for)
     weights = np.zeros((STRATA, 2 + len(RATIOS)))
@@ -218,7 +209,7 @@ def fitted(sample: Sample) -> Prior:
     for one in there:
         weights[one] = _weights(sample[np.flatnonzero(stratum == one)])
     nearest = there[np.maximum(np.searchsorted(there, np.arange(STRATA), side="right") - 1, 0)]
-    return Prior(weights[nearest])
+    return weights[nearest]
 
 
 def _merged(stratum: IntArray, stand_for: FloatArray) -> IntArray:

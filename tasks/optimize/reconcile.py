@@ -29,12 +29,8 @@ class NodeEstimates:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, nodes: slice) -> "NodeEstimates":
+    def __getitem__(self, nodes: slice | BoolArray | IntArray) -> "NodeEstimates":
         return NodeEstimates(self.values[nodes], self.variances[nodes])
-
-    def of(self, which: BoolArray | IntArray) -> "NodeEstimates":
-        """Return those of some of the counts: which they are, shape (counts,), or their places."""
-        return NodeEstimates(self.values[which], self.variances[which])
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +38,10 @@ class UpDown:
     """A finish in two passes over what is sealed: up the tree to estimates, and down it to the counts that are released.
 
     Attributes:
-        own: from noisy counts, shape (nodes,), and their variance to estimates of the nodes from these alone.
-        gather: from the noisy counts of all children of some nodes, their variance, where each node's begin, which were
-            kept, and the estimates of those, to what the children say of the nodes.
-        join: from noisy counts of nodes, their variance, and what their children say, to estimates of the nodes.
-        root: from the estimate of the root and its count on the way down of the first pass to the total that is released.
         share: from the estimates of kept cells, where those of each parent begin, and the parents' counts, to counts.
     """
 
-    own: Callable[[IntArray, float], NodeEstimates]
-    gather: Callable[[IntArray, float, IntArray, BoolArray, NodeEstimates | None], NodeEstimates]
-    join: Callable[[IntArray, float, NodeEstimates], NodeEstimates]
-    root: Callable[[NodeEstimates, int], int]
     share: Callable[[NodeEstimates, IntArray, IntArray], IntArray]
-
-    def of_nodes(self, noisy: IntArray, variance: float, below: NodeEstimates | None) -> NodeEstimates:
-        """Return the estimates of some nodes; `below` is None at the finest level."""
-        return self.join(noisy, variance, below) if below else self.own(noisy, variance)
 
 
 def measured(noisy: IntArray, variance: float) -> NodeEstimates:
@@ -100,7 +83,7 @@ def summed_children(
     return NodeEstimates(values, variances)
 
 
-def combined(noisy: IntArray, variance: float, below: NodeEstimates) -> NodeEstimates:
+def combined(noisy: IntArray, variance: float, below: NodeEstimates | None) -> NodeEstimates:
     r"""Return the inverse-variance mean of each kept node's own noisy count and the sum over its children.
 
     .. math:: e = \frac{x / \sigma^2 + s / v}{1 / \sigma^2 + 1 / v}, \quad \mathrm{Var}\, e = \frac{1}{1 / \sigma^2 + 1 / v}
@@ -110,11 +93,11 @@ def combined(noisy: IntArray, variance: float, below: NodeEstimates) -> NodeEsti
     Args:
         noisy: x, shape (nodes,), int64, records.
         variance: σ² of the nodes' level. Where it is 0 the count is exact, and stays.
-        below: s with its variances v, shape (nodes,).
+        below: s with its variances v, shape (nodes,); none at the finest level, where the noisy counts are all there is.
     Source:
         Hay, Rastogi, Miklau and Suciu (2010), section 4.1, for trees whose nodes differ in what is measured below them.
     """
-    if variance == 0:
+    if not below or variance == 0:
         return measured(noisy, variance)
     own = below.variances / (variance + below.variances)  # the weight of x
     return NodeEstimates(own * noisy + (1 - own) * below.values, own * variance)
@@ -159,12 +142,3 @@ def settle(estimates: NodeEstimates, first_kept: IntArray, totals: IntArray, opt
         raise ValueError("totals must be 0 where the first pass has kept no cell.")
     first = np.append(first_kept[:-1][parents], first_kept[-1])
     return optimiser(rounded(estimates), first, totals[parents])
-
-
-def by_least_squares(share: Callable[[NodeEstimates, IntArray, IntArray], IntArray]) -> UpDown:
-    """Return the finish that estimates every node by least squares, and shares totals among children as it is told.
-
-    Source:
-        Hay, Rastogi, Miklau and Suciu (2010).
-    """
-    return UpDown(measured, summed_children, combined, root_total, share)

@@ -10,7 +10,7 @@ import numpy as np
 
 from storage.releases.shards import TRUNK, Shard
 from tasks.optimize.posterior import shared_out
-from tasks.optimize.prior import RATIOS, STRATA, Families, Prior, families_with, fitted, prior_means, shrunk_totals
+from tasks.optimize.prior import RATIOS, STRATA, Families, families_with, fitted, prior_means, shrunk_totals
 from tasks.optimize.reconcile import NodeEstimates, UpDown, first_kept
 from tasks.optimize.shrink_statistics import (
     hashed_names,
@@ -62,7 +62,7 @@ def fit(job: Job, level: int, branch: str) -> Shard:
     above = tree.axes[axis].first_child[tree.axis_levels(level - 1)[axis]]
     of_areas = shrunk_totals(learnt.values, learnt.variances, above)
     is_enough = learnt.cells.sum() >= FEWEST
-    weights = fitted(sample_of(learnt, of_areas)).weights.ravel() if is_enough else np.zeros(0)
+    weights = fitted(sample_of(learnt, of_areas)).ravel() if is_enough else np.zeros(0)
     return job.write_numbers("prior", level, branch, {"value": np.concatenate((weights, of_areas))})
 
 
@@ -70,7 +70,7 @@ def share(job: Job, level: int, branch: str, finish: Shrink) -> Shard:
     """Share the totals above a level out among the nodes of a branch, and write those that keep a count."""
     kept, terms = nodes_kept(job, level, branch), job.record.release.levels[level]
     if level == 0:
-        return write_settled(job, level, branch, kept, root_settled(job, kept, finish.passes))
+        return write_settled(job, level, branch, kept, root_settled(job, kept))
     totals = totals_above(job, level, branch)
     if terms.same_as is not None:
         return write_settled(job, level, branch, kept, totals[: len(kept)])  # a root of 0 has no cell
@@ -127,7 +127,7 @@ def _parts(job: Job, level: int, branch: str) -> Iterator[_Part]:
         of_part = first[part.start : part.stop + 1]
         nodes = there[of_part[0] : of_part[-1]]
         areas = tuple(of_axis[nodes] for of_axis in kept.areas)
-        yield _Part(parents[part], totals[part], of_part - of_part[0], nodes, areas, estimates.of(nodes))
+        yield _Part(parents[part], totals[part], of_part - of_part[0], nodes, areas, estimates[nodes])
 
 
 def _number_of_areas(job: Job, level: int) -> int:
@@ -136,9 +136,9 @@ def _number_of_areas(job: Job, level: int) -> int:
     return job.tree.axes[axis].areas(job.tree.axis_levels(level)[axis])
 
 
-def _prior(job: Job, level: int) -> tuple[Prior | None, FloatArray]:
+def _prior(job: Job, level: int) -> tuple[FloatArray | None, FloatArray]:
     """Return the prior of a level, None where it has too few cells, and the totals of its areas."""
     values = job.columns(job.record.shards["prior"][level, TRUNK])["value"]
     of_areas = values[len(values) - _number_of_areas(job, level) :]
     weights = values[: len(values) - len(of_areas)]
-    return Prior(weights.reshape(STRATA, 2 + len(RATIOS))) if len(weights) else None, of_areas
+    return weights.reshape(STRATA, 2 + len(RATIOS)) if len(weights) else None, of_areas

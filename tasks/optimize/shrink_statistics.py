@@ -73,10 +73,8 @@ def statistics_of(families: Families, areas: IntArray, names: FloatArray, number
     """Return what is learnt of some families.
 
     Args:
-        families: the families.
         areas: of their cells on the refined axis, int64, shape (cells,).
         names: of the families, as `hashed_names` gives them, shape (families,).
-        number_of_areas: how many there are.
     """
     values = np.bincount(areas, np.rint(families.values * _UNITS), number_of_areas) / _UNITS
     variances = np.bincount(areas, np.rint(families.variances * _UNITS), number_of_areas) / _UNITS
@@ -113,7 +111,6 @@ def sample_of(statistics: Statistics, totals_of_areas: FloatArray) -> Sample:
     """Return the cells to which the prior of a level is fitted.
 
     Args:
-        statistics: of the level.
         totals_of_areas: M, of all areas, shape (areas,), records, >= 0.
     """
     families, sizes = statistics.sample, statistics.sizes

@@ -41,10 +41,7 @@ def solve_in_blocks(solve: Optimiser, noisy: IntArray, first_cell: IntArray, tot
     """Return an optimiser's solution, computed in blocks of whole parents.
 
     Args:
-        solve: the optimiser; takes one block as if it were all.
-        noisy: shape (cells,), int64, records.
-        first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
-        totals: shape (parents,), int64, records, >= 0.
+        solve: the optimiser; takes one block as if it were all. Other arguments are those of `nearest_in_chebyshev`.
     Raises:
         ValueError: as `check_siblings`.
     """

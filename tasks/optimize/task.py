@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from storage.releases.shards import TRUNK, Shard, shard_name
-from tasks.optimize.reconcile import NodeEstimates, UpDown, first_kept
+from tasks.optimize.reconcile import NodeEstimates, UpDown, combined, first_kept, root_total, summed_children
 from tasks.optimize.siblings import Optimiser, as_they_are
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import (
@@ -42,10 +42,7 @@ def repair(
     """Turn the sealed noisy counts of one level of one branch into its frontier. Repeated calls give the same result.
 
     Args:
-        job: the release.
         level: the level; its counts do not change where it is published exactly.
-        branch: the branch.
-        cells: which cells of the level are measured.
         optimiser: from noisy counts and their parents' totals to consistent counts; None where there is nothing to repair.
         keeps_leaves: whether leaves that end at 0 stay, because a second pass may give them a count.
     """
@@ -152,18 +149,18 @@ def in_chunks(cells_per_parent: IntArray, noisy: Iterator[IntArray]) -> Iterator
         yield parents, take(int(cells_per_parent[parents].sum()))
 
 
-def estimate_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
+def estimate_branch(job: Job, branch: str) -> list[Shard]:
     """Estimate the nodes of a branch from the noisy counts of all that lies below them, the finest level first.
 
     The branches into which it was cut must be estimated before. The last shard belongs to the level of the cut: the sum of
     the branch for each node at which it begins.
     """
     levels, parts = job.record.levels_of(branch), job.record.parts(branch)
-    found: list[Shard] = []
+    made: list[Shard] = []
 
     def keep(level: int, estimates: NodeEstimates) -> None:
         columns = {"value": estimates.values, "variance": estimates.variances}
-        found.append(job.write_numbers("estimates", level, branch, columns))
+        made.append(job.write_numbers("estimates", level, branch, columns))
 
     below = _joined([read_estimates(job, levels[-1], part) for part in parts]) if parts else None
     for level in reversed(levels):
@@ -172,13 +169,13 @@ def estimate_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
             below = below if below is not None and len(below) else None  # under a root that was released as 0
             continue
         if level == 0:
-            keep(0, finish.of_nodes(next(job.noisy(0, branch)), _variance(job, 0), below))
+            keep(0, combined(next(job.noisy(0, branch)), _variance(job, 0), below))
         else:
-            estimates, below = _estimates(job, level, branch, below, finish)
+            estimates, below = _estimates(job, level, branch, below)
             keep(level, estimates)
     if branch != TRUNK and below is not None:
         keep(levels[0] - 1, below)
-    return found
+    return made
 
 
 def settle_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
@@ -186,17 +183,17 @@ def settle_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
 
     The branch that was cut into it is settled already.
     """
-    found, totals = [], None if branch == TRUNK else totals_above(job, job.record.levels_of(branch)[0], branch)
+    made, totals = [], None if branch == TRUNK else totals_above(job, job.record.levels_of(branch)[0], branch)
     for level in job.record.levels_of(branch):
         kept = nodes_kept(job, level, branch)
         if totals is None:
-            totals = root_settled(job, kept, finish)
+            totals = root_settled(job, kept)
         elif job.record.release.levels[level].same_as is None:
             totals = _settled(job, level, branch, kept, totals, finish)
         else:
             totals = totals[: len(kept)]  # a root of 0 has no cell
-        found.append(write_settled(job, level, branch, kept, totals))
-    return found
+        made.append(write_settled(job, level, branch, kept, totals))
+    return made
 
 
 def write_settled(job: Job, level: int, branch: str, kept: Frontier, counts: IntArray) -> Shard:
@@ -217,9 +214,7 @@ def _variance(job: Job, level: int) -> float:
     return job.record.release.levels[level].sigma ** 2
 
 
-def _estimates(
-    job: Job, level: int, branch: str, below: NodeEstimates | None, finish: UpDown
-) -> tuple[NodeEstimates, NodeEstimates]:
+def _estimates(job: Job, level: int, branch: str, below: NodeEstimates | None) -> tuple[NodeEstimates, NodeEstimates]:
     """Return the estimates of the nodes that were kept of a level, and what all cells add up to for each of their parents."""
     kept, parents, variance = nodes_kept(job, level, branch), job.parents(level, branch), _variance(job, level)
     first, cell = cells_of(job.tree, parents, kept)
@@ -231,10 +226,10 @@ def _estimates(
         rows = slice(first[nodes.start], first[nodes.stop])
         is_kept = np.zeros(len(noisy), dtype=bool)
         is_kept[cell[rows] - before] = True
-        estimates = finish.of_nodes(noisy[is_kept], variance, below[rows] if below else None)
+        estimates = combined(noisy[is_kept], variance, below[rows] if below else None)
         first_cell = np.concatenate(([0], np.cumsum(cells[nodes])))
         of_nodes.append(estimates)
-        of_parents.append(finish.gather(noisy, variance, first_cell, is_kept, estimates))
+        of_parents.append(summed_children(noisy, variance, first_cell, is_kept, estimates))
         before += len(noisy)
     return _joined(of_nodes), _joined(of_parents)
 
@@ -254,10 +249,10 @@ def totals_above(job: Job, level: int, branch: str) -> IntArray:
     return totals
 
 
-def root_settled(job: Job, kept: Frontier, finish: UpDown) -> IntArray:
+def root_settled(job: Job, kept: Frontier) -> IntArray:
     """Return the settled count of the root, shape (1,); a root of 0 in the first pass can have one if leaves are measured below it."""
     first_total = int(kept.counts[0]) or int(job.record.revives)
-    return np.array([finish.root(read_estimates(job, 0, TRUNK), first_total)])
+    return np.array([root_total(read_estimates(job, 0, TRUNK), first_total)])
 
 
 def may_count(job: Job, level: int, kept: Frontier) -> BoolArray:
@@ -273,16 +268,15 @@ def may_count(job: Job, level: int, kept: Frontier) -> BoolArray:
 def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray, finish: UpDown) -> IntArray:
     """Return the settled counts of the nodes that were kept of a level (> 0), shape (kept,)."""
     estimates, can = read_estimates(job, level, branch), may_count(job, level, kept)
-    first_of, _ = cells_of(job.tree, job.parents(level, branch), kept)
-    first_of = first_kept(can, first_of)
-    estimates = estimates.of(can)
-    found = np.zeros(len(estimates), dtype=np.int64)
-    for nodes in chunks(np.diff(first_of), CHUNK_CELLS):
+    first = first_kept(can, cells_of(job.tree, job.parents(level, branch), kept)[0])
+    estimates = estimates[can]
+    shared = np.zeros(len(estimates), dtype=np.int64)
+    for nodes in chunks(np.diff(first), CHUNK_CELLS):
         job.check_going_on()
-        rows = slice(first_of[nodes.start], first_of[nodes.stop])
-        found[rows] = finish.share(estimates[rows], first_of[nodes.start : nodes.stop + 1] - rows.start, totals[nodes])
+        rows = slice(first[nodes.start], first[nodes.stop])
+        shared[rows] = finish.share(estimates[rows], first[nodes.start : nodes.stop + 1] - rows.start, totals[nodes])
     counts = np.zeros(len(kept), dtype=np.int64)
-    counts[can] = found
+    counts[can] = shared
     return counts
 
 

@@ -77,7 +77,6 @@ class _Atoms:
 
     Attributes:
         sums: shape (atoms,).
-        groupings: all of them.
         slack: how far a sum of one leaf may be from a whole number and still count as one.
         leaves: shape (atoms,): of how many leaves each is.
     """
@@ -156,7 +155,12 @@ def _targets(atoms: _Atoms) -> IntArray:
     programmed = _programmed(atoms, [at in {*first, *second} for at in range(len(groupings))])
     if programmed is None or _is_controlled(atoms, programmed):
         return near if programmed is None else programmed
-    return min(near, programmed, key=lambda targets: _furthest(atoms, targets))
+
+    def furthest(targets: IntArray) -> float:
+        """Return how far the sum over a cell is from the real one at most, records."""
+        return max(_deviation(targets - atoms.sums.units / _ONE, of.of_atom) for of in groupings)
+
+    return min(near, programmed, key=furthest)
 
 
 def _is_controlled(atoms: _Atoms, targets: IntArray) -> bool:
@@ -166,12 +170,6 @@ def _is_controlled(atoms: _Atoms, targets: IntArray) -> bool:
         for of in atoms.groupings
         for sums in [np.bincount(of.of_atom + 1, targets, len(of) + 1)[1:].astype(np.int64)]
     )
-
-
-def _furthest(atoms: _Atoms, targets: IntArray) -> float:
-    """Return how far the sum over a cell is from the real one at most, records."""
-    moved = targets - atoms.sums.units / _ONE
-    return max(_deviation(moved, of.of_atom) for of in atoms.groupings)
 
 
 def _evened(atoms: _Atoms) -> IntArray:
@@ -267,7 +265,6 @@ def _flowed(atoms: _Atoms, chains: tuple[list[int], list[int]], wanted: IntArray
     second, and gathers up to its largest. The sums of the atoms between the same two cells are one arc.
 
     Args:
-        atoms: the atoms.
         chains: the groupings whose cells the flow keeps near, by their places.
         wanted: the whole numbers that are kept wherever the flow allows, shape (atoms,); the nearest if left out.
     """
@@ -325,9 +322,9 @@ def _family(side: list[_Cells], start: int, root: int, atoms: int) -> tuple[IntA
         best, least = np.full(len(some), root), np.full(len(some), np.iinfo(np.int64).max)
         for of, first, ranks_of in zip(side, starts, ranks, strict=False):
             cell = of.of_atom[some]
-            found = np.append(ranks_of, -1)[cell]
-            nearer = (found > rank) & (found < least)
-            best[nearer], least[nearer] = first + cell[nearer], found[nearer]
+            own = np.append(ranks_of, -1)[cell]
+            nearer = (own > rank) & (own < least)
+            best[nearer], least[nearer] = first + cell[nearer], own[nearer]
         return best
 
     above = [np.empty(0, dtype=np.int64)]

@@ -18,7 +18,6 @@ def settle_axis(
     the whole counts nearest to their estimates, in squares, that sum to its own.
 
     Args:
-        axis: the axis.
         fixed: by axis level, the totals that are known, shape (areas of the level,), int64, records, >= 0; 0 is everything,
             and all others lie above the measured levels.
         noisy: by axis level, the noisy counts of all its areas, shape (areas of the level,), int64, records, and their
@@ -40,12 +39,12 @@ def settle_axis(
             starts = axis.first_descendants(levels[levels.index(level) - 1], level)[:-1]
             below = NodeEstimates(np.add.reduceat(own.values, starts), np.add.reduceat(own.variances, starts))
     above = max(fixed)
-    totals, found = fixed[above], dict[int, IntArray]()
+    totals, settled = fixed[above], dict[int, IntArray]()
     for level in levels:
         first = axis.first_descendants(above, level)
-        totals = found[level] = nearest_in_euclid(rounded(estimates[level]), first, totals)
+        totals = settled[level] = nearest_in_euclid(rounded(estimates[level]), first, totals)
         above = level
-    return found
+    return settled
 
 
 _MOST_TURNS = 200  # of areas and families

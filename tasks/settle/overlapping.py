@@ -144,10 +144,10 @@ def _approached(problem: _Problem) -> _Point | None:
     dual, is_noisy, point = np.zeros(len(problem.counts)), problem.inverse > 0, None
     for least in (*_LEAST_INVERSES, 0.0):
         limited = np.where(is_noisy, np.maximum(problem.inverse, least), problem.inverse)
-        found = _minimised(replace(problem, inverse=limited), dual, _MOST_STEPS)
-        if found is None:
+        minimum = _minimised(replace(problem, inverse=limited), dual, _MOST_STEPS)
+        if minimum is None:
             break
-        point, dual = found, found.dual
+        point, dual = minimum, minimum.dual
     return point
 
 
@@ -168,10 +168,10 @@ def _search(problem: _Problem, point: _Point, step: FloatArray, slope: float) ->
     """Return the point at the first of the lengths 1, 1/2, 1/4 … of a step at which φ has decreased enough."""
     length = 1.0
     while True:
-        found = problem.at(point.dual + length * step)
+        tried = problem.at(point.dual + length * step)
         allowed = point.value + _ENOUGH * length * slope + _ROUNDING * point.size
-        if found.value <= allowed or length < _LEAST_LENGTH:
-            return found
+        if tried.value <= allowed or length < _LEAST_LENGTH:
+            return tried
         length /= 2
 
 
@@ -238,7 +238,7 @@ def settle_nested(
 
 def _parents(leaves: int, groupings: Sequence[Grouping]) -> list[NDArray[np.int32]]:
     """Return for every grouping but the first, and for the leaves, the cell of the grouping before that holds each cell."""
-    found = []
+    parents = []
     for at, coarse in enumerate(groupings):
         fine = groupings[at + 1].cell if at + 1 < len(groupings) else np.arange(leaves)
         size = len(groupings[at + 1].values) if at + 1 < len(groupings) else leaves
@@ -250,8 +250,8 @@ def _parents(leaves: int, groupings: Sequence[Grouping]) -> list[NDArray[np.int3
         parent[fine] = coarse.cell
         if (parent[fine] != coarse.cell).any():
             raise ValueError(f"groupings[{at}] must be refined by the grouping after it.")
-        found.append(parent)
-    return found
+        parents.append(parent)
+    return parents
 
 
 def _up(

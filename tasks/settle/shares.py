@@ -17,7 +17,7 @@ _LEAST_LEAVES = 0.1  # their share: that counts are not below 0 is seen in leave
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class WeightedView:
     """Something that is measured beside the leaves.
 
     Attributes:
@@ -47,7 +47,10 @@ def atoms_of(labels: Sequence[NDArray[np.int32]]) -> tuple[NDArray[np.int64], li
 
 
 def least_error_shares(
-    sizes: NDArray[np.int64], parts: Sequence[Part], leaf_weight: float, precision: Callable[[FloatArray], FloatArray]
+    sizes: NDArray[np.int64],
+    parts: Sequence[WeightedView],
+    leaf_weight: float,
+    precision: Callable[[FloatArray], FloatArray],
 ) -> FloatArray:
     r"""Return the shares that minimise the weighted sum of the mean variances of all parts and of the leaves.
 
@@ -67,63 +70,58 @@ def least_error_shares(
     Guarantees:
         Reads codebooks alone. Deterministic.
     """
-    problem = _Problem.of(sizes, parts, leaf_weight)
-    start = np.zeros(len(problem.noisy) + 1)
+    together = [part.cell[:, None] == part.cell[None, :] for part in parts]
+    of_leaf = leaf_weight / int(sizes.sum())
+    wanted = np.diag(of_leaf / sizes.astype(np.float64))  # the leaves of an atom share its deviation equally
+    for part, pairs in zip(parts, together, strict=True):
+        if part.weight:
+            wanted += part.weight / part.cells * pairs
+    exact, noisy = (
+        tuple(pairs for part, pairs in zip(parts, together, strict=True) if part.is_exact == is_exact)
+        for is_exact in (True, False)
+    )
+    within = of_leaf * float((sizes - 1).sum())
+    start = np.zeros(len(noisy) + 1)
 
     def objective(logs: FloatArray) -> tuple[float, FloatArray]:
         shares = _shares(logs)
         of_share, step = precision(shares), 1e-6
-        value, by_precision = problem.at(of_share)
+        value, by_precision = _variance(of_share, sizes, noisy, exact, wanted, within)
         by_share = by_precision * (precision(shares * (1 + step)) - of_share) / (step * shares)
         return float(np.log(value)), shares * (by_share - float(by_share @ shares)) / value
 
-    logs = minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-8, 8)] * len(start)).x
-    return _with_least_shares(_shares(logs))
+    shares = _shares(minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-8, 8)] * len(start)).x)
+    if shares[-1] < _LEAST_LEAVES:
+        shares = np.append(shares[:-1] * (1 - _LEAST_LEAVES) / shares[:-1].sum(), _LEAST_LEAVES)
+    return np.maximum(np.round(shares, 3), _LEAST)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Problem:
-    """What is minimised, as a function of precisions.
+def _variance(
+    precisions: FloatArray,
+    sizes: NDArray[np.int64],
+    noisy: Sequence[BoolArray],
+    exact: Sequence[BoolArray],
+    wanted: FloatArray,
+    within: float,
+) -> tuple[float, FloatArray]:
+    """Return the weighted sum of mean variances at some 1/σ², leaves last, and its derivatives by each.
 
-    Attributes:
-        sizes: leaves of each atom, shape (atoms,).
-        noisy: AᵀA of each part with noise, bool, shape (atoms, atoms).
-        exact: likewise of each exact part.
+    Args:
+        noisy: AᵀA of each part with noise, shape (atoms, atoms): which atoms are in one cell; likewise `exact`.
         wanted: Q, shape (atoms, atoms): the weighted sum of variances is its product with C, but for what is within atoms.
         within: what the variance of a leaf about its share of its atom is multiplied by.
     """
-
-    sizes: NDArray[np.int64]
-    noisy: tuple[BoolArray, ...]
-    exact: tuple[BoolArray, ...]
-    wanted: FloatArray
-    within: float
-
-    @classmethod
-    def of(cls, sizes: NDArray[np.int64], parts: Sequence[Part], leaf_weight: float) -> "_Problem":
-        """Return the problem of `least_error_shares`."""
-        leaves = int(sizes.sum())
-        return cls(
-            sizes,
-            tuple(_together(part) for part in parts if not part.is_exact),
-            tuple(_together(part) for part in parts if part.is_exact),
-            _wanted(sizes, parts, leaf_weight / leaves),
-            leaf_weight / leaves * float((sizes - 1).sum()),
-        )
-
-    def at(self, precisions: FloatArray) -> tuple[float, FloatArray]:
-        """Return the weighted sum of mean variances at some 1/σ², leaves last, and its derivatives by each."""
-        of_leaf = precisions[-1]
-        inverse = np.diag(of_leaf / self.sizes)
-        for own, together in zip(precisions, self.noisy, strict=False):
-            inverse += own * together
-        for together in self.exact:
-            inverse += _EXACT * of_leaf * together
-        covariance = np.linalg.inv(inverse)
-        moved = covariance @ self.wanted @ covariance
-        by_part = [-float((moved * together).sum()) for together in self.noisy]
-        by_leaf = -float((moved.diagonal() / self.sizes).sum()) - self.within / of_leaf / of_leaf
-        return float((self.wanted * covariance).sum()) + self.within / of_leaf, np.array([*by_part, by_leaf])
+    of_leaf = precisions[-1]
+    inverse = np.diag(of_leaf / sizes)
+    for own, together in zip(precisions, noisy, strict=False):
+        inverse += own * together
+    for together in exact:
+        inverse += _EXACT * of_leaf * together
+    covariance = np.linalg.inv(inverse)
+    moved = covariance @ wanted @ covariance
+    by_part = [-float((moved * together).sum()) for together in noisy]
+    by_leaf = -float((moved.diagonal() / sizes).sum()) - within / of_leaf / of_leaf
+    return float((wanted * covariance).sum()) + within / of_leaf, np.array([*by_part, by_leaf])
 
 
 def _shares(logs: FloatArray) -> FloatArray:
@@ -131,27 +129,3 @@ def _shares(logs: FloatArray) -> FloatArray:
     shares: FloatArray = np.exp(logs - logs.max())
     shares /= shares.sum()
     return shares
-
-
-def _with_least_shares(shares: FloatArray) -> FloatArray:
-    """Return shares in thousandths, of which none is below the least, and the leaves have theirs; the leaves come last."""
-    if shares[-1] < _LEAST_LEAVES:
-        shares = np.append(shares[:-1] * (1 - _LEAST_LEAVES) / shares[:-1].sum(), _LEAST_LEAVES)
-    found: FloatArray = np.maximum(np.round(shares, 3), _LEAST)
-    return found
-
-
-def _wanted(sizes: NDArray[np.int64], parts: Sequence[Part], of_leaf: float) -> FloatArray:
-    """Return Q, shape (atoms, atoms)."""
-    # the leaves of an atom share its deviation equally
-    wanted: FloatArray = np.diag(of_leaf / sizes.astype(np.float64))
-    for part in parts:
-        if part.weight:
-            wanted += part.weight / part.cells * _together(part)
-    return wanted
-
-
-def _together(part: Part) -> BoolArray:
-    """Return AᵀA, bool, shape (atoms, atoms): which atoms are in one cell."""
-    together: BoolArray = part.cell[:, None] == part.cell[None, :]
-    return together

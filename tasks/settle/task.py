@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,6 @@ def memory_to_settle(tree: Tree, views: Sequence[View]) -> int:
     """Return how many bytes the arrays of settling take at most, as `benchmarks/settling_size.py` measures them.
 
     Args:
-        tree: the axes and their order.
         views: the levels and views that are measured, or exact, beside the leaves.
     """
     lowered, sizes = [view.lowered(tree) for view in views], [len(Partition(tree, view)) for view in views]
@@ -66,9 +65,12 @@ def settle_together(job: Job) -> list[Shard]:
     labels = {number: _labels(job, number) for number in measured}
     job.check_going_on()
     values = settle_overlapping(
-        _noisy(job, finest),
+        job.all_noisy(finest).astype(np.float64),
         _weight(job, finest),
-        [Grouping(cell, _noisy(job, number), _weight(job, number)) for number, cell in labels.items()],
+        [
+            Grouping(cell, job.all_noisy(number).astype(np.float64), _weight(job, number))
+            for number, cell in labels.items()
+        ],
     )
     job.check_going_on()
     rounded = round_controlled(values, list(labels.values()))
@@ -89,10 +91,6 @@ def _labels(job: Job, number: int) -> NDArray[np.int32]:
         some = np.arange(first, min(first + CHUNK_CELLS, len(leaves)))
         labels[some] = partition.places(leaves.cells(some))
     return labels
-
-
-def _noisy(job: Job, number: int) -> NDArray[np.float64]:
-    return job.all_noisy(number).astype(np.float64)
 
 
 def _weight(job: Job, number: int) -> float:
@@ -132,22 +130,8 @@ class Calibrate:
     second_pass: UpDown | Shrink | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Marginal:
-    """The totals of one axis at one of its levels.
-
-    Attributes:
-        number: of their view.
-        counts: settled, int64, shape (areas of the level,), records.
-        variance: of the noise of one of them, records squared.
-    """
-
-    number: int
-    counts: IntArray
-    variance: float
-
-
-Marginals = Mapping[tuple[int, int], Marginal]  # by the number of an axis, and one of its levels
+# by the number of an axis, and one of its levels: the terms of their view, and the settled totals, int64, shape (areas of the level,), records
+Marginals = Mapping[tuple[int, int], tuple[Part, IntArray]]
 
 
 def calibrate(job: Job) -> list[Shard]:
@@ -156,7 +140,7 @@ def calibrate(job: Job) -> list[Shard]:
     Level 0 and the levels of the first axis alone stay as they are. It reads only sealed and released counts. It measures nothing and charges nothing.
     """
     margins = _settled_margins(job)
-    views = [_write_view(job, margin) for margin in sorted(margins.values(), key=lambda margin: margin.number)]
+    views = [_write_view(job, *margin) for margin in sorted(margins.values(), key=lambda margin: margin[0].level)]
     made = list[Shard]()
     for level, counts in enumerate(_calibrated(job, margins)):
         start = 0
@@ -178,7 +162,7 @@ def _settled_margins(job: Job) -> Marginals:
         nodes, axis = _released(job, level), tree.steps[0]
         counts = fixed.setdefault(axis, {})[level] = np.zeros(tree.axes[axis].areas(level), dtype=np.int64)
         counts[nodes.areas[axis]] = nodes.counts
-    found = dict[tuple[int, int], Marginal]()
+    margins = dict[tuple[int, int], tuple[Part, IntArray]]()
     for axis, known in fixed.items():
         noisy = {
             level: (job.all_noisy(terms.level), noise_of(terms).variance)
@@ -186,8 +170,8 @@ def _settled_margins(job: Job) -> Marginals:
             if of == axis
         }
         for level, counts in settle_axis(tree.axes[axis], known, noisy).items() if noisy else ():
-            found[axis, level] = Marginal(views[axis, level].level, counts, noisy[level][1])
-    return found
+            margins[axis, level] = views[axis, level], counts
+    return margins
 
 
 def _calibrated(job: Job, margins: Marginals) -> Iterator[IntArray]:
@@ -203,9 +187,10 @@ def _calibrated(job: Job, margins: Marginals) -> Iterator[IntArray]:
             first = np.append(np.flatnonzero(begins_run(tree.areas_above(level, nodes.areas))), len(nodes))
             counts = nearest_in_euclid(nodes.counts, first, totals)
             if margin := margins.get((axis, tree.axis_levels(level)[axis])):
-                variance = noise_of(job.record.release.levels[level]).variance
+                terms, wanted = margin
+                ratio = noise_of(terms).variance / noise_of(job.record.release.levels[level]).variance
                 family, area = np.repeat(np.arange(len(totals)), np.diff(first)), nodes.areas[axis]
-                values = balanced(counts, family, totals, area, margin.counts, margin.variance / variance)
+                values = balanced(counts, family, totals, area, wanted, ratio)
                 counts = swapped(*share_out(values, nodes.counts, first, totals), family, area)
         yield counts
         totals = counts
@@ -225,9 +210,7 @@ def _write_level(job: Job, shard: Shard, counts: IntArray) -> Shard:
     )
 
 
-def _write_view(job: Job, margin: Marginal) -> Shard:
+def _write_view(job: Job, terms: Part, counts: IntArray) -> Shard:
     """Write the counts of all cells of a view, in the order of their areas."""
-    parts = range(0, len(margin.counts), CHUNK_CELLS)
-    groups = ({"count": margin.counts[start : start + CHUNK_CELLS]} for start in parts)
-    sha256 = job.shard_store.write(shard_name("calibrated", margin.number, TRUNK), ("count",), groups)
-    return Shard("calibrated", margin.number, TRUNK, sha256, int(np.count_nonzero(margin.counts)))
+    shard = job.write_rows("calibrated", terms.level, TRUNK, {"count": counts}, np.arange(len(counts)))
+    return replace(shard, rows=int(np.count_nonzero(counts)))

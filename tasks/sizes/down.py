@@ -14,7 +14,7 @@ _TURNS = 12  # between tails that add up and tails that do not increase
 def settle_down(
     root: IntArray,
     estimates: Sequence[FloatArray],
-    variances: Sequence[FloatArray],
+    variances: Sequence[FloatArray] | None,
     first_child: Sequence[IntArray],
     groups: IntArray | None = None,
 ) -> list[IntArray]:
@@ -31,7 +31,7 @@ def settle_down(
     Args:
         root: n of the only region of the first level, shape (1, N), int64, >= 0.
         estimates: z of each level, shape (regions, N), float64, records. That of the first level is not looked at.
-        variances: of the estimates of each level, shape (regions,), float64, > 0.
+        variances: of the estimates of each level, shape (regions,), float64, > 0; None where those of siblings are the same.
         first_child: of each level but the last, shape (regions + 1,), int64.
         groups: how many groups there are in each region of the last level, empty ones too, where that is public; shape (regions,).
             The root must have no more than all of them.
@@ -44,6 +44,7 @@ def settle_down(
         Boyle and Dykstra (1986) for the projections.
     """
     settled = [root]
+    variances = [np.ones(len(of)) for of in estimates] if variances is None else variances
     bounds = [None] * len(estimates) if groups is None else levels_above(groups, first_child)
     for first, values, variance, most in zip(first_child, estimates[1:], variances[1:], bounds[1:], strict=True):
         parents = settled[-1]
@@ -57,13 +58,11 @@ def within(levels: list[IntArray], first_child: Sequence[IntArray], groups: IntA
 
     Args:
         levels: n of each level, shape (regions, N), int64, >= 0; the root has no more groups than there are.
-        first_child: of each level but the last.
-        groups: as in `settle_down`.
     """
     if groups is None or (levels[-1].sum(axis=1) <= groups).all():
         return levels
     tails = [tails_of(of).astype(np.float64) for of in levels]
-    return settle_down(levels[0], tails, [np.ones(len(of)) for of in tails], first_child, groups)
+    return settle_down(levels[0], tails, None, first_child, groups)
 
 
 def _near_tails(
@@ -94,7 +93,7 @@ def _whole_sizes(parents: IntArray, tails: FloatArray, first: IntArray, most: In
         bounds = np.append(0, np.cumsum(fan_out[has_some]))
         before = larger[cells]
         room = None if most is None else most[cells] - before
-        found = nearest_whole(by_size[at, cells] - before, bounds, parents[has_some, at], room)
-        sizes[at, cells] = found
-        larger[cells] += found
+        counts = nearest_whole(by_size[at, cells] - before, bounds, parents[has_some, at], room)
+        sizes[at, cells] = counts
+        larger[cells] += counts
     return np.ascontiguousarray(sizes.T)

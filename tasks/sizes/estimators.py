@@ -94,8 +94,7 @@ def up(
 def from_sizes(levels: NoisyLevels) -> list[IntArray]:
     """Return whole group sizes near to the real optimum that add up: M_H, rounded from the root down."""
     tails = [tails_of(of) for of in _bounded(real_optimum, levels)]
-    root = sizes_of(round_half_up(tails[0]))
-    return settle_down(root, tails, [np.ones(len(of)) for of in tails], levels.first_child, levels.groups)
+    return settle_down(sizes_of(round_half_up(tails[0])), tails, None, levels.first_child, levels.groups)
 
 
 def from_sizes_relaxed(levels: NoisyLevels) -> list[IntArray]:
@@ -110,10 +109,10 @@ def from_sizes_exact(levels: NoisyLevels) -> list[IntArray]:
 
 def _bounded(optimum: Callable[..., list[NDArray[Scalar]]], levels: NoisyLevels) -> list[NDArray[Scalar]]:
     """Return an optimum with no more groups than there are."""
-    found = optimum(levels.noisy, levels.variances, levels.first_child)
-    if levels.total is not None and found[0].sum() > levels.total:
-        found = optimum(levels.noisy, levels.variances, levels.first_child, levels.total)
-    return found
+    sizes = optimum(levels.noisy, levels.variances, levels.first_child)
+    if levels.total is not None and sizes[0].sum() > levels.total:
+        sizes = optimum(levels.noisy, levels.variances, levels.first_child, levels.total)
+    return sizes
 
 
 def from_sizes_top_down(levels: NoisyLevels) -> list[IntArray]:
@@ -135,8 +134,8 @@ def top_down(root: IntArray, noisy: Sequence[IntArray], first_child: Sequence[In
     for counts, first in zip(noisy[1:], first_child, strict=True):
         regions, largest = counts.shape
         begins = np.append((np.arange(largest)[:, None] * regions + first[:-1]).ravel(), counts.size)
-        found = nearest_in_euclid(counts.T.ravel(), begins, settled[-1].T.ravel())
-        settled.append(np.ascontiguousarray(found.reshape(largest, regions).T))
+        nearest = nearest_in_euclid(counts.T.ravel(), begins, settled[-1].T.ravel())
+        settled.append(np.ascontiguousarray(nearest.reshape(largest, regions).T))
     return settled
 
 
@@ -148,7 +147,7 @@ def from_cumulative(levels: NoisyLevels) -> list[IntArray]:
     """Return whole group sizes near to the nearest real tails that add up: M_c, rounded from the root down."""
     real = nearest_tails(levels.noisy, levels.variances, levels.first_child)
     sizes = sizes_of(round_half_up(_at_most(real[0], levels.total)))
-    return settle_down(sizes, real, [np.ones(len(of)) for of in real], levels.first_child, levels.groups)
+    return settle_down(sizes, real, None, levels.first_child, levels.groups)
 
 
 def from_cumulative_relaxed(levels: NoisyLevels) -> list[IntArray]:
@@ -211,8 +210,8 @@ Estimator = Callable[[NoisyLevels], list[IntArray]]  # to the group sizes of eac
 
 
 @dataclass(frozen=True, slots=True)
-class SizeMechanism:
-    """A mechanism of group sizes.
+class Sizes:
+    """A finish: an estimator makes numbers of groups of all that was measured; the finest ones are kept, and levels are their sums.
 
     Attributes:
         measured: what is measured at every level.
@@ -225,16 +224,16 @@ class SizeMechanism:
     is_consistent: bool = True
 
 
-MECHANISMS: Mapping[str, SizeMechanism] = MappingProxyType(
+MECHANISMS: Mapping[str, Sizes] = MappingProxyType(
     {
-        "group_sizes": SizeMechanism(TAILS, from_tails),
-        "sizes_direct": SizeMechanism(SIZES, from_sizes),
-        "sizes_direct_relaxed": SizeMechanism(SIZES, from_sizes_relaxed, is_consistent=False),
-        "sizes_direct_exact": SizeMechanism(SIZES, from_sizes_exact),
-        "sizes_cumulative": SizeMechanism(TAILS, from_cumulative),
-        "sizes_cumulative_relaxed": SizeMechanism(TAILS, from_cumulative_relaxed, is_consistent=False),
-        "sizes_cumulative_exact": SizeMechanism(TAILS, from_cumulative_exact),
-        "sizes_chain": SizeMechanism(CHAIN, from_chain),
-        "sizes_top_down": SizeMechanism(SIZES, from_sizes_top_down),
+        "group_sizes": Sizes(TAILS, from_tails),
+        "sizes_direct": Sizes(SIZES, from_sizes),
+        "sizes_direct_relaxed": Sizes(SIZES, from_sizes_relaxed, is_consistent=False),
+        "sizes_direct_exact": Sizes(SIZES, from_sizes_exact),
+        "sizes_cumulative": Sizes(TAILS, from_cumulative),
+        "sizes_cumulative_relaxed": Sizes(TAILS, from_cumulative_relaxed, is_consistent=False),
+        "sizes_cumulative_exact": Sizes(TAILS, from_cumulative_exact),
+        "sizes_chain": Sizes(CHAIN, from_chain),
+        "sizes_top_down": Sizes(SIZES, from_sizes_top_down),
     }
 )

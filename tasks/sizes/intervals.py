@@ -33,7 +33,6 @@ def row_log_tail(every_other: int, rows: int, confidence: float) -> float:
     Args:
         every_other: M′, how many cells there are at most of which no two share a draw, in one of the two halves.
         rows: how many cells have a row.
-        confidence: 1 − α, in (0, 1).
     """
     alpha, half = 1 - confidence, max(every_other, 1)
     own = math.log(_OF_ONE * alpha / (2 * half)) if rows < 2 else tails_of(half, (1 - _OF_ONE) * alpha).of(rows // 2)

@@ -23,23 +23,8 @@ def weights_of(variances: Sequence[float]) -> list[float]:
     return [variances[-1] / variance for variance in variances]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Slopes:
-    """How the best counts of regions follow from a multiplier, for some sizes.
-
-    Below a region r there is the count
-
-    .. math:: v_r(\\lambda) = \\sum_j d_j \\max(0, \\lambda - \\lambda_j)
-
-    with as many breakpoints as there are leaves below r, in the places of those leaves.
-
-    Attributes:
-        breakpoints: λ_j of each level, shape (leaves, sizes).
-        steps: d_j of each level, > 0, of the same shape.
-    """
-
-    breakpoints: list[FloatArray]
-    steps: list[FloatArray]
+# the breakpoints λ_j and the steps d_j > 0 of each level, shape (leaves, sizes)
+Slopes = tuple[list[FloatArray], list[FloatArray]]
 
 
 def real_optimum(
@@ -74,21 +59,26 @@ def real_optimum(
     if total is not None:
         roots = [_up([of[:, part] for of in noisy], weights, leaves) for part in parts]
         multiplier = _multiplier(
-            np.concatenate([of.breakpoints[0].ravel() for of in roots]),
-            np.concatenate([of.steps[0].ravel() for of in roots]),
+            np.concatenate([breakpoints[0].ravel() for breakpoints, _ in roots]),
+            np.concatenate([steps[0].ravel() for _, steps in roots]),
             total,
         )
-    found = [np.empty(of.shape) for of in noisy]
+    optimum = [np.empty(of.shape) for of in noisy]
     for part in parts:
         counts = [of[:, part] for of in noisy]
         solved = _down(_up(counts, weights, leaves), counts, weights, first_child, leaves, multiplier)
-        for values, of_part in zip(found, solved, strict=True):
+        for values, of_part in zip(optimum, solved, strict=True):
             values[:, part] = of_part
-    return found
+    return optimum
 
 
-def _up(noisy: Sequence[IntArray], weights: Sequence[float], leaves: Sequence[IntArray]) -> _Slopes:
-    """Return the slopes of all levels for some sizes."""
+def _up(noisy: Sequence[IntArray], weights: Sequence[float], leaves: Sequence[IntArray]) -> Slopes:
+    r"""Return how the best counts of all levels follow from a multiplier, for some sizes. Below a region r there is the count
+
+    .. math:: v_r(\lambda) = \sum_j d_j \max(0, \lambda - \lambda_j)
+
+    with as many breakpoints as there are leaves below r, in the places of those leaves.
+    """
     breakpoints: list[FloatArray] = [(-weights[-1] * noisy[-1]).astype(np.float64)]
     steps: list[FloatArray] = [np.full(noisy[-1].shape, 1 / weights[-1])]
     for counts, weight, first in reversed(list(zip(noisy[:-1], weights, leaves, strict=False))):
@@ -103,7 +93,7 @@ def _up(noisy: Sequence[IntArray], weights: Sequence[float], leaves: Sequence[In
             moved[begin:end] = np.diff(1 / (1 / slope + weight), axis=0, prepend=0)
         breakpoints.insert(0, merged)
         steps.insert(0, moved)
-    return _Slopes(breakpoints, steps)
+    return breakpoints, steps
 
 
 def _multiplier(breakpoints: FloatArray, steps: FloatArray, total: int) -> float:
@@ -116,7 +106,7 @@ def _multiplier(breakpoints: FloatArray, steps: FloatArray, total: int) -> float
 
 
 def _down(
-    slopes: _Slopes,
+    slopes: Slopes,
     noisy: Sequence[IntArray],
     weights: Sequence[float],
     first_child: Sequence[IntArray],
@@ -126,7 +116,7 @@ def _down(
     """Return v of all levels for some sizes."""
     multipliers, solved = np.full((1, noisy[0].shape[1]), multiplier), list[FloatArray]()
     is_empty = np.zeros(multipliers.shape, dtype=np.bool_)
-    for level, (at, step, first) in enumerate(zip(slopes.breakpoints, slopes.steps, leaves, strict=True)):
+    for level, (at, step, first) in enumerate(zip(*slopes, leaves, strict=True)):
         reached = np.maximum(np.repeat(multipliers, np.diff(first), axis=0) - at, 0) * step
         values = np.where(is_empty, 0, np.add.reduceat(reached, first[:-1], axis=0))
         solved.append(values)
@@ -181,11 +171,7 @@ def whole_optimum(
     tree this means that nothing does. Sizes for which a count does lie there are solved again with twice the window.
 
     Args:
-        noisy: n of each level from the root to the finest, shape (regions, N), int64; may be negative.
-        variances: of the noise of each level, > 0; w is inverse to them.
-        first_child: of each level but the finest, shape (regions + 1,), int64.
-        total: of all groups, >= 0; None where it is free.
-        window: W to begin with, >= 1.
+        window: W to begin with, >= 1; other arguments are those of `real_optimum`.
     Returns:
         v of each level, shape (regions, N), int64, >= 0.
     Guarantees:
@@ -196,7 +182,7 @@ def whole_optimum(
     """
     real = real_optimum(noisy, variances, first_child, total)
     weights = weights_of(variances)
-    found = [np.empty(of.shape, dtype=np.int64) for of in noisy]
+    optimum = [np.empty(of.shape, dtype=np.int64) for of in noisy]
     if total is not None:
         return _with_total(noisy, real, weights, first_child, total, window)
     for part in blocks(*noisy[-1].shape):
@@ -205,10 +191,10 @@ def whole_optimum(
             table = _tables_up(_columns(noisy, left), _columns(real, left), weights, first_child, reach)
             counts = _counts_down(table, (table.root < 0).sum(axis=1), first_child)
             is_proven = _is_proven(table, counts)
-            for values, of_part in zip(found, counts, strict=True):
+            for values, of_part in zip(optimum, counts, strict=True):
                 values[:, left[is_proven]] = of_part[is_proven].T
             left, reach = left[~is_proven], 2 * reach
-    return found
+    return optimum
 
 
 def _with_total(

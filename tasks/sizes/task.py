@@ -1,6 +1,5 @@
 """The stage that turns the noisy counts of all regions and sizes into whole numbers of groups, of which all levels are sums."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -8,23 +7,12 @@ import numpy as np
 from storage.releases.shards import TRUNK, Shard
 from tasks.laws.named import noise_of
 from tasks.optimize.task import all_leaves, write_frontier
-from tasks.sizes.estimators import Estimator, SizeMechanism
+from tasks.sizes.estimators import Estimator
 from tasks.sizes.tables import NoisyLevels
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS
 from tasks.tree.job import Job
 from tasks.tree.order import Tree
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """A finish: an estimator makes numbers of groups of all that was measured; the finest ones are kept, and levels are their sums.
-
-    Attributes:
-        of: what is measured of each region and size, and the estimator.
-    """
-
-    of: SizeMechanism
 
 
 def settle_sizes(job: Job, estimate: Estimator) -> Shard:
@@ -37,7 +25,9 @@ def settle_sizes(job: Job, estimate: Estimator) -> Shard:
     skipped = 0 if groups is None else 1  # size 0 is what is left of the list
     noisy = [by_region(tree, terms.level, job.all_noisy(terms.level))[:, skipped:] for terms in measured]
     variances = [noise_of(terms).variance for terms in measured]
-    first_child = first_children(tree, [terms.level for terms in measured])
+    axis = region_axis(tree)
+    own_levels = [tree.axis_levels(terms.level)[axis] for terms in measured]
+    first_child = [tree.axes[axis].first_descendants(above, below) for above, below in pairwise(own_levels)]
     *_, sizes = estimate(NoisyLevels(noisy, variances, first_child, groups))
     if groups is not None:
         sizes = np.column_stack((groups - sizes.sum(axis=1), sizes))
@@ -55,13 +45,6 @@ def regions_of(tree: Tree, level: int) -> int:
     """Return how many regions a level of a tree of group sizes has."""
     axis = region_axis(tree)
     return tree.axes[axis].areas(tree.axis_levels(level)[axis])
-
-
-def first_children(tree: Tree, levels: list[int]) -> list[IntArray]:
-    """Return, for each of some levels but the last, where the regions of the next one begin in each of its own, and the end."""
-    axis = region_axis(tree)
-    own = [tree.axis_levels(level)[axis] for level in levels]
-    return [tree.axes[axis].first_descendants(one, other) for one, other in pairwise(own)]
 
 
 def region_axis(tree: Tree) -> int:

@@ -64,7 +64,6 @@ def draw_parents(parents: int, children: int, sigma: float, generator: np.random
         parents: at least one.
         children: at least as many.
         sigma: σ of the lognormal weights. A larger σ gives a longer tail.
-        generator: the random generator.
     Returns:
         int64, shape (children,).
     """
@@ -129,15 +128,15 @@ def names(codebook: pl.DataFrame) -> pl.DataFrame:
     The same codebook always gets the same names.
     """
     areas = [(level, code) for level in codebook.columns for code in codebook[level].unique().sort().to_list()]
-    generator, found = np.random.default_rng(len(areas)), dict[str, None]()
-    while len(found) < len(areas):
+    generator, words = np.random.default_rng(len(areas)), dict[str, None]()
+    while len(words) < len(areas):
         syllables = [part[generator.integers(len(part))] for part in (_BEGIN, _MIDDLE, _END)]
         word = "".join(syllables if generator.random() < 0.5 else syllables[::2])
-        if len(found) >= len(_BEGIN) * len(_MIDDLE) * len(_END) // 2:
-            word = f"{word} {len(found)}"
-        found[word] = None
+        if len(words) >= len(_BEGIN) * len(_MIDDLE) * len(_END) // 2:
+            word = f"{word} {len(words)}"
+        words[word] = None
     levels, codes = zip(*areas, strict=True)
-    return pl.DataFrame({"level": levels, "code": codes, "name": list(found)})
+    return pl.DataFrame({"level": levels, "code": codes, "name": list(words)})
 
 
 def cells(places: FloatArray) -> list[dict[str, Any]]:
@@ -173,7 +172,6 @@ def draw_paper_set(kind: PaperKind, density: PaperDensity, *, generator: np.rand
     Args:
         kind: binary, 8 levels of two children each, 65,536 pairs; or random, 4 levels of 2 to 10 children, 189,225 pairs.
         density: whether all pairs, half of them, or one in a hundred have people.
-        generator: the random generator; equal states draw equal sets.
     Source:
         Boninsegna and Silvestri (2025), Table 1. Their published code has the Pareto law and its scaling.
     """

@@ -1,7 +1,6 @@
 """Draws groups of records at random: households of a made-up census, and the pickups of a made-up city's taxis."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import polars as pl
@@ -44,7 +43,6 @@ def draw_households(
 
     Args:
         states: how many; likewise `counties`, at least one a state, `households`, and `outliers`, homes besides with 10 to 1,000 people.
-        generator: the random generator; equal states draw equal tables.
     """
     of_state = states_of_counties(states, counties)
     sizes = draw_sizes(of_state, households, outliers, 1_000, generator)
@@ -69,17 +67,16 @@ def states_of_counties(states: int, counties: int) -> IntArray:
     return np.arange(counties) * states // counties
 
 
+def _padded(numbers: IntArray, most: int) -> pl.Series:
+    """Return codes for numbers from 0 on, of which there are so many: text from 1 on, with zeros in front."""
+    return pl.Series(numbers + 1).cast(pl.String).str.zfill(len(str(most)))
+
+
 def codes_of(of_state: IntArray) -> pl.DataFrame:
     """Return the codes of the states and counties, text, a row per county."""
-    state = partial(_padded, width=len(str(of_state.max() + 1)))
     within = np.arange(len(of_state)) - np.searchsorted(of_state, of_state)
-    county = partial(_padded, width=len(str(within.max() + 1)))
-    codes = [(state(of), state(of) + county(at)) for of, at in zip(of_state.tolist(), within.tolist(), strict=True)]
-    return pl.DataFrame(codes, schema=["state", "county"], orient="row")
-
-
-def _padded(number: int, width: int) -> str:
-    return f"{number + 1:0{width}}"
+    state, county = (_padded(of, int(of.max()) + 1) for of in (of_state, within))
+    return pl.DataFrame({"state": state, "county": state + county})
 
 
 def draw_sizes(
@@ -95,7 +92,6 @@ def draw_sizes(
         of_state: the state of each county, shape (counties,), int64.
         households: how many there are, and `outliers` more, with 10 to 1,000 people.
         largest: the last size, "or more".
-        generator: the random generator; equal states draw equal sizes.
     """
     counties = len(of_state)
     weights = generator.lognormal(sigma=SIZES_SIGMA, size=counties)
@@ -155,22 +151,12 @@ def draw_taxis(
     Args:
         boroughs: how many; likewise `zones`, at least one a borough, `taxis` and `pickups`.
         roaming: the share of pickups that are outside of a taxi's zone, from 0 to 1. With 0 every taxi has one zone.
-        generator: the random generator; equal states draw equal tables.
     """
     of_borough = states_of_counties(boroughs, zones)
     taxi, zone, often = draw_pickups(zones, taxis, pickups, roaming, generator)
-    borough_digits, zone_digits, taxi_digits = (len(str(of)) for of in (boroughs, zones, taxis))
-    codebook = pl.DataFrame(
-        {
-            "borough": [f"{of + 1:0{borough_digits}}" for of in of_borough.tolist()],
-            "zone": [f"{of + 1:0{zone_digits}}" for of in range(zones)],
-        }
-    )
-    medallions = pl.Series([f"{of + 1:0{taxi_digits}}" for of in range(taxis)])
-    table = pl.DataFrame(
-        {"medallion": medallions.gather(taxi), "zone": codebook["zone"].gather(zone), "pickups": often}
-    )
-    return Taxis(codebook, table)
+    codebook = pl.DataFrame({"borough": _padded(of_borough, boroughs), "zone": _padded(np.arange(zones), zones)})
+    medallion = _padded(taxi, taxis)
+    return Taxis(codebook, pl.DataFrame({"medallion": medallion, "zone": _padded(zone, zones), "pickups": often}))
 
 
 def draw_pickups(

@@ -84,11 +84,7 @@ class City:
 
 
 def draw_city(*, generator: np.random.Generator) -> City:
-    """Return a city of 130 stops in four zones, with ten hubs on three bus lines from the centre to the other zones.
-
-    Args:
-        generator: the random generator; equal states draw equal cities.
-    """
+    """Return a city of 130 stops in four zones, with ten hubs on three bus lines from the centre to the other zones."""
     zone = np.repeat(np.arange(len(ZONES)), STOPS)
     middles = np.array(MIDDLES)
     scatter = generator.normal(size=(len(zone), 2)) * np.array(SPREADS)[zone][:, None]
@@ -151,7 +147,6 @@ def draw_trips(city: City, day: Day, *, generator: np.random.Generator) -> pl.Da
     Args:
         city: the public geography, which the trips do not change.
         day: the morning of a weekday, from 08:00 to 10:00, or all of a weekday or of a weekend day.
-        generator: the random generator; equal states draw equal trips.
     Returns:
         Text columns period, origin and destination, and trips, int64, >= 1; a row per type of trip that somebody makes, sorted.
     Source:
@@ -199,7 +194,6 @@ def _draw_demand(
     The connections are drawn by p, without repetition. Each has a popularity w and, per purpose, a time of day of its own.
 
     Args:
-        city: the public geography.
         purposes: the shares of trips to work, of trips back, and of others.
     Returns:
         pairs: origin times stops plus destination, shape (2 · connections,), int64.
@@ -253,7 +247,6 @@ def write_shuttle(city: City, trips: pl.DataFrame, folder: Path) -> None:
     """Write `trips.parquet`, the public tables `stops.csv`, `modes.csv` and `minutes.csv`, and a `README.md`.
 
     Args:
-        city: the public geography.
         trips: from `draw_trips`, of the same city.
         folder: is made where it is missing.
     """

@@ -120,10 +120,8 @@ def axis_from_codebook(name: str, codebook: pl.DataFrame, role: Role | None = No
     """Return the axis of a codebook.
 
     Args:
-        name: what the axis is called.
         codebook: one row per finest area, one text column per level, coarse to fine; sorted by all columns, no row
             twice, no null. There may be no row.
-        role: as in `Axis`.
     """
     rows = codebook.height
     begins_area = np.zeros(rows, dtype=bool)
@@ -157,5 +155,5 @@ def numbered(paths: pl.DataFrame) -> tuple[pl.DataFrame, IntArray]:
     codebook = paths.unique().sort(paths.columns)
     names = {column: f"code_{number}" for number, column in enumerate(paths.columns)}
     areas = codebook.rename(names).with_row_index("area")
-    found = paths.rename(names).join(areas, on=list(names.values()), how="left", maintain_order="left")
-    return codebook, found["area"].to_numpy().astype(np.int64)
+    rows = paths.rename(names).join(areas, on=list(names.values()), how="left", maintain_order="left")
+    return codebook, rows["area"].to_numpy().astype(np.int64)

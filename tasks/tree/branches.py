@@ -37,7 +37,6 @@ def most_cells(memory: int, workers: int, axes: int = 2) -> int:
     Args:
         memory: bytes for all branches that are walked at once.
         workers: how many those are.
-        axes: of the tree.
     """
     share, (cell, chunk) = memory // workers, _bytes(axes)
     with_whole_chunks = (share - chunk * CHUNK_CELLS) // cell
@@ -56,8 +55,10 @@ def _bytes(axes: int) -> tuple[int, int]:
     return CELL_BYTES + further * AXIS_CELL_BYTES, CHUNK_BYTES + further * AXIS_CHUNK_BYTES
 
 
-def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: int, runs: int = RUNS) -> int:
-    """Return into how many branches to cut the trunk, within the number of task runs that a release may make.
+def branch_count(
+    levels_below: int, nodes: int, cells_below: int, levels_above: int, runs: int = RUNS, wanted: int = 0
+) -> int:
+    """Return into how many branches to cut the trunk, within the number of task runs that a release may make; 1 where none is worth it yet.
 
     Args:
         levels_below: how many levels the branches have.
@@ -65,26 +66,18 @@ def branch_count(levels_below: int, nodes: int, cells_below: int, levels_above: 
         cells_below: the cells of the first level below them.
         levels_above: how many levels the trunk has below level 0.
         runs: the task runs that a level of a branch takes.
+        wanted: how many a cluster wants, and it is worth cutting for half of them; 0 where threads of one machine walk the branches.
     """
-    # ingest, tree, publish; validate; the trunk
-    single = 3 + (1 + levels_above + levels_below) + runs * (1 + levels_above)
-    left = min(TASK_RUNS, MOST_TASK_RUNS - single)
-    affordable = min(MOST_BRANCHES, left // (runs * levels_below))
-    count = max(1, min(affordable, nodes, cells_below // BRANCH_CELLS))
-    return 1 if levels_below > 1 and count < min(WORTH_CUTTING, affordable) else count
-
-
-def branch_count_for(wanted: int, levels_below: int, nodes: int, cells_below: int) -> int:
-    """Return into how many branches to cut the trunk for a cluster; 1 where there is not yet work for half of those that it wants.
-
-    Args:
-        wanted: how many it wants.
-        levels_below: how many levels the branches have.
-        nodes: those that can be shared out.
-        cells_below: the cells of the first level below them.
-    """
-    count = max(1, min(wanted, nodes, cells_below * FINER // BRANCH_CELLS))
-    return 1 if levels_below > 1 and count < wanted // 2 else count
+    if wanted:
+        most, worth, finer = wanted, wanted // 2, FINER
+    else:
+        # ingest, tree, publish; validate; the trunk
+        single = 3 + (1 + levels_above + levels_below) + runs * (1 + levels_above)
+        left = min(TASK_RUNS, MOST_TASK_RUNS - single)
+        most = min(MOST_BRANCHES, left // (runs * levels_below))
+        worth, finer = min(WORTH_CUTTING, most), 1
+    count = max(1, min(most, nodes, cells_below * finer // BRANCH_CELLS))
+    return 1 if levels_below > 1 and count < worth else count
 
 
 def pieces_of(
@@ -101,21 +94,13 @@ def pieces_of(
     """Return into how many branches to cut a branch after one of its levels; 0 if it goes on whole.
 
     Args:
-        depth: T of the tree.
-        level: the level.
         nodes: that are left of it in the branch.
         cells_below: that they have on the next level.
         most: cells of a level that a branch may have.
         is_trunk: whether the branch is the trunk. Others are cut only where they have too many cells.
-        runs: the task runs that a level of a branch takes.
         wanted: into how many a cluster wants the trunk to be cut; 0 where threads of one machine walk it.
     """
-    if not is_trunk:
-        count = 1
-    elif wanted:
-        count = branch_count_for(wanted, depth - level, nodes, cells_below)
-    else:
-        count = branch_count(depth - level, nodes, cells_below, level, runs)
+    count = branch_count(depth - level, nodes, cells_below, level, runs, wanted) if is_trunk else 1
     return 0 if nodes < 2 or (count == 1 and cells_below <= most) else count
 
 
@@ -133,7 +118,6 @@ def slices_of(tree: Tree, frontier: Frontier, branches: int, most: int, complete
     """Return contiguous slices of nodes, of about equal expected work, each with at most `most` cells below it.
 
     Args:
-        tree: the axes and their order.
         frontier: public.
         branches: how many slices are sought.
         most: cells; a single node with more makes a slice of its own.
@@ -153,8 +137,6 @@ def work_below(tree: Tree, frontier: Frontier, complete: int = 0) -> NDArray[np.
     A node of count c has at most c nodes with records on any level below it, and they have children like its others.
 
     Args:
-        tree: the axes and their order.
-        frontier: public.
         complete: the finest level of which every cell is measured whatever its count.
     """
     expected = np.zeros(len(frontier))
@@ -184,7 +166,6 @@ def cut(weights: IntArray | NDArray[np.float64], branches: int) -> list[slice]:
 
     Args:
         weights: shape (nodes,), > 0, public: how much work hangs below each node.
-        branches: the number of slices sought.
     """
     ends = np.cumsum(weights)
     goals = ends[-1] * np.arange(1, branches) / branches

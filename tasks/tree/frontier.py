@@ -18,7 +18,6 @@ class Frontier:
     """Nodes of one level with a released count, in the order of the tree.
 
     Attributes:
-        level: the tree level.
         areas: per axis, int64, shape (nodes,): the area's number at the axis level that the tree level has reached.
         counts: int64, shape (nodes,), records, > 0; of a mechanism that keeps negative counts, any but 0; of a first pass after
             which every cell is measured, also 0.
@@ -86,7 +85,6 @@ def keep_positive(cells: Cells, counts: IntArray, _noisy: IntArray | None = None
     """Return the cells with a positive count as the next frontier; zeros leave it with all that is below them.
 
     Args:
-        cells: the children of the nodes of a level.
         counts: of the first pass, shape (cells,), int64, records, >= 0.
     """
     return keep_all(cells, counts)[counts > 0]
@@ -117,7 +115,6 @@ def cells_of(tree: Tree, parents: Frontier, kept: Frontier) -> tuple[IntArray, I
     """Return the positions of some nodes among all children of their parents.
 
     Args:
-        tree: the axes and their order.
         parents: all have a child in `kept`, or exactly those whose count is not 0 have one.
         kept: the nodes, of the next level, in the order of the tree.
     Returns:
@@ -141,7 +138,6 @@ def chunks(cells_per_parent: IntArray, most_cells: int) -> Iterator[slice]:
 
     Args:
         cells_per_parent: shape (parents,).
-        most_cells: the bound on a chunk, in cells.
     """
     ends = np.cumsum(cells_per_parent)
     cuts = [0]
@@ -206,7 +202,6 @@ def nodes_above(tree: Tree, level: int, most_cells: int) -> Iterator[Frontier]:
     Depth first, so that only a part of each level is in memory at a time.
 
     Args:
-        tree: the axes and their order.
         level: of the cells below the nodes.
         most_cells: of that level below the nodes of one part; a single node with more makes a part of its own.
     Yields:
@@ -235,8 +230,6 @@ def sums_of_children(tree: Tree, level: int, children: Iterable[Frontier]) -> It
     Nodes that add up to 0 add nothing to those above them, so that a level can be summed from the next one.
 
     Args:
-        tree: the axes and their order.
-        level: of the nodes.
         children: parts of the next level, which together hold all of its nodes with a count, in the order of the tree.
     """
     if level == 0:

@@ -40,11 +40,7 @@ class Job:
     """What the steps of one release work on. Nothing here reads a true count.
 
     Attributes:
-        record: what is known of the release.
-        shard_store: where its shards are.
-        load_tree: returns its tree.
         check_going_on: raises where the release is asked to stop.
-        load_derived: returns its derived columns, by name.
         load_groups: returns how many groups each finest region has, int64, where a public list says so; None otherwise.
     """
 
@@ -120,8 +116,6 @@ class Job:
         """Return the nodes whose children are the cells of one level (> 0) of one branch.
 
         Args:
-            level: of the cells.
-            branch: of the cells.
             shards: the counts from which the nodes are taken; those of the first pass if left out.
         """
         shards = self.record.shards["counts"] if shards is None else shards
@@ -220,17 +214,17 @@ def _of_places(
 ) -> dict[tuple[str, int], pl.DataFrame]:
     """Return what the axis levels of a release have of a kind, by axis and axis level."""
     places = ((axis.name, level) for axis in tree_of(release).axes for level in range(1, axis.depth + 1))
-    found = {place: read(shard_folder(release.id), *place) for place in places}
-    return {place: areas for place, areas in found.items() if areas is not None}
+    tables = {place: read(shard_folder(release.id), *place) for place in places}
+    return {place: areas for place, areas in tables.items() if areas is not None}
 
 
 def derived_of(release: Release) -> dict[str, Derived]:
     """Return the derived columns of a release that the store knows, from the codes that were kept when it was ingested."""
-    found = {}
+    columns = {}
     for terms in release.terms.derived:
         codes = pl.read_parquet(derived_path(release.id, terms.name), glob=False)["code"]
-        found[terms.name] = numbered_codes(terms.name, terms.of, codes)
-    return found
+        columns[terms.name] = numbered_codes(terms.name, terms.of, codes)
+    return columns
 
 
 @lru_cache(maxsize=4)
@@ -249,10 +243,8 @@ def cut_branch(job: Job, shard: Shard, most_cells: int, runs: int = RUNS, wanted
     """Return the branches into which a branch is cut at a frontier, by public counts alone; none if it goes on whole.
 
     Args:
-        job: the release.
         shard: the frontier.
         most_cells: that a branch may have on one level.
-        runs: the task runs that a level of a branch takes.
         wanted: as in `pieces_of`.
     """
     tree, is_trunk = job.tree, shard.branch == TRUNK

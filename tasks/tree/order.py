@@ -54,12 +54,7 @@ class Tree:
         return self.steps[level], self.axis_levels(level)[self.steps[level]]
 
     def areas_above(self, level: int, areas: Sequence[IntArray]) -> list[IntArray]:
-        """Return, per axis, the areas of the nodes one level up that hold some nodes of a level (> 0), int64, shape (nodes,).
-
-        Args:
-            level: of the nodes.
-            areas: per axis, int64, shape (nodes,).
-        """
+        """Return, per axis, the areas of the nodes one level up that hold some nodes of a level (> 0), int64, shape (nodes,)."""
         (axis, own_level), above = self.refined(level - 1), list(areas)
         above[axis] = self.axes[axis].ancestors(above[axis], own_level + 1, own_level)
         return above
@@ -102,12 +97,7 @@ class Tree:
         )
 
     def leaves_below(self, level: int, areas: Sequence[IntArray]) -> IntArray:
-        """Return how many leaves lie below some nodes of a level, shape (nodes,); all of them must fit in 64 bits.
-
-        Args:
-            level: of the nodes.
-            areas: per axis, int64, shape (nodes,).
-        """
+        """Return how many leaves lie below some nodes of a level, shape (nodes,); all of them must fit in 64 bits."""
         leaves = np.ones(len(areas[0]), dtype=np.int64)
         depths = zip(self.axes, self.axis_levels(level), self.axis_levels(self.depth), areas, strict=True)
         for axis, own_level, finest, of_axis in depths:
@@ -210,8 +200,8 @@ def flows_within(tree: Tree, level: int) -> Callable[[Sequence[AreaArray]], Bool
             axis.ancestors(of_axis.astype(np.int64), own, common)
             for axis, of_axis, own in zip(tree.axes, areas, reached, strict=True)
         ]
-        found: BoolArray = at_the_other_end[ends[0]] == ends[1]
-        return found
+        is_within: BoolArray = at_the_other_end[ends[0]] == ends[1]
+        return is_within
 
     return within
 

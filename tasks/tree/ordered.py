@@ -45,13 +45,13 @@ class OrderedAxis:
     @cached_property
     def runs(self) -> tuple[IntArray, ...]:
         """Where the runs of every level begin among the codes, coarse to fine, int64, shape (areas of the level,)."""
-        found = [_runs_of_equal([_period(code, of) for code in self.codes]) for of in self.calendar]
-        starts = found[-1] if found else np.zeros(1, dtype=np.int64)
+        runs = [_runs_of_equal([_period(code, of) for code in self.codes]) for of in self.calendar]
+        starts = runs[-1] if runs else np.zeros(1, dtype=np.int64)
         while True:
             starts = parts_of_runs(starts, len(self.codes), self.branching)
-            found.append(starts)
+            runs.append(starts)
             if len(starts) == len(self.codes):
-                return tuple(found)
+                return tuple(runs)
 
     @property
     def level_names(self) -> tuple[str, ...]:
@@ -166,10 +166,10 @@ def _run(ordered: Mapping[str, object]) -> Iterator[str]:
         if step not in {None, "day"}:
             raise ValueError(f"must have step day between two days, got {step}.")
         codes = ((days[0] + timedelta(number)).isoformat() for number in range((days[1] - days[0]).days + 1))
-    found = tuple(islice(codes, MOST_CODES + 1))
-    if not found:
+    listed = tuple(islice(codes, MOST_CODES + 1))
+    if not listed:
         raise ValueError(f"must have a last that is not before first, got first {first} and last {last}.")
-    yield from found
+    yield from listed
 
 
 def _is_number(value: object) -> bool:

@@ -19,9 +19,6 @@ def grow_tree(release_id: str, axes: Sequence[str], steps: Sequence[int], memory
     """Write the true levels of a release to its vault.
 
     Args:
-        release_id: the release.
-        axes: their names.
-        steps: the order of refinement.
         memory: bytes that DuckDB may take.
     """
     shards = shard_folder(release_id)

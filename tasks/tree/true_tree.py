@@ -42,7 +42,6 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
     """Yield the true levels from 0 to T.
 
     Args:
-        tree: the axes and their order.
         leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
         true_counts: int64, shape (records,), > 0; it may be empty.
     """
@@ -63,7 +62,9 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
         if level < tree.depth:
             _mark_beginnings(tree, level, leaf_areas, begins)
             next_ends = _ends(begins)
-        nodes = _unfilled(len(ends) - 1, len(tree.axes), has_children=level < tree.depth)
+        *areas, counts = (np.empty(len(ends) - 1, dtype=np.int64) for _ in range(len(tree.axes) + 1))
+        first_child, children = np.zeros((2, len(counts)), dtype=np.int64)
+        nodes = TrueLevel(tuple(areas), counts, first_child, children)
         in_slices(len(nodes), partial(_fill, nodes, tree, level, leaf_areas, before, ends, next_ends))
         yield nodes
         ends = next_ends
@@ -71,15 +72,8 @@ def grow(tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray) -> I
 
 def _ends(begins: BoolArray) -> IntArray:
     """Return the record with which each node begins, and the number of records, from marks at these records."""
-    found = in_slices(len(begins), lambda records: np.flatnonzero(begins[records]) + records.start)
-    return np.concatenate([*found, [len(begins)]])
-
-
-def _unfilled(nodes: int, axes: int, *, has_children: bool) -> TrueLevel:
-    """Return nodes that are still to be filled in."""
-    *areas, true_counts = (np.empty(nodes, dtype=np.int64) for _ in range(axes + 1))
-    make = np.empty if has_children else np.zeros
-    return TrueLevel(tuple(areas), true_counts, make(nodes, dtype=np.int64), make(nodes, dtype=np.int64))
+    first = in_slices(len(begins), lambda records: np.flatnonzero(begins[records]) + records.start)
+    return np.concatenate([*first, [len(begins)]])
 
 
 def _mark_beginnings(tree: Tree, level: int, leaf_areas: Sequence[IntArray], begins: BoolArray) -> None:
@@ -108,13 +102,10 @@ def _fill(
 
     Args:
         nodes: all nodes of the level.
-        tree: the axes and their order.
-        level: of the nodes.
         leaf_areas: per axis, shape (records,), in the order of the tree.
         before: shape (records + 1,): the sum of the true counts before each record.
         ends: shape (nodes + 1,): the record with which each node begins, and the number of records.
         next_ends: likewise of the next level; not read at the finest one.
-        these: which nodes.
     """
     here = ends[these.start : these.stop + 1]
     for axis, leaves, areas, own in zip(tree.axes, leaf_areas, nodes.areas, tree.axis_levels(level), strict=True):
@@ -194,8 +185,6 @@ def true_counts_of(tree: Tree, parents: Frontier, true: TrueFamilies) -> IntArra
     """Return the true count of every cell below some surviving nodes, zeros included. Confidential.
 
     Args:
-        tree: the axes and their order.
-        parents: the surviving nodes.
         true: true nodes of their level, at least those that are among `parents`, with their children.
     Returns:
         int64, shape (cells,), records, in the order of `expand(tree, parents)`.

@@ -23,7 +23,6 @@ class Derived:
     """A column that is a public function of the axes, such as the mode of a trip or its distance band.
 
     Attributes:
-        name: of the column.
         of: the axis levels on which it depends, as the number of the axis and the axis level.
         codes: its codes, distinct and sorted.
         code_of: int32, shape (combinations,): the number of the code of every combination of areas, the first axis of `of` slowest.
@@ -38,9 +37,7 @@ class Derived:
         """Return the codes of some cells, shape (cells,).
 
         Args:
-            tree: the axes.
             levels: per axis, the axis level of the cells, at least as fine as those of `of`.
-            areas: per axis, shape (cells,).
         """
         combination = np.zeros(len(areas[0]), dtype=np.int64)
         for axis, level in self.of:
@@ -75,7 +72,6 @@ class View:
         number: by which charges, seals and the manifest know it; that of a tree level is the level.
         axis_levels: per axis, the axis level whose areas its cells have; 0 where the axis is left out, and so summed over.
         names: per axis name, the name of that level, None where the axis is left out; per derived column its own name.
-        derived: the derived columns that its cells have.
     """
 
     number: int
@@ -226,7 +222,7 @@ def common_refinement(tree: Tree, number: int, view: View, other: View) -> View:
     columns = {column.name: column for column in (*view.derived, *other.derived)}
     derived = tuple(column for column in columns.values() if any(levels[axis] < level for axis, level in column.of))
     names: dict[str, str | None] = {
-        axis.name: axis.level_names[level - 1] if level else None for axis, level in zip(tree.axes, levels, strict=True)
+        axis.name: axis.level_name(level) for axis, level in zip(tree.axes, levels, strict=True)
     }
     return View(number, levels, names | {column.name: column.name for column in derived}, derived)
 
@@ -238,7 +234,6 @@ def nested_views(tree: Tree, views: Sequence[View], most_cells: int) -> list[Vie
     common refinement. What has the cells of the view before, or of the leaves, is left out, by the codebooks.
 
     Args:
-        tree: the axes and their order.
         views: in any order; they may cross.
         most_cells: of one of the chain, with those that no leaf reaches.
     Returns:
@@ -265,14 +260,12 @@ def numbered_codes(name: str, of: Sequence[tuple[int, int]], codes: pl.Series) -
     """Return a derived column from the code of every combination of areas.
 
     Args:
-        name: of the column.
-        of: as in `Derived`.
         codes: text, shape (combinations,).
     """
     distinct = codes.unique().sort()
     numbers = pl.DataFrame({"code": distinct}).with_row_index("number")
-    found = pl.DataFrame({"code": codes}).join(numbers, on="code", how="left", maintain_order="left")["number"]
-    return Derived(name, tuple(of), distinct, found.to_numpy().astype(np.int32))
+    code_of = pl.DataFrame({"code": codes}).join(numbers, on="code", how="left", maintain_order="left")["number"]
+    return Derived(name, tuple(of), distinct, code_of.to_numpy().astype(np.int32))
 
 
 def leaves_of(tree: Tree, areas: Sequence[IntArray]) -> ViewCells:

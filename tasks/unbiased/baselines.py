@@ -106,8 +106,8 @@ def _cosines(x: FloatArray) -> FloatArray:
 
     The sum of x_k q_ki q_kj is the difference of those at |i - j| and at i + j.
     """
-    found: FloatArray = dct(np.pad(x, 1), type=1) / (2 * (len(x) + 1))
-    return found
+    cosines: FloatArray = dct(np.pad(x, 1), type=1) / (2 * (len(x) + 1))
+    return cosines
 
 
 def variances_in_pieces(axis: Axis, variances: Sequence[float]) -> dict[str, float]:
@@ -125,17 +125,17 @@ def variances_in_pieces(axis: Axis, variances: Sequence[float]) -> dict[str, flo
         Chan, Shi and Song (2011); Dwork, Naor, Pitassi and Rothblum (2010).
     """
     n, nodes = axis.areas(axis.depth), 0
-    found = dict.fromkeys((RANGES, PREFIX, NODES), 0.0)
+    sums = dict.fromkeys((RANGES, PREFIX, NODES), 0.0)
     above = {RANGES: np.zeros(1), PREFIX: np.zeros(1)}  # how many of them hold the parent of each node
     for level, variance in enumerate(variances):
         first = axis.first_descendants(level, axis.depth)
         after = (n - first[1:] + 1).astype(np.float64)
         holding = {RANGES: (first[:-1] + 1) * after, PREFIX: after}
         for workload, of in holding.items():
-            found[workload] += variance * float((of - above[workload]).sum())
-        found[NODES] += variance * len(after)
+            sums[workload] += variance * float((of - above[workload]).sum())
+        sums[NODES] += variance * len(after)
         nodes += len(after)
         if level < axis.depth:
             above = {workload: np.repeat(of, np.diff(axis.first_child[level])) for workload, of in holding.items()}
-    means = {RANGES: found[RANGES] / (n * (n + 1) / 2), PREFIX: found[PREFIX] / n, NODES: found[NODES] / nodes}
+    means = {RANGES: sums[RANGES] / (n * (n + 1) / 2), PREFIX: sums[PREFIX] / n, NODES: sums[NODES] / nodes}
     return means | {LEAVES: variances[-1], WORST: max(variances)}

@@ -1,19 +1,17 @@
 """What can be said of released counts of which every node was measured: deviations and intervals, from codebooks and noise."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from tasks.laws.law import LevelNoise
 from tasks.tree.axis import FloatArray, IntArray
 from tasks.tree.order import Tree
-from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, grid_of
+from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, Grid, grid_of
 from tasks.unbiased.least_squares import precisions_of
-from tasks.unbiased.variance import ROUNDING_VARIANCE, LevelVariances, TreeVariances, tree_variances
+from tasks.unbiased.variance import ROUNDING_VARIANCE, TreeVariances, tree_variances
 from tasks.unbiased.workloads import mean_variances
 from tasks.uncertainty.estimates import (
     GRID_ROUNDING,
@@ -28,105 +26,36 @@ from tasks.uncertainty.estimates import (
 AxisLevels = tuple[int, ...]  # per axis, the axis level of some cells; 0 where the axis is summed over
 
 
-class Variances(Protocol):
-    """The variances of sums of leaves before they are rounded, records squared; cells are known by the axis levels that they have."""
-
-    @property
-    def noisy_levels(self) -> int:
-        """How many levels, or pairs of levels, have noise."""
-
-    def of_cells(self, levels: AxisLevels, areas: Sequence[IntArray]) -> FloatArray:
-        """Return those of some cells, float64, shape (cells,); their areas per axis have the shape (cells,) too."""
-
-    def of_level(self, levels: AxisLevels) -> LevelVariances:
-        """Return the least, the mean and the most of all cells with these axis levels."""
-
-    def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
-        """Return those of some boxes, as `TreeVariances.of_boxes`."""
-
-    def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:
-        """Return of how many parts that are rounded apart a box is made, as `TreeVariances.runs_of_box`."""
-
-    def whole_cells(
-        self, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> Iterator[tuple[AxisLevels, tuple[IntArray, ...]]]:
-        """Yield the fewest measured cells that make up a box, as `Grid.whole_cells`."""
-
-    def mean_variances(self) -> dict[str, float]:
-        """Return the mean variance of all queries of each workload, as `tasks.unbiased.workloads.mean_variances`."""
-
-
-@dataclass(frozen=True)
-class _OfTree:
-    """The variances of a tree."""
-
-    variances: TreeVariances
-
-    def of_cells(self, levels: AxisLevels, areas: Sequence[IntArray]) -> FloatArray:
-        return self.variances.of_nodes(self._numbers[levels], areas)
-
-    def of_level(self, levels: AxisLevels) -> LevelVariances:
-        return self._of_levels[self._numbers[levels]]
-
-    def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
-        return self.variances.of_boxes(first, stop)
-
-    def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:
-        return self.variances.runs_of_box(first, stop)
-
-    def whole_cells(
-        self, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> Iterator[tuple[AxisLevels, tuple[IntArray, ...]]]:
-        for level, areas in self.variances.whole_nodes(first, stop):
-            yield self.variances.tree.axis_levels(level), areas
-
-    def mean_variances(self) -> dict[str, float]:
-        return mean_variances(self.variances, self.variances.tree.ordered)
-
-    @property
-    def noisy_levels(self) -> int:
-        return sum(of_level.most > 0 for of_level in self._of_levels)
-
-    @cached_property
-    def _numbers(self) -> dict[AxisLevels, int]:
-        tree = self.variances.tree
-        return {tree.axis_levels(level): level for level in range(tree.depth + 1)}
-
-    @cached_property
-    def _of_levels(self) -> list[LevelVariances]:
-        return self.variances.of_levels()
-
-
 @dataclass(frozen=True)
 class ReleasedCounts:
     """The released counts of a tree or a grid, apart from the counts themselves.
 
     Attributes:
-        tree: the axes and their order.
         variances: of sums of leaves, before rounding.
         confidence: 1 − α, of intervals.
         total: the exact count of everything; None where it is not published exactly.
-        is_grid: whether it is a grid: errors of different cells may be positively correlated, and rounding moves counts further.
     """
 
     tree: Tree
-    variances: Variances
+    variances: TreeVariances | Grid
     confidence: float
     total: int | None = None
-    is_grid: bool = False
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether it is a grid: errors of different cells may be positively correlated, and rounding moves counts further."""
+        return isinstance(self.variances, Grid)
 
     def deviations(self, levels: AxisLevels) -> tuple[float, float]:
         """Return the least and the most standard deviation of a released count of some axis levels, records."""
-        of_level = self.variances.of_level(levels)
-        least, most = self.with_rounding(np.array([of_level.least, of_level.most])).tolist()
+        level = self.variances.of_level(levels)
+        least, most = self.with_rounding(np.array([level.least, level.most])).tolist()
         return least, most
 
     def estimates(self, levels: AxisLevels, areas: Sequence[IntArray], counts: IntArray) -> Estimates:
         """Return rows as estimates.
 
         Args:
-            levels: the axis levels of the rows.
-            areas: per axis, int64, shape (rows,).
             counts: int64, shape (rows,), records.
         """
         deviations = self.with_rounding(self.variances.of_cells(levels, areas))
@@ -134,10 +63,10 @@ class ReleasedCounts:
 
     def intervals(self, levels: AxisLevels, estimates: Estimates, *, simultaneous: bool) -> tuple[IntArray, ...]:
         """Return low and high of rows, and those of simultaneous intervals if they are asked for, int64, shape (rows,) each."""
-        found = estimates.row_intervals(self.confidence, self.total)
+        of_rows = estimates.row_intervals(self.confidence, self.total)
         if not simultaneous:
-            return found
-        return *found, *estimates.simultaneous_intervals(self._log_odds(levels), self.total)
+            return of_rows
+        return *of_rows, *estimates.simultaneous_intervals(self._log_odds(levels), self.total)
 
     def cell_intervals(self, estimates: Estimates) -> tuple[IntArray, IntArray]:
         """Return low and high of cells that are fixed beforehand, int64, shape (cells,) each."""
@@ -191,6 +120,12 @@ class ReleasedCounts:
         cells = self._cells(levels)
         return reach(self.variances.of_level(levels).most, math.log(2 * cells / (1 - confidence))) + self.rounding
 
+    def mean_variances(self) -> dict[str, float]:
+        """Return the mean variance of all queries of each workload, as `tasks.unbiased.workloads.mean_variances`."""
+        if isinstance(self.variances, Grid):
+            return self.variances.mean_variances()
+        return mean_variances(self.variances, self.tree.ordered)
+
     @property
     def rounding(self) -> int:
         """By how much rounding may move the count of a box, records."""
@@ -216,21 +151,17 @@ def released_counts(
     *,
     is_grid: bool,
 ) -> ReleasedCounts:
-    """Return the released counts of a tree or a grid.
+    """Return the released counts of a tree or a grid; arguments as in `ReleasedCounts`.
 
     Args:
-        tree: the axes and their order.
         measured: of levels 0 to T, and of a grid of all other pairs too, the axis levels and the noise: no noise where they are exact, None
             where they are not measured.
-        confidence: 1 − α, of intervals.
-        total: the exact count of everything; None where it is not published exactly.
-        is_grid: whether all pairs of levels of two axes are measured.
     """
     if is_grid:
         grid = grid_of(tree, pair_precisions(measured), total)
-        return ReleasedCounts(tree, grid, confidence, total, is_grid=True)
+        return ReleasedCounts(tree, grid, confidence, total)
     variances = tree_variances(tree, precisions_of([noise for _, noise in measured]))
-    return ReleasedCounts(tree, _OfTree(variances), confidence, total)
+    return ReleasedCounts(tree, variances, confidence, total)
 
 
 def pair_precisions(measured: Sequence[tuple[AxisLevels, LevelNoise | None]]) -> dict[tuple[int, int], float]:

@@ -61,7 +61,7 @@ class Grid:
             stop: likewise the first one after it that is outside.
         """
         return self._product(
-            [of.moments_of_boxes([of_first], [of_stop]) for of, of_first, of_stop in self._sides(first, stop)]
+            [of.moments_of_boxes([begin], [end]) for of, begin, end in zip(self.variances, first, stop, strict=True)]
         )
 
     @property
@@ -70,12 +70,7 @@ class Grid:
         return math.prod(map(len, self.precisions)) - (self.total is not None)
 
     def of_cells(self, levels: Sequence[int], areas: Sequence[IntArray]) -> FloatArray:
-        """Return the variances of some cells before rounding, float64, shape (cells,), records squared.
-
-        Args:
-            levels: the axis levels of the cells.
-            areas: per axis, int64, shape (cells,).
-        """
+        """Return the variances of some cells before rounding, float64, shape (cells,), records squared."""
         moments = [self._of_areas(axis, level) for axis, level in enumerate(levels)]
         return self._product([(share[of], rest[of]) for (share, rest), of in zip(moments, areas, strict=True)])
 
@@ -92,11 +87,11 @@ class Grid:
 
         Args:
             first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
-            stop: likewise.
         """
-        one, two = ([*of.whole_nodes([of_first], [of_stop])] for of, of_first, of_stop in self._sides(first, stop))
-        for above, (rows,) in one:
-            for below, (columns,) in two:
+        sides = zip(self.variances, first, stop, strict=True)
+        one, two = ([*of.whole_cells([begin], [end])] for of, begin, end in sides)
+        for (above,), (rows,) in one:
+            for (below,), (columns,) in two:
                 yield (above, below), (np.repeat(rows, len(columns)), np.tile(columns, len(rows)))
 
     def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:  # noqa: ARG002
@@ -113,19 +108,14 @@ class Grid:
             mean_variances(tree_variances(of.tree, [math.inf, *precisions[1:]]), {0})
             for of, precisions in zip(self.variances, self.precisions, strict=True)
         ]
-        found = {name: math.prod(of[name] for of in sides) for name in sides[0] if name in _PRODUCTS}
+        means = {name: math.prod(of[name] for of in sides) for name in sides[0] if name in _PRODUCTS}
         if self.total is not None:
             owed = {
                 name: math.prod(of[name] - rest[name] for of, rest in zip(sides, given_total, strict=True))
-                for name in found
+                for name in means
             }
-            found = {name: variance - owed[name] for name, variance in found.items()}
-        return found
-
-    def _sides(
-        self, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> Iterator[tuple[TreeVariances, IntArray, IntArray]]:
-        return zip(self.variances, first, stop, strict=True)
+            means = {name: variance - owed[name] for name, variance in means.items()}
+        return means
 
     def _product(self, moments: Sequence[tuple[FloatArray, FloatArray]]) -> FloatArray:
         """Return the variances of products of sums, given of each axis the shares of the total, and the variances given it."""
@@ -187,7 +177,6 @@ def grid_of(tree: Tree, precisions: Mapping[Pair, float], total: int | None = No
         tree: of two axes, in any order.
         precisions: by the axis levels of each pair that is measured, 1 / σ² of its noise: a product of a precision of the one level and
             one of the other.
-        total: as in `Grid`.
     Raises:
         ValueError: nothing that is measured tells some areas apart.
     """

@@ -69,7 +69,6 @@ def subtrees(variances: TreeVariances, precisions: Sequence[float], nodes: Front
     """Return some nodes with all that is below them, down to a level.
 
     Args:
-        variances: of the tree.
         precisions: as in `tree_variances`.
         nodes: of any level, adjacent in the order of the tree.
         last: the level, as fine or finer.

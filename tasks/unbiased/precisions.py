@@ -82,7 +82,6 @@ def for_workload(
 
     Args:
         workload: one of `WORKLOADS`.
-        tree: the axes and their order.
         squares: Δ₂² of levels 0 to T; 0 for level 0 where it is exact.
         ordered: the numbers of the ordered axes.
         is_either: whether a unit moves either the total or all other levels by Δ₂, and these by half of Δ₂² in the first case.
@@ -119,7 +118,6 @@ def for_targets(
     Args:
         most: by level, the largest variance that any of its nodes may have, > 0, records squared. If the finest level has none, it
             takes that of the nearest level above that has.
-        tree: the axes and their order.
         squares: Δ₂² of levels 0 to T; 0 for level 0 where it is exact.
         is_either: as for `for_workload`.
     Returns:
@@ -142,7 +140,7 @@ def for_targets(
         for _ in range(_ROUNDS):  # the means of uneven fan-outs may give a worst node more than its bound
             w = _least_cost(per_inverse / aims[:, None], of[own], fan_outs[own[1:]])
             precisions, meant = _precisions(w, fan_outs), per_inverse @ (1 / w)
-            of_levels = tree_variances(tree, _with_exact(precisions, of)).of_levels()
+            of_levels = tree_variances(tree, _with_exact(precisions, of)).levels
             worst = np.array([of_levels[level].most for level in levels])
             if np.allclose(worst, meant, rtol=_SAME, atol=0):
                 break
@@ -206,9 +204,9 @@ def _refined(
         return math.log(variance * twice_rho(of_levels, costs))
 
     def of_levels(logarithms: FloatArray) -> FloatArray:
-        found = np.zeros(len(free))
-        found[free] = np.exp(logarithms)
-        return found
+        levels = np.zeros(len(free))
+        levels[free] = np.exp(logarithms)
+        return levels
 
     if workload not in mean_variances(tree_variances(tree, _with_exact(precisions, costs)), ordered):
         return precisions

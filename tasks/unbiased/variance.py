@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tasks.tree.axis import FloatArray, IntArray, first_leaves
-from tasks.tree.frontier import Frontier, expand
+from tasks.tree.axis import BoolArray, FloatArray, IntArray, first_leaves
+from tasks.tree.frontier import Frontier, cell_counts, expand, root_of
 from tasks.tree.order import Tree
 
 # of a range of leaves, records squared: each of its two prefix sums is rounded by up to a half
@@ -23,7 +23,7 @@ class LevelVariances:
     most: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class TreeVariances:
     r"""The variances of least squares in a tree, before counts are rounded; `tree_variances` makes them.
 
@@ -39,7 +39,6 @@ class TreeVariances:
     areas then; so they broadcast against arrays of shape `tree.sizes(level)`, and take memory for axes, not for cells.
 
     Attributes:
-        tree: the axes and their order.
         below: for levels 0 to T, V of every node, records squared.
         children: for levels 0 to T - 1, the sum of V over the children of every node.
     Source:
@@ -55,15 +54,19 @@ class TreeVariances:
         """The variance of the total; 0 where it is exact."""
         return float(self.below[0].item())
 
-    def of_nodes(self, level: int, areas: Sequence[IntArray]) -> FloatArray:
-        """Return the variance of each of some nodes, float64, shape (nodes,), records squared.
+    @property
+    def noisy_levels(self) -> int:
+        """How many levels have noise."""
+        return sum(level.most > 0 for level in self.levels)
+
+    def of_cells(self, axis_levels: Sequence[int], areas: Sequence[IntArray]) -> FloatArray:
+        """Return the variance of each of some nodes of a level, float64, shape (nodes,), records squared.
 
         Args:
-            level: of the nodes.
-            areas: per axis, int64, shape (nodes,).
+            axis_levels: those of the level.
         """
         variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))
-        for above in reversed(range(level)):
+        for above in reversed(range(sum(axis_levels))):
             own = at_nodes(self.below[above + 1], areas)
             areas = self.tree.areas_above(above + 1, areas)
             share, rest = shares_within(own, at_nodes(self.children[above], areas))
@@ -71,10 +74,15 @@ class TreeVariances:
             weight *= share**2
         return variances + weight * self.total
 
-    def of_levels(self) -> list[LevelVariances]:
-        """Return of levels 0 to T the least, the mean and the most variance of a node."""
+    def of_level(self, axis_levels: Sequence[int]) -> LevelVariances:
+        """Return those of the level with some axis levels."""
+        return self.levels[sum(axis_levels)]
+
+    @cached_property
+    def levels(self) -> list[LevelVariances]:
+        """Of levels 0 to T the least, the mean and the most variance of a node."""
         least = mean = most = self.below[0]
-        found = [LevelVariances(self.total, self.total, self.total)]
+        levels = [LevelVariances(self.total, self.total, self.total)]
         for above in range(self.tree.depth):
             axis, own_level = self.tree.refined(above)
             fan_out = np.diff(self.tree.axes[axis].first_child[own_level])
@@ -89,8 +97,8 @@ class TreeVariances:
                 weights = fan_out / fan_out.sum()
                 least, most = least.min(axis, keepdims=True), most.max(axis, keepdims=True)
                 mean = np.expand_dims(np.tensordot(mean, weights, (axis, 0)), axis)
-            found.append(LevelVariances(float(least.min()), float(mean.mean()), float(most.max())))
-        return found
+            levels.append(LevelVariances(float(least.min()), float(mean.mean()), float(most.max())))
+        return levels
 
     def of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> FloatArray:
         """Return the variance of the sum of each of some boxes of leaves, float64, shape (boxes,), records squared.
@@ -105,55 +113,53 @@ class TreeVariances:
         share, rest = self.moments_of_boxes(first, stop)
         return share**2 * self.total + rest
 
-    def whole_nodes(
+    def whole_cells(
         self, first: Sequence[IntArray], stop: Sequence[IntArray]
-    ) -> Iterator[tuple[int, tuple[IntArray, ...]]]:
-        """Yield the nodes that lie wholly inside a box, and whose parents do not, level by level: their areas per axis, shape (nodes,).
+    ) -> Iterator[tuple[tuple[int, ...], tuple[IntArray, ...]]]:
+        """Yield the nodes that lie wholly inside a box, and whose parents do not: the axis levels of some, and their areas, shape (nodes,).
 
         Args:
             first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
-            stop: likewise.
         """
-        tree, areas = self.tree, tuple(np.zeros(1, dtype=np.int64) for _ in self.tree.axes)
-        starts = [first_leaves(axis.first_child, axis.areas(axis.depth)) for axis in tree.axes]
-        for level in range(tree.depth + 1):
-            nodes = Frontier(level, areas, np.zeros(len(areas[0]), dtype=np.int64))
-            inside, partly = inside_boxes(tree, starts, nodes, first, stop)
-            yield level, tuple(of[inside > 0] for of in areas)
-            if level < tree.depth:
-                areas = expand(tree, Frontier(level, tuple(of[partly] for of in areas), nodes.counts[partly])).areas
+        for nodes, inside, _ in self._visited(first, stop):
+            yield self.tree.axis_levels(nodes.level), nodes[inside].areas
 
     def runs_of_box(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> int:
-        """Return of how many runs of adjacent leaves, in the order of the tree, a box is made; arguments as in `whole_nodes`.
+        """Return of how many runs of adjacent leaves, in the order of the tree, a box is made; arguments as in `whole_cells`.
 
         A range of a single axis is one run; a range of one axis in several areas of axes that are refined before is a run in each.
         """
-        tree, areas = self.tree, tuple(np.zeros(1, dtype=np.int64) for _ in self.tree.axes)
-        starts = [first_leaves(axis.first_child, axis.areas(axis.depth)) for axis in tree.axes]
         begins, ends = list[IntArray](), list[IntArray]()
         place, fan_out = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
-        for level in range(tree.depth + 1):
-            leaves = tree.leaves_below(level, areas)
+        for nodes, inside, partly in self._visited(first, stop):
+            leaves = self.tree.leaves_below(nodes.level, nodes.areas)
             place = np.repeat(place, fan_out) + _before(leaves, fan_out)
-            nodes = Frontier(level, areas, np.zeros(len(areas[0]), dtype=np.int64))
-            inside, partly = inside_boxes(tree, starts, nodes, first, stop)
-            begins.append(place[inside > 0])
-            ends.append((place + leaves)[inside > 0])
-            if level < tree.depth:
-                cells = expand(tree, Frontier(level, tuple(of[partly] for of in areas), nodes.counts[partly]))
-                place, areas, fan_out = place[partly], cells.areas, np.diff(cells.first_cell)
+            begins.append(place[inside])
+            ends.append((place + leaves)[inside])
+            if nodes.level < self.tree.depth:
+                place, fan_out = place[partly], cell_counts(self.tree, nodes[partly])
         return len(np.setdiff1d(np.concatenate(begins), np.concatenate(ends)))
+
+    def _visited(
+        self, first: Sequence[IntArray], stop: Sequence[IntArray]
+    ) -> Iterator[tuple[Frontier, BoolArray, BoolArray]]:
+        """Yield the nodes of every level whose parents lie partly inside a box, and which of them lie inside it wholly, and partly."""
+        nodes = root_of(self.tree, 0)
+        for level in range(self.tree.depth + 1):
+            inside, partly = self._inside_boxes(nodes, first, stop)
+            yield nodes, inside > 0, partly
+            if level < self.tree.depth:
+                cells = expand(self.tree, nodes[partly])
+                nodes = Frontier(cells.level, cells.areas, np.zeros(len(cells), dtype=np.int64))
 
     def moments_of_boxes(self, first: Sequence[IntArray], stop: Sequence[IntArray]) -> tuple[FloatArray, FloatArray]:
         """Return of each box the share of the total that least squares gives it, and its variance given the total; as `of_boxes`."""
         tree, boxes = self.tree, len(first[0])
-        starts = [first_leaves(axis.first_child, axis.areas(axis.depth)) for axis in tree.axes]
         box, areas = np.arange(boxes), tuple(np.zeros(boxes, dtype=np.int64) for _ in tree.axes)
-        root, partly = inside_boxes(tree, starts, Frontier(0, areas, box), first, stop)
+        root, partly = self._inside_boxes(Frontier(0, areas, box), first, stop)
         box, areas = box[partly], tuple(of[partly] for of in areas)
         families = list[tuple[IntArray, IntArray, FloatArray, FloatArray, IntArray]]()
-        shares = [root]
-        found = [partly]
+        shares, visited = [root], [partly]
         for level in range(tree.depth):
             if not len(box):
                 break
@@ -161,10 +167,10 @@ class TreeVariances:
             fan_out = np.diff(cells.first_cell)
             own, of_box = at_nodes(self.below[level + 1], cells.areas), np.repeat(box, fan_out)
             share, rest = shares_within(own, np.repeat(at_nodes(self.children[level], areas), fan_out))
-            inside, partly = inside_boxes(tree, starts, Frontier(level + 1, cells.areas, of_box), first, stop)
+            inside, partly = self._inside_boxes(Frontier(level + 1, cells.areas, of_box), first, stop)
             families.append((box, cells.first_cell[:-1], share, rest, fan_out))
             shares.append(inside)
-            found.append(partly)
+            visited.append(partly)
             box, areas = of_box[partly], tuple(of[partly] for of in cells.areas)
         variances = np.zeros(boxes)
         for at in reversed(range(len(families))):
@@ -172,8 +178,28 @@ class TreeVariances:
             means = np.add.reduceat(share * shares[at + 1], begins)
             apart = rest * (shares[at + 1] - np.repeat(means, fan_out)) ** 2
             variances += np.bincount(box, np.add.reduceat(apart, begins), boxes)
-            shares[at][found[at]] = means
+            shares[at][visited[at]] = means
         return shares[0], variances
+
+    @cached_property
+    def _first_leaves(self) -> list[list[IntArray]]:
+        return [first_leaves(axis.first_child, axis.areas(axis.depth)) for axis in self.tree.axes]
+
+    def _inside_boxes(
+        self, nodes: Frontier, first: Sequence[IntArray], stop: Sequence[IntArray]
+    ) -> tuple[FloatArray, BoolArray]:
+        """Return which nodes lie wholly inside a box, as 1.0, and which only partly; the counts of the nodes number their boxes."""
+        inside, meets = np.ones(len(nodes), dtype=bool), np.ones(len(nodes), dtype=bool)
+        reached = self.tree.axis_levels(nodes.level)
+        for leaves, level, areas, begins, ends in zip(
+            self._first_leaves, reached, nodes.areas, first, stop, strict=True
+        ):
+            begin, end = leaves[level][areas], leaves[level][areas + 1]
+            low, high = begins[nodes.counts], ends[nodes.counts]
+            inside &= (low <= begin) & (end <= high)
+            meets &= (low < end) & (begin < high) & (low < high)
+        inside &= meets
+        return inside.astype(np.float64), meets & ~inside
 
 
 def tree_variances(tree: Tree, precisions: Sequence[float]) -> TreeVariances:
@@ -232,22 +258,3 @@ def at_nodes(values: FloatArray, areas: Sequence[IntArray]) -> FloatArray:
     """Return the entries of an array with a dimension per axis, some of length 1, at the areas of nodes; shape (nodes,)."""
     places = tuple(of if size > 1 else np.zeros_like(of) for of, size in zip(areas, values.shape, strict=True))
     return values[places]
-
-
-def inside_boxes(
-    tree: Tree,
-    starts: Sequence[Sequence[IntArray]],
-    nodes: Frontier,
-    first: Sequence[IntArray],
-    stop: Sequence[IntArray],
-) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Return which nodes lie wholly inside a box, as 1.0, and which only partly; the counts of the nodes number their boxes."""
-    inside, meets = np.ones(len(nodes), dtype=bool), np.ones(len(nodes), dtype=bool)
-    reached = tree.axis_levels(nodes.level)
-    for of_axis, own_level, areas, begins, ends in zip(starts, reached, nodes.areas, first, stop, strict=True):
-        begin, end = of_axis[own_level][areas], of_axis[own_level][areas + 1]
-        low, high = begins[nodes.counts], ends[nodes.counts]
-        inside &= (low <= begin) & (end <= high)
-        meets &= (low < end) & (begin < high) & (low < high)
-    inside &= meets
-    return inside.astype(np.float64), meets & ~inside

@@ -90,7 +90,6 @@ def level_weights(workload: str, tree: Tree, ordered: Collection[int]) -> FloatA
     Args:
         workload: `nodes` and `leaves` are those of the tree. `ranges` and `prefix` are boxes: ranges, or prefixes, of every
             ordered axis, and areas of any level of the others. `sets` are dense sets of leaves, and the mean over them.
-        tree: the axes and their order.
         ordered: the numbers of the ordered axes.
     Raises:
         ValueError: there is no such workload.
@@ -117,28 +116,24 @@ def mean_variances(variances: TreeVariances, ordered: Collection[int]) -> dict[s
 
     Ranges and prefixes are left out where there is no ordered axis, and where the tree refines an axis in several goes, so that
     shares of siblings depend on areas of several axes.
-
-    Args:
-        variances: of a tree.
-        ordered: the numbers of its ordered axes.
     """
     tree, nodes = variances.tree, _nodes(variances.tree)
-    levels = variances.of_levels()
-    found = {
+    levels = variances.levels
+    means = {
         NODES: float(nodes @ [level.mean for level in levels] / nodes.sum()),
         LEAVES: levels[-1].mean,
         SETS: of_sets(variances.total, int(nodes[-1]), levels[-1].mean),
         WORST: max(level.most for level in levels),
     }
     if not ordered or sum(one != other for one, other in pairwise(tree.steps)) >= len(tree.axes):
-        return found
+        return means
     shares, together = _shares(variances)
     for name, form_of in FORMS.items():
         forms = _forms(tree, form_of, ordered, shares)
         of_total, *of_levels = _summed_parts(tree, forms, together)
         queries = math.prod(form.queries for form in forms)
-        found[name] = float(of_total * variances.total + sum(of_levels)) / queries
-    return found
+        means[name] = float(of_total * variances.total + sum(of_levels)) / queries
+    return means
 
 
 def of_sets(total: float, leaves: int, leaf: float) -> float:
@@ -166,7 +161,6 @@ def _summed_parts(tree: Tree, forms: Sequence[Form], variances: Sequence[FloatAr
     """Return what the total, at variance 1, and each level add to the variances of all boxes.
 
     Args:
-        tree: the axes and their order.
         forms: one per axis.
         variances: for levels 0 to T - 1, the sum of the variances of the children of each area of the axis that is refined.
     """

@@ -40,10 +40,6 @@ def chebyshev_bounds(
     confidence; t_l(x) is what the noise of level l reaches to one side with a probability of at most 1/x, which of a discrete
     Gaussian is √(2σ² ln x). Holds for InfTDA, level by level; it is not one statement about all levels at once.
 
-    Args:
-        noises: of levels 0 to T.
-        possible_cells: N of levels 0 to T.
-        confidence: in (0, 1).
     Returns:
         The bounds of levels 0 to T, records; 0 where all levels down to that one are exact.
     Source:
@@ -83,8 +79,6 @@ def bounds_of_sums(
 
     Args:
         noises: of the widest cells of levels 0 to T.
-        possible_cells: N of levels 0 to T.
-        confidence: in (0, 1).
     Returns:
         The bounds of levels 0 to T, records.
     """
@@ -184,7 +178,6 @@ def reach_after(noise: LevelNoise, cells: int, levels: int) -> int:
     """Return e, records; 0 where the level is exact.
 
     Args:
-        noise: of each cell of the level.
         cells: how many of it were measured.
         levels: how many levels bear noise.
     """
@@ -194,7 +187,7 @@ def reach_after(noise: LevelNoise, cells: int, levels: int) -> int:
 def bounds_after(moves: Sequence[Moves]) -> list[int]:
     """Return, per level, what the error of no count exceeds, on any level, with a probability of `CONFIDENCE`, records."""
     bounds, above = [], 0
-    for of_level in moves:
-        above = max(above, of_level.above)
-        bounds.append(max(above, of_level.below))
+    for level in moves:
+        above = max(above, level.above)
+        bounds.append(max(above, level.below))
     return bounds

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri_exp
 
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals
-from tasks.uncertainty.mixture import FloatArray
 from tasks.uncertainty.noise_rows import EXACT, LOG_TAILS, Shares, beyond, normal_mixture, shares_from
 from tasks.uncertainty.signals import signals, signals_under_any_dependence, tails_of
 
@@ -44,7 +43,6 @@ class Estimates:
     Attributes:
         counts: int64, shape (rows,), records; they may be negative.
         deviations: the standard deviation of each, with rounding, float64, shape (rows,), records; 0 where counts are exact.
-        cells: how many cells the level has.
         rounding: by how much rounding may move a count, records.
         is_any_dependence: whether errors may depend on one another in any way.
     """
@@ -64,10 +62,6 @@ class Estimates:
         """Return the intervals of the rows, of which at most a share α is expected not to be covered, however they came to be rows.
 
         With any dependence they are those of `cell_intervals`.
-
-        Args:
-            confidence: 1 − α, in (0, 1).
-            total: the exact count of everything; None where it is not published exactly.
         """
         if self.is_any_dependence:
             return self.cell_intervals(confidence, total)
@@ -75,12 +69,12 @@ class Estimates:
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
     def cell_intervals(self, confidence: float, total: int | None) -> tuple[IntArray, IntArray]:
-        """Return intervals that each hold with a probability of 1 − α for a cell that is fixed beforehand; arguments as above."""
+        """Return intervals that each hold with a probability of 1 − α for a cell that is fixed beforehand."""
         margin = self._margins(math.log((1 - confidence) / 2))
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
     def simultaneous_intervals(self, log_odds: float, total: int | None) -> tuple[IntArray, IntArray]:
-        """Return intervals of the rows that each miss with a probability of at most 2 exp(-x), given x; `total` as above."""
+        """Return intervals of the rows that each miss with a probability of at most 2 exp(-x), given x."""
         margin = simultaneous_margins(self.deviations, log_odds, self.rounding)
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
@@ -120,11 +114,5 @@ def simultaneous_margins(deviations: FloatArray, log_odds: float, rounding: int 
 
 
 def row_log_tail(cells: int, rows: int, confidence: float) -> float:
-    """Return the logarithm of the probability with which a row's error may go beyond its margin, to one side.
-
-    Args:
-        cells: how many cells the level has.
-        rows: how many of them have a row.
-        confidence: 1 − α, in (0, 1).
-    """
+    """Return the logarithm of the probability with which a row's error may go beyond its margin, to one side."""
     return tails_of(max(cells, 1), (1 - confidence) / 2).of(max(rows, 1))

@@ -45,8 +45,6 @@ def row_log_tail(cells: int, rows: int, confidence: float) -> float:
 
     Args:
         cells: how many of its level were measured.
-        rows: how many of them have a row.
-        confidence: 1 − α, in (0, 1).
     """
     return tails_of(max(cells, 1), 1 - confidence).of(max(rows, 1)) - math.log(2)
 
@@ -59,10 +57,7 @@ def row_margins(
     They are no narrower than those of a cell that is fixed beforehand, so that a row holds what `margins_of` says of its cell.
 
     Args:
-        noises: as in `margins_of`.
         cells: how many of each level were measured.
-        rows: how many of them have a row.
-        confidence: 1 − α, in (0, 1).
     """
     margins = []
     for noise, fixed, measured, there in zip(noises, margins_of(noises, confidence), cells, rows, strict=True):
@@ -80,7 +75,6 @@ def margins_of(noises: Sequence[LevelNoise], confidence: float) -> list[Margins]
 
     Args:
         noises: of levels 0 to T; a level that is exact has the margins 0.
-        confidence: 1 − α, in (0, 1).
     Raises:
         ValueError: a law has no quantiles.
     """
@@ -111,9 +105,7 @@ def simultaneous_margins(
     .. math:: P[|X| > z] \le \frac{\alpha}{L N_k}
 
     Args:
-        noises: as in `margins_of`.
         possible_cells: N of levels 0 to T: every cell that could have been measured.
-        confidence: 1 − α, in (0, 1).
     """
     noisy = sum(map(bool, noises))
     margins = []
@@ -155,8 +147,7 @@ def rounded_outwards(low: IntArray, high: IntArray, step: int) -> tuple[IntArray
     """Return intervals that end at multiples of a step, outwards, so that they do not outright state what they are made from.
 
     Args:
-        low: shape (cells,), int64, records; likewise `high`.
-        high: not below `low`.
+        low: shape (cells,), int64, records; likewise `high`, which is not below it.
         step: > 0, records.
     """
     return low // step * step, -(-high // step) * step
@@ -174,7 +165,6 @@ def sum_margins(noise: LevelNoise, leaves: IntArray, log_tail: float) -> IntArra
     so few are computed as there are.
 
     Args:
-        noise: of a leaf.
         leaves: of each cell, shape (cells,), int64, >= 1.
         log_tail: the logarithm of the probability that the sum goes beyond z to one side.
     """

@@ -23,13 +23,10 @@ among the cells with records that the least w leaves, whichever cells were chose
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import chdtri
 
 from tasks.laws.law import Density
-from tasks.tree.axis import IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import FloatArray, IntArray
 
 ABOVE_THE_NOISE = 2.0  # a count of so many sigmas stands above the noise
 RISK_OF_RANGE = 0.01  # with which chance alone takes the weight of 0 out of its range
@@ -70,7 +67,6 @@ class CountMixture:
         """Start without counts.
 
         Args:
-            density: of the noise.
             scale: of the noise, records.
             sigma: its standard deviation, records, > 0.
             terms: how many draws of such noise a cell bears.
@@ -118,7 +114,10 @@ class CountMixture:
             return Likely(0.0, 0.0, 0.0, 0.0)
         atoms = self._atoms()
         chance = self._chances(atoms)
-        weights = _first_weights(atoms / self._one)
+        ones = atoms / self._one
+        # the fit sets out from many zeros, and of larger counts ever fewer
+        weights = np.where(ones == 0, 1.0, 0.5 * np.gradient(ones) / (ones + 1))
+        weights /= weights.sum()
         for _ in range(_ROUNDS):
             weights *= chance.T @ (cells / np.maximum(chance @ weights, _TINY))
             weights /= max(weights.sum(), _TINY)
@@ -197,15 +196,15 @@ class _Fits:
 
     def furthest(self, end: float) -> FloatArray:
         """Return a distribution that fits well enough, with a weight of 0 as near to an end, 0 or 1, as there is one."""
-        found = self._at(end)
-        if found is not None:
-            return found
-        near, far, found = self._best[0], end, self._best
+        fit = self._at(end)
+        if fit is not None:
+            return fit
+        near, far, fit = self._best[0], end, self._best
         for _ in range(_HALVINGS):
             middle = (near + far) / 2
             tried = self._at(middle)
-            near, far, found = (near, middle, found) if tried is None else (middle, far, tried)
-        return found
+            near, far, fit = (near, middle, fit) if tried is None else (middle, far, tried)
+        return fit
 
     def empty(self, weights: FloatArray) -> FloatArray:
         """Return how likely a cell of each bin is to have a true count of 0, by Bayes' rule, shape (bins,)."""
@@ -222,9 +221,3 @@ class _Fits:
 
         weights, miss = nnls(self._system[:, first:], aim)
         return weights, float(miss**2)
-
-
-def _first_weights(atoms: FloatArray) -> FloatArray:
-    """Return the weights of true counts from which the fit sets out: many zeros, and of larger counts ever fewer."""
-    weights = np.where(atoms == 0, 1.0, 0.5 * np.gradient(atoms) / (atoms + 1))
-    return np.asarray(weights / weights.sum())

@@ -17,16 +17,16 @@ Nothing better can be had from below: where the noise is large, a true count of 
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betainc, log_ndtr
 
 from tasks.laws.gaussian import gaussian_density
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import FloatArray, IntArray
 from tasks.uncertainty.intervals import sum_margins
-from tasks.uncertainty.mixture import CountMixture, FloatArray
+from tasks.uncertainty.mixture import CountMixture
 from tasks.uncertainty.signals import Margin
 
 RISK = 0.05  # with which there are more such rows on a level than is stated
@@ -129,26 +129,15 @@ class Shares:
 EXACT = Shares(0.0, 0.0, 1.0, 1.0)
 
 
-@dataclass(slots=True)
 class SeenCounts:
-    """The noisy counts of a level that is measured, as they are read.
+    """The noisy counts of a level that is measured, as they are read."""
 
-    Attributes:
-        noise: of each cell.
-    """
-
-    noise: LevelNoise
-    _mixture: CountMixture = field(init=False)
-    _margins: list[int] = field(init=False)
-    _beyond: BeyondMargins = field(init=False)
-    _cells: int = 0
-    _rows: int = 0
-
-    def __post_init__(self) -> None:
-        """Start without counts."""
-        self._mixture = CountMixture(self.noise.density, self.noise.scale, self.noise.sigma)
-        self._margins = [self.noise.quantile(log_tail) for log_tail in LOG_TAILS]
+    def __init__(self, noise: LevelNoise) -> None:
+        """Start without counts; each cell bears the noise."""
+        self._mixture = CountMixture(noise.density, noise.scale, noise.sigma)
+        self._margins = [noise.quantile(log_tail) for log_tail in LOG_TAILS]
         self._beyond = beyond(_NOTHING, _NOTHING, self._margins)
+        self._cells = self._rows = 0
 
     def add(self, cells: IntArray) -> None:
         """Add the noisy counts of measured cells, shape (cells,), records."""
@@ -178,7 +167,6 @@ def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, cells: 
     """Return what is known of the rows of a level whose cells are sums of noisy leaves; None where there is no row.
 
     Args:
-        noise: of a leaf.
         noisy: of the rows: all cells whose noisy count is not 0, shape (rows,), records.
         leaves: of each row, shape (rows,).
         cells: how many the level has.
@@ -198,13 +186,14 @@ def mixture_of_sums(
         noisy: of all cells, int64, shape (cells,), records.
         terms: how many each is the sum of, shape (cells,).
         rows: the places of some cells.
-        zeros: how many more cells there are, whose noisy counts are 0.
     """
     if len(terms) and terms.min() < terms.max():
         return normal_mixture(noisy, noise.sigma * np.sqrt(terms), rows, zeros)
     width = int(terms[0]) if len(terms) else 1
     mixture = CountMixture(noise.density, noise.scale, noise.sigma * math.sqrt(width), width)
-    _add(mixture, noisy, rows, zeros)
+    mixture.add_cells(noisy)
+    mixture.add_cells(_ZERO, zeros)
+    mixture.add_rows(noisy[rows])
     return mixture
 
 
@@ -218,38 +207,22 @@ def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray, zero
         noisy: int64, shape (cells,), records.
         deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records.
         rows: the places of some cells.
-        zeros: how many more cells there are, whose noisy counts are 0.
     """
     unit = np.sqrt(deviations**2 + 1 / 12) / _UNITS  # of each cell's own noise, and of rounding
     mixture = CountMixture(gaussian_density, _UNITS, _UNITS, one=1 / float(unit.max(initial=1 / _UNITS)))
     for part in (np.arange(_PARTS) + 0.5) / _PARTS - 0.5:
         units = np.rint((noisy + part) / unit).astype(np.int64)
-        _add(mixture, units, rows, zeros, unit, 1 / _PARTS)
+        mixture.add_cells(units, 1 / _PARTS)
+        mixture.add_cells(_ZERO, zeros / _PARTS)
+        mixture.add_rows(units[rows], unit[rows], 1 / _PARTS)
     return mixture
-
-
-def _add(
-    mixture: CountMixture,
-    noisy: IntArray,
-    rows: IntArray,
-    zeros: int,
-    records: FloatArray | None = None,
-    weight: float = 1.0,
-) -> None:
-    """Add cells to a mixture, each as so many; other arguments are those of `mixture_of_sums`, and of `CountMixture.add_rows`."""
-    mixture.add_cells(noisy, weight)
-    mixture.add_cells(_ZERO, weight * zeros)
-    mixture.add_rows(noisy[rows], None if records is None else records[rows], weight)
 
 
 def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, rows: int) -> Shares | None:
     """Return what is known of rows, from what was seen of their level; None where there is none.
 
     Args:
-        mixture: of their counts.
         seen: how far counts are beyond margins; None where nothing follows from that, so that all rows may be noise.
-        cells: how many cells the level has.
-        rows: how many of them have a row.
     """
     if not rows:
         return None

@@ -24,12 +24,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import betainc, ndtri_exp
 
-from tasks.tree.axis import BoolArray, IntArray
-
-FloatArray = NDArray[np.float64]
+from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 _RATIOS = (1.25, 1.6, 2.5, 5.0)  # of one size to the next
 _PARTS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # b, in parts of α
@@ -91,8 +88,8 @@ def _largest_tails(cells: int, share: float) -> list[Tails]:
         middle = (least + greatest) / 2
         fits = expected_excess(cells, np.exp(middle), part * of_size) <= most
         least, greatest = np.where(fits, middle, least), np.where(fits, greatest, middle)
-    found = np.split(least, np.cumsum(lengths)[:-1])
-    return [Tails(sizes, tuple(tails.tolist())) for (sizes, _), tails in zip(choices, found, strict=True)]
+    of_choices = np.split(least, np.cumsum(lengths)[:-1])
+    return [Tails(sizes, tuple(tails.tolist())) for (sizes, _), tails in zip(choices, of_choices, strict=True)]
 
 
 def expected_excess(cells: int, tail: FloatArray, beyond: FloatArray) -> FloatArray:

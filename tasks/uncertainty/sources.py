@@ -50,8 +50,8 @@ def for_every_level(levels: Sequence[L], of_own: Sequence[V]) -> list[V]:
         levels: 0 to T.
         of_own: for those that repeat no other, in the same order.
     """
-    found = {level.level: value for level, value in zip(own_levels(levels), of_own, strict=True)}
-    return [found[level.level if level.same_as is None else level.same_as] for level in levels]
+    by_level = {level.level: value for level, value in zip(own_levels(levels), of_own, strict=True)}
+    return [by_level[level.level if level.same_as is None else level.same_as] for level in levels]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,8 +94,6 @@ class MeasuredSums:
         Args:
             rows: the places of the cells, shape (rows,).
             counts: as released, shape (rows,), records.
-            confidence: 1 − α, in (0, 1).
-            total: the exact count of everything; None where it is not published exactly.
         """
         margin = self.margin(row_log_tail(len(self), len(rows), confidence), rows)
         return intervals(self.noisy[rows], margin, NO_CAP if total is None else total, counts)
@@ -105,8 +103,6 @@ class MeasuredSums:
 
         Args:
             counts: as released, shape (cells,), records.
-            confidence: 1 − α, in (0, 1).
-            total: as in `row_intervals`.
         """
         margin = self.margin(math.log((1 - confidence) / 2))
         return intervals(self.noisy, margin, NO_CAP if total is None else total, counts)
@@ -134,16 +130,14 @@ def best_source(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree:
     this depends on a count.
 
     Args:
-        of: the level or view.
         measured: what is measured, by number, with the noise of a cell; one of them refines it.
-        tree: the axes.
     """
-    found = [
+    sources = [
         (number, replace(noise, terms=widest(view, of, tree)) if noise else noise)
         for number, (view, noise) in measured.items()
         if view.lowered(tree).refines(of.lowered(tree))
     ]
-    return min(found, key=lambda source: (source[1].variance, source[0]))
+    return min(sources, key=lambda source: (source[1].variance, source[0]))
 
 
 def expected_error(of: View, measured: Mapping[int, tuple[View, LevelNoise]], tree: Tree) -> float:
@@ -165,7 +159,6 @@ def measured_sums(partition: Partition, source: Partition, noisy: IntArray, nois
     """Return what was measured of the cells of a level or view.
 
     Args:
-        partition: the level or view.
         source: the measured one, which is the same or refines it.
         noisy: of all cells of the source, int64, shape (cells of the source,), records.
         noise: of one of them; none where they are exact.

@@ -52,7 +52,6 @@ class Bounds:
     """The intervals of all cells of a level: some cells are listed; the others are released as 0 and counted by part.
 
     Attributes:
-        level: the tree level.
         areas: per axis, int64, shape (listed,).
         counts: released, int64, shape (listed,), records; 0 where a cell is not released.
         low: int64, shape (listed,), records.
@@ -100,7 +99,6 @@ def measured_bounds(
     """Return the bounds of levels 0 to T, where every level is measured.
 
     Args:
-        tree: the axes and their order.
         levels: measured, 0 to T.
         released: their released nodes, each of which was measured.
         margins: as `margins_of` returns them.
@@ -132,10 +130,7 @@ def summed_bounds(tree: Tree, released: Frontier, noise: LevelNoise, confidence:
     """Return the bounds of a level whose cells are sums of noisy leaves, or of the leaves themselves; all leaves are measured.
 
     Args:
-        tree: the axes and their order.
         released: the nodes of the level that do not add up to 0.
-        noise: of a leaf.
-        confidence: 1 − α.
     """
     level, tail = released.level, log((1 - confidence) / 2)
     reached = zip(tree.axes, tree.axis_levels(level), tree.axis_levels(tree.depth), strict=True)
@@ -166,11 +161,7 @@ def thresholded_bounds(tree: Tree, released: Frontier, noise: LevelNoise, thresh
     A leaf that is not was below the threshold, or counts nothing, so that it counts at most θ - 1 + z.
 
     Args:
-        tree: the axes and their order.
-        released: the leaves.
-        noise: of a leaf.
         threshold: θ, records.
-        confidence: 1 − α.
     """
     margin = noise.quantile(log((1 - confidence) / 2))
     ends = intervals(released.counts, margin, NO_CAP, released.counts)
@@ -191,7 +182,6 @@ def level_coverages(
     0, measured or not, while their true count is not 0.
 
     Args:
-        tree: the axes and their order.
         truth: per level, the nodes with a true count, in the order of the tree.
         bounds: per level, of all of its cells.
     """
@@ -215,11 +205,9 @@ def rows_covered(
     """Return how the published rows of a level are covered; None where there is no row.
 
     Args:
-        tree: the axes and their order.
         truth: the nodes of the level with a true count.
         areas: per axis, of the rows, shape (rows,).
-        low: shape (rows,), int64, records.
-        high: likewise.
+        low: shape (rows,), int64, records; likewise `high`.
     """
     if not len(low):
         return None
@@ -232,13 +220,7 @@ def cells_covered(true: IntArray, low: IntArray, high: IntArray) -> Covered:
 
 
 def false_share(tree: Tree, truth: Frontier, areas: Sequence[AreaArray]) -> float | None:
-    """Return the share of some cells whose true count is 0; None where there is no cell.
-
-    Args:
-        tree: the axes and their order.
-        truth: the nodes of the level with a true count.
-        areas: per axis, of the cells, shape (cells,).
-    """
+    """Return the share of some cells whose true count is 0; None where there is no cell. Arguments are those of `rows_covered`."""
     true = _true_counts(tree, truth, areas)
     return float((true == 0).mean()) if len(true) else None
 
@@ -246,15 +228,14 @@ def false_share(tree: Tree, truth: Frontier, areas: Sequence[AreaArray]) -> floa
 def _true_counts(tree: Tree, truth: Frontier, areas: Sequence[AreaArray]) -> IntArray:
     """Return the true counts of some cells of a level, shape (cells,), records."""
     row = locate([of_axis.astype(np.int64) for of_axis in areas], truth.areas, tree.sizes(truth.level))
-    found: IntArray = np.append(truth.counts, 0)[row]  # the last one, of cells that are not found
-    return found
+    counts: IntArray = np.append(truth.counts, 0)[row]  # the last one, of cells that are not there
+    return counts
 
 
 def _covered(bounds: Bounds, true_counts: IntArray, row: IntArray, part: IntArray) -> dict[str, Covered]:
     """Return how the cells of a level are covered, by group.
 
     Args:
-        bounds: of the level.
         true_counts: > 0, shape (nodes,).
         row: of each such node among the listed cells, -1 where it is not listed, shape (nodes,).
         part: of those that are not listed, shape (nodes,).

@@ -95,10 +95,6 @@ def busy_vehicles(demand: Demand, service: Service) -> int:
     .. math:: \sum_z \max_t \lceil \textstyle\sum_{\text{legs that begin in } z, t} \text{minutes} / \text{period} \rceil
 
     Vehicles of another zone do not help out, and no vehicle drives empty. No trips need 0 vehicles.
-
-    Args:
-        demand: the trips.
-        service: the stops, their zones, and the minutes.
     """
     legs = _legs(demand, service)
     cell = legs.period * service.zones + legs.origin
@@ -118,9 +114,6 @@ def flow_vehicles(demand: Demand, service: Service) -> int:
 
     The network has periods × zones² arcs at most. With 48 periods, 20 zones take about 0.1 seconds and 80 zones about 9.
 
-    Args:
-        demand: the trips.
-        service: the stops, their zones, and the minutes.
     Raises:
         ArithmeticError: the solver found no whole optimum.
     Source:
@@ -133,10 +126,10 @@ def flow_vehicles(demand: Demand, service: Service) -> int:
     from scipy.optimize import linprog  # slow to import
 
     balance, outflow, entering = _network(legs, service)
-    found = linprog(entering, A_ub=outflow, b_ub=balance, method="highs")
-    if not found.success or abs(found.fun - round(found.fun)) > _WHOLE:
+    solution = linprog(entering, A_ub=outflow, b_ub=balance, method="highs")
+    if not solution.success or abs(solution.fun - round(solution.fun)) > _WHOLE:
         raise ArithmeticError("The solver found no whole number of vehicles.")
-    vehicles: int = round(found.fun)
+    vehicles: int = round(solution.fun)
     return vehicles
 
 
@@ -146,9 +139,6 @@ def pooled_vehicles(demand: Demand, service: Service) -> int:
     The counts are summed per period and pair of zones before they are divided among vehicles. Such a leg takes the mean minutes
     of the stop pairs of the two zones. So trips that are spread over too many pairs of stops do not matter.
 
-    Args:
-        demand: the trips.
-        service: the stops, their zones, and the minutes.
     Raises:
         ArithmeticError: the solver found no whole optimum.
     """

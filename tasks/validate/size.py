@@ -1,10 +1,8 @@
 """Estimates before anything is drawn: how many cells a release measures, how many survive, and the bytes of its files.
 
 The surviving cells depend on confidential counts, so public numbers give only a guess. The constants are fitted to
-releases of synthetic countries and of Rhode Island's jobs; with a good guess of the total they come within a factor of 2
-or 3. Bytes are those of zstd Parquet, of CSV and of DuckDB's blocks.
-
-The constants are fitted to Rhode Island's jobs, down to block groups and down to blocks.
+releases of synthetic countries and of Rhode Island's jobs, down to block groups and down to blocks; with a good guess of the
+total they come within a factor of 2 or 3. Bytes are those of zstd Parquet, of CSV and of DuckDB's blocks.
 """
 
 import math
@@ -145,6 +143,7 @@ def expected_leaves(possible_cells: Sequence[int], total: int | None, threshold:
 
 
 def disk_size(
+    levels: Sequence[ExpectedCells],
     possible_cells: Sequence[int],
     sigmas: Sequence[float],
     total: int | None,
@@ -154,36 +153,28 @@ def disk_size(
     noisy_counts_kept: bool = True,
     store_is_new: bool = False,
     csv: CsvKind | None = None,
-    cells: Sequence[ExpectedCells] | None = None,
     records: bool = False,
     bounds: int = 0,
     noisy_counts: bool | None = False,
     signal_tables: bool = False,
-    complete: int = 0,
 ) -> DiskSize:
     """Return what a release is expected to leave on disk.
 
     Args:
+        levels: what levels 0 to T are expected to have.
         possible_cells: of levels 0 to T.
         sigmas: σ of levels 0 to T, records; 0 where a level is exact.
         total: a public guess of the records; None for an upper bound.
         finest_areas: per axis, its finest areas that are released.
         code_bytes: of all codes in a row of the finest level, with the commas behind them.
         noisy_counts_kept: whether the sealed shards outlive publication.
-        store_is_new: whether no release is in the store.
         csv: whether the finest level is to be published as CSV too, or every level; None where nobody has asked.
-        cells: those expected at levels 0 to T; of a mechanism that measures every level if left out.
         records: whether it is to be published as synthetic records too.
         bounds: the columns with ends of intervals that every table has beside the counts.
         noisy_counts: whether noisy counts are to be published too; None where nobody has asked.
         signal_tables: whether the rows that stand out are to be published by themselves too, with remainders: each of these stands for
             one row of its level or more, so that no such table has more rows than its level.
-        complete: as in `expected_cells`.
     """
-    levels = cells or expected_cells(possible_cells, sigmas, total, complete)
-    rows = levels[-1].nonzero
-    if total is None and csv is None:  # there may be fewer rows, and a CSV
-        rows = min(rows, MOST_CSV_ROWS)
     shards = sum(2 * COLUMN_BYTES + AREA_BYTES * areas for areas in finest_areas)
     shown = min(sum(expected.nonzero for expected in levels), MOST_SHOWN)
     published, blocks = DOCUMENT_BYTES + EXPLORER_BYTES + SHOWN_BYTES * shown, BOOK_BLOCKS if store_is_new else 0
@@ -194,35 +185,62 @@ def disk_size(
         if noisy_counts_kept:
             shards += _noisy_bytes(expected.measured, sigma)
         shards += SHARD_BYTES + COLUMN_BYTES * len(finest_areas) + row * expected.nonzero
-        # of its numbers in a CSV, with the commas or the end of line
-        digits = (1 + bounds) * (1 + bits * math.log10(2))
         tables = 2 if signal_tables and level else 1
         published += tables * (SHARD_BYTES + COLUMN_BYTES * (level + bounds) + wide * expected.nonzero)
-        # level k has k of the columns of codes, the coarse and short ones first
-        as_csv = code_bytes * level / (len(levels) - 1 or 1) + digits
-        if csv == "every_level":
-            published += as_csv * expected.nonzero + METADATA_BYTES * (level + 1 + bounds)
-        if tables > 1 and csv_kind(csv, rows):
-            published += as_csv * min(expected.nonzero, rows) + METADATA_BYTES * (level + 1 + bounds)
         if level:
             blocks += math.ceil(2 * wide * expected.nonzero / BLOCK_BYTES)  # lightly packed, and with the codes above
-    if csv_kind(csv, rows) is True:
-        published += (code_bytes + digits) * rows + METADATA_BYTES * (len(levels) + bounds)
-    measured = sum(expected.measured for expected in levels)
-    noisy = measured
-    if total is None and noisy_counts is None:  # there may be fewer cells, whose noisy counts are published
-        noisy = min(measured, MOST_NOISY_CELLS)
-    if are_noisy_counts_published(noisy_counts, noisy):
-        share = noisy / measured  # of the measured cells; one at the least
-        published += sum(2 * CODE_BYTES * areas for areas in finest_areas) + CELL_BYTES * noisy
-        published += sum(
-            _noisy_bytes(share * of.measured, sigma) + COLUMN_BYTES for of, sigma in zip(levels, sigmas, strict=True)
-        )
+    published += _bytes_of_csv(levels, total, csv, code_bytes, bounds, signal_tables=signal_tables)
+    published += _bytes_of_noisy_counts(levels, sigmas, total, noisy_counts, finest_areas)
     if records:
         of_csv = min(MOST_CSV_ROWS if total is None else total, MOST_CSV_ROWS) * code_bytes
         kind = records_kind(MOST_RECORDS if total is None else total)
         published += of_csv if kind == "csv" else 0 if kind == "left out" else max(of_csv, row * levels[-1].nonzero)
     return DiskSize(math.ceil(shards), math.ceil(published), blocks * BLOCK_BYTES, total is None)
+
+
+def _bytes_of_csv(
+    levels: Sequence[ExpectedCells],
+    total: int | None,
+    csv: CsvKind | None,
+    code_bytes: float,
+    bounds: int,
+    *,
+    signal_tables: bool,
+) -> float:
+    """Return the bytes of all CSV files; arguments are those of `disk_size`."""
+    rows, added = levels[-1].nonzero, 0.0
+    if total is None and csv is None:  # there may be fewer rows, and a CSV
+        rows = min(rows, MOST_CSV_ROWS)
+    kind, finest = csv_kind(csv, rows), len(levels) - 1
+    for level, expected in enumerate(levels):
+        # of its codes, level k has k of their columns, the coarse and short ones first; and its numbers, with commas or the end of line
+        digits = (1 + bounds) * (1 + _count_bits(total, expected) * math.log10(2))
+        line, metadata = code_bytes * level / (finest or 1) + digits, METADATA_BYTES * (level + 1 + bounds)
+        if kind == "every_level":
+            added += line * expected.nonzero + metadata
+        elif kind and level == finest:
+            added += line * rows + metadata
+        if signal_tables and level and kind:
+            added += line * min(expected.nonzero, rows) + metadata
+    return added
+
+
+def _bytes_of_noisy_counts(
+    levels: Sequence[ExpectedCells],
+    sigmas: Sequence[float],
+    total: int | None,
+    asked: bool | None,
+    finest_areas: Sequence[int],
+) -> float:
+    """Return the bytes of published noisy counts; arguments are those of `disk_size`."""
+    noisy = measured = sum(expected.measured for expected in levels)
+    if total is None and asked is None:  # there may be fewer cells, whose noisy counts are published
+        noisy = min(measured, MOST_NOISY_CELLS)
+    if not are_noisy_counts_published(asked, noisy):
+        return 0.0
+    share = noisy / measured  # of the measured cells; one at the least
+    shards = (_noisy_bytes(share * of.measured, sigma) + COLUMN_BYTES for of, sigma in zip(levels, sigmas, strict=True))
+    return sum(2 * CODE_BYTES * areas for areas in finest_areas) + CELL_BYTES * noisy + sum(shards)
 
 
 def _count_bits(total: int | None, cells: ExpectedCells) -> float:
@@ -262,20 +280,19 @@ def bytes_of_formats(
     """Return the bytes that some kinds of files are expected to take.
 
     Args:
-        formats: the kinds.
         rows: of levels 0 to T, as expected.
         zones: of the levels that have matrices.
         areas: of all levels of all axes.
         row_bytes: of a row of the finest level as CSV.
         most_sheet_rows: of a table that gets a sheet.
     """
-    found = 0.0
+    added = 0.0
     if "xlsx" in formats:
-        found += SHEET_ROW_BYTES * sum(of for of in rows if of <= most_sheet_rows)
+        added += SHEET_ROW_BYTES * sum(of for of in rows if of <= most_sheet_rows)
     if "omx" in formats:
-        found += sum(MATRIX_ROW_BYTES * rows[level] + MATRIX_CELL_BYTES * of**2 for level, of in zones.items())
+        added += sum(MATRIX_ROW_BYTES * rows[level] + MATRIX_CELL_BYTES * of**2 for level, of in zones.items())
     if "geoparquet" in formats:
-        found += (MAP_ROW_BYTES + row_bytes / 4) * sum(rows)
+        added += (MAP_ROW_BYTES + row_bytes / 4) * sum(rows)
     if "sdmx" in formats:
-        found += (OBSERVATION_BYTES + row_bytes) * sum(rows) + STRUCTURE_CODE_BYTES * areas
-    return int(found)
+        added += (OBSERVATION_BYTES + row_bytes) * sum(rows) + STRUCTURE_CODE_BYTES * areas
+    return int(added)

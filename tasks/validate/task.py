@@ -76,10 +76,8 @@ def exact_as_sealed(tree: Tree, parents: Frontier, exact: Iterator[IntArray], no
     """Return whether the nodes of a level that is published exactly are the cells with a count, each with just that.
 
     Args:
-        tree: the axes and their order.
         parents: the released nodes of the level above.
         exact: the sealed counts of all their cells, int64, records, in the order of the tree, in whatever parts.
-        nodes: the released nodes.
     """
     take, before = taking(exact), 0
     for part in chunks(cell_counts(tree, parents), CHUNK_CELLS):
@@ -128,17 +126,17 @@ def _checked_view(job: Job, number: int) -> list[CheckRow]:
     record, partition, terms = job.record, job.partition(number), job.record.release.parts[number]
     counts = job.counts(number)
     may_be_negative = COUNTS_POSITIVE in record.release.terms.waived
-    found = {
+    results = {
         _check_of_counts(record.release).__name__: counts.dtype == np.int64
         and (may_be_negative or bool((counts >= 0).all())),
         **_adds_up(job, partition, counts),
     }
     if terms.is_measured:
         seal = record.shards["noisy"][number, TRUNK]
-        found["every_cell_measured"] = seal.rows == len(partition) == len(counts)
-        found["seals_match"] = is_shard(noisy_path(record.release.id, number, TRUNK, seal.turn), seal.sha256)
-    found["charged_as_planned"] = _charged_as_planned(terms, record.charges.get(number))
-    return [(check, number, passed) for check, passed in found.items()]
+        results["every_cell_measured"] = seal.rows == len(partition) == len(counts)
+        results["seals_match"] = is_shard(noisy_path(record.release.id, number, TRUNK, seal.turn), seal.sha256)
+    results["charged_as_planned"] = _charged_as_planned(terms, record.charges.get(number))
+    return [(check, number, passed) for check, passed in results.items()]
 
 
 def _adds_up(job: Job, partition: Partition, counts: IntArray) -> dict[str, bool]:
@@ -168,28 +166,30 @@ def _checked(job: Job, level: int) -> list[CheckRow]:
         if of == level
     }
     of_counts = _check_of_counts(release)
-    found = dict.fromkeys((of_counts.__name__, "children_add_up", "areas_known_once"), True)
-    found |= {"exact_as_sealed": True} if is_exact else {}
+    results = dict.fromkeys((of_counts.__name__, "children_add_up", "areas_known_once"), True)
+    results |= {"exact_as_sealed": True} if is_exact else {}
     for (of, branch), shard in released.items():
         if of == level:
             nodes = job.nodes(shard)
             total += int(nodes.counts.sum())
-            found[of_counts.__name__] &= of_counts(nodes)
-            found["areas_known_once"] &= areas_known_once(tree, nodes)
+            results[of_counts.__name__] &= of_counts(nodes)
+            results["areas_known_once"] &= areas_known_once(tree, nodes)
             parents = job.parents(level, branch, released) if level else None
             if parents is not None:
-                found["children_add_up"] &= children_add_up(tree, parents, nodes)
+                results["children_add_up"] &= children_add_up(tree, parents, nodes)
             if is_exact:
                 measured = job.parents(level, branch) if level else None  # of the first pass, which may hold zeros
-                found["exact_as_sealed"] &= intact[branch] and _is_as_sealed(job, measured, seals[level, branch], nodes)
-    found["adds_to_total"] = total == int(job.nodes(released[0, TRUNK]).counts.sum())
-    found["seals_match"] = all(intact.values())
+                results["exact_as_sealed"] &= intact[branch] and _is_as_sealed(
+                    job, measured, seals[level, branch], nodes
+                )
+    results["adds_to_total"] = total == int(job.nodes(released[0, TRUNK]).counts.sum())
+    results["seals_match"] = all(intact.values())
     if 0 < level <= record.complete and release.levels[level].is_measured:
-        found["every_cell_measured"] = record.cells_of(level)[0] == release.levels[level].possible_cells
+        results["every_cell_measured"] = record.cells_of(level)[0] == release.levels[level].possible_cells
     if release.terms.unlisted and level == len(release.levels) - 1:
-        found["codes_as_sealed"] = found["seals_match"] and _codes_as_sealed(job, seals[level, TRUNK])
-    found["charged_as_planned"] = _charged_as_planned(release.levels[level], record.charges.get(level))
-    return [(check, level, passed) for check, passed in found.items()]
+        results["codes_as_sealed"] = results["seals_match"] and _codes_as_sealed(job, seals[level, TRUNK])
+    results["charged_as_planned"] = _charged_as_planned(release.levels[level], record.charges.get(level))
+    return [(check, level, passed) for check, passed in results.items()]
 
 
 def _codes_as_sealed(job: Job, seal: Shard) -> bool:

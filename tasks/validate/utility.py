@@ -24,7 +24,6 @@ class LevelErrors:
     """How far the released counts of one level are from the truth.
 
     Attributes:
-        level: the tree level.
         max_absolute: the largest absolute error of any cell, records.
         mean_absolute: the mean absolute error over the cells with a true or a released count, records; 0 where there is none.
         l1: the sum of absolute errors, records.
@@ -44,7 +43,6 @@ def level_errors(tree: Tree, truth: Frontier, released: Frontier) -> LevelErrors
     """Return the errors of one level.
 
     Args:
-        tree: the axes and their order.
         truth: the nodes with a true count; one with 0, as an empty root is, counts as none.
         released: those with a released count, which may be negative.
     """
@@ -59,7 +57,6 @@ def cell_errors(number: int, truth: IntArray, released: IntArray) -> LevelErrors
     """Return the errors of a level or view, of which all cells with a count are listed.
 
     Args:
-        number: of the level or view.
         truth: the true counts, int64, shape (cells,), records.
         released: the released ones, likewise.
     """
@@ -69,15 +66,11 @@ def cell_errors(number: int, truth: IntArray, released: IntArray) -> LevelErrors
     return LevelErrors(
         level=number,
         max_absolute=int(absolute.max(initial=0)),
-        mean_absolute=l1 / cells if cells else 0.0,
+        mean_absolute=l1 / max(cells, 1),
         l1=l1,
-        false_discovery=_share(discovered - true, discovered),
-        false_negative=_share(with_records - true, with_records),
+        false_discovery=(discovered - true) / max(discovered, 1),
+        false_negative=(with_records - true) / max(with_records, 1),
     )
-
-
-def _share(part: int, of: int) -> float:
-    return part / of if of else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +114,11 @@ def fleet(tree: Tree, true: Frontier, released: Frontier, terms: UtilityTerms) -
         Demand(places[leaves.areas[period]], leaves.areas[origin], leaves.areas[destination], leaves.counts)
         for leaves in (true, released)
     )
-    found = dict[str, float | None]()
+    ratios = dict[str, float | None]()
     for name, vehicles in (("busy", busy_vehicles), ("flow", flow_vehicles), ("pooled", pooled_vehicles)):
         needed = vehicles(true_trips, service)
-        found[name] = vehicles(released_trips, service) / needed if needed else None
-    return found
+        ratios[name] = vehicles(released_trips, service) / needed if needed else None
+    return ratios
 
 
 UTILITIES: dict[str, Utility] = {
@@ -180,11 +173,11 @@ def _minutes(durations: pl.DataFrame, stops: list[pl.Series]) -> FloatArray:
     numbers = list[IntArray]()
     for of in stops:
         known = pl.DataFrame({"code": of, "number": np.arange(len(of))})
-        found = durations.select(code=of.name).join(known, on="code", how="left", maintain_order="left")
-        if found["number"].null_count():
-            unknown = found.filter(pl.col("number").is_null())["code"][0] or "a blank code"
+        numbered = durations.select(code=of.name).join(known, on="code", how="left", maintain_order="left")
+        if numbered["number"].null_count():
+            unknown = numbered.filter(pl.col("number").is_null())["code"][0] or "a blank code"
             raise ValueError(f"durations must have only codes of {of.name} in that column; {unknown} is not one.")
-        numbers.append(found["number"].to_numpy())
+        numbers.append(numbered["number"].to_numpy())
     size = len(stops[1])
     pair = numbers[0] * size + numbers[1]
     times = np.bincount(pair, minlength=len(stops[0]) * size)

@@ -33,7 +33,6 @@ def in_slices(rows: int, work: Callable[[slice], T]) -> list[T]:
     There are several slices for each thread, so that all of them end at about the same time.
 
     Args:
-        rows: how many there are.
         work: what it gives does not depend on how the rows are cut, once it is put together again.
     """
     count = max(1, min(_SLICES * cores(), rows // ROWS_OF_A_SLICE))
@@ -61,7 +60,6 @@ def side_by_side(work: Callable[[T], R], items: Iterable[T], threads: int, waiti
     """Yield the results for some items in their order, worked out by threads.
 
     Args:
-        work: what is done with an item.
         items: one after the other; few are in memory at once.
         threads: how many items are worked on at once.
         waiting: how many more results may wait to be taken, so that no thread waits for who takes them.

@@ -45,7 +45,6 @@ class Order:
     """A step with what it needs.
 
     Attributes:
-        step: what to do.
         turn: of measuring: how often this level of this branch was begun before; 0 for others.
         record: what the stage needs of the release's record. What travels has no charges, no path and no spec.
     """
@@ -95,12 +94,7 @@ class Order:
 
 
 def part_for(record: Record, branch: str) -> Record:
-    """Return what the stages of a branch need of a record: its own rows, those on which it stands, and those of its parts.
-
-    Args:
-        record: of the release.
-        branch: the branch.
-    """
+    """Return what the stages of a branch need of a record: its own rows, those on which it stands, and those of its parts."""
     parts, levels = record.parts(branch), record.levels_of(branch)
     own = record.branches.get(branch)
     branches = {name: record.branches[name] for name in ([branch] if own else []) + parts}
@@ -118,12 +112,14 @@ def part_for(record: Record, branch: str) -> Record:
     return Record(_public(record.release), {}, branches, by_kind(filter(is_needed, record.all_shards)))
 
 
+# what no stage needs of a release
+_NEEDLESS: dict[str, Any] = {"name": "", "state": "running", "reason": "", "created": "", "spec": "", "folder": ""}
+
+
 def _public(release: Release) -> Release:
     """Return a release without what no stage needs: its spec and its paths."""
     terms = replace(release.terms, published_spec={}, files=FileTerms("", {}))
-    return replace(
-        release, name="", state="running", reason="", created="", spec="", terms=terms, folder="", supersedes=None
-    )
+    return replace(release, terms=terms, supersedes=None, **_NEEDLESS)
 
 
 def _plain_release(release: Release) -> dict[str, Any]:
@@ -139,16 +135,11 @@ def _plain_release(release: Release) -> dict[str, Any]:
 def _release_of(content: Mapping[str, Any]) -> Release:
     return Release(
         id=content["id"],
-        name="",
         dataset=content["dataset"],
-        state="running",
-        reason="",
-        created="",
-        spec="",
         terms=Terms.from_json(content["terms"]),
-        folder="",
         levels=_levels_of(content["levels"]),
         views=_levels_of(content["views"]),
+        **_NEEDLESS,
     )
 
 

@@ -69,10 +69,10 @@ _here: AbstractContextManager[object] = nullcontext()  # entered by what is carr
 
 
 @contextmanager
-def running_remotely(elsewhere: Remote) -> Iterator[None]:
+def running_remotely(remote: Remote) -> Iterator[None]:
     """Carry out the orders that are submitted inside elsewhere, as far as that takes them; the rest here, on each core one."""
     global _remote, _here
-    _remote, _here = elsewhere, BoundedSemaphore(cores())
+    _remote, _here = remote, BoundedSemaphore(cores())
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Sampler, Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.mechanisms import MECHANISMS
-from tasks.sizes.task import Sizes
+from tasks.sizes.estimators import Sizes
 from tasks.tree.axis import IntArray
 from tests.support import runs
 from tests.support.exposure import Made, Watch, hidden, return_the_truth

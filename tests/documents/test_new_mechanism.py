@@ -37,7 +37,7 @@ MODULE: Any = ModuleType("prorated")
 exec(FUNCTION, MODULE.__dict__)  # noqa: S102 (the page's own code, as is the line, and the finish that it would add)
 THERE = vars(tasks.mechanisms) | {"prorated": MODULE.prorated}
 RECIPE = eval(LINE, THERE)  # noqa: S307
-FINISH = eval(re.findall(r"`finish=(by_least_squares.*?)`", PAGE)[0], THERE)  # noqa: S307
+FINISH = eval(re.findall(r"`finish=(UpDown.*?)`", PAGE)[0], THERE)  # noqa: S307
 
 
 @given(parents=problems)

@@ -26,9 +26,9 @@ from storage.ledger.books import reserved_charges
 from tasks.accounting.sensitivity import ADD_REMOVE, SUBSTITUTION
 from tasks.laws.law import Sampler
 from tasks.mechanisms import MECHANISMS
+from tasks.sizes.estimators import Sizes
 from tasks.sizes.statistics import CHAIN, STATISTICS, TAILS
 from tasks.sizes.tables import tails_of
-from tasks.sizes.task import Sizes
 from tasks.tree.axis import IntArray
 from tests.support.attacks import Claim, Guesses, guesses_of, leaning, log_evidence
 
@@ -41,9 +41,7 @@ STAKES = (0.3,)  # the best one against so much more
 
 BY_STATISTIC = {  # all mechanisms of group sizes, by what they measure
     statistic: [
-        name
-        for name, of in MECHANISMS.items()
-        if isinstance(of.finish, Sizes) and of.finish.of.measured.name == statistic
+        name for name, of in MECHANISMS.items() if isinstance(of.finish, Sizes) and of.finish.measured.name == statistic
     ]
     for statistic in STATISTICS
 }
@@ -168,7 +166,7 @@ def test_a_chain_that_is_charged_with_sensitivity_one_is_refuted(
     recipe = MECHANISMS["sizes_chain"]
     assert isinstance(recipe.finish, Sizes)
     wrong = replace(CHAIN, sensitivity=TAILS.sensitivity)
-    finish = Sizes(replace(recipe.finish.of, measured=wrong))
+    finish = replace(recipe.finish, measured=wrong)
     monkeypatch.setitem(MECHANISMS, "sizes_chain", replace(recipe, finish=finish))
     monkeypatch.setattr(tasks.noise.task, "STATISTICS", {**tasks.noise.task.STATISTICS, CHAIN.name: wrong})
     assert evidence(planned(tmp_path, "sizes_chain", ADD_REMOVE), ADD_REMOVE, less=1.0) > -math.log(FALSE_ALARM)

@@ -19,7 +19,7 @@ from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.reconcile import UpDown
 from tasks.optimize.shrink import Shrink
 from tasks.settle.task import Calibrate, Together
-from tasks.sizes.task import Sizes
+from tasks.sizes.estimators import Sizes
 from tasks.tree.branches import branch_name
 from tasks.tree.views import AddUp, every_level, finest_level
 from tasks.unbiased.task import Unbiased

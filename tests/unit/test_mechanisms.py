@@ -7,7 +7,7 @@ import pytest
 
 from tasks.mechanisms import EVERY_CELL, MECHANISMS, Mechanism
 from tasks.optimize.chebyshev import nearest_in_chebyshev
-from tasks.sizes.task import Sizes
+from tasks.sizes.estimators import Sizes
 from tasks.tree.views import AddUp, below_everything, every_level, finest_level
 from tasks.unbiased.task import Unbiased
 

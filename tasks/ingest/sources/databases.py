@@ -18,7 +18,7 @@ import pyarrow as pa
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import RecognisedTable
-from tasks.ingest.tables import Table, TableRows, identifier, json_line, registered
+from tasks.ingest.tables import Table, TableRows, identifier, json_line, literal, registered
 
 URL = re.compile(r"postgres(?:ql)?://", re.IGNORECASE)
 
@@ -192,10 +192,10 @@ class Relation(Table):
 
     def _tables(self, server: "_Server") -> set[tuple[str, str]]:
         """Return the tables that are read for it, by schema and name, also behind views; what a view keeps comes from its tables."""
-        found = set(_relations(server.plan(f"SELECT * FROM {self._from()}")))
-        names = ", ".join(f"({_literal(schema)}, {_literal(name)})" for schema, name in found)
-        kept = server.fetch(_BEHIND_KEPT.format(names=names)) if found else []
-        return found | {(schema, name) for schema, name in kept}
+        tables = set(_relations(server.plan(f"SELECT * FROM {self._from()}")))
+        names = ", ".join(f"({literal(schema)}, {literal(name)})" for schema, name in tables)
+        kept = server.fetch(_BEHIND_KEPT.format(names=names)) if tables else []
+        return tables | {(schema, name) for schema, name in kept}
 
     def _from(self) -> str:
         if not self.query:
@@ -269,10 +269,6 @@ def _relations(plan: Any) -> Iterator[tuple[str, str]]:
         yield plan["Schema"], plan["Relation Name"]
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
 def relation_at(field: str, location: str) -> Relation:
     """Return the table or the query at `postgresql://host:port/database::schema.table`. Does not connect.
 
@@ -281,13 +277,13 @@ def relation_at(field: str, location: str) -> Relation:
     """
     if fault := fault_of_url(location):
         raise InputError(f"{field} {fault}", field=field, hint=_CREDENTIALS_HINT if fault == CREDENTIALS else "")
-    found = _LOCATION.fullmatch(location)
-    server = _SERVER.fullmatch(found["server"]) if found else None
-    if found is None or server is None:
+    match = _LOCATION.fullmatch(location)
+    server = _SERVER.fullmatch(match["server"]) if match else None
+    if match is None or server is None:
         raise InputError(f"{field} must have the form {_FORM}.", field=field)
-    inner, place = found["inner"].strip().rstrip(";").rstrip(), _place(field, server)
+    inner, place = match["inner"].strip().rstrip(";").rstrip(), _place(field, server)
     if is_query(inner):
-        return Relation(field, found["server"], place, "", "", inner)
+        return Relation(field, match["server"], place, "", "", inner)
     named = _RELATION.fullmatch(inner)
     if named is None:
         raise InputError(
@@ -295,15 +291,15 @@ def relation_at(field: str, location: str) -> Relation:
             field=field,
             hint=f"Write {_FORM}. A table outside of schemas that you made is in the schema public.",
         )
-    return Relation(field, found["server"], place, _folded(named["schema"]), _folded(named["table"]))
+    return Relation(field, match["server"], place, _folded(named["schema"]), _folded(named["table"]))
 
 
 def fault_of_url(location: str) -> str:
     """Return which rule a location breaks, in words that follow its key, if it is of a database; empty if none."""
     if not URL.match(location):
         return ""
-    found = _LOCATION.fullmatch(location)
-    server = found["server"] if found else location
+    match = _LOCATION.fullmatch(location)
+    server = match["server"] if match else location
     if "@" in server:
         return CREDENTIALS
     if "?" in server or "#" in server:

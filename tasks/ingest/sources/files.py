@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar
 
 import duckdb
 
@@ -16,7 +16,16 @@ from storage.database.connections import Connection, file_literal
 from storage.ledger.recognition import RecognisedTable, table_at_place
 from storage.machine.files import sha256_of
 from storage.machine.fingerprints import fingerprint_of_file
-from tasks.ingest.tables import Table, TableRows, column_names, identifier, opened, sha256_of_rows, text_columns
+from tasks.ingest.tables import (
+    Table,
+    TableRows,
+    column_names,
+    identifier,
+    literal,
+    opened,
+    sha256_of_rows,
+    text_columns,
+)
 
 _LONGEST_HEADER = 2**20  # characters
 
@@ -26,12 +35,13 @@ class FileTable(Table):
     """A table in a file.
 
     Attributes:
-        path: the file.
         inner: the table inside the file, where it may hold several; None for other kinds of file.
     """
 
     path: Path
     inner: str | None = None
+
+    _program: ClassVar[str] = "duckdb"
 
     @property
     def name(self) -> str:
@@ -58,7 +68,7 @@ class FileTable(Table):
     @property
     def recognised_inner(self) -> str | None:
         """The table inside the file, where the ledger tells those of one file apart."""
-        return self.inner
+        return None if self.holds_others else self.inner
 
     def at_place(self) -> RecognisedTable:
         """Return it as the ledger recognises it by its place alone."""
@@ -69,7 +79,7 @@ class FileTable(Table):
         if not self.inner or self.ending != ".duckdb":
             return False
         with duckdb.connect() as con, suppress(duckdb.Error):  # whoever reads it says what else is wrong
-            con.execute(f"ATTACH {_quoted(str(self.path))} AS source (READ_ONLY)")
+            con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
             con.execute("SET enable_external_access = false")
             try:
                 column_names(con, f"source.{identifier(self.inner)}")
@@ -116,7 +126,7 @@ class FileTable(Table):
             yield TableRows(column_names(con, sql), lambda _: sql)
             return
         self._check_closed(".wal")
-        con.execute(f"ATTACH {_quoted(str(self.path))} AS source (READ_ONLY)")
+        con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
         try:
             sql = f"source.{identifier(self.inner)}"
             yield TableRows(column_names(con, sql), lambda _: sql)
@@ -135,31 +145,9 @@ class FileTable(Table):
                     f"Close the program that has the database open, or open and close it once with `{self._program}`.",
                 )
 
-    @property
-    def _program(self) -> str:
-        return "duckdb"
-
     def cause(self, message: str) -> str:
         """Return the cause of DuckDB's error message about a CSV file."""
         return next((cause for sign, cause in _CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
-
-
-@dataclass(frozen=True, slots=True)
-class FileOfTables(FileTable):
-    """A table in a file that the ledger takes for one table, whatever tables it holds.
-
-    One of them need not be named, or may be a view that shows the people of another.
-    """
-
-    @property
-    def recognised_inner(self) -> str | None:
-        """Nothing: the tables of the file are not told apart."""
-        return None
-
-    @property
-    def holds_others(self) -> bool:
-        """So the bytes of the file are recognised too."""
-        return True
 
 
 def _reader(table: FileTable) -> str:
@@ -170,7 +158,7 @@ def _reader(table: FileTable) -> str:
     header = header_of(table)
     if not header:
         raise table.fault(f"{table.name} has no line of column names.")
-    columns = ", ".join(f"{_quoted(column)}: 'VARCHAR'" for column in header)
+    columns = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in header)
     packed = "gzip" if table.ending == ".gz" else "none"
     return (
         f"read_csv({name}, columns = {{{columns}}}, compression = '{packed}', auto_detect = false, header = true, delim = ',', quote = '\"',"
@@ -249,7 +237,3 @@ _CAUSES = {
     r"CSV Parser state machine reached an invalid state": "The usual cause is a mix of LF and CRLF line ends. Use one of them in the whole file.",
     r"Unexpected end of GZIP stream": "The file is incomplete.",
 }
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -2,7 +2,6 @@
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from storage.errors import InputError
@@ -35,29 +34,17 @@ _CONVERT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Allowed:
-    """Which locations something may have.
-
-    Attributes:
-        takes: in words that follow "must be".
-        hint: what to do with a database.
-    """
-
-    takes: str
-    hint: str
-
-
-_OF_TABLE = _Allowed(
+# which locations something may have, in words that follow "must be", and what to do with a database
+_LOGIN = "User and password come from PGUSER and PGPASSWORD, or PGPASSFILE or PGSERVICE, in the environment."
+_OF_TABLE = (
     "a file, or a table at postgresql://",
-    "Name a database as postgresql://HOST:PORT/DATABASE::SCHEMA.TABLE. User and password come from PGUSER and PGPASSWORD, or"
-    " PGPASSFILE or PGSERVICE, in the environment.",
+    f"Name a database as postgresql://HOST:PORT/DATABASE::SCHEMA.TABLE. {_LOGIN}",
 )
-_OF_MATRIX = _Allowed(
+_OF_MATRIX = (
     f"a file that ends in {', '.join(_MATRICES)} or .omx::<matrix>",
     "Matrices come from files only. A table of a database with a row per pair of zones is named by input.table.",
 )
-_OF_SHAPES = _Allowed(
+_OF_SHAPES = (
     f"a file that ends in {', '.join(_SHAPE_FILES[:-1])} or {_SHAPE_FILES[-1]}",
     "Boundaries come from files only. Export them, for example with `ogr2ogr -t_srs EPSG:4326 areas.geojson`.",
 )
@@ -75,7 +62,6 @@ def table_at(field: str, location: str, base: Path) -> Table:
     """
     if URL.match(location):
         return relation_at(field, location)
-    _refuse_url(field, location, _OF_TABLE)
     file, _, inner = location.partition("::")
     path = _path(field, file, location, base, _OF_TABLE)
     if fault := fault_of_matrix(location):
@@ -98,14 +84,10 @@ def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -
     """Return the matrix at `file.omx::matrix`, `file.csv` or `file.csv.gz`, relative to `base`.
 
     Args:
-        field: the spec's key that names it.
-        location: its place.
-        base: the folder to which it is relative.
         zones: the lookup that names the zones of an OMX file.
     Raises:
         InputError: the file does not exist, cannot be read, or has another ending; or zones are named for CSV.
     """
-    _refuse_url(field, location, _OF_MATRIX)
     file, _, inner = location.partition("::")
     path = _path(field, file, location, base, _OF_MATRIX)
     if not _ends_in(path, ".omx" if inner else _MATRICES):
@@ -129,7 +111,6 @@ def shapes_at(field: str, location: str, base: Path) -> FileTable:
     Raises:
         InputError: the file does not exist, cannot be read, or has another ending.
     """
-    _refuse_url(field, location, _OF_SHAPES)
     path = _path(field, location, location, base, _OF_SHAPES)
     if not _ends_in(path, _SHAPE_FILES):
         raise InputError(
@@ -165,12 +146,12 @@ def sha256_at(location: str) -> str | None:
 
 def published_location(location: str) -> str:
     """Return what may be published of a location: the name of a file without its folder, a table without its server; no query."""
-    found = _INNER.fullmatch(location)
-    if found is None:
+    match = _INNER.fullmatch(location)
+    if match is None:
         return Path(location).name
-    if is_query(found["inner"]):
+    if is_query(match["inner"]):
         return "a query"
-    return found["inner"] if URL.match(location) else f"{Path(found['place']).name}::{found['inner']}"
+    return match["inner"] if URL.match(location) else f"{Path(match['place']).name}::{match['inner']}"
 
 
 def is_url(text: str) -> bool:
@@ -183,22 +164,20 @@ def may_hold_credentials(text: str) -> bool:
     return is_url(text) or _SECRET.search(text) is not None
 
 
-def _refuse_url(field: str, location: str, place: _Allowed) -> None:
-    if found := _ANY_URL.match(location):
-        raise InputError(
-            f"{field} must be {place.takes}, got a location that begins with {found[1]}:.",
-            field=field,
-            hint=place.hint if URL.match(location) else "",
-        )
-
-
 def _ends_in(path: Path, endings: str | tuple[str, ...]) -> bool:
     """Return whether the name of a file has an ending, in upper or lower case."""
     return path.name.lower().endswith(endings)
 
 
-def _path(field: str, file: str, location: str, base: Path, place: _Allowed) -> Path:
-    """Return the path of a file; refuse what is none and may hold credentials, without repeating it."""
+def _path(field: str, file: str, location: str, base: Path, allowed: tuple[str, str]) -> Path:
+    """Return the path of a file; refuse a URL, and what is no file and may hold credentials, without repeating it."""
+    words, of_database = allowed
+    if url := _ANY_URL.match(location):
+        raise InputError(
+            f"{field} must be {words}, got a location that begins with {url[1]}:.",
+            field=field,
+            hint=of_database if URL.match(location) else "",
+        )
     path = (base / Path(file).expanduser()).absolute()
     is_file, failure = False, None
     try:
@@ -207,9 +186,9 @@ def _path(field: str, file: str, location: str, base: Path, place: _Allowed) -> 
         failure = fault.strerror or "no reason given"
     if not is_file and may_hold_credentials(location):
         raise InputError(
-            f"{field} must be {place.takes}, got a location that seems to hold a user or a password.",
+            f"{field} must be {words}, got a location that seems to hold a user or a password.",
             field=field,
-            hint=place.hint,
+            hint=of_database,
         )
     if failure:
         raise InputError(f"{field}: cannot access {path} ({failure}).", field=field)

@@ -178,15 +178,9 @@ def _of_blocks(cells: Any, zones: pa.Array) -> Iterator[pa.RecordBatch]:
         block = np.asarray(cells[first : first + at_once, :])
         origin, destination = np.nonzero(block)
         values = block[origin, destination]
-        counts = values.astype(np.int64) if np.all(_is_whole(values)) else values
+        is_whole = values.dtype.kind != "f" or np.all((values == np.floor(values)) & (np.abs(values) < 2.0**53))
+        counts = values.astype(np.int64) if is_whole else values
         texts = pa.array(counts).cast(pa.string())
         yield pa.record_batch(
             [zones.take(pa.array(origin + first)), zones.take(pa.array(destination)), texts], schema=_SCHEMA
         )
-
-
-def _is_whole(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    if values.dtype.kind != "f":
-        return np.ones(len(values), dtype=bool)
-    whole: np.ndarray[Any, Any] = np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < 2.0**53)
-    return whole

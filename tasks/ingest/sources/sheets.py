@@ -4,12 +4,12 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from storage.database.connections import Connection
-from tasks.ingest.sources.files import FileOfTables
+from tasks.ingest.sources.files import FileTable
 from tasks.ingest.tables import TableRows, registered, sha256_of_rows
 from tasks.words.spelling import did_you_mean
 
@@ -19,8 +19,10 @@ _ZEROS = "A spreadsheet drops the leading zeros of codes. Format the column as t
 
 
 @dataclass(frozen=True, slots=True)
-class Sheet(FileOfTables):
+class Sheet(FileTable):
     """A sheet of a workbook: the one named `inner`, or the first."""
+
+    holds_others: ClassVar[bool] = True
 
     @property
     def kind(self) -> str:
@@ -95,22 +97,21 @@ class Sheet(FileOfTables):
         for name in wanted:
             if names.count(name) > 1:
                 raise self.fault(f"{self.name} has two columns {name}.")
-        places = [names.index(name) for name in wanted]
-        texts: list[list[str | None]] = [[] for _ in wanted]
-        last = 0
-        for row, cells in enumerate(sheet.iter_rows(min_row=2), 1):
-            for name, place, column in zip(wanted, places, texts, strict=True):
-                cell = cells[place] if place < len(cells) else None
-                text = None if cell is None or cell.value is None else self._text(name, cell)
-                column.append(text)
-                last = row if text is not None else last
+        places = {name: names.index(name) for name in wanted}
+        rows = [
+            [self._text(name, cells[place]) if place < len(cells) else None for name, place in places.items()]
+            for cells in sheet.iter_rows(min_row=2)
+        ]
+        while rows and rows[-1].count(None) == len(wanted):
+            rows.pop()
         schema = pa.schema([(name, pa.string()) for name in wanted])
-        return pa.table([pa.array(column[:last], pa.string()) for column in texts], schema=schema)
+        columns = list(zip(*rows, strict=True)) or [()] * len(wanted)
+        return pa.table([pa.array(column, pa.string()) for column in columns], schema=schema)
 
-    def _text(self, name: str, cell: Any) -> str:
+    def _text(self, name: str, cell: Any) -> str | None:
         """Return what a cell holds as text; refuse what no code or count is, naming the column alone."""
         value = cell.value
-        if isinstance(value, str) and cell.data_type != "e":
+        if value is None or (isinstance(value, str) and cell.data_type != "e"):
             return value
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not abs(value) < _LONGEST or value != int(value):

@@ -4,12 +4,13 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pyarrow as pa
 
 from storage.database.connections import Connection
 from storage.errors import InputError
-from tasks.ingest.sources.files import FileOfTables, begin_of
+from tasks.ingest.sources.files import FileTable, begin_of
 from tasks.ingest.tables import TableRows, identifier, registered, sha256_of_rows
 from tasks.words.spelling import did_you_mean
 
@@ -22,8 +23,11 @@ _SOURCE = "trellis_row"  # columns are named with it: SQLite takes an unknown na
 
 
 @dataclass(frozen=True, slots=True)
-class SqliteTable(FileOfTables):
+class SqliteTable(FileTable):
     """A table or a view of an SQLite database: the one named `inner`."""
+
+    holds_others: ClassVar[bool] = True
+    _program: ClassVar[str] = "sqlite3"
 
     @property
     def kind(self) -> str:
@@ -35,7 +39,11 @@ class SqliteTable(FileOfTables):
         with self._opened() as base:
             names = self._names(base)
             rows = base.execute(f"SELECT {', '.join(map(_column, names))} FROM {self._from()}")
-            return sha256_of_rows(names, [[_as_text(value) for value in row] for row in rows])
+            texts = (
+                [value.hex() if isinstance(value, bytes) else None if value is None else str(value) for value in row]
+                for row in rows
+            )
+            return sha256_of_rows(names, texts)
 
     @contextmanager
     def rows(self, con: Connection) -> Iterator[TableRows]:
@@ -59,10 +67,6 @@ class SqliteTable(FileOfTables):
             failure = self.unreadable(_DUCKDB if begin_of(self.path)[8:12] == b"DUCK" else "")
         if failure:
             raise failure
-
-    @property
-    def _program(self) -> str:
-        return "sqlite3"
 
     def _names(self, base: sqlite3.Connection) -> list[str]:
         kept = (
@@ -104,12 +108,6 @@ class SqliteTable(FileOfTables):
 
     def _from(self) -> str:
         return f"{identifier(self.inner or '')} AS {_SOURCE}"
-
-
-def _as_text(value: str | float | bytes | None) -> str | None:
-    if value is None:
-        return None
-    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _column(name: str) -> str:

@@ -31,7 +31,7 @@ from tasks.laws.law import Sampling
 from tasks.laws.samplers import discrete_gaussian
 from tasks.laws.thresholded import thresholded_laplace
 from tasks.mechanisms import MECHANISMS
-from tasks.optimize.reconcile import by_least_squares
+from tasks.optimize.reconcile import UpDown
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.job import tree_of
@@ -230,9 +230,9 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "noise of a histogram": ("stability_histogram", {}),
     "repair": ("inftda", {"repair": {"false_positives": all_to_the_first}}),
     "repair before a finish": ("inftda_reconciled", {"repair": {"false_positives": all_to_the_first}}),
-    "finish": ("inftda_reconciled", {"finish": by_least_squares(all_to_the_first)}),
-    "finish of a lenient one": ("inftda_lenient", {"finish": by_least_squares(all_to_the_first)}),
-    "a finish where there was none": ("tda_l2", {"finish": by_least_squares(all_to_the_first)}),
+    "finish": ("inftda_reconciled", {"finish": UpDown(all_to_the_first)}),
+    "finish of a lenient one": ("inftda_lenient", {"finish": UpDown(all_to_the_first)}),
+    "a finish where there was none": ("tda_l2", {"finish": UpDown(all_to_the_first)}),
     "no finish where there was one": ("inftda_reconciled", {"finish": None}),
 }
 SOME = ["noise of a histogram", "finish"]

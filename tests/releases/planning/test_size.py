@@ -156,5 +156,8 @@ def test_expected_cells_can_be_and_take_no_more_than_the_upper_bound(universe, t
     for above, cells, fan_out in zip(levels, levels[1:], fan_outs, strict=False):
         assert cells.measured == pytest.approx(above.nonzero * fan_out)
         assert above.nonzero * (1 - 1e-9) <= cells.nonzero <= min(cells.measured, total) * (1 + 1e-9)
-    guessed, bound = (disk_size(possible, sigmas, of, finest_areas=[40, 40], code_bytes=20) for of in (total, None))
+    guessed, bound = (
+        disk_size(expected_cells(possible, sigmas, of), possible, sigmas, of, finest_areas=[40, 40], code_bytes=20)
+        for of in (total, None)
+    )
     assert all(getattr(guessed, place) <= getattr(bound, place) for place in PLACES)

@@ -129,7 +129,7 @@ def shaped(spec: Path) -> dict[tuple[str, int], dict[str, Any]]:
     source = load_spec(spec).source()
     return {
         place: {codes[-1]: shapely.from_wkb(shape) for *codes, shape in areas.iter_rows()}
-        for place, areas in shapes_of(source, read_ends(source)).items()
+        for place, areas in shapes_of(read_ends(source)).items()
     }
 
 
@@ -309,7 +309,7 @@ def named(spec: dict[str, Any], folder: Path, areas: pl.DataFrame = AREAS) -> di
     for name, table in TABLES.items():
         (folder / name).write_text(table)
     source = load_spec(path).source()
-    return {place: names.rows() for place, names in names_of(source, read_ends(source)).items()}
+    return {place: names.rows() for place, names in names_of(read_ends(source)).items()}
 
 
 @pytest.mark.parametrize("what", READ_NAMES)

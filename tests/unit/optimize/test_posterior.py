@@ -10,16 +10,16 @@ from scipy.stats import norm
 
 import tasks.optimize.posterior
 from tasks.optimize.posterior import shared_out
-from tasks.optimize.prior import RATIOS, SPREAD, STRATA, Families, Prior, families_with
+from tasks.optimize.prior import RATIOS, SPREAD, STRATA, Families, families_with
 from tasks.optimize.reconcile import NodeEstimates
 
 SPARSE = np.concatenate(([0.6], np.full(len(RATIOS), 0.35 / len(RATIOS)), [0.05]))
 EVEN = np.concatenate(([0.0], np.where(np.abs(np.log(RATIOS)) < 1, 1.0, 1e-6), [0.0]))
 
 
-def prior(weights: np.ndarray) -> Prior:
+def prior(weights: np.ndarray) -> np.ndarray:
     """Return a prior with the same weights in all strata."""
-    return Prior(np.tile(weights / weights.sum(), (STRATA, 1)))
+    return np.tile(weights / weights.sum(), (STRATA, 1))
 
 
 @st.composite
@@ -91,7 +91,7 @@ def test_what_is_beyond_every_quantile_is_shared_out_too() -> None:
     families = families_with(NodeEstimates(np.zeros(5), np.full(5, 1.0)), np.array([0, 5]), np.array([1]))
     nothing = np.zeros(2 + len(RATIOS))
     nothing[0] = 1.0
-    counts = shared_out(families, np.array([0.1, 0.1, 5.0, 0.1, 0.1]), Prior(np.tile(nothing, (STRATA, 1))))
+    counts = shared_out(families, np.array([0.1, 0.1, 5.0, 0.1, 0.1]), np.tile(nothing, (STRATA, 1)))
     assert counts.tolist() == [0, 0, 1, 0, 0]
 
 

@@ -51,7 +51,7 @@ def test_means_follow_the_totals_of_areas() -> None:
 def learnt(true: np.ndarray, mean: float, total: float) -> np.ndarray:
     """Return the weights of a level whose cells all have one prior mean: of nothing, of ratios to the mean, and of all."""
     prior = fitted(sample(true, np.full(CELLS, mean), np.full(CELLS, total)))
-    return prior.weights[int(stratum_of(np.array([mean]))[0])]
+    return prior[int(stratum_of(np.array([mean]))[0])]
 
 
 def test_weights_are_learnt() -> None:
@@ -72,15 +72,15 @@ def test_cells_count_for_as_many_as_they_stand_for() -> None:
     tenfold = np.tile([9.0, 1.0], 200)
     repeated = level[np.repeat(np.arange(400), tenfold.astype(int))]
     weighted = Sample(level.values, level.variances, level.means, level.totals, tenfold)
-    assert np.allclose(fitted(weighted).weights, fitted(repeated).weights)
+    assert np.allclose(fitted(weighted), fitted(repeated))
 
 
 def test_strata_with_few_cells_take_the_prior_of_the_one_below() -> None:
     """Ten cells with a large mean join the stratum below; strata without a cell take what is nearest."""
     means = np.concatenate((np.full(CELLS, 1.0), np.full(10, 500.0)))
     prior = fitted(sample(np.zeros(CELLS + 10), means, np.full(CELLS + 10, 9000.0)))
-    assert np.allclose(prior.weights, prior.weights[0])
-    assert np.allclose(prior.weights.sum(axis=1), 1)
+    assert np.allclose(prior, prior[0])
+    assert np.allclose(prior.sum(axis=1), 1)
 
 
 FIRST = np.array([0, 4, 8])

@@ -135,9 +135,10 @@ def test_bounds_and_sizes_of_universes_beyond_every_float() -> None:
     assert bounds[60] - bounds[59] == pytest.approx(step, rel=0.05)
     assert [finest_above_noise(total, sigmas, HUGE) for total in (10**9, 1)] == [1, None]
     for total in (None, 10**6):
-        assert all(of_level.nonzero <= 2.0**40 for of_level in expected_cells(HUGE, sigmas, total))
+        expected = expected_cells(HUGE, sigmas, total)
+        assert all(of_level.nonzero <= 2.0**40 for of_level in expected)
         with_records, without = (
-            disk_size(HUGE, sigmas, total, finest_areas=[2**20] * 60, code_bytes=400.0, records=records)
+            disk_size(expected, HUGE, sigmas, total, finest_areas=[2**20] * 60, code_bytes=400.0, records=records)
             for records in (True, False)
         )
         assert with_records.upper_bound == (total is None)

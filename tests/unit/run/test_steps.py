@@ -13,7 +13,7 @@ from storage.errors import StoreError
 from storage.record import Record
 from storage.releases.shards import TRUNK, Shard
 from tasks.settle.task import Calibrate
-from tasks.sizes.task import Sizes
+from tasks.sizes.estimators import Sizes
 from tasks.unbiased.task import Unbiased
 from tests.support.steps import Followed, beginnings, line_of
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.settle.overlapping import Grouping, settle_nested
-from tasks.settle.shares import Part, atoms_of, least_error_shares
+from tasks.settle.shares import WeightedView, atoms_of, least_error_shares
 
 Problem = tuple[np.ndarray, float, list[Grouping]]
 
@@ -128,7 +128,10 @@ def test_no_other_shares_near_by_have_less_error(weights, power):
     columns[generator.permutation(24)[:6]] = 1
     groupings = [rows, columns]
     sizes, cells = atoms_of(groupings)
-    parts = [Part(cell, int(of.max()) + 1, weight) for cell, of, weight in zip(cells, groupings, weights, strict=False)]
+    parts = [
+        WeightedView(cell, int(of.max()) + 1, weight)
+        for cell, of, weight in zip(cells, groupings, weights, strict=False)
+    ]
     found = least_error_shares(sizes, parts, weights[2], lambda shares: shares**power)
     found = found / found.sum()
 

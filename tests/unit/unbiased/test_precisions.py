@@ -62,7 +62,7 @@ def test_cascade_gives_all_nodes_the_same_variance() -> None:
     """In trees whose fan-outs differ from level to level alone every node has variance 1."""
     for shape in (complete(2, 6), complete(5, 3), [[3], [2] * 3, [4] * 6], [[2], [1, 1], [3, 3], [1] * 6]):
         tree = tree_by(shape)
-        for level in tree_variances(tree, cascade(mean_fan_outs(tree))).of_levels():
+        for level in tree_variances(tree, cascade(mean_fan_outs(tree))).levels:
             assert [level.least, level.most] == pytest.approx([1.0, 1.0], rel=1e-12)
 
 
@@ -76,7 +76,7 @@ def test_the_wavelet_is_that_of_haar() -> None:
     ]
     wanted = np.linalg.inv(np.transpose(haar) @ np.array(haar))
     variances = tree_variances(tree, wavelet(mean_fan_outs(tree)))
-    ratio = variances.of_nodes(0, [np.array([0])])[0] / wanted.sum()
+    ratio = variances.of_cells([0], [np.array([0])])[0] / wanted.sum()
     first, stop = np.triu_indices(9, 1)  # the ranges, whose variances determine the covariance
     inside = (first[:, None] <= np.arange(8)) & (np.arange(8) < stop[:, None])
     expected = ratio * np.einsum("bi,ij,bj->b", inside, wanted, inside)
@@ -102,7 +102,7 @@ def test_levels_of_only_children_take_no_share() -> None:
     chosen.append(for_targets({1: 1.0, 3: 2.0, 5: 3.0}, tree, squares))
     for precisions in chosen:
         assert precisions[[1, 3, 5]].tolist() == [0.0] * 3
-        assert (tree_variances(tree, precisions).of_levels()[4]) == tree_variances(tree, precisions).of_levels()[5]
+        assert (tree_variances(tree, precisions).levels[4]) == tree_variances(tree, precisions).levels[5]
     for of in (uniform, cascade, wavelet):
         assert of(mean_fan_outs(tree_by([[1], [1]]))).tolist() == [1.0, 0.0, 0.0]
 
@@ -173,7 +173,7 @@ def test_targets_are_met_and_one_is_reached(seed: int, relation: str) -> None:
     chosen = generator.choice(own, generator.integers(1, len(own) + 1), replace=False).tolist()
     most = {level: float(generator.lognormal()) for level in chosen}
     precisions = for_targets(most, tree, squares_of(tree, relation), is_either=relation == EITHER)
-    found = variances_at(tree, precisions, relation).of_levels()
+    found = variances_at(tree, precisions, relation).levels
     ratios = [found[level].most / variance for level, variance in most.items()]
     assert max(ratios) <= 1 + 1e-9
     assert max(*ratios, found[tree.depth].most / most[max(most)]) >= 1 - 1e-9
@@ -188,7 +188,7 @@ def test_targets_cost_no_more_than_on_a_fine_grid(most: dict[int, float], relati
 
     def error(precisions: Sequence[float]) -> float:  # precisions are scaled until they keep all
         at = precisions if has_total else (0.0, *precisions)
-        levels = variances_at(tree, at, relation).of_levels()
+        levels = variances_at(tree, at, relation).levels
         return max(levels[level].most / bound for level, bound in bounds.items()) * cost_of(at, tree, relation)
 
     found = for_targets(most, tree, squares_of(tree, relation), is_either=relation == EITHER)

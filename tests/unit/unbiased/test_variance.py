@@ -50,8 +50,8 @@ def test_nodes_have_the_variances_of_dense_least_squares(seed: int) -> None:
     tree, variances, leaves = draw(seed)
     for level, of in enumerate(incidences(tree)):
         wanted = np.diag(of @ leaves @ of.T)
-        assert variances.of_nodes(level, areas_of(tree, level)) == pytest.approx(wanted, abs=1e-10)
-        found = variances.of_levels()[level]
+        assert variances.of_cells(tree.axis_levels(level), areas_of(tree, level)) == pytest.approx(wanted, abs=1e-10)
+        found = variances.levels[level]
         least_mean_most = [wanted.min(), wanted.mean(), wanted.max()]
         assert [found.least, found.mean, found.most] == pytest.approx(least_mean_most, abs=1e-10)
     assert variances.total == pytest.approx(leaves.sum(), abs=1e-10)
