@@ -8,7 +8,7 @@ from storage.database.connections import Connection
 from storage.errors import StoreError
 from storage.ledger.books import Books, Charge, as_charged
 from storage.ledger.events import read_books
-from storage.releases.parts import Part, StatedPart
+from storage.releases.parts import StatedPart
 from storage.releases.register import Release, find_release
 from storage.releases.shards import (
     TRUNK,
@@ -202,13 +202,13 @@ class Record:
 
     def released_levels(self) -> list[ReleasedPart]:
         """Return the levels as they are so far."""
-        return [self._released(terms) for terms in self.release.levels]
+        return [self.released_part(part.level) for part in self.release.levels]
 
     def released_views(self) -> list[ReleasedPart]:
         """Return the views that the spec names, as they are so far. One that is a level says so, and costs nothing itself."""
         found = list[ReleasedPart]()
         for view in self.release.terms.views:
-            of = self._released(self.release.parts[view.number])
+            of = self.released_part(view.number)
             if view.number <= self.finest:
                 of = replace(
                     of, same_as=view.number, summed=None, rho=0.0, l2_sensitivity=0.0, epsilon=None, delta=None
@@ -220,7 +220,9 @@ class Record:
         """Return whether what there is of a level holds zeros: those of a first pass before the second one, whose counts are released."""
         return self.released is self.shards["counts"] and 0 < level <= self.finest and self.keeps_zeros(level)
 
-    def _released(self, part: Part) -> ReleasedPart:
+    def released_part(self, number: int) -> ReleasedPart:
+        """Return a level, or a view that is no level, as it is so far."""
+        part = self.release.parts[number]
         return ReleasedPart(
             **part.stated,
             cells=self.cells_of(part.level)[0],

@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from storage.releases.parts import DISCRETE_GAUSSIAN
 from storage.tables import level_files, level_path
-from tasks.laws.named import LAWS
+from tasks.laws.law import LevelNoise
+from tasks.laws.named import LAWS, noise_of
 
 Promise = Literal["rows", "cells"]
 
@@ -171,6 +172,21 @@ class LevelEntry(Section):
     source: int | None = None
     deviations: Deviations | None = None
     parts: int = Field(default=0, ge=0)
+
+    @property
+    def noise(self) -> LevelNoise:
+        """The noise of a measured cell; of a summed one that of its widest cell."""
+        return noise_of(self)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it is published exactly."""
+        return not (self.sigma or self.summed)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether its cells were read, with noise or without."""
+        return not self.summed and self.same_as is None
 
     @property
     def path(self) -> str:

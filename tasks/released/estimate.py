@@ -15,6 +15,7 @@ from tasks.released.boxes import AxisLevels, Boxes, Met, level_of
 from tasks.released.sources.protocol import Source
 from tasks.released.sources.published import FolderSource
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
+from tasks.uncertainty.intervals import rounding_step
 from tasks.uncertainty.noise_rows import Shares
 
 
@@ -187,6 +188,10 @@ class Estimate(ABC):
         manifest, level = self.folder.manifest, level_of(self.folder.folder.steps, levels)
         parts = manifest.parts if manifest.views else manifest.levels[: level + 1]
         return sum(max(part.cells, part.nonzero) for part in parts)
+
+    def _step(self, number: int) -> int:
+        """Return of what the ends of the intervals of a level or view are multiples, records."""
+        return rounding_step(self.source.parts[number].sigma) if self.source.intervals.rounded else 1
 
     def _confidence(self, confidence: float | None) -> float:
         return self.source.intervals.confidence if confidence is None else confidence

@@ -236,7 +236,7 @@ class SizesEstimate(Estimate):
         tails = [released.log_tail]
         if stated.simultaneous:
             tails.append(released.simultaneous_log_tail(len(source.levels)))
-        step = source.parts[level].step
+        step = self._step(level)
         bounds = [end for tail in tails for end in rounded_outwards(*released.intervals(tail), step)]
         signal, above = released.signals(stated.signal_rate)
         marked, widths = int(signal.sum()), [released.widest(tail) for tail in tails]
@@ -298,7 +298,7 @@ class SizesEstimate(Estimate):
         noisy, terms = self._noisy_in(measured, places, boxes)
         alpha, noise = 1 - self._confidence(confidence), measured.noise
         if simultaneous:
-            draws = sum(part.cells for part in source.levels if not part.is_summed)
+            draws = sum(part.cells for part in source.levels if not part.summed)
             margin = terms * noise.quantile(math.log(alpha / (2 * draws)))
         else:
             margin = each(terms, lambda many: noise.quantile(math.log(alpha / 2), many) if many else 0)

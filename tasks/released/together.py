@@ -71,7 +71,7 @@ class TogetherEstimate(Estimate):
 
     def rows(self, level: int) -> Rows:
         """Return all released nodes of a level in the order of their codes."""
-        source, terms, part = self.source, self.source.intervals, self.source.parts[level]
+        source, terms = self.source, self.source.intervals
         nodes, partition, sums = source.nodes(level), source.partition(level), self._measured(level)
         wide = tuple(of.astype(np.int64) for of in nodes.areas)
         cells = partition.places(ViewCells(partition.view.axis_levels, wide))
@@ -87,7 +87,7 @@ class TogetherEstimate(Estimate):
             shares=sums.shares(cells),
         )
         areas = tuple(of.astype(np.int32) for of in nodes.areas)
-        return Rows(areas, nodes.counts, rounded_outwards(*bounds, part.step), signal)
+        return Rows(areas, nodes.counts, rounded_outwards(*bounds, self._step(level)), signal)
 
     def cells(self, number: int) -> tuple[Rows, Known]:
         """Return all cells of a view, zeros too, in the order of their areas, and what is known of them."""
@@ -97,12 +97,12 @@ class TogetherEstimate(Estimate):
         width = single(sums.margin(math.log((1 - confidence) / 2)))
         areas = source.partition(number).cells().areas
         known = Known(promise="cells", half_width=width)
-        return Rows(areas, counts, rounded_outwards(*bounds, source.parts[number].step)), known
+        return Rows(areas, counts, rounded_outwards(*bounds, self._step(number))), known
 
     def unsettled(self) -> Iterator[str]:
         """Yield which sources are not the measurements that say most about their levels and views, by the published codebook."""
         folder, manifest = self.folder, self.folder.manifest
-        measured = {part.level: (part.view, part.noise) for part in folder.parts.values() if not part.is_summed}
+        measured = {part.level: (folder.view_of(part), part.noise) for part in manifest.parts if not part.summed}
         for entry in [*manifest.levels, *manifest.views]:
             number, noise = best_source(folder.view_of(entry), measured, folder.tree)
             name = f"view {entry.name}" if isinstance(entry, ViewEntry) else f"level {entry.level}"

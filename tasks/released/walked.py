@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,8 +11,9 @@ import numpy as np
 from storage import tables
 from storage.errors import StoreError
 from storage.tables import COUNT, INTERVAL, NOISY, SIMULTANEOUS
-from tasks.format.entries import Signal
+from tasks.format.entries import LevelEntry, Signal
 from tasks.format.tables import Rows, SlicedRows
+from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, lifted, most_leaves, possible_cells
 from tasks.released.estimate import Answers, Estimate, Known, without_intervals
 from tasks.released.explanations import (
@@ -24,7 +25,7 @@ from tasks.released.explanations import (
     explain_missing_interval,
     explain_missing_simultaneous,
 )
-from tasks.released.sources.protocol import PartTerms, Run, Source
+from tasks.released.sources.protocol import Run, Source
 from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, fit_on_disk
 from tasks.released.sums import MetCells, box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.released.together import TogetherEstimate
@@ -54,17 +55,18 @@ V = TypeVar("V")
 class _Branch:
     """Reads a run of a level: what is seen of its noisy counts, how far these were moved, and its rows with their intervals."""
 
-    def __init__(self, part: PartTerms, reach: int, margins: Sequence[Margins], kept: RowsKept) -> None:
+    def __init__(self, noise: LevelNoise, step: int, reach: int, margins: Sequence[Margins], kept: RowsKept) -> None:
         """Start without cells.
 
         Args:
-            part: the level.
+            noise: of the level.
+            step: intervals end at multiples of this, records.
             reach: as in `Moves`.
             margins: of the level, per kind of interval.
             kept: where the rows will be.
         """
-        self._part, self._margins, self._kept = part, margins, kept
-        self.moves, self.seen = Moves(reach), SeenCounts(part.noise) if part.noise else None
+        self._step, self._margins, self._kept = step, margins, kept
+        self.moves, self.seen = Moves(reach), SeenCounts(noise) if noise else None
 
     def see(self, noisy: IntArray, released: IntArray) -> None:
         """Look at measured cells."""
@@ -79,7 +81,7 @@ class _Branch:
         bounds = list[IntArray]()
         for margin, of_kind in zip(self._margins, run.caps, strict=False):
             ends = intervals(run.noisy, margin.own, of_kind, run.rows.counts)
-            bounds += rounded_outwards(*ends, self._part.step)
+            bounds += rounded_outwards(*ends, self._step)
         return self, self._kept.prepared(Rows(run.rows.areas, run.rows.counts, tuple(bounds)), run.noisy)
 
 
@@ -122,7 +124,7 @@ class WalkedEstimate(Estimate):
         self._repeats: SlicedRows | None = None  # the rows of the level before, where the next one repeats it
 
     @cached_property
-    def _own(self) -> list[PartTerms]:
+    def _own(self) -> list[LevelEntry]:
         """The levels that repeat no other."""
         return [part for part in self.source.levels if part.same_as is None]
 
@@ -130,13 +132,13 @@ class WalkedEstimate(Estimate):
     def _margins(self) -> list[list[Margins]]:
         """Per kind of interval in the tables, the margins of levels 0 to T; empty unless every level is measured."""
         source, terms = self.source, self.source.intervals
-        if any(part.is_summed for part in source.levels):
+        if any(part.summed for part in source.levels):
             return []
         own = self._own
         asked = [(max(part.cells, 1), share) for part in own for share in (1 - terms.confidence, terms.signal_rate)]
         for _ in side_by_side(lambda of: tails_of(*of), asked, source.threads):
             pass  # `tails_of` has them then, and takes no time
-        noises, rows = [part.noise for part in own], [part.rows for part in own]
+        noises, rows = [part.noise for part in own], [part.nonzero for part in own]
         kinds = [row_margins(noises, [part.cells for part in own], rows, terms.confidence)]
         if terms.simultaneous:
             possible = [self._listed(part.level) for part in own]
@@ -162,25 +164,26 @@ class WalkedEstimate(Estimate):
     def _measured(self, level: int) -> SlicedRows:
         """Return the rows of a measured level, and keep what is known of them."""
         source, part, sizes = self.source, self.source.levels[level], self.source.tree.sizes(level)
-        is_large = source.disk is not None and part.rows > tables.PART_ROWS and fit_on_disk(sizes)
+        is_large = source.disk is not None and part.nonzero > tables.PART_ROWS and fit_on_disk(sizes)
         kept: RowsKept = RowsInMemory(sizes, is_in_order=source.is_in_order)
         if is_large and source.disk is not None:
             kept = RowsOnDisk(source.disk, sizes)
         noisy_levels = sum(not own.is_exact for own in self._own)
         reach = reach_after(part.noise, part.cells, noisy_levels)
         margins = [of_kind[level] for of_kind in self._margins]
-        whole = _Branch(part, reach, margins, kept)
-        for branch, rows in source.runs(level, self._margins, lambda: _Branch(part, reach, margins, kept)):
+        begin = partial(_Branch, part.noise, self._step(level), reach, margins, kept)
+        whole = begin()
+        for branch, rows in source.runs(level, self._margins, begin):
             whole.moves.add_all(branch.moves)
             if whole.seen and branch.seen:
                 whole.seen.add_all(branch.seen)
             kept.add(rows)
-        if len(kept) != part.rows:
+        if len(kept) != part.nonzero:
             raise self._other_rows(level)
         margin: int | None = 0
         if not part.is_exact:
             log_tail = signal_tail(
-                part.rows,
+                part.nonzero,
                 part.cells,
                 source.intervals.signal_rate,
                 lambda tail: kept.count_above(part.noise.quantile(tail)),
@@ -189,14 +192,14 @@ class WalkedEstimate(Estimate):
         marked = 0 if margin is None else kept.count_above(margin)
         kept.mark(margin)
         self._moves.append(whole.moves)
-        shares = whole.seen.shares() if whole.seen else EXACT if part.rows else None
+        shares = whole.seen.shares() if whole.seen else EXACT if part.nonzero else None
         signal = Signal(rows=marked, above=None if part.is_exact else margin) if marked else None
         self._known[level] = self._known_of(level, whole.moves, signal, shares)
         return kept
 
     def _known_of(self, level: int, moves: Moves, signal: Signal | None, shares: Shares | None) -> Known:
         """Return what is known of a measured level."""
-        terms, part = self.source.intervals, self.source.levels[level]
+        terms = self.source.intervals
         of_rows, at_once = self._margins[0][level], self._margins[-1][level]
         fixed = self._for_every_level(margins_of([own.noise for own in self._own], terms.confidence))
         bound = np.array([bounds_after(self._moves)[-1]])
@@ -207,7 +210,7 @@ class WalkedEstimate(Estimate):
             simultaneous_half_width=at_once.own if terms.simultaneous else None,
             # the bias and the counts together reveal the sum of the noisy counts
             bias=None if terms.rounded else moves.bias,
-            bound=int(rounded_outwards(bound, bound, part.step)[1][0]),
+            bound=int(rounded_outwards(bound, bound, self._step(level))[1][0]),
             signal=signal,
             shares=shares,
         )
@@ -230,7 +233,7 @@ class WalkedEstimate(Estimate):
         """Return a level of a mechanism that measures leaves only: its counts are its noisy counts."""
         source, part, finest = self.source, self.source.levels[level], self.source.levels[-1]
         nodes, tree = source.nodes(level), source.tree
-        if len(nodes) != part.rows:
+        if len(nodes) != part.nonzero:
             raise self._other_rows(level)
         counts, noise, rate = nodes.counts, finest.noise, source.intervals.signal_rate
         leaves = None
@@ -268,7 +271,7 @@ class WalkedEstimate(Estimate):
         if finest.threshold and level < finest.level:
             return []
         fixed = math.log((1 - terms.confidence) / 2)
-        kinds = [fixed if finest.threshold else row_log_tail(self._listed(level), part.rows, terms.confidence)]
+        kinds = [fixed if finest.threshold else row_log_tail(self._listed(level), part.nonzero, terms.confidence)]
         if terms.simultaneous:
             if possible is None:
                 return []

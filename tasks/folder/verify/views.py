@@ -26,7 +26,6 @@ from tasks.format.manifest import Manifest
 from tasks.format.published_tree import derived_path, derived_places, view_columns, view_of
 from tasks.format.tables import UNREADABLE, has_columns, scan_level
 from tasks.laws.law import LevelNoise
-from tasks.laws.named import noise_of
 from tasks.tree.views import Derived
 from tasks.uncertainty.intervals import rounding_step, row_log_tail
 
@@ -161,7 +160,7 @@ def _half_width(manifest: Manifest, entry: LevelEntry) -> int | None:
     if not has_margin or entry.signal is None:
         return None
     log_tail = row_log_tail(own.cells, entry.signal.rows, manifest.intervals.confidence)
-    return max(noise_of(own).quantile(log_tail), own.half_width or 0)
+    return max(own.noise.quantile(log_tail), own.half_width or 0)
 
 
 def _with_intervals(
@@ -173,7 +172,7 @@ def _with_intervals(
     step = rounding_step(entry.sigma) if manifest.intervals.rounded else 1
     further = -(-(width - (entry.half_width or 0)) // step) * step
     high, root = pl.col(HIGH) + further, manifest.levels[0]
-    if not (root.sigma or root.summed):
+    if root.is_exact:
         high = pl.min_horizontal(high, pl.max_horizontal(HIGH, total))
     return marked.with_columns(pl.max_horizontal(pl.col(LOW) - further, 0).alias(LOW), high.alias(HIGH))
 
@@ -285,7 +284,7 @@ def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:
     """
     derived = {name: Derived(name, of, *_NO_CODES) for name, of in derived_places(manifest).items()}
     measured = {
-        part.level: (view_of(manifest, part, derived), noise_of(part)) for part in manifest.parts if not part.summed
+        part.level: (view_of(manifest, part, derived), part.noise) for part in manifest.parts if not part.summed
     }
     entries = {part.level: part for part in manifest.parts}
     failures = []

@@ -111,8 +111,7 @@ class PublishedFolder:
         """Return whether the counts of boxes at some axis levels are published without noise; other intervals of one number are so by chance."""
         if self.manifest.has_groups and not levels[1]:  # the list says how many groups a region has
             return True
-        entry = self.manifest.levels[level_of(self.steps, levels)]
-        return not (entry.sigma or entry.summed)
+        return self.manifest.levels[level_of(self.steps, levels)].is_exact
 
     def table(self, level: int) -> pl.LazyFrame:
         """Return the table of released counts of a level, as a lazy scan."""

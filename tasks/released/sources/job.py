@@ -9,19 +9,19 @@ from typing import TypeVar
 import numpy as np
 
 from storage.record import Record
-from storage.releases.parts import Part
 from storage.releases.shards import TRUNK, Shard
 from storage.releases.terms import Intervals
+from tasks.format.entries import LevelEntry
+from tasks.format.manifest import entry_fields
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.tables import Rows, in_order
-from tasks.laws.named import noise_of
-from tasks.released.sources.protocol import PartTerms, Reader, Run, measured_cells
+from tasks.released.sources.protocol import Reader, Run, measured_cells
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, joined, taking
 from tasks.tree.job import Job
 from tasks.tree.order import Tree
-from tasks.tree.views import Partition
-from tasks.uncertainty.intervals import NO_CAP, Margins, caps, rounding_step
+from tasks.tree.views import Partition, View
+from tasks.uncertainty.intervals import NO_CAP, Margins, caps
 from tasks.work.capacity import side_by_side
 
 T = TypeVar("T")
@@ -70,12 +70,15 @@ class JobSource:
         return self.job.tree
 
     @cached_property
-    def parts(self) -> Mapping[int, PartTerms]:
-        """Levels 0 to T, and the views that have not the cells of a level, by their numbers."""
-        return {terms.level: self._part(terms) for terms in self._record.release.parts}
+    def parts(self) -> Mapping[int, LevelEntry]:
+        """What is stated of levels 0 to T, and of the views that have not the cells of a level, by their numbers."""
+        record = self._record
+        return {
+            part.level: LevelEntry(**entry_fields(record.released_part(part.level))) for part in record.release.parts
+        }
 
     @property
-    def levels(self) -> list[PartTerms]:
+    def levels(self) -> list[LevelEntry]:
         """Levels 0 to T."""
         return [self.parts[terms.level] for terms in self._record.release.levels]
 
@@ -107,6 +110,10 @@ class JobSource:
     def noisy(self, number: int) -> IntArray:
         """Return the noisy counts of a level or view of which every cell was measured, in that order, int64."""
         return self.job.all_noisy(number)
+
+    def view(self, number: int) -> View:
+        """Return a level or view as it is measured."""
+        return self.job.view(number)
 
     def partition(self, number: int) -> Partition:
         """Return a level or view with all its cells."""
@@ -171,21 +178,6 @@ class JobSource:
         """Return whether only some cells of a level were measured: the children of what was left above."""
         whole = self.covariance or self.statistic or self.is_together or self.levels[0].is_summed
         return not whole and number <= self._record.finest
-
-    def _part(self, terms: Part) -> PartTerms:
-        return PartTerms(
-            level=terms.level,
-            view=self.job.view(terms.level),
-            noise=noise_of(terms),
-            is_summed=terms.is_summed,
-            is_exact=terms.is_invariant,
-            same_as=terms.same_as,
-            source=terms.source,
-            threshold=terms.threshold,
-            step=rounding_step(terms.sigma) if self.intervals.rounded else 1,
-            cells=self._record.cells_of(terms.level)[0],
-            rows=self._record.rows_of(terms.level),
-        )
 
     def _run(
         self,

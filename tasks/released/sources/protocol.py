@@ -7,8 +7,8 @@ from typing import Protocol, TypeVar
 
 from storage.errors import TrellisError
 from storage.releases.terms import GRID, Covariance, Intervals
+from tasks.format.entries import LevelEntry
 from tasks.format.tables import Rows
-from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, expand, nodes_above, root_of
 from tasks.tree.order import Tree
@@ -16,42 +16,6 @@ from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import Margins
 
 V = TypeVar("V")
-
-
-@dataclass(frozen=True, slots=True)
-class PartTerms:
-    """What is known of a level or a view before its counts are read.
-
-    Attributes:
-        level: 0 to T; a view that has not the cells of a level has a number above T.
-        view: its axis levels and derived columns.
-        noise: of a measured cell; of a summed one that of its widest cell.
-        is_summed: whether nothing was measured, and its counts are sums.
-        is_exact: whether it is published exactly.
-        same_as: the level that it repeats; None for others.
-        source: where everything is settled together, the part from whose noisy counts its intervals follow; None elsewhere.
-        threshold: the least noisy count that is kept, records.
-        step: its intervals end at multiples of this, records.
-        cells: how many were measured.
-        rows: how many have a row.
-    """
-
-    level: int
-    view: View
-    noise: LevelNoise
-    is_summed: bool
-    is_exact: bool
-    same_as: int | None
-    source: int | None
-    threshold: int
-    step: int
-    cells: int
-    rows: int
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether counts of it were read, with noise or without."""
-        return not self.is_summed and self.same_as is None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,11 +79,11 @@ class Source(Protocol):
         """The axes and their order."""
 
     @property
-    def parts(self) -> Mapping[int, PartTerms]:
-        """Levels 0 to T, and the views that have not the cells of a level, by their numbers."""
+    def parts(self) -> Mapping[int, LevelEntry]:
+        """What is stated of levels 0 to T, and of the views that have not the cells of a level, by their numbers."""
 
     @property
-    def levels(self) -> list[PartTerms]:
+    def levels(self) -> list[LevelEntry]:
         """Levels 0 to T."""
 
     @property
@@ -138,6 +102,9 @@ class Source(Protocol):
 
     def noisy(self, number: int) -> IntArray:
         """Return the noisy counts of a level or view in the order in which they were measured, int64."""
+
+    def view(self, number: int) -> View:
+        """Return a level or view as it was measured."""
 
     def partition(self, number: int) -> Partition:
         """Return a level or view with all its cells."""

@@ -15,7 +15,6 @@ from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
 from tasks.format.published_tree import areas_of_rows, axis_columns, view_columns, view_of
 from tasks.format.tables import Rows, joined, level_paths
-from tasks.laws.named import noise_of
 from tasks.released.boxes import (
     AxisLevels,
     Boxes,
@@ -30,13 +29,13 @@ from tasks.released.boxes import (
     lifted,
 )
 from tasks.released.sources.folder import PublishedFolder
-from tasks.released.sources.protocol import Misfit, PartTerms, Reader, Run
+from tasks.released.sources.protocol import Misfit, Reader, Run
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
-from tasks.uncertainty.intervals import NO_CAP, Margins, rounding_step
+from tasks.uncertainty.intervals import NO_CAP, Margins
 from tasks.work.capacity import side_by_side
 
 T = TypeVar("T")
@@ -79,14 +78,14 @@ class FolderSource:
         return self.folder.tree if self.folder.has_tree else self._tree_of_tables()
 
     @cached_property
-    def parts(self) -> dict[int, PartTerms]:
-        """Levels 0 to T, and the views that have not the cells of a level, by their numbers."""
-        return {entry.level: self._part(entry) for entry in self.manifest.parts}
+    def parts(self) -> dict[int, LevelEntry]:
+        """What is stated of levels 0 to T, and of the views that have not the cells of a level, by their numbers."""
+        return {entry.level: entry for entry in self.manifest.parts}
 
     @property
-    def levels(self) -> list[PartTerms]:
+    def levels(self) -> list[LevelEntry]:
         """Levels 0 to T."""
-        return [self.parts[entry.level] for entry in self.manifest.levels]
+        return self.manifest.levels
 
     @cached_property
     def intervals(self) -> Intervals:
@@ -102,9 +101,13 @@ class FolderSource:
         """Return a level or view as it was measured."""
         return view_of(self.manifest, entry, self.folder.derived if isinstance(entry, ViewEntry) else {})
 
+    def view(self, number: int) -> View:
+        """Return a level or view as it was measured, by its number."""
+        return self.view_of(self.parts[number])
+
     def partition(self, number: int) -> Partition:
         """Return a level or view with all its cells, by its number."""
-        return Partition(self.tree, self.parts[number].view)
+        return Partition(self.tree, self.view(number))
 
     def counts(self, number: int) -> IntArray:
         """Return the released counts of all cells of a view, zeros too, in the order of their areas."""
@@ -327,22 +330,6 @@ class FolderSource:
         """Return the axis levels that an entry of the manifest names."""
         return tuple(
             names.index(name) + 1 if (name := axes.get(axis)) else 0 for axis, names in self.folder.axes.items()
-        )
-
-    def _part(self, entry: LevelEntry) -> PartTerms:
-        is_exact = not (entry.sigma or entry.summed)
-        return PartTerms(
-            level=entry.level,
-            view=self.view_of(entry),
-            noise=noise_of(entry),
-            is_summed=entry.summed,
-            is_exact=is_exact,
-            same_as=entry.same_as,
-            source=entry.source,
-            threshold=entry.threshold,
-            step=rounding_step(entry.sigma) if self.manifest.intervals.rounded else 1,
-            cells=entry.cells,
-            rows=entry.nonzero,
         )
 
     def _scan(self, entry: LevelEntry) -> pl.LazyFrame:
