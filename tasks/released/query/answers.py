@@ -12,7 +12,7 @@ from tasks.released.boxes import Boxes, level_of
 from tasks.released.estimate import Estimate
 from tasks.released.explanations import describe_pieces, explain_pieces
 from tasks.released.families import estimate_of
-from tasks.released.query.areas import Area, Catalogue, Codebook, ReleasedAreas
+from tasks.released.query.areas import Area
 from tasks.released.query.ranges import AreaRange, areas_of
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
@@ -40,11 +40,6 @@ class Answer:
     low: int | None = None
     high: int | None = None
     deviation: float | None = None
-
-
-def catalogue_of(folder: PublishedFolder) -> Catalogue:
-    """Return the catalogue of a folder: its codebook, or its tables if it has no codebook."""
-    return Codebook(folder) if folder.has_tree else ReleasedAreas(folder)
 
 
 def answer(

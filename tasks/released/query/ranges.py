@@ -6,7 +6,7 @@ import numpy as np
 
 from storage.errors import UsageError
 from tasks.released.boxes import fewest_areas
-from tasks.released.query.areas import Area, Catalogue, area_of, called_alike, find_area
+from tasks.released.query.areas import Area, area_of, called_alike, find_area
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis
 from tasks.tree.ordered import RANGE
@@ -30,7 +30,7 @@ class AreaRange:
     stop: int
 
 
-def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: object) -> Area | AreaRange:
+def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | AreaRange:
     """Return the area or the range that a query names: `FIRST..LAST`, two codes of one level of an ordered axis, of which one may be left out, or one as `find_area`.
 
     A name may stand for a code that is not found.
@@ -39,12 +39,12 @@ def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: 
         UsageError: there is no such area; or the ends of a range are of different levels, reversed, or of an axis without order.
     """
     if not isinstance(asked, str) or RANGE not in asked or "=" in asked:
-        return find_area(folder, catalogue, axis, asked)
+        return find_area(folder, axis, asked)
     of = folder.ordered.get(axis)
     if of is not None:
         return _range(of, folder.names, asked)
     try:
-        return find_area(folder, catalogue, axis, asked)
+        return find_area(folder, axis, asked)
     except UsageError as fault:
         raise UsageError(
             f"{axis}: {asked} is no area, and no range either, since the codes of {axis} have no order.",
