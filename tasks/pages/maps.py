@@ -47,7 +47,7 @@ def _map(totals: AreaTotals, facts: Facts, spec: Spec, percent: str) -> dict[str
     return {
         "axis": totals.axis,
         "word": word,
-        "of_level": totals.of_level,
+        "tree_level": totals.tree_level,
         "width": drawing["width"],
         "height": drawing["height"],
         "pixels": round(min(_WIDEST, _TALLEST * drawing["width"] / drawing["height"])),

@@ -81,6 +81,7 @@ class AreaTotals:
         axis: the axis.
         level: its level, from 1 on.
         level_name: the name of that level.
+        tree_level: whose rows are added up.
         paths: the areas, in the order of the codebook.
         counts: int64, shape (areas,), records; 0 for an area without a row.
         noise: the standard deviation of the noise in such a sum, records, if every cell of it is measured; None where the level was not
@@ -91,6 +92,7 @@ class AreaTotals:
     axis: str
     level: int
     level_name: str
+    tree_level: int
     paths: Sequence[Path]
     counts: IntArray
     noise: float | None
@@ -118,7 +120,7 @@ def totals_at(tree: Tree, terms: Sequence[Part], level: int, rows: SlicedRows) -
         name, paths = axis.level_names[own - 1], axis.paths(own).rows()
         is_measured = not (terms[level].is_summed or terms[-1].threshold)
         noise = terms[level].sigma * math.sqrt(cells) if is_measured else None
-        yield AreaTotals(axis.name, own, name, paths, counts, noise)
+        yield AreaTotals(axis.name, own, name, level, paths, counts, noise)
 
 
 def shown_on_maps(
