@@ -22,13 +22,12 @@ from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
 from tasks.released.estimate import Answers, Estimate, Known
-from tasks.released.explanations import explain_missing_simultaneous
+from tasks.released.explanations import describe_level, explain_missing_simultaneous
 from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.views import ViewCells
 from tasks.uncertainty.intervals import rounded_outwards, row_log_tail
 from tasks.uncertainty.sources import MeasuredSums, below_zero, best_source, measured_sums, single
-from tasks.words.levels import place
 
 Ends = tuple[IntArray, IntArray]
 
@@ -175,7 +174,7 @@ class TogetherEstimate(Estimate):
         elif part.summed:
             cells, says, where = met.rows, nothing, ""
         else:
-            where = f"level {part.level} ({place(part.axes) or 'everything'})"
+            where = describe_level(part)
             if has_noisy:
                 cells, noisy = self._noisy_sums(part.level, boxes)
                 says = ~nothing
