@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from storage.errors import StoreError
 from storage.tables import COUNT, INTERVAL, NOISY, SIMULTANEOUS
 from tasks.format.entries import LevelEntry, Signal
 from tasks.format.tables import Rows, SlicedRows
-from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, lifted, most_leaves, possible_cells
 from tasks.released.estimate import Answers, Estimate, Known, without_intervals
 from tasks.released.explanations import (
@@ -25,8 +24,8 @@ from tasks.released.explanations import (
     explain_missing_interval,
     explain_missing_simultaneous,
 )
-from tasks.released.sources.protocol import Run, Source
-from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, fit_on_disk
+from tasks.released.sources.protocol import Source
+from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, Run, fit_on_disk
 from tasks.released.sums import MetCells, box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import BoolArray, IntArray
@@ -44,45 +43,12 @@ from tasks.uncertainty.intervals import (
     simultaneous_margins,
     sum_margins,
 )
-from tasks.uncertainty.noise_rows import EXACT, SeenCounts, Shares, shares_of_sums
+from tasks.uncertainty.noise_rows import EXACT, Shares, shares_of_sums
 from tasks.uncertainty.signals import Margin, signal_tail, signals, tails_of
 from tasks.uncertainty.sources import for_every_level
 from tasks.work.capacity import side_by_side
 
 V = TypeVar("V")
-
-
-class _Branch:
-    """Reads a run of a level: what is seen of its noisy counts, how far these were moved, and its rows with their intervals."""
-
-    def __init__(self, noise: LevelNoise, step: int, reach: int, margins: Sequence[Margins], kept: RowsKept) -> None:
-        """Start without cells.
-
-        Args:
-            noise: of the level.
-            step: intervals end at multiples of this, records.
-            reach: as in `Moves`.
-            margins: of the level, per kind of interval.
-            kept: where the rows will be.
-        """
-        self._step, self._margins, self._kept = step, margins, kept
-        self.moves, self.seen = Moves(reach), SeenCounts(noise) if noise else None
-
-    def see(self, noisy: IntArray, released: IntArray) -> None:
-        """Look at measured cells."""
-        self.moves.add(noisy, released)
-        if self.seen:
-            self.seen.add(noisy)
-
-    def read(self, run: Run) -> tuple["_Branch", Any]:
-        """Return what was seen, and the rows with their intervals, as they are kept."""
-        if self.seen:
-            self.seen.add_rows(run.noisy)
-        bounds = list[IntArray]()
-        for margin, of_kind in zip(self._margins, run.caps, strict=False):
-            ends = intervals(run.noisy, margin.own, of_kind, run.rows.counts)
-            bounds += rounded_outwards(*ends, self._step)
-        return self, self._kept.prepared(Rows(run.rows.areas, run.rows.counts, tuple(bounds)), run.noisy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,13 +137,13 @@ class WalkedEstimate(Estimate):
         noisy_levels = sum(not own.is_exact for own in self._own)
         reach = reach_after(part.noise, part.cells, noisy_levels)
         margins = [of_kind[level] for of_kind in self._margins]
-        begin = partial(_Branch, part.noise, self._step(level), reach, margins, kept)
+        begin = partial(Run, part.noise, self._step(level), reach, margins, kept)
         whole = begin()
-        for branch, rows in source.runs(level, self._margins, begin):
-            whole.moves.add_all(branch.moves)
-            if whole.seen and branch.seen:
-                whole.seen.add_all(branch.seen)
-            kept.add(rows)
+        for run in source.runs(level, self._margins, begin):
+            whole.moves.add_all(run.moves)
+            if whole.seen and run.seen:
+                whole.seen.add_all(run.seen)
+            kept.add(run.rows)
         if len(kept) != part.nonzero:
             raise self._other_rows(level)
         margin: int | None = 0

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -15,7 +14,8 @@ from tasks.format.entries import LevelEntry
 from tasks.format.manifest import entry_fields
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.tables import Rows, in_order
-from tasks.released.sources.protocol import Reader, Run, measured_cells
+from tasks.released.sources.protocol import measured_cells
+from tasks.released.sources.rows_kept import Run
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, joined, taking
 from tasks.tree.job import Job
@@ -23,8 +23,6 @@ from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import NO_CAP, Margins, caps
 from tasks.work.capacity import side_by_side
-
-T = TypeVar("T")
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -133,28 +131,21 @@ class JobSource:
         for areas in measured_cells(self, number):
             self.sink.add(number, areas, take(len(areas[0])))
 
-    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Reader[T]]) -> Iterator[T]:
-        """Yield what is made of the rows of a level that was walked, branch by branch; several branches are read at once.
-
-        Args:
-            level: the level; they are read one after the other from level 0 on.
-            margins: per kind of interval, of levels 0 to T.
-            begin: returns what reads one branch, in any thread.
-        """
+    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Run]) -> Iterator[Run]:
+        """Yield the rows of a level that was walked, branch by branch, as in `Source`; several branches are read at once."""
         self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
         above, self._above = self._above, {}
         shards = [shard for (of, _), shard in self._record.shards["counts"].items() if of == level]
         of_level = [of_kind[level] for of_kind in margins]
         threads = 1 if self.sink else self.threads  # the sink receives cells in their order
 
-        def read_one(shard: Shard) -> tuple[_Nodes, T]:
-            reader = begin()
-            run, nodes = self._run(shard, of_level, above, reader.see)
-            return nodes, reader.read(run)
+        def read_one(shard: Shard) -> tuple[_Nodes, Run]:
+            run = begin()
+            return self._read(shard, of_level, above, run), run
 
-        for shard, (nodes, made) in zip(shards, side_by_side(read_one, shards, threads, waiting=1), strict=True):
+        for shard, (nodes, run) in zip(shards, side_by_side(read_one, shards, threads, waiting=1), strict=True):
             self._above[shard.branch] = nodes
-            yield made
+            yield run
 
     def repeat(self, level: int) -> None:
         """Go past a level that repeats the one above it."""
@@ -179,24 +170,19 @@ class JobSource:
         whole = self.covariance or self.statistic or self.is_together or self.levels[0].is_summed
         return not whole and number <= self._record.finest
 
-    def _run(
-        self,
-        shard: Shard,
-        margins: Sequence[Margins],
-        above: Mapping[str, _Nodes],
-        see: Callable[[IntArray, IntArray], None],
-    ) -> tuple[Run, _Nodes]:
-        """Return the rows of a level of a branch with what was measured, and the nodes that its first pass has kept."""
+    def _read(self, shard: Shard, margins: Sequence[Margins], above: Mapping[str, _Nodes], run: Run) -> _Nodes:
+        """Read the rows of a level of a branch with what was measured, and return the nodes that its first pass has kept."""
         kept = self.job.nodes(shard)
         rows, counts = self._released_of(shard.level, shard.branch, kept)
         of_kept = np.zeros(len(kept), dtype=np.int64)
         of_kept[rows] = counts
-        noisy, parents = self._of_nodes(shard.level, shard.branch, kept, of_kept, above, see)
+        noisy, parents = self._of_nodes(shard.level, shard.branch, kept, of_kept, above, run.see)
         nodes = _Nodes(
             noisy, [caps(noisy, margin.cap, of_kind) for margin, of_kind in zip(margins, parents.caps, strict=True)]
         )
         areas = tuple(column[rows].astype(np.int32) for column in kept.areas)
-        return Run(Rows(areas, counts), noisy[rows], [of_kind[rows] for of_kind in parents.caps]), nodes
+        run.read(Rows(areas, counts), noisy[rows], [of_kind[rows] for of_kind in parents.caps])
+        return nodes
 
     def _of_nodes(
         self,

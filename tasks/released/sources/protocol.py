@@ -1,50 +1,19 @@
 """Where an estimate reads: the sealed shards of a release while its folder is written, or the published folder afterwards."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from storage.errors import TrellisError
 from storage.releases.terms import GRID, Covariance, Intervals
 from tasks.format.entries import LevelEntry
 from tasks.format.tables import Rows
+from tasks.released.sources.rows_kept import Run
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, expand, nodes_above, root_of
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import Margins
-
-V = TypeVar("V")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Run:
-    """The rows of a level that was walked, or some of them, with what was measured.
-
-    Attributes:
-        rows: their areas and released counts.
-        noisy: their noisy counts, int64, shape (rows,), records.
-        caps: per kind of interval, the most that each can count by what holds it, int64, shape (rows,); of fewer kinds, where the source
-            does not tell those of all.
-    """
-
-    rows: Rows
-    noisy: IntArray
-    caps: Sequence[IntArray]
-
-
-T = TypeVar("T", covariant=True)
-
-
-class Reader(Protocol[T]):
-    """What reads a run."""
-
-    def see(self, noisy: IntArray, released: IntArray) -> None:
-        """Look at measured cells with their released counts, 0 where there is no row; all cells of the run are shown, chunk by chunk."""
-
-    def read(self, run: Run) -> T:
-        """Return what is made of the run."""
 
 
 class Misfit(TrellisError):
@@ -112,13 +81,13 @@ class Source(Protocol):
     def possible_cells(self, level: int) -> int | None:
         """Return how many cells a level can have; None where no codebook lists them."""
 
-    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Reader[V]]) -> Iterator[V]:
-        """Yield what is made of the rows of a level that was walked; levels are read one after the other.
+    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Run]) -> Iterator[Run]:
+        """Yield the rows of a level that was walked, in runs; levels are read one after the other.
 
         Args:
             level: the level.
             margins: per kind of interval, of levels 0 to T.
-            begin: returns what reads one run, in any thread.
+            begin: returns a run that was not read, in any thread.
         Raises:
             Misfit: the noisy counts do not fit the rows.
         """

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -29,7 +28,8 @@ from tasks.released.boxes import (
     lifted,
 )
 from tasks.released.sources.folder import PublishedFolder
-from tasks.released.sources.protocol import Misfit, Reader, Run
+from tasks.released.sources.protocol import Misfit
+from tasks.released.sources.rows_kept import Run
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
@@ -37,8 +37,6 @@ from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import NO_CAP, Margins
 from tasks.work.capacity import side_by_side
-
-T = TypeVar("T")
 
 _BATCH_ROWS = 250_000  # cells looked up at once
 
@@ -129,8 +127,8 @@ class FolderSource:
         """Return how many cells a level can have; None where no codebook lists them."""
         return None if self.manifest.unlisted else self.tree.possible_cells(level)
 
-    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Reader[T]]) -> Iterator[T]:  # noqa: ARG002
-        """Yield what is made of the rows of a level that was walked, as one run, with the caps of the first kind of interval alone.
+    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Run]) -> Iterator[Run]:  # noqa: ARG002
+        """Yield the rows of a level that was walked, as one run, with the caps of the first kind of interval alone.
 
         Raises:
             Misfit: a row has no noisy count.
@@ -139,11 +137,12 @@ class FolderSource:
         noisy, of_rows, places = self._noisy_of(level, rows)
         if (places < 0).any():
             raise Misfit(f"{path} lacks a cell that has a released count.")
-        released, reader = np.zeros_like(noisy), begin()
+        released, run = np.zeros_like(noisy), begin()
         released[places] = rows.counts
         for first in range(0, len(noisy), CHUNK_CELLS):
-            reader.see(noisy[first : first + CHUNK_CELLS], released[first : first + CHUNK_CELLS])
-        yield reader.read(Run(rows, of_rows, [self._exact_above(level, rows)]))
+            run.see(noisy[first : first + CHUNK_CELLS], released[first : first + CHUNK_CELLS])
+        run.read(rows, of_rows, [self._exact_above(level, rows)])
+        yield run
 
     def repeat(self, level: int) -> None:
         """Go past a level that repeats the one above it.

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 import numpy as np
 
 from tasks.format.tables import Rows, in_order, joined
+from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.tree.keys import packed, unpacked
+from tasks.uncertainty.bounds import Moves
+from tasks.uncertainty.intervals import Margins, intervals, rounded_outwards
+from tasks.uncertainty.noise_rows import SeenCounts
 
 _LARGEST_KEY = 2**63 - 1
 _KEY, _COUNT, _NOISY, _BOUNDS = 0, 1, 2, 3  # columns of a run; the ends of intervals are the last ones
@@ -158,3 +163,51 @@ class RowsOnDisk:
 
 
 RowsKept = RowsInMemory | RowsOnDisk
+
+
+class Run:
+    """The rows of a level that was walked, or some of them, while they are read with what was measured.
+
+    Attributes:
+        moves: how far the repair has moved the noisy counts.
+        seen: what was seen of them; None where they are exact.
+        rows: the rows with their intervals, as they are kept, once they are read.
+    """
+
+    def __init__(
+        self, noise: LevelNoise, step: int, reach: int, margins: Sequence[Margins], rows_kept: RowsKept
+    ) -> None:
+        """Start without cells.
+
+        Args:
+            noise: of the level.
+            step: intervals end at multiples of this, records.
+            reach: as in `Moves`.
+            margins: of the level, per kind of interval.
+            rows_kept: where the rows will be.
+        """
+        self._step, self._margins, self._rows_kept = step, margins, rows_kept
+        self.moves, self.seen = Moves(reach), SeenCounts(noise) if noise else None
+        self.rows: Any = None
+
+    def see(self, noisy: IntArray, released: IntArray) -> None:
+        """Look at measured cells with their released counts, 0 where there is no row; all cells of the run are shown, chunk by chunk."""
+        self.moves.add(noisy, released)
+        if self.seen:
+            self.seen.add(noisy)
+
+    def read(self, rows: Rows, noisy: IntArray, caps: Sequence[IntArray]) -> None:
+        """Take the rows, once all cells were shown.
+
+        Args:
+            rows: their areas and released counts.
+            noisy: their noisy counts, shape (rows,), records.
+            caps: per kind of interval, the most that each can count by what holds it, int64, shape (rows,); of fewer kinds, where the
+                source does not tell those of all.
+        """
+        if self.seen:
+            self.seen.add_rows(noisy)
+        bounds = list[IntArray]()
+        for margin, of_kind in zip(self._margins, caps, strict=False):
+            bounds += rounded_outwards(*intervals(noisy, margin.own, of_kind, rows.counts), self._step)
+        self.rows = self._rows_kept.prepared(Rows(rows.areas, rows.counts, tuple(bounds)), noisy)
