@@ -9,18 +9,17 @@ import numpy as np
 
 from storage.record import Record
 from storage.releases.shards import TRUNK, Shard
-from storage.releases.terms import Intervals
 from tasks.format.entries import LevelEntry
 from tasks.format.manifest import entry_fields
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.tables import Rows, in_order
-from tasks.released.sources.protocol import measured_cells
+from tasks.released.sources.protocol import Source, measured_cells
 from tasks.released.sources.rows_kept import Run
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, joined, taking
 from tasks.tree.job import Job
 from tasks.tree.order import Tree
-from tasks.tree.views import Partition, View
+from tasks.tree.views import View
 from tasks.uncertainty.intervals import NO_CAP, Margins, caps
 from tasks.work.capacity import side_by_side
 
@@ -43,7 +42,7 @@ class _Nodes:
         return _Nodes(self.noisy[which], [of_kind[which] for of_kind in self.caps])
 
 
-class JobSource:
+class JobSource(Source):
     """What a release has sealed and counted.
 
     Attributes:
@@ -58,8 +57,11 @@ class JobSource:
         self.job, self.sink, self.disk, self.threads = job, sink, disk, threads
         terms = job.record.release.terms
         self.covariance, self.statistic = terms.covariance, terms.statistic
+        self.intervals, self.is_in_order = terms.intervals, False
         self.is_together = job.record.release.levels[0].source is not None
-        self.is_in_order = False
+        stated = [job.record.released_part(part.level) for part in job.record.release.parts]
+        self.parts = {part.level: LevelEntry(**entry_fields(part)) for part in stated}
+        self.levels = [self.parts[part.level] for part in job.record.release.levels]
         self._above: dict[str, _Nodes] = {}  # by branch, the nodes kept of the level before
 
     @cached_property
@@ -67,33 +69,10 @@ class JobSource:
         """The axes and their order."""
         return self.job.tree
 
-    @cached_property
-    def parts(self) -> Mapping[int, LevelEntry]:
-        """What is stated of levels 0 to T, and of the views that have not the cells of a level, by their numbers."""
-        record = self._record
-        return {
-            part.level: LevelEntry(**entry_fields(record.released_part(part.level))) for part in record.release.parts
-        }
-
-    @property
-    def levels(self) -> list[LevelEntry]:
-        """Levels 0 to T."""
-        return [self.parts[terms.level] for terms in self._record.release.levels]
-
-    @property
-    def intervals(self) -> Intervals:
-        """Which intervals are stated."""
-        return self._record.release.terms.intervals
-
     @property
     def has_groups(self) -> bool:
         """Whether a public list says how many groups there are."""
         return self.job.load_groups() is not None
-
-    @property
-    def total(self) -> int | None:
-        """The exact count of everything; None where it is not published exactly."""
-        return int(self.nodes(0).counts[0]) if self.parts[0].is_exact else None
 
     def nodes(self, level: int) -> Rows:
         """Return the released nodes of a level in the order of their codes; areas take half the bytes of a frontier's."""
@@ -112,10 +91,6 @@ class JobSource:
     def view(self, number: int) -> View:
         """Return a level or view as it is measured."""
         return self.job.view(number)
-
-    def partition(self, number: int) -> Partition:
-        """Return a level or view with all its cells."""
-        return self.job.partition(number)
 
     def give(self, number: int) -> None:
         """Give the noisy counts of a level or view to the sink, if every cell of it was measured; those of others come with their runs."""

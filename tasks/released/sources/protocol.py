@@ -30,6 +30,9 @@ class Source(Protocol):
         covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
         statistic: of group sizes, what was measured of each region and size; empty for others.
         is_together: whether everything that was measured was settled together.
+        intervals: which intervals are stated.
+        parts: what is stated of levels 0 to T, and of the views that have not the cells of a level, by their numbers.
+        levels: likewise of levels 0 to T.
     """
 
     disk: Path | None
@@ -38,6 +41,9 @@ class Source(Protocol):
     covariance: Covariance
     statistic: str
     is_together: bool
+    intervals: Intervals
+    parts: Mapping[int, LevelEntry]
+    levels: Sequence[LevelEntry]
 
     @property
     def has_groups(self) -> bool:
@@ -48,20 +54,9 @@ class Source(Protocol):
         """The axes and their order."""
 
     @property
-    def parts(self) -> Mapping[int, LevelEntry]:
-        """What is stated of levels 0 to T, and of the views that have not the cells of a level, by their numbers."""
-
-    @property
-    def levels(self) -> list[LevelEntry]:
-        """Levels 0 to T."""
-
-    @property
-    def intervals(self) -> Intervals:
-        """Which intervals are stated."""
-
-    @property
     def total(self) -> int | None:
         """The exact count of everything; None where it is not published exactly."""
+        return int(self.nodes(0).counts[0]) if self.parts[0].is_exact else None
 
     def nodes(self, level: int) -> Rows:
         """Return the released nodes of a level in the order of their codes."""
@@ -77,6 +72,7 @@ class Source(Protocol):
 
     def partition(self, number: int) -> Partition:
         """Return a level or view with all its cells."""
+        return Partition(self.tree, self.view(number))
 
     def possible_cells(self, level: int) -> int | None:
         """Return how many cells a level can have; None where no codebook lists them."""

@@ -8,7 +8,6 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from storage.releases.terms import Intervals
 from storage.tables import COUNT, NOISY
 from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
@@ -28,13 +27,13 @@ from tasks.released.boxes import (
     lifted,
 )
 from tasks.released.sources.folder import PublishedFolder
-from tasks.released.sources.protocol import Misfit
+from tasks.released.sources.protocol import Misfit, Source
 from tasks.released.sources.rows_kept import Run
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
-from tasks.tree.views import Partition, View
+from tasks.tree.views import View
 from tasks.uncertainty.intervals import NO_CAP, Margins
 from tasks.work.capacity import side_by_side
 
@@ -43,7 +42,7 @@ _BATCH_ROWS = 250_000  # cells looked up at once
 PLACE = "\0place"  # no column of codes has such a name
 
 
-class FolderSource:
+class FolderSource(Source):
     """What a published folder says. Each table is read once as a whole, and by filters for each single question.
 
     Attributes:
@@ -64,31 +63,22 @@ class FolderSource:
         self.threads = threads
         self.folder, self.manifest = folder, folder.manifest
         self.covariance, self.statistic = self.manifest.covariance, self.manifest.statistic
-        self.is_together, self.has_groups = self.manifest.has_sources, self.manifest.has_groups
+        self.is_together, self.intervals = self.manifest.has_sources, self.manifest.intervals
+        self.parts, self.levels = {entry.level: entry for entry in self.manifest.parts}, self.manifest.levels
         self._tables = dict[str | int, Table]()
         self._cells, self._noisy = dict[int, Table](), dict[int, IntArray]()
         self._below = dict[int, Children]()
         self._groups = dict[int, Groups]()
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether a public list says how many groups there are."""
+        return self.manifest.has_groups
+
     @cached_property
     def tree(self) -> Tree:
         """The tree: of all areas where the folder knows them, else of those that its tables name."""
         return self.folder.tree if self.folder.has_tree else self._tree_of_tables()
-
-    @cached_property
-    def parts(self) -> dict[int, LevelEntry]:
-        """What is stated of levels 0 to T, and of the views that have not the cells of a level, by their numbers."""
-        return {entry.level: entry for entry in self.manifest.parts}
-
-    @property
-    def levels(self) -> list[LevelEntry]:
-        """Levels 0 to T."""
-        return self.manifest.levels
-
-    @cached_property
-    def intervals(self) -> Intervals:
-        """Which intervals are stated."""
-        return Intervals(**self.manifest.intervals.model_dump())
 
     @property
     def has_whole_parts(self) -> bool:
@@ -103,10 +93,6 @@ class FolderSource:
         """Return a level or view as it was measured, by its number."""
         return self.view_of(self.parts[number])
 
-    def partition(self, number: int) -> Partition:
-        """Return a level or view with all its cells, by its number."""
-        return Partition(self.tree, self.view(number))
-
     def counts(self, number: int) -> IntArray:
         """Return the released counts of all cells of a view, zeros too, in the order of their areas."""
         entry = next(view for view in self.manifest.views if view.level == number)
@@ -116,12 +102,6 @@ class FolderSource:
         """Return the released nodes of a level in the order of their codes."""
         table = self.table(self.manifest.levels[level])
         return Rows(table.areas, table.column(COUNT))
-
-    @property
-    def total(self) -> int | None:
-        """The exact count of everything; None where it is not published exactly."""
-        root = self.parts[0]
-        return int(self.nodes(0).counts[0]) if root.is_exact else None
 
     def possible_cells(self, level: int) -> int | None:
         """Return how many cells a level can have; None where no codebook lists them."""
