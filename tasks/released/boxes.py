@@ -58,11 +58,6 @@ class Boxes:
         )
 
 
-def reached_by(steps: Sequence[int], level: int, axes: int) -> tuple[int, ...]:
-    """Return, per axis, the axis level that a tree level has reached; `steps` as in `Tree`."""
-    return tuple(steps[:level].count(axis) for axis in range(axes))
-
-
 def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
     """Return the coarsest tree level whose whole cells make up boxes with these axis levels; noise plays no part.
 
@@ -73,7 +68,7 @@ def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
     return next(
         level
         for level in range(len(steps) + 1)
-        if all(own >= asked for own, asked in zip(reached_by(steps, level, len(axis_levels)), axis_levels, strict=True))
+        if all(steps[:level].count(axis) >= asked for axis, asked in enumerate(axis_levels))
     )
 
 
@@ -158,8 +153,7 @@ class Table:
         """Return a column of whole numbers, int64, shape (rows,); 0 where it is empty."""
         values = self.columns[name]
         whole = values.fill_null(0) if values.null_count() else values
-        found: IntArray = whole.to_numpy().astype(np.int64)
-        return found
+        return whole.to_numpy().astype(np.int64)
 
 
 class Groups:
@@ -186,9 +180,9 @@ class Groups:
         wanted = _keys(areas, self._sizes)
         if not len(self._keys):
             return np.zeros(len(wanted), dtype=np.int64)
-        places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        found: IntArray = np.where(self._keys[places] == wanted, places, len(self._keys))
-        return found
+        places: IntArray = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        places[self._keys[places] != wanted] = len(self._keys)
+        return places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -282,5 +276,5 @@ def possible_cells(tree: Tree, level: int, boxes: Boxes) -> Any:
 def each(values: Any, of: Callable[[int], int]) -> IntArray:
     """Return a function of whole numbers for each of an array, int64, of its shape; it is called once for equal ones."""
     distinct, which = np.unique(values, return_inverse=True)
-    found: IntArray = np.array([of(int(value)) for value in distinct], dtype=np.int64)[which].reshape(np.shape(values))
-    return found
+    results: IntArray = np.array([of(int(value)) for value in distinct], dtype=np.int64)
+    return results[which].reshape(np.shape(values))

@@ -142,8 +142,7 @@ class JobSource(Source):
 
     def _is_walked(self, number: int) -> bool:
         """Return whether only some cells of a level were measured: the children of what was left above."""
-        whole = self.covariance or self.statistic or self.is_together or self.levels[0].is_summed
-        return not whole and number <= self._record.finest
+        return not (self.has_whole_parts or self.levels[0].summed) and number <= self._record.finest
 
     def _read(self, shard: Shard, margins: Sequence[Margins], above: Mapping[str, _Nodes], run: Run) -> _Nodes:
         """Read the rows of a level of a branch with what was measured, and return the nodes that its first pass has kept."""

@@ -50,6 +50,11 @@ class Source(Protocol):
         """Whether a public list says how many groups there are."""
 
     @property
+    def has_whole_parts(self) -> bool:
+        """Whether every cell of each level and view was measured that was measured at all, in an order that is known."""
+        return bool(self.covariance or self.statistic or self.is_together)
+
+    @property
     def tree(self) -> Tree:
         """The axes and their order."""
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from storage.tables import COUNT, NOISY
 from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
-from tasks.format.published_tree import areas_of_rows, axis_columns, view_columns, view_of
+from tasks.format.published_tree import areas_of_rows, axis_columns, levels_named, view_columns, view_of
 from tasks.format.tables import Rows, joined, level_paths
 from tasks.released.boxes import (
     AxisLevels,
@@ -78,12 +78,10 @@ class FolderSource(Source):
     @cached_property
     def tree(self) -> Tree:
         """The tree: of all areas where the folder knows them, else of those that its tables name."""
-        return self.folder.tree if self.folder.has_tree else self._tree_of_tables()
-
-    @property
-    def has_whole_parts(self) -> bool:
-        """Whether every cell of each level and view was measured that was measured at all, in an order that is known."""
-        return bool(self.covariance or self.statistic or self.is_together)
+        if self.folder.has_tree:
+            return self.folder.tree
+        axes = [self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes]  # all of ordered ones
+        return Tree(tuple(axes), self.folder.steps)
 
     def view_of(self, entry: LevelEntry) -> View:
         """Return a level or view as it was measured."""
@@ -132,8 +130,8 @@ class FolderSource(Source):
         """
         above, own = self.cells(level - 1), self.cells(level)
         coarser = lifted(self.tree, own.levels, own.areas, above.levels)
-        found = locate(coarser, above.areas, self.tree.sizes(level - 1))
-        repeats = (found >= 0).all() and np.array_equal(above.column(NOISY)[found], own.column(NOISY))
+        places = locate(coarser, above.areas, self.tree.sizes(level - 1))
+        repeats = (places >= 0).all() and np.array_equal(above.column(NOISY)[places], own.column(NOISY))
         if not repeats or not all_differ(coarser, self.tree.sizes(level - 1)):
             same_as = self.manifest.levels[level].same_as
             path = noisy_counts_path(Path(), level)
@@ -207,7 +205,9 @@ class FolderSource(Source):
         """Return the whole table of a level or view."""
         name = entry.name if isinstance(entry, ViewEntry) else entry.level
         if name not in self._tables:
-            self._tables[name] = self._numbered(self._scan(entry), self.levels_of(entry.axes))
+            levels, (table,) = self.levels_of(entry.axes), self.folder.collect([self._scan(entry)])
+            everything = tuple(np.zeros(table.height, dtype=np.int64) for _ in levels)  # needs no tree
+            self._tables[name] = Table(levels, self._areas_of(levels, table) if any(levels) else everything, table)
         return self._tables[name]
 
     def level_table(self, level: int) -> Table:
@@ -229,8 +229,8 @@ class FolderSource(Source):
                 of = self.manifest.derived[name].of
                 listed = self.folder.derived_table(name).filter(pl.col(name) == code).select(of)
                 rows = rows.join(listed, on=of, how="semi")
-        (found,) = self.folder.collect([rows.filter(*within) if within else rows])
-        return Met.whole(Table(self.levels_of(entry.axes), (), found))
+        (inside,) = self.folder.collect([rows.filter(*within) if within else rows])
+        return Met.whole(Table(self.levels_of(entry.axes), (), inside))
 
     def noisy(self, number: int, ranges: Sequence[range] | None = None) -> IntArray:
         """Return the noisy counts of a level or view in the order in which they were measured, int64, or those with areas in ranges."""
@@ -244,8 +244,7 @@ class FolderSource(Source):
 
     def _noisy_in(self, scan: pl.LazyFrame) -> IntArray:
         (cells,) = self.folder.collect([scan.select(NOISY)])
-        found: IntArray = cells[NOISY].to_numpy().astype(np.int64)
-        return found
+        return cells[NOISY].to_numpy().astype(np.int64)
 
     def _everywhere(self, level: int) -> list[range]:
         return [range(size) for size in self.tree.sizes(level)]
@@ -271,23 +270,23 @@ class FolderSource(Source):
 
         Of one question, the cells of a level are those whose parents it meets, in the order of the tree.
         """
-        tree, found = self.tree, list[tuple[Met, Children | None]]()
+        tree, families = self.tree, list[tuple[Met, Children | None]]()
         if boxes.within is None:
             for own in range(level + 1):
                 coarser = tuple(map(min, self.folder.reached(own), boxes.levels))
                 met = Met.of(tree, self.cells(own), boxes, self._groups_of(own, coarser))
-                found.append((met, self.children(own) if own < level else None))
-            return found
+                families.append((met, self.children(own) if own < level else None))
+            return families
         ranges = [areas_met(tree, own, boxes) for own in range(level + 1)]
         wider = [ranges[0], *(areas_below(tree, own, ranges[own]) for own in range(level))]
         cells = self._read_cells(list(enumerate(wider)))
-        for own, (of_level, met_of_level) in enumerate(zip(cells, ranges, strict=True)):
-            inside = np.ones(len(of_level), dtype=bool)
-            for areas, met_of_axis in zip(of_level.areas, met_of_level, strict=True):
-                inside &= (areas >= met_of_axis.start) & (areas < met_of_axis.stop)
-            below = children_of(tree, own, of_level, cells[own + 1]) if own < level else None
-            found.append((Met.whole(of_level, inside), below))
-        return found
+        for own, asked in enumerate(ranges):
+            inside = np.ones(len(cells[own]), dtype=bool)
+            for areas, of_axis in zip(cells[own].areas, asked, strict=True):
+                inside &= (areas >= of_axis.start) & (areas < of_axis.stop)
+            below = children_of(tree, own, cells[own], cells[own + 1]) if own < level else None
+            families.append((Met.whole(cells[own], inside), below))
+        return families
 
     def _groups_of(self, level: int, levels: AxisLevels) -> Groups:
         """Return the groups of the measured cells of a level that lie in the same areas of axis levels; those of the cells themselves are kept."""
@@ -299,26 +298,18 @@ class FolderSource(Source):
 
     def _read_cells(self, asked: Sequence[tuple[int, Sequence[range]]]) -> list[Table]:
         """Return the measured cells of some levels whose areas are in ranges, one per axis, in the order of the tree."""
-        found = self.folder.collect([self.folder.noisy(level, ranges) for level, ranges in asked])
+        tables = self.folder.collect([self.folder.noisy(level, ranges) for level, ranges in asked])
         return [
             Table(self.folder.reached(level), self.folder.areas_of(level, cells), cells)
-            for (level, _), cells in zip(asked, found, strict=True)
+            for (level, _), cells in zip(asked, tables, strict=True)
         ]
 
     def levels_of(self, axes: Mapping[str, str | None]) -> AxisLevels:
         """Return the axis levels that an entry of the manifest names."""
-        return tuple(
-            names.index(name) + 1 if (name := axes.get(axis)) else 0 for axis, names in self.folder.axes.items()
-        )
+        return levels_named(self.manifest, axes)
 
     def _scan(self, entry: LevelEntry) -> pl.LazyFrame:
         return self.folder.view(entry.name) if isinstance(entry, ViewEntry) else self.folder.table(entry.level)
-
-    def _numbered(self, scan: pl.LazyFrame, levels: AxisLevels) -> Table:
-        (table,) = self.folder.collect([scan])
-        if not any(levels):  # needs no tree
-            return Table(levels, tuple(np.zeros(table.height, dtype=np.int64) for _ in levels), table)
-        return Table(levels, self._areas_of(levels, table), table)
 
     def _areas_of(self, levels: AxisLevels, table: pl.DataFrame) -> tuple[IntArray, ...]:
         """Return, per axis, the areas of the rows of a table.
@@ -330,11 +321,6 @@ class FolderSource(Source):
         if any(len(of) != table.height for of in areas):
             raise Misfit(f"{CODEBOOK} must list each area once.")
         return areas
-
-    def _tree_of_tables(self) -> Tree:
-        """Return the tree of the areas that the tables name; those of ordered axes are all known."""
-        axes = [self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes]
-        return Tree(tuple(axes), self.folder.steps)
 
     def _axis(self, name: str) -> Axis:
         columns, number = axis_columns(self.folder.manifest, name), list(self.folder.axes).index(name)
