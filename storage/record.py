@@ -201,15 +201,15 @@ class Record:
 
     def released_views(self) -> list[ReleasedPart]:
         """Return the views that the spec names, as they are so far. One that is a level says so, and costs nothing itself."""
-        found = list[ReleasedPart]()
+        views = list[ReleasedPart]()
         for view in self.release.terms.views:
             of = self.released_part(view.number)
             if view.number <= self.finest:
                 of = replace(
                     of, same_as=view.number, summed=None, rho=0.0, l2_sensitivity=0.0, epsilon=None, delta=None
                 )
-            found.append(replace(of, view=view.name))
-        return found
+            views.append(replace(of, view=view.name))
+        return views
 
     def _has_zeros(self, level: int) -> bool:
         """Return whether what there is of a level holds zeros: those of a first pass before the second one, whose counts are released."""

@@ -170,8 +170,8 @@ class Estimate(ABC):
         if math.prod(sizes) > most_cells:
             return None
         boxes = Boxes(table.levels, tuple(of.ravel() for of in np.indices(sizes)))
-        lacks, found = Met.of(tree, table, boxes).rows == 0, self.answers(boxes)
-        return int(found.high[lacks].max(initial=0)) if found.stated[lacks].all() else None
+        lacks, answers = Met.of(tree, table, boxes).rows == 0, self.answers(boxes)
+        return int(answers.high[lacks].max(initial=0)) if answers.stated[lacks].all() else None
 
     def deviations(self, boxes: Boxes) -> FloatArray | None:  # noqa: ARG002
         """Return the standard deviations of the counts of boxes, float64, shape (boxes,), records; None where they are no unbiased estimates."""

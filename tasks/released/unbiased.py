@@ -135,10 +135,10 @@ class UnbiasedEstimate(Estimate):
         if released.is_grid or tree.axis_levels(level) == boxes.levels:
             return released.with_rounding(released.variances.of_cells(boxes.levels, boxes.areas))
         variances, runs = released.variances.of_boxes(*self._leaves(boxes)), self._runs(boxes, level)
-        found = np.zeros(len(boxes))
+        deviations = np.zeros(len(boxes))
         for number in np.unique(runs).tolist():
-            found[runs == number] = released.with_rounding(variances[runs == number], number)
-        return found
+            deviations[runs == number] = released.with_rounding(variances[runs == number], number)
+        return deviations
 
     def rows_added(self, levels: AxisLevels) -> int:
         """Return how many cells the level of some axis levels has."""

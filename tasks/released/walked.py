@@ -69,11 +69,10 @@ class _Repeated:
         return len(self.above)
 
     def __getitem__(self, rows: slice) -> Rows:
-        found = self.above[rows]
-        areas = (
-            self.child[of].astype(np.int32) if number == self.axis else of for number, of in enumerate(found.areas)
-        )
-        return Rows(tuple(areas), found.counts, found.bounds, found.signal)
+        held = self.above[rows]
+        areas = list(held.areas)
+        areas[self.axis] = self.child[areas[self.axis]].astype(np.int32)
+        return replace(held, areas=tuple(areas))
 
 
 class WalkedEstimate(Estimate):
@@ -305,24 +304,24 @@ class WalkedEstimate(Estimate):
         if simultaneous:
             possible = [tree.possible_cells(own) for own in range(len(noises))]
             margins = simultaneous_margins(noises, possible, confidence)
-            found = simultaneous_box_intervals(levels, margins, known.count)
+            ends = simultaneous_box_intervals(levels, margins, known.count)
         else:
-            found = box_intervals(levels, noises, confidence, known.count)
+            ends = box_intervals(levels, noises, confidence, known.count)
         cells = {
             **known.cells,
             "possible": levels[-1].possible,
-            "measured": found.measured,
-            "dropped": levels[-1].possible - found.measured,
-            "dropped_under": found.dropped_under,
-            "cap": found.cap,
+            "measured": ends.measured,
+            "dropped": levels[-1].possible - ends.measured,
+            "dropped_under": ends.dropped_under,
+            "cap": ends.cap,
         }
 
         def how(box: int) -> str:
             of_box = {name: int(of[box]) for name, of in cells.items()}
-            above = int(found.level_above[box])
+            above = int(ends.level_above[box])
             return describe_cells(source.manifest.levels[level], of_box, None if above < 0 else above)
 
-        return Answers(known.count, found.low, found.high, _all(boxes), how, cells)
+        return Answers(known.count, ends.low, ends.high, _all(boxes), how, cells)
 
     def _of_leaves(self, boxes: Boxes, level: int, known: Answers, kind: tuple[str, str], confidence: float) -> Answers:
         """Return the answers from the noisy counts of all leaves, which alone were measured."""
@@ -387,11 +386,11 @@ class WalkedEstimate(Estimate):
 
     def _with_views(self, boxes: Boxes, confidence: float, by_levels: Answers) -> Answers:
         """Return what views of their own say of the boxes of which they have less noise, where levels are only calibrated to views."""
-        source, level, parts = self.folder, self.folder.level_of(boxes), self._views
-        found = parts.of_parts(boxes, source.manifest.own_views)
-        if not found:
+        source, level = self.folder, self.folder.level_of(boxes)
+        views = self._views.sums_of(boxes, source.manifest.own_views)
+        if not views:
             return by_levels
-        variance = np.array([of.variance for of in found])
+        variance = np.array([view.variance for view in views])
         best, least = variance.argmin(axis=0), variance.min(axis=0)
         answered = np.isfinite(least)
         is_cell = source.folder.reached(level) == boxes.levels
@@ -400,15 +399,15 @@ class WalkedEstimate(Estimate):
             answered &= cells * source.parts[level].noise.variance > least
         count, low, high, stated = by_levels.count, by_levels.low, by_levels.high, by_levels.stated | answered
         added = np.zeros_like(count)
-        for number, of in enumerate(found):
-            chosen, ends = answered & (best == number), parts.interval(of, of.count, confidence)
-            count, added = np.where(chosen, of.count, count), np.where(chosen, of.cells, added)
+        for number, view in enumerate(views):
+            chosen, ends = answered & (best == number), self._views.interval(view, view.count, confidence)
+            count, added = np.where(chosen, view.count, count), np.where(chosen, view.cells, added)
             low, high = np.where(chosen, ends[0], low), np.where(chosen, ends[1], high)
 
         def how(box: int) -> str:
             if not answered[box]:
                 return by_levels.how(box)
-            return f"{found[best[box]].how(box)}, which is measured by itself; sums of the levels may differ from it"
+            return f"{views[best[box]].how(box)}, which is measured by itself; sums of the levels may differ from it"
 
         cells = {"added": added} if answered.all() else by_levels.cells
         return Answers(count, low, high, stated, how, cells)

@@ -94,9 +94,9 @@ def _end(axis: Axis, names: Names, code: str, asked: str, place: int) -> tuple[i
     for level in reversed(range(1, axis.depth + 1)):
         own = axis.codes[level - 1]
         of_ends = own.str.split(RANGE).list.get(-place) if level == axis.depth else own
-        found = np.flatnonzero((of_ends == code).to_numpy())
-        if len(found):
-            return level, int(found[0])
+        numbers = np.flatnonzero((of_ends == code).to_numpy())
+        if len(numbers):
+            return level, int(numbers[0])
     paths = names.paths(axis.name, code)
     if len(paths) > 1:
         raise called_alike(axis.name, code, [path[-1] for path in paths])

@@ -324,7 +324,7 @@ class FolderSource(Source):
 
     def _axis(self, name: str) -> Axis:
         columns, number = axis_columns(self.folder.manifest, name), list(self.folder.axes).index(name)
-        found = dict[int, pl.DataFrame]()
+        of_levels = dict[int, pl.DataFrame]()
         for level in reversed(range(1, len(columns) + 1)):
             at = next(k for k in range(len(self.folder.steps) + 1) if self.folder.reached(k)[number] == level)
             scans = [self.folder.table(at).select(columns[:level]).unique()]
@@ -335,10 +335,10 @@ class FolderSource(Source):
             ]
             paths = [
                 *self.folder.collect(scans),
-                *([found[level + 1].select(columns[:level])] if level + 1 in found else []),
+                *([of_levels[level + 1].select(columns[:level])] if level + 1 in of_levels else []),
             ]
-            found[level] = pl.concat(paths).unique().sort(columns[:level])
-        return _axis_of_paths(name, self.folder.axes[name], [found[level] for level in sorted(found)])
+            of_levels[level] = pl.concat(paths).unique().sort(columns[:level])
+        return _axis_of_paths(name, self.folder.axes[name], [of_levels[level] for level in sorted(of_levels)])
 
 
 def _axis_of_paths(name: str, level_names: tuple[str, ...], levels: Sequence[pl.DataFrame]) -> Axis:

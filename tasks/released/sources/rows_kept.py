@@ -135,12 +135,10 @@ class RowsOnDisk:
         first, end, _ = rows.indices(len(self))
         runs = self._mapped()
         begins, ends = (self._places(runs, rank) for rank in (first, end))
-        found = np.concatenate(
-            [run[:, begin:stop] for run, begin, stop in zip(runs, begins, ends, strict=True)], axis=1
-        )
-        found = found[:, np.argsort(found[_KEY])]
-        marked = np.zeros(len(found[_KEY]), dtype=bool) if self._margin is None else found[_NOISY] > self._margin
-        return Rows(unpacked(found[_KEY], self._sizes), found[_COUNT], tuple(found[_BOUNDS:]), marked)
+        cut = np.concatenate([run[:, begin:stop] for run, begin, stop in zip(runs, begins, ends, strict=True)], axis=1)
+        cut = cut[:, np.argsort(cut[_KEY])]
+        marked = np.zeros(cut.shape[1], dtype=bool) if self._margin is None else cut[_NOISY] > self._margin
+        return Rows(unpacked(cut[_KEY], self._sizes), cut[_COUNT], tuple(cut[_BOUNDS:]), marked)
 
     def _mapped(self) -> list[IntArray]:
         """Return the runs as they are on disk, shape (columns, rows) each."""
