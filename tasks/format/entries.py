@@ -227,6 +227,16 @@ class ViewEntry(LevelEntry):
     name: str = Field(min_length=1)
     differs: Difference | None = None
 
+    @property
+    def path(self) -> str:
+        """The path of its file in the folder."""
+        return f"views/{self.name}.parquet"
+
+    @property
+    def files(self) -> list[str]:
+        """The paths of its files: one."""
+        return [self.path]
+
 
 class DerivedEntry(Section):
     """A column that is a public function of the axes.

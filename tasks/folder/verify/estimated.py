@@ -166,7 +166,7 @@ def _failures(source: FolderSource) -> Iterator[str]:
         ):
             wrong = _NO_INTERVALS
         if wrong:
-            yield f"views/{view.name}.parquet {wrong}"
+            yield f"{view.path} {wrong}"
     yield from estimate.unsettled()
 
 

@@ -201,7 +201,7 @@ def view_failures(folder: Path, manifest: Manifest) -> list[str]:
         finest = finest.join(listed.select(*entry.of, name), on=entry.of, how="left")
     for view in manifest.views:
         failure = _view_failure(folder, manifest, view, finest)
-        failures += [f"views/{view.name}.parquet {failure}"] if failure else []
+        failures += [f"{view.path} {failure}"] if failure else []
     if failures or manifest.is_unbiased:
         return failures
     return source_failures(manifest, finest) if manifest.has_sources else _axis_failures(folder, manifest)
@@ -212,7 +212,7 @@ def _axis_failures(folder: Path, manifest: Manifest) -> list[str]:
     own = manifest.own_views
     if others := [view.name for view in own if view.source != view.level]:
         return [f"manifest.json: view {others[0]} must be its own source."]
-    tables = {f"views/{view.name}.parquet": (view, view_table(folder, view)) for view in own}
+    tables = {view.path: (view, view_table(folder, view)) for view in own}
     levels = {entry.path: (entry, scan_level(folder, entry).collect()) for entry in manifest.levels}
     failures = []
     for fine, (view, table) in tables.items():
@@ -269,7 +269,7 @@ _NO_SUM = "does not add up the counts of the finest level."
 
 def view_table(folder: Path, view: ViewEntry) -> pl.DataFrame:
     """Return the published table of a view."""
-    return pl.read_parquet(folder / "views" / f"{view.name}.parquet", glob=False)
+    return pl.read_parquet(folder / view.path, glob=False)
 
 
 def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:

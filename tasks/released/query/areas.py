@@ -51,7 +51,7 @@ def areas_with(folder: PublishedFolder, axis: str, level: int, codes: Mapping[in
             numbers = numbers[np.isin(of_axis.ancestors(numbers, level, own), same)]
         return [area_of(of_axis, level, int(number)) for number in numbers[: _SHOWN + 1]]
     columns = folder.columns(axis, level)
-    table = folder.table(next(own for own in range(len(folder.steps) + 1) if folder.reached(own)[at] == level))
+    table = folder.scan(next(of for of in folder.manifest.levels if folder.reached(of.level)[at] == level))
     asked = [pl.col(columns[own - 1]) == code for own, code in codes.items()]
     rows = table.filter(*asked) if asked else table
     (paths,) = folder.collect([rows.select(columns).unique().sort(columns).head(_SHOWN + 1)])

@@ -99,7 +99,7 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
     names, by_path = list(folder.axes), axes_by_path(folder.manifest)
     refined = [(number, own) for number, own in enumerate(folder.reached(level)) if own]
     paths = [folder.columns(names[number], own) for number, own in refined]
-    rows, within = folder.table(level), _is_within(folder, level, paths)
+    rows, within = folder.scan(folder.manifest.levels[level]), _is_within(folder, level, paths)
     if within is not None:
         rows = rows.filter(~within)
     columns = [column for path in paths for column in path]

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from storage.errors import StoreError, UsageError
 from storage.tables import NOISY
+from tasks.format.entries import LevelEntry
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
 from tasks.format.published_tree import (
@@ -108,13 +109,9 @@ class PublishedFolder:
             return True
         return self.manifest.levels[level_of(self.steps, levels)].is_exact
 
-    def table(self, level: int) -> pl.LazyFrame:
-        """Return the table of released counts of a level, as a lazy scan."""
-        return self._read(*self.manifest.levels[level].files)
-
-    def view(self, name: str) -> pl.LazyFrame:
-        """Return the table of a view, as a lazy scan."""
-        return self._read(f"views/{name}.parquet")
+    def scan(self, entry: LevelEntry) -> pl.LazyFrame:
+        """Return the table of a level or view, as a lazy scan."""
+        return self._read(*entry.files)
 
     def codes_of(self, derived: str) -> list[str]:
         """Return the codes of a derived column."""

@@ -205,7 +205,7 @@ class FolderSource(Source):
         """Return the whole table of a level or view."""
         name = entry.name if isinstance(entry, ViewEntry) else entry.level
         if name not in self._tables:
-            levels, (table,) = self.levels_of(entry.axes), self.folder.collect([self._scan(entry)])
+            levels, (table,) = self.levels_of(entry.axes), self.folder.collect([self.folder.scan(entry)])
             everything = tuple(np.zeros(table.height, dtype=np.int64) for _ in levels)  # needs no tree
             self._tables[name] = Table(levels, self._areas_of(levels, table) if any(levels) else everything, table)
         return self._tables[name]
@@ -221,7 +221,10 @@ class FolderSource(Source):
         """
         if boxes.within is None:
             return Met.of(self.tree, self.table(entry), boxes)
-        rows, within = self._scan(entry).with_row_index(PLACE), [one for of_axis in boxes.within for one in of_axis]
+        rows, within = (
+            self.folder.scan(entry).with_row_index(PLACE),
+            [one for of_axis in boxes.within for one in of_axis],
+        )
         for name, code in boxes.codes.items():
             if name in entry.axes:
                 within.append(pl.col(name) == code)
@@ -308,9 +311,6 @@ class FolderSource(Source):
         """Return the axis levels that an entry of the manifest names."""
         return levels_named(self.manifest, axes)
 
-    def _scan(self, entry: LevelEntry) -> pl.LazyFrame:
-        return self.folder.view(entry.name) if isinstance(entry, ViewEntry) else self.folder.table(entry.level)
-
     def _areas_of(self, levels: AxisLevels, table: pl.DataFrame) -> tuple[IntArray, ...]:
         """Return, per axis, the areas of the rows of a table.
 
@@ -323,16 +323,13 @@ class FolderSource(Source):
         return areas
 
     def _axis(self, name: str) -> Axis:
-        columns, number = axis_columns(self.folder.manifest, name), list(self.folder.axes).index(name)
+        columns, number = axis_columns(self.manifest, name), list(self.folder.axes).index(name)
         of_levels = dict[int, pl.DataFrame]()
         for level in reversed(range(1, len(columns) + 1)):
             at = next(k for k in range(len(self.folder.steps) + 1) if self.folder.reached(k)[number] == level)
-            scans = [self.folder.table(at).select(columns[:level]).unique()]
-            scans += [
-                self.folder.view(view.name).select(columns[:level]).unique()
-                for view in self.folder.manifest.views
-                if self.levels_of(view.axes)[number] == level
-            ]
+            views = [view for view in self.manifest.views if self.levels_of(view.axes)[number] == level]
+            entries = [self.manifest.levels[at], *views]
+            scans = [self.folder.scan(entry).select(columns[:level]).unique() for entry in entries]
             paths = [
                 *self.folder.collect(scans),
                 *([of_levels[level + 1].select(columns[:level])] if level + 1 in of_levels else []),
