@@ -1,10 +1,8 @@
 """What a release says whose tree was walked: of counts that were repaired on the way down, or of sums of the leaves that alone were measured."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TypeVar
 
 import numpy as np
 
@@ -43,12 +41,10 @@ from tasks.uncertainty.intervals import (
     simultaneous_margins,
     sum_margins,
 )
-from tasks.uncertainty.noise_rows import EXACT, Shares, shares_of_sums
+from tasks.uncertainty.noise_rows import EXACT, shares_of_sums
 from tasks.uncertainty.signals import Margin, signal_tail, signals, tails_of
-from tasks.uncertainty.sources import for_every_level
+from tasks.uncertainty.sources import for_every_level, own_levels
 from tasks.work.capacity import side_by_side
-
-V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,14 +80,9 @@ class WalkedEstimate(Estimate):
     def __init__(self, source: Source) -> None:
         """Compute the margins of all levels, where every level is measured."""
         super().__init__(source)
-        self._views = TogetherEstimate(source)
+        self._views, self._own = TogetherEstimate(source), own_levels(source.levels)
         self._moves = list[Moves]()  # of the levels of their own that were read
         self._repeats: SlicedRows | None = None  # the rows of the level before, where the next one repeats it
-
-    @cached_property
-    def _own(self) -> list[LevelEntry]:
-        """The levels that repeat no other."""
-        return [part for part in self.source.levels if part.same_as is None]
 
     @cached_property
     def _margins(self) -> list[list[Margins]]:
@@ -108,7 +99,7 @@ class WalkedEstimate(Estimate):
         if terms.simultaneous:
             possible = [self._listed(part.level) for part in own]
             kinds.append(simultaneous_margins(noises, possible, terms.confidence))
-        return [self._for_every_level(of_kind) for of_kind in kinds]
+        return [for_every_level(source.levels, of_kind) for of_kind in kinds]
 
     def rows(self, level: int) -> SlicedRows:
         """Return all released nodes of a level in the order of their codes; areas take half the bytes of a frontier's."""
@@ -129,56 +120,42 @@ class WalkedEstimate(Estimate):
     def _measured(self, level: int) -> SlicedRows:
         """Return the rows of a measured level, and keep what is known of them."""
         source, part, sizes = self.source, self.source.levels[level], self.source.tree.sizes(level)
-        is_large = source.disk is not None and part.nonzero > tables.PART_ROWS and fit_on_disk(sizes)
+        terms, noise, margins = source.intervals, part.noise, [of_kind[level] for of_kind in self._margins]
         kept: RowsKept = RowsInMemory(sizes, is_in_order=source.is_in_order)
-        if is_large and source.disk is not None:
+        if source.disk is not None and part.nonzero > tables.PART_ROWS and fit_on_disk(sizes):
             kept = RowsOnDisk(source.disk, sizes)
-        noisy_levels = sum(not own.is_exact for own in self._own)
-        reach = reach_after(part.noise, part.cells, noisy_levels)
-        margins = [of_kind[level] for of_kind in self._margins]
-        begin = partial(Run, part.noise, self._step(level), reach, margins, kept)
+        reach = reach_after(noise, part.cells, sum(not own.is_exact for own in self._own))
+        begin = partial(Run, noise, self._step(level), reach, margins, kept)
         whole = begin()
         for run in source.runs(level, self._margins, begin):
             whole.moves.add_all(run.moves)
             if whole.seen and run.seen:
                 whole.seen.add_all(run.seen)
             kept.add(run.rows)
-        if len(kept) != part.nonzero:
-            raise self._other_rows(level)
+        _check_rows(part, len(kept))
         margin: int | None = 0
         if not part.is_exact:
-            log_tail = signal_tail(
-                part.nonzero,
-                part.cells,
-                source.intervals.signal_rate,
-                lambda tail: kept.count_above(part.noise.quantile(tail)),
-            )
-            margin = None if log_tail is None else part.noise.quantile(log_tail)
+            rate = terms.signal_rate
+            log_tail = signal_tail(len(kept), part.cells, rate, lambda tail: kept.count_above(noise.quantile(tail)))
+            margin = None if log_tail is None else noise.quantile(log_tail)
         marked = 0 if margin is None else kept.count_above(margin)
         kept.mark(margin)
         self._moves.append(whole.moves)
         shares = whole.seen.shares() if whole.seen else EXACT if part.nonzero else None
-        signal = Signal(rows=marked, above=None if part.is_exact else margin) if marked else None
-        self._known[level] = self._known_of(level, whole.moves, signal, shares)
-        return kept
-
-    def _known_of(self, level: int, moves: Moves, signal: Signal | None, shares: Shares | None) -> Known:
-        """Return what is known of a measured level."""
-        terms = self.source.intervals
-        of_rows, at_once = self._margins[0][level], self._margins[-1][level]
-        fixed = self._for_every_level(margins_of([own.noise for own in self._own], terms.confidence))
+        fixed = for_every_level(source.levels, margins_of([own.noise for own in self._own], terms.confidence))
         bound = np.array([bounds_after(self._moves)[-1]])
-        return Known(
+        self._known[level] = Known(
             promise="rows",
-            half_width=of_rows.own,
+            half_width=margins[0].own,
             cap_margin=fixed[level].cap,
-            simultaneous_half_width=at_once.own if terms.simultaneous else None,
+            simultaneous_half_width=margins[-1].own if terms.simultaneous else None,
             # the bias and the counts together reveal the sum of the noisy counts
-            bias=None if terms.rounded else moves.bias,
+            bias=None if terms.rounded else whole.moves.bias,
             bound=int(rounded_outwards(bound, bound, self._step(level))[1][0]),
-            signal=signal,
+            signal=Signal(rows=marked, above=None if part.is_exact else margin) if marked else None,
             shares=shares,
         )
+        return kept
 
     def _repeated(self, level: int) -> SlicedRows:
         """Return the rows of the level above, each with the area of the one cell that it holds."""
@@ -198,8 +175,7 @@ class WalkedEstimate(Estimate):
         """Return a level of a mechanism that measures leaves only: its counts are its noisy counts."""
         source, part, finest = self.source, self.source.levels[level], self.source.levels[-1]
         nodes, tree = source.nodes(level), source.tree
-        if len(nodes) != part.nonzero:
-            raise self._other_rows(level)
+        _check_rows(part, len(nodes))
         counts, noise, rate = nodes.counts, finest.noise, source.intervals.signal_rate
         leaves = None
         if level < finest.level and not finest.threshold:
@@ -235,7 +211,7 @@ class WalkedEstimate(Estimate):
         terms, possible = source.intervals, source.possible_cells(level)
         if finest.threshold and level < finest.level:
             return []
-        fixed = math.log((1 - terms.confidence) / 2)
+        fixed = _log_tail(terms.confidence)
         kinds = [fixed if finest.threshold else row_log_tail(self._listed(level), part.nonzero, terms.confidence)]
         if terms.simultaneous:
             if possible is None:
@@ -243,18 +219,12 @@ class WalkedEstimate(Estimate):
             kinds.append(fixed - math.log((1 if finest.threshold else len(source.levels)) * possible))
         return kinds
 
-    def _for_every_level(self, of_own: Sequence[V]) -> list[V]:
-        return for_every_level(self.source.levels, of_own)
-
     def _listed(self, level: int) -> int:
         """Return how many cells a level can have. Only a mechanism that shows codes may not know them, and needs no such number."""
         possible = self.source.possible_cells(level)
         if possible is None:
             raise StoreError(f"Level {level} has codes that no codebook lists, so no interval can be stated.")
         return possible
-
-    def _other_rows(self, level: int) -> StoreError:
-        return StoreError(f"Level {level} does not have as many nodes as the store recorded.")
 
     def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
         """Return what is said of boxes: by the levels, or by a view that is measured by itself where it has less noise."""
@@ -448,6 +418,12 @@ class WalkedEstimate(Estimate):
             lacks_row = locate(cells.areas, source.level_table(level).areas, tree.sizes(level)) < 0
             most = max(most, int(np.minimum(highs, above)[lacks_row].max(initial=0)))
         return most
+
+
+def _check_rows(part: LevelEntry, rows: int) -> None:
+    """Refuse a level that has more or fewer rows than are stated."""
+    if rows != part.nonzero:
+        raise StoreError(f"Level {part.level} does not have as many nodes as the store recorded.")
 
 
 def _log_tail(confidence: float) -> float:
