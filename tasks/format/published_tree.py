@@ -211,7 +211,14 @@ def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Ax
     """Return an axis of a codebook that lists areas in the order of their numbers, each with the number of its parent."""
     of_axis = codebook.filter(pl.col("axis") == name)
     levels = [of_axis.filter(pl.col("level") == level) for level in level_names]
-    parent = tuple(level["parent"].to_numpy().astype(np.int64) for level in levels)
-    sizes = [1, *(len(level) for level in parent)]
-    first_child = tuple(np.searchsorted(level, np.arange(size + 1)) for level, size in zip(parent, sizes, strict=False))
-    return Axis(name, level_names, first_child, parent, tuple(level["code"] for level in levels))
+    parents = [level["parent"].to_numpy().astype(np.int64) for level in levels]
+    return axis_of_levels(name, level_names, parents, [level["code"] for level in levels])
+
+
+def axis_of_levels(
+    name: str, level_names: tuple[str, ...], parents: Sequence[IntArray], codes: Sequence[pl.Series]
+) -> Axis:
+    """Return an axis by the parents and the codes of the areas of each level, which are sorted by their parents."""
+    sizes = [1, *map(len, parents)]
+    first_child = tuple(np.searchsorted(of, np.arange(size + 1)) for of, size in zip(parents, sizes, strict=False))
+    return Axis(name, level_names, first_child, tuple(parents), tuple(codes))

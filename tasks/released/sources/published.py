@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 from storage.tables import COUNT, NOISY
 from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
-from tasks.format.published_tree import areas_of_rows, axis_columns, levels_named, view_columns, view_of
+from tasks.format.published_tree import areas_of_rows, axis_columns, axis_of_levels, levels_named, view_columns, view_of
 from tasks.format.tables import Rows, joined, level_paths
 from tasks.released.boxes import (
     AxisLevels,
@@ -323,35 +324,18 @@ class FolderSource(Source):
         return areas
 
     def _axis(self, name: str) -> Axis:
+        """Return an axis of the areas that the tables name; an area need not have one below it."""
         columns, number = axis_columns(self.manifest, name), list(self.folder.axes).index(name)
-        of_levels = dict[int, pl.DataFrame]()
+        levels = list[pl.DataFrame]()  # their paths, sorted, coarse to fine
         for level in reversed(range(1, len(columns) + 1)):
-            at = next(k for k in range(len(self.folder.steps) + 1) if self.folder.reached(k)[number] == level)
+            first = next(entry for entry in self.manifest.levels if self.folder.reached(entry.level)[number] == level)
             views = [view for view in self.manifest.views if self.levels_of(view.axes)[number] == level]
-            entries = [self.manifest.levels[at], *views]
-            scans = [self.folder.scan(entry).select(columns[:level]).unique() for entry in entries]
-            paths = [
-                *self.folder.collect(scans),
-                *([of_levels[level + 1].select(columns[:level])] if level + 1 in of_levels else []),
-            ]
-            of_levels[level] = pl.concat(paths).unique().sort(columns[:level])
-        return _axis_of_paths(name, self.folder.axes[name], [of_levels[level] for level in sorted(of_levels)])
-
-
-def _axis_of_paths(name: str, level_names: tuple[str, ...], levels: Sequence[pl.DataFrame]) -> Axis:
-    """Return an axis of areas, by the paths of each level, which are sorted; an area need not have one below it."""
-    first_child, parent, codes = [], [], []
-    above = pl.DataFrame({"\0": [0]})
-    for level in levels:
-        columns = level.columns[:-1]
-        if columns:
-            numbers = above.select(columns).with_row_index("\0number")
-            of_level = level.join(numbers, on=columns, how="left", maintain_order="left")["\0number"]
-            parents = of_level.to_numpy().astype(np.int64)
-        else:
-            parents = np.zeros(level.height, dtype=np.int64)
-        first_child.append(np.searchsorted(parents, np.arange(above.height + 1)))
-        parent.append(parents)
-        codes.append(level[level.columns[-1]])
-        above = level
-    return Axis(name, level_names, tuple(first_child), tuple(parent), tuple(codes))
+            scans = [self.folder.scan(entry).select(columns[:level]).unique() for entry in (first, *views)]
+            below = [paths.select(columns[:level]) for paths in levels[:1]]
+            levels.insert(0, pl.concat([*self.folder.collect(scans), *below]).unique().sort(columns[:level]))
+        parents = [np.zeros(levels[0].height, dtype=np.int64)]
+        for above, paths in pairwise(levels):
+            numbers = above.with_row_index("\0number")
+            held = paths.join(numbers, on=above.columns, how="left", maintain_order="left")["\0number"]
+            parents.append(held.to_numpy().astype(np.int64))
+        return axis_of_levels(name, self.folder.axes[name], parents, [paths[paths.columns[-1]] for paths in levels])
