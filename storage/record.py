@@ -231,7 +231,7 @@ def load_record(con: Connection, release_id: str, books: Books | None = None) ->
 
     Args:
         con: the store.
-        release_id: the release.
+        release_id: of the release.
         books: the ledger, if the caller has read it already: reading it takes time in proportion to its events.
     Raises:
         UsageError: there is no release of that id.

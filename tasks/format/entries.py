@@ -48,8 +48,6 @@ class SignalTable(Section):
     """The table of a level's rows that stand out, with remainder rows for what they leave of the counts above them.
 
     Attributes:
-        level: the tree level.
-        rows: how many rows it has.
         remainders: how many of them are remainders.
         half_width: how far the intervals of its other rows reach around a noisy count (z), records. On average at most a share α of
             these rows has a true count outside its interval, with the α of `intervals`. They reach at least as far as those of the
@@ -88,12 +86,7 @@ class AboveNoise(Section):
 
 
 class Deviations(Section):
-    """The standard deviation of the released counts of a level, with the rounding to whole numbers, records.
-
-    Attributes:
-        least: of any of its cells.
-        most: of any of its cells.
-    """
+    """The least and the most standard deviation of a released count of a level, with the rounding to whole numbers, records."""
 
     least: float
     most: float

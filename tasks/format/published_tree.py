@@ -158,13 +158,7 @@ def derived_places(manifest: Manifest) -> dict[str, tuple[tuple[int, int], ...]]
 
 
 def view_of(manifest: Manifest, entry: LevelEntry, derived: Mapping[str, Derived]) -> View:
-    """Return a level or view as it was measured, by its entry in the manifest.
-
-    Args:
-        manifest: the manifest.
-        entry: of the level or view.
-        derived: the derived columns, by name.
-    """
+    """Return a level or view as it was measured, by its entry in the manifest and the derived columns by name."""
     columns = tuple(column for name, column in derived.items() if name in entry.axes)
     return View(entry.level, levels_named(manifest, entry.axes), entry.axes, columns)
 
@@ -185,11 +179,7 @@ def axis_columns(manifest: Manifest, axis: str) -> list[str]:
 def areas_of_rows(manifest: Manifest, tree: Tree, levels: Sequence[int], table: pl.DataFrame) -> tuple[IntArray, ...]:
     """Return, per axis, the numbers of the areas of some rows of a published table, int64, shape (rows,); -1 where there is no such area.
 
-    Args:
-        manifest: of the release.
-        tree: its tree.
-        levels: per axis, the axis level of the rows; 0 where the table has no codes of the axis.
-        table: with the columns of codes.
+    The rows have the codes of these axis levels; 0 where they have none of an axis.
     """
     return tuple(
         _areas(axis, level, axis_columns(manifest, axis.name)[:level], table)

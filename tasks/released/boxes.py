@@ -59,12 +59,7 @@ class Boxes:
 
 
 def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
-    """Return the coarsest tree level whose whole cells make up boxes with these axis levels; noise plays no part.
-
-    Args:
-        steps: as in `Tree`.
-        axis_levels: per axis, as in `Box`; none finer than the finest tree level.
-    """
+    """Return the coarsest tree level whose whole cells make up boxes with these axis levels; `steps` as in `Tree`, noise plays no part."""
     return next(
         level
         for level in range(len(steps) + 1)
@@ -73,15 +68,10 @@ def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
 
 
 def fewest_areas(axis: Axis, level: int, first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the fewest areas of which a range of adjacent areas is made, in their order: each lies inside, and what holds it does not.
+    """Yield the level and the number of the fewest areas of which a range of adjacent areas is made, in their order.
 
-    Args:
-        axis: whose children of an area are adjacent.
-        level: of the range; its first area, and the first one after it that is outside, have these numbers.
-        first: likewise.
-        stop: likewise.
-    Yields:
-        The level and the number of each.
+    Each lies inside, and what holds it does not. The range is of a level: its first area, and the first one after it that is outside,
+    have the numbers `first` and `stop`.
     """
     left, right = list[tuple[int, int]](), list[tuple[int, int]]()
     while level:
@@ -160,13 +150,7 @@ class Groups:
     """Groups of rows: those whose areas lie in the same areas of some coarser axis levels."""
 
     def __init__(self, tree: Tree, table: Table, levels: AxisLevels) -> None:
-        """Group rows.
-
-        Args:
-            tree: the axes.
-            table: of any axis levels.
-            levels: per axis, one as coarse as that of the rows or coarser.
-        """
+        """Group the rows of a table by axis levels that are as coarse as its own or coarser."""
         self._sizes = tuple(axis.areas(level) for axis, level in zip(tree.axes, levels, strict=True))
         self._keys, self.numbers = np.unique(
             _keys(lifted(tree, table.levels, table.areas, levels), self._sizes), return_inverse=True
@@ -203,14 +187,7 @@ class Met:
 
     @classmethod
     def of(cls, tree: Tree, table: Table, boxes: Boxes, groups: Groups | None = None) -> "Met":
-        """Return what boxes meet of a table.
-
-        Args:
-            tree: the axes.
-            table: of any axis levels.
-            boxes: many.
-            groups: of the rows, if they are known.
-        """
+        """Return what many boxes meet of a table of any axis levels, given the groups of its rows if they are known."""
         coarser = tuple(map(min, table.levels, boxes.levels))
         groups = groups or Groups(tree, table, coarser)
         which = groups.of(lifted(tree, boxes.levels, boxes.areas, coarser))

@@ -116,14 +116,7 @@ def box_intervals(
 
 
 def _most_of(met: MetCells, noise: LevelNoise, noise_below: LevelNoise, share: float) -> tuple[IntArray, IntArray]:
-    """Return, per box, the most that the measured cells of a level above count together, and the dropped ones among them, records.
-
-    Args:
-        met: the cells of that level.
-        noise: of the level.
-        noise_below: of the level below it.
-        share: δ.
-    """
+    """Return, per box, the most that the measured cells of a level above count together, and the dropped ones among them, records; δ is the share."""
     if not noise:
         return met.most(0)
     measured, is_sum = met.met.rows, (met.possible > 1) & (met.met.rows > 0)

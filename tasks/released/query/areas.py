@@ -34,13 +34,9 @@ class Area:
 
 
 def areas_with(folder: PublishedFolder, axis: str, level: int, codes: Mapping[int, str]) -> list[Area]:
-    """Return a few areas of an axis level that have codes; without a codebook, of those that have a row in the tables.
+    """Return a few areas of an axis level that have codes, given by axis levels of which none is finer.
 
-    Args:
-        folder: the folder.
-        axis: the name of the axis.
-        level: the axis level.
-        codes: by axis levels, none finer.
+    Without a codebook they are some of those that have a row in the tables.
     """
     at = list(folder.axes).index(axis)
     if folder.has_tree:
@@ -69,8 +65,8 @@ def find_area(folder: PublishedFolder, axis: str, asked: object) -> Area:
     """Return the area that a query names.
 
     Args:
-        folder: the folder.
-        axis: the axis of the area.
+        folder: where the area is looked up.
+        axis: the name of its axis.
         asked: a code that only one level of the axis has; `LEVEL=CODE`; several of these, separated by commas, where only the
             path identifies the area; a mapping of levels to codes; `all` or None for everything. A name may stand for a code that
             is not found.

@@ -72,8 +72,7 @@ class LargestCounts:
     """The largest counts of a level.
 
     Attributes:
-        level: the tree level.
-        axes: those that are refined there.
+        axes: those that are refined at the level.
         rows: per count what its areas are called, one per axis, and the count; the largest first.
         without_within: whether trips that stay within one area are left out.
     """
@@ -85,13 +84,9 @@ class LargestCounts:
 
 
 def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
-    """Return the largest counts of the finest level that stands above the noise, and for trips refines both ends alike.
+    """Return the largest counts, so many at most, of the finest level that stands above the noise, and for trips refines both ends alike.
 
-    Args:
-        folder: the published folder.
-        most: how many, at most.
-    Returns:
-        The counts; None where no level below the total has a row.
+    It is None where no level below the total has a row.
     """
     level = level_shown(folder)
     if level is None:
@@ -127,13 +122,8 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
 def level_shown(folder: PublishedFolder, most: int | None = None) -> int | None:
     """Return the level to show first: the finest of those that fit down to which most rows stand above the noise, or the first that fits.
 
-    Of trips, those fit that refine both ends alike, where there are any.
-
-    Args:
-        folder: the published folder.
-        most: the finest level that may be shown; None for the finest of all.
-    Returns:
-        The level; None where there is none below the total.
+    Of trips, those fit that refine both ends alike, where there are any. None finer than `most` fits. It is None where there is none
+    below the total.
     """
     entries = folder.manifest.levels[: None if most is None else most + 1]
     flows = levels_of_flows(

@@ -78,9 +78,7 @@ class AreaTotals:
     """The totals of the areas of one axis level, over everything else.
 
     Attributes:
-        axis: the axis.
-        level: its level, from 1 on.
-        level_name: the name of that level.
+        level: of the axis, from 1 on.
         tree_level: whose rows are added up.
         paths: the areas, in the order of the codebook.
         counts: int64, shape (areas,), records; 0 for an area without a row.
@@ -167,7 +165,6 @@ class Histograms:
     """The regions of a level with the most groups.
 
     Attributes:
-        level: the tree level.
         region_level: the axis level of its regions.
         sizes: the codes of the sizes, up to the last one that any of these regions has.
         regions: those that are shown, those with the most groups first.

@@ -36,12 +36,7 @@ from tasks.words.areas import Names, Shapes
 
 @dataclass(frozen=True)
 class PublishedFolder:
-    """A published folder.
-
-    Attributes:
-        path: the folder.
-        manifest: its manifest.
-    """
+    """A published folder, of which nothing but the manifest is read before it is asked for."""
 
     path: Path
     manifest: Manifest

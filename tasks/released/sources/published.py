@@ -44,23 +44,13 @@ PLACE = "\0place"  # no column of codes has such a name
 
 
 class FolderSource(Source):
-    """What a published folder says. Each table is read once as a whole, and by filters for each single question.
-
-    Attributes:
-        folder: the folder.
-        manifest: its manifest.
-    """
+    """What a published folder says. Each table is read once as a whole, and by filters for each single question."""
 
     disk: Path | None = None
     is_in_order = True
 
     def __init__(self, folder: PublishedFolder, threads: int = 1) -> None:
-        """Read nothing yet.
-
-        Args:
-            folder: the folder.
-            threads: how many files are read at once.
-        """
+        """Read nothing yet."""
         self.threads = threads
         self.folder, self.manifest = folder, folder.manifest
         self.covariance, self.statistic = self.manifest.covariance, self.manifest.statistic
