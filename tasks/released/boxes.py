@@ -1,7 +1,7 @@
 """Boxes: the parts of a universe that questions ask for, the cells of each level that overlap them, and sums over these."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,21 +41,6 @@ class Boxes:
     def range_of(self, axis: int) -> tuple[IntArray, IntArray]:
         """Return the first area of an axis in each box, and the first one after it that is outside, int64, shape (boxes,) each."""
         return self.areas[axis], self.areas[axis] + 1 if self.stops is None else self.stops[axis]
-
-    def with_all_of(self, axis: int) -> "Boxes":
-        """Return the boxes with everything of an axis."""
-
-        def but(values: Sequence[Any], other: Any) -> tuple[Any, ...]:
-            return tuple(other if number == axis else value for number, value in enumerate(values))
-
-        zero = np.zeros_like(self.areas[axis])
-        return replace(
-            self,
-            levels=but(self.levels, 0),
-            areas=but(self.areas, zero),
-            stops=self.stops and but(self.stops, zero + 1),
-            within=self.within and but(self.within, ()),
-        )
 
 
 def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
@@ -222,6 +207,37 @@ class Children:
 
     noisy: IntArray
     cells: IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetCells:
+    """The cells of a level that boxes meet.
+
+    Attributes:
+        possible: how many cells are possible in each box, shape (boxes,): int64, or whole numbers of any size.
+        met: the measured ones, with their noisy counts x.
+        children: what these have below them; a cell without any was dropped. None at the level of the boxes.
+    """
+
+    possible: Any
+    met: Met
+    children: Children | None
+
+    @property
+    def noisy(self) -> IntArray:
+        """The noisy counts of all measured cells, int64, shape (cells,), records."""
+        return self.met.table.column(NOISY)
+
+    @property
+    def dropped(self) -> IntArray:
+        """How many cells each box meets that were dropped, int64, shape (boxes,)."""
+        return self.met.sums((self.children.cells == 0).astype(np.int64)) if self.children else 0 * self.met.which
+
+    def most(self, margin: int, boxes: IntArray | slice = slice(None)) -> tuple[IntArray, IntArray]:
+        """Return the most that measured cells count in some boxes, by the caps of the cells, and the most that the dropped ones count."""
+        caps = np.maximum(self.noisy + margin, 0)
+        of_dropped = np.zeros_like(caps) if self.children is None else np.where(self.children.cells, 0, caps)
+        return self.met.sums(caps)[boxes], self.met.sums(of_dropped)[boxes]
 
 
 def children_of(tree: Tree, level: int, cells: Table, below: Table) -> Children:

@@ -304,8 +304,10 @@ class SizesEstimate(Estimate):
         is_one = boxes.within is not None and statistic != "chain"
         places, groups = np.zeros_like(regions) if is_one else regions, None
         if source.has_groups:
-            everywhere = boxes.with_all_of(1)
-            of_boxes = source.rows_met(source.manifest.levels[level], everywhere).sums(COUNT)
+            all_sizes = Boxes(
+                (boxes.levels[0], 0), (regions, 0 * regions), within=boxes.within and (boxes.within[0], ())
+            )
+            of_boxes = source.rows_met(source.manifest.levels[level], all_sizes).sums(COUNT)
             groups = np.zeros(1 if is_one else source.tree.sizes(max(level, 1))[0], dtype=np.int64)
             groups[places] = of_boxes
         return self._sums(level, number, groups, int(regions[0]) if is_one else None), places, number

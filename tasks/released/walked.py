@@ -24,7 +24,7 @@ from tasks.released.explanations import (
 )
 from tasks.released.sources.protocol import Source
 from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, Run, fit_on_disk
-from tasks.released.sums import MetCells, box_intervals, leaf_sum_intervals, simultaneous_box_intervals
+from tasks.released.sums import box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import locate
@@ -266,10 +266,7 @@ class WalkedEstimate(Estimate):
     ) -> Answers:
         """Return the answers from the noisy counts of every level."""
         source, tree = self.folder, self.folder.tree
-        levels = [
-            MetCells(possible_cells(tree, own, boxes), met, children)
-            for own, (met, children) in enumerate(source.families_met(level, boxes))
-        ]
+        levels = source.measured_met(level, boxes)
         noises = [part.noise for part in source.levels]
         if simultaneous:
             possible = [tree.possible_cells(own) for own in range(len(noises))]

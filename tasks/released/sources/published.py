@@ -20,12 +20,14 @@ from tasks.released.boxes import (
     Children,
     Groups,
     Met,
+    MetCells,
     Table,
     areas_below,
     areas_met,
     children_of,
     level_of,
     lifted,
+    possible_cells,
 )
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.protocol import Misfit, Source
@@ -259,18 +261,19 @@ class FolderSource(Source):
         """Return the measured cells of a level that one box meets, in the order of the tree."""
         return self._read_cells([(level, areas_met(self.tree, level, boxes))])[0]
 
-    def families_met(self, level: int, boxes: Boxes) -> list[tuple[Met, Children | None]]:
-        """Return what boxes meet of the measured cells of levels 0 to their own, and what those of the levels above it have below them.
+    def measured_met(self, level: int, boxes: Boxes) -> list[MetCells]:
+        """Return the measured cells of levels 0 to their own that boxes meet.
 
         Of one question, the cells of a level are those whose parents it meets, in the order of the tree.
         """
-        tree, families = self.tree, list[tuple[Met, Children | None]]()
+        tree, cells_of_levels = self.tree, list[MetCells]()
         if boxes.within is None:
             for own in range(level + 1):
                 coarser = tuple(map(min, self.folder.reached(own), boxes.levels))
                 met = Met.of(tree, self.cells(own), boxes, self._groups_of(own, coarser))
-                families.append((met, self.children(own) if own < level else None))
-            return families
+                children = self.children(own) if own < level else None
+                cells_of_levels.append(MetCells(possible_cells(tree, own, boxes), met, children))
+            return cells_of_levels
         ranges = [areas_met(tree, own, boxes) for own in range(level + 1)]
         wider = [ranges[0], *(areas_below(tree, own, ranges[own]) for own in range(level))]
         cells = self._read_cells(list(enumerate(wider)))
@@ -279,8 +282,8 @@ class FolderSource(Source):
             for areas, of_axis in zip(cells[own].areas, asked, strict=True):
                 inside &= (areas >= of_axis.start) & (areas < of_axis.stop)
             below = children_of(tree, own, cells[own], cells[own + 1]) if own < level else None
-            families.append((Met.whole(cells[own], inside), below))
-        return families
+            cells_of_levels.append(MetCells(possible_cells(tree, own, boxes), Met.whole(cells[own], inside), below))
+        return cells_of_levels
 
     def _groups_of(self, level: int, levels: AxisLevels) -> Groups:
         """Return the groups of the measured cells of a level that lie in the same areas of axis levels; those of the cells themselves are kept."""
