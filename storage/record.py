@@ -65,14 +65,14 @@ class Record:
     charges: Mapping[int, Charge]
     branches: Mapping[str, Branch]
     shards: Shards
-    _parts: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
+    _pieces: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Find the parts of every branch at once: a walk asks for those of each branch at each of its turns."""
-        parts: dict[str, list[str]] = {}
+        """Find the pieces of every branch at once: a walk asks for those of each branch at each of its turns."""
+        pieces: dict[str, list[str]] = {}
         for branch in self.branches.values():
-            parts.setdefault(branch.parent, []).append(branch.name)
-        object.__setattr__(self, "_parts", parts)
+            pieces.setdefault(branch.parent, []).append(branch.name)
+        object.__setattr__(self, "_pieces", pieces)
 
     @property
     def finest(self) -> int:
@@ -99,15 +99,15 @@ class Record:
         """The trunk and all branches that are cut, in the order of the tree."""
         return [TRUNK, *self.branches]
 
-    def parts(self, branch: str) -> list[str]:
+    def pieces(self, branch: str) -> list[str]:
         """Return the branches into which a branch was cut, in the order of the tree."""
-        return self._parts.get(branch, [])
+        return self._pieces.get(branch, [])
 
     def levels_of(self, branch: str) -> range:
         """Return the levels of a branch."""
         first = 0 if branch == TRUNK else self.branches[branch].cut_level + 1
-        parts = self.parts(branch)
-        return range(first, (self.branches[parts[0]].cut_level if parts else self.finest) + 1)
+        pieces = self.pieces(branch)
+        return range(first, (self.branches[pieces[0]].cut_level if pieces else self.finest) + 1)
 
     def branches_of(self, level: int) -> list[str]:
         """Return the branches of which a level consists, as far as they are cut, in the order of the tree; a view is the trunk's."""

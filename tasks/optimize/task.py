@@ -158,7 +158,7 @@ def estimate_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
     The branches into which it was cut must be estimated before. The last shard belongs to the level of the cut: the sum of
     the branch for each node at which it begins.
     """
-    levels, parts = job.record.levels_of(branch), job.record.parts(branch)
+    levels, parts = job.record.levels_of(branch), job.record.pieces(branch)
     found: list[Shard] = []
 
     def keep(level: int, estimates: NodeEstimates) -> None:

@@ -59,10 +59,10 @@ class RowsInMemory:
             is_in_order: whether the rows come in the order of their codes.
         """
         self._sizes, self._is_in_order = sizes, is_in_order
-        self._parts, self._noisy = list[Rows](), list[IntArray]()
+        self._rows, self._noisy = list[Rows](), list[IntArray]()
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return sum(map(len, self._rows))
 
     def prepared(self, rows: Rows, noisy: IntArray) -> tuple[Rows, IntArray]:
         """Return rows with their noisy counts as `add` takes them."""
@@ -70,7 +70,7 @@ class RowsInMemory:
 
     def add(self, run: tuple[Rows, IntArray]) -> None:
         """Add rows, from `prepared`."""
-        self._parts.append(run[0])
+        self._rows.append(run[0])
         self._noisy.append(run[1])
 
     def count_above(self, margin: int) -> int:
@@ -80,12 +80,12 @@ class RowsInMemory:
     def mark(self, margin: int | None) -> None:
         """Mark the rows whose noisy counts are above a margin, records, as those that stand out; None marks none."""
         marked = [noisy > margin if margin is not None else np.zeros(len(noisy), dtype=bool) for noisy in self._noisy]
-        rows = joined([replace(part, signal=of) for part, of in zip(self._parts, marked, strict=True)])
-        self._parts, self._noisy = [], []  # before a copy in another order is made
-        self._parts.append(rows if self._is_in_order else in_order(rows, self._sizes))
+        rows = joined([replace(part, signal=of) for part, of in zip(self._rows, marked, strict=True)])
+        self._rows, self._noisy = [], []  # before a copy in another order is made
+        self._rows.append(rows if self._is_in_order else in_order(rows, self._sizes))
 
     def __getitem__(self, rows: slice) -> Rows:
-        return self._parts[0] if rows == slice(None) else self._parts[0][rows]
+        return self._rows[0] if rows == slice(None) else self._rows[0][rows]
 
 
 class RowsOnDisk:
