@@ -88,7 +88,7 @@ class PublishedRelease:
         deepest = len(self.manifest.levels) - 1
         if not 0 <= level <= deepest:
             raise UsageError(f"level must be 0 to {deepest}, got {level}.", field="level")
-        (rows,) = self.published.collect([self.published.table(level)])
+        (rows,) = self.published.collect([self.published.scan(self.manifest.levels[level])])
         return rows
 
     @property
@@ -102,10 +102,11 @@ class PublishedRelease:
         Raises:
             UsageError: the release has no such view.
         """
-        if name not in self.views:
+        view = next((view for view in self.manifest.views if view.name == name), None)
+        if view is None:
             known = ", ".join(self.views) or "none"
             raise UsageError(f"The release has no view {name}.", field="name", hint=f"Its views are {known}.")
-        (rows,) = self.published.collect([self.published.view(name)])
+        (rows,) = self.published.collect([self.published.scan(view)])
         return rows
 
     def query(

@@ -8,7 +8,7 @@ from storage.database.connections import Connection
 from storage.errors import StoreError
 from storage.ledger.books import Books, Charge, as_charged
 from storage.ledger.events import read_books
-from storage.releases.parts import Part, StatedPart
+from storage.releases.parts import StatedPart
 from storage.releases.register import Release, find_release
 from storage.releases.shards import (
     TRUNK,
@@ -33,12 +33,7 @@ class ReleasedPart(StatedPart):
     Attributes:
         cells: how many are measured so far.
         nonzero: how many cells have a released count that is not 0.
-        source: where everything is settled together, the level or view from whose measurement intervals follow.
-        bound_after: as `bound`, known from the released and the noisy counts: it holds for every level at once.
-        intervals: what `low` and `high` promise.
-        signal: the rows that stand out from the noise.
-        noise_rows: the share of rows whose true count is 0: `estimate`, where there is one, and `at_most`.
-        above_noise: what stands above twice the noise, of `rows` and of `records`.
+        bound_after: as in the manifest (`tasks.format.entries.LevelEntry`), likewise all below.
     """
 
     cells: int
@@ -70,14 +65,14 @@ class Record:
     charges: Mapping[int, Charge]
     branches: Mapping[str, Branch]
     shards: Shards
-    _parts: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
+    _pieces: Mapping[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Find the parts of every branch at once: a walk asks for those of each branch at each of its turns."""
-        parts: dict[str, list[str]] = {}
+        """Find the pieces of every branch at once: a walk asks for those of each branch at each of its turns."""
+        pieces: dict[str, list[str]] = {}
         for branch in self.branches.values():
-            parts.setdefault(branch.parent, []).append(branch.name)
-        object.__setattr__(self, "_parts", parts)
+            pieces.setdefault(branch.parent, []).append(branch.name)
+        object.__setattr__(self, "_pieces", pieces)
 
     @property
     def finest(self) -> int:
@@ -104,15 +99,15 @@ class Record:
         """The trunk and all branches that are cut, in the order of the tree."""
         return [TRUNK, *self.branches]
 
-    def parts(self, branch: str) -> list[str]:
+    def pieces(self, branch: str) -> list[str]:
         """Return the branches into which a branch was cut, in the order of the tree."""
-        return self._parts.get(branch, [])
+        return self._pieces.get(branch, [])
 
     def levels_of(self, branch: str) -> range:
         """Return the levels of a branch."""
         first = 0 if branch == TRUNK else self.branches[branch].cut_level + 1
-        parts = self.parts(branch)
-        return range(first, (self.branches[parts[0]].cut_level if parts else self.finest) + 1)
+        pieces = self.pieces(branch)
+        return range(first, (self.branches[pieces[0]].cut_level if pieces else self.finest) + 1)
 
     def branches_of(self, level: int) -> list[str]:
         """Return the branches of which a level consists, as far as they are cut, in the order of the tree; a view is the trunk's."""
@@ -202,25 +197,27 @@ class Record:
 
     def released_levels(self) -> list[ReleasedPart]:
         """Return the levels as they are so far."""
-        return [self._released(terms) for terms in self.release.levels]
+        return [self.released_part(part.level) for part in self.release.levels]
 
     def released_views(self) -> list[ReleasedPart]:
         """Return the views that the spec names, as they are so far. One that is a level says so, and costs nothing itself."""
-        found = list[ReleasedPart]()
+        views = list[ReleasedPart]()
         for view in self.release.terms.views:
-            of = self._released(self.release.parts[view.number])
+            of = self.released_part(view.number)
             if view.number <= self.finest:
                 of = replace(
                     of, same_as=view.number, summed=None, rho=0.0, l2_sensitivity=0.0, epsilon=None, delta=None
                 )
-            found.append(replace(of, view=view.name))
-        return found
+            views.append(replace(of, view=view.name))
+        return views
 
     def _has_zeros(self, level: int) -> bool:
         """Return whether what there is of a level holds zeros: those of a first pass before the second one, whose counts are released."""
         return self.released is self.shards["counts"] and 0 < level <= self.finest and self.keeps_zeros(level)
 
-    def _released(self, part: Part) -> ReleasedPart:
+    def released_part(self, number: int) -> ReleasedPart:
+        """Return a level, or a view that is no level, as it is so far."""
+        part = self.release.parts[number]
         return ReleasedPart(
             **part.stated,
             cells=self.cells_of(part.level)[0],
@@ -234,7 +231,7 @@ def load_record(con: Connection, release_id: str, books: Books | None = None) ->
 
     Args:
         con: the store.
-        release_id: the release.
+        release_id: of the release.
         books: the ledger, if the caller has read it already: reading it takes time in proportion to its events.
     Raises:
         UsageError: there is no release of that id.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
-from tasks.released.query.answers import answer, catalogue_of
+from tasks.released.query.answers import answer
 from tasks.released.query.areas import Area
 from tasks.released.query.ranges import AreaRange, codes_of, find_areas
 from tasks.released.sources.folder import PublishedFolder, open_folder
@@ -127,10 +127,9 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
     for axis in asked_for:
         if axis not in known:
             raise UsageError(f"The release has no axis {axis}.", field=axis, hint=f"Its axes are {', '.join(known)}.")
-    catalogue, axes = catalogue_of(published), list(published.axes)
+    axes = list(published.axes)
     choices: dict[str, list[tuple[Any, Any]]] = {
-        axis: [(asked, find_areas(published, catalogue, axis, asked)) for asked in asked_for.get(axis, [None])]
-        for axis in axes
+        axis: [(asked, find_areas(published, axis, asked)) for asked in asked_for.get(axis, [None])] for axis in axes
     }
     for name in published.manifest.derived:
         if name in asked_for:

@@ -129,7 +129,7 @@ def _finish(mechanism: Mechanism, record: Record) -> list[Step]:
         up = [
             Step("estimate", record.levels_of(branch)[0], branch)
             for branch in record.all_branches
-            if branch not in estimated and estimated.issuperset(record.parts(branch))
+            if branch not in estimated and estimated.issuperset(record.pieces(branch))
         ]
         if up:
             return up

@@ -58,7 +58,6 @@ class Approval:
         fingerprint: the sha256 over everything below but `made` and `trellis`.
         made: when the plan was made: UTC, ISO 8601.
         trellis: the version that made it.
-        name: of the spec.
         dataset: whose people the release is about.
         spec: the sha256 over the spec as written, without the keys that change nothing of what is released: `output`, `run`, `utility`
             and `expected_total`.
@@ -66,7 +65,6 @@ class Approval:
         places: by key, the sha256 of a path that the spec names, likewise.
         codebooks: per axis the sha256 of its codebook.
         tables: by key the sha256 of every other public table.
-        mechanism: its name.
         epsilon: of the release, with `delta`; `rho` is the cost of its discrete Gaussians.
         budget: of the dataset's people.
     """
@@ -92,12 +90,7 @@ class Approval:
 
 @dataclass(frozen=True, slots=True)
 class ApprovedPlan:
-    """An approved plan, with the file that it was read from.
-
-    Attributes:
-        approval: what it states.
-        file: the text of the file.
-    """
+    """What an approved plan states, with the text of the file that it was read from."""
 
     approval: Approval
     file: str
@@ -105,12 +98,7 @@ class ApprovedPlan:
 
 @dataclass(frozen=True, slots=True)
 class KeptApproval:
-    """What the store knows of the approved plan of a release.
-
-    Attributes:
-        fingerprint: of the plan.
-        made: when the plan was made: UTC, ISO 8601.
-    """
+    """What the store knows of the approved plan of a release: its fingerprint, and when it was made (UTC, ISO 8601)."""
 
     fingerprint: str
     made: str

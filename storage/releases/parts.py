@@ -97,21 +97,13 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedPart:
-    """What JSON states of a level or a view, planned or made.
+    """What JSON states of a level or a view, planned or made: a `Part`, as numbers. What JSON leaves out is None.
 
     Attributes:
-        level: 0 for everything, T for the finest; a view that has not the cells of a level has a number above T.
-        axes: per axis, the name of the axis level reached, None where it is not refined yet.
-        rho: what it costs; 0 where it is not measured, or is only (ε, δ).
-        sigma: the standard deviation of the noise, records.
         l2_sensitivity: Δ₂, records.
-        derivation: how Δ₂ comes about, in words.
-        bound: with 95% probability, every count is within this many records of the true count; None where none is stated.
-        summed: True where nothing is measured and counts are sums; otherwise left out, as is all below.
-        same_as: the level that this one repeats, since every cell above it holds one cell of this level.
+        summed: True where nothing is measured and counts are sums.
         mechanism: what is drawn, where it is only (ε, δ).
-        epsilon: of that; likewise `delta`, `scale` (records) and `threshold`, the least noisy count that is kept.
-        view: the name of the view that it is, or whose cells it has; left out for other levels.
+        view: the name of the view that it is, or whose cells it has.
         deviations: where every node is measured, the `least` and the `most` standard deviation of a released count, records.
     """
 

@@ -1,7 +1,7 @@
 """The register of releases: what each was asked for, its terms, its state, and the Prefect runs that have worked on it. Everything here is public."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from fractions import Fraction
@@ -19,9 +19,6 @@ from storage.releases.terms import Terms
 REPORT = "report.html"  # in a published folder
 
 _UNKNOWN = "unknown"  # instead of a number
-
-_COLUMNS = tuple(field.name for field in fields(Part))  # of the table `levels`
-_QUOTED = ", ".join(f'"{column}"' for column in _COLUMNS)  # `view` is a word of SQL
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,36 +77,32 @@ class CheckResult:
     passed: bool
 
 
+# of the tables `releases` and `levels`
+_OF_RELEASE = tuple(field.name for field in fields(Release) if field.name not in {"levels", "views"})
+_OF_PART = tuple(field.name for field in fields(Part))
+
+
+def _quoted(columns: Iterable[str]) -> str:
+    return ", ".join(f'"{column}"' for column in columns)  # `view` is a word of SQL
+
+
 def add_release(con: Connection, release: Release) -> None:
     """Add a release and the terms of its levels."""
-    con.execute(
-        "INSERT INTO releases (id, name, dataset, state, reason, created, spec, terms, folder, supersedes)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            release.id,
-            release.name,
-            release.dataset,
-            release.state,
-            release.reason,
-            release.created,
-            release.spec,
-            release.terms.to_json(),
-            release.folder,
-            release.supersedes,
-        ],
-    )
+    values = {column: getattr(release, column) for column in _OF_RELEASE} | {"terms": release.terms.to_json()}
+    _insert(con, "releases", values)
     for part in release.parts:
-        values = {column: getattr(part, column) for column in _COLUMNS}
-        values |= {
+        of_part = {column: getattr(part, column) for column in _OF_PART} | {
             "axes": json.dumps(part.axes),
             "possible_cells": _UNKNOWN if part.possible_cells is None else str(part.possible_cells),
             "rho": str(part.rho),
             "tau": str(part.tau),
         }
-        con.execute(
-            f"INSERT INTO levels (release_id, {_QUOTED}) VALUES (?{', ?' * len(_COLUMNS)})",
-            [release.id, *values.values()],
-        )
+        _insert(con, "levels", {"release_id": release.id} | of_part)
+
+
+def _insert(con: Connection, table: str, values: Mapping[str, Any]) -> None:
+    places = ", ".join("?" * len(values))
+    con.execute(f"INSERT INTO {table} ({_quoted(values)}) VALUES ({places})", [*values.values()])
 
 
 def find_release(con: Connection, release_id: str) -> Release:
@@ -118,22 +111,17 @@ def find_release(con: Connection, release_id: str) -> Release:
     Raises:
         UsageError: there is no release of that id.
     """
-    row = con.execute(
-        "SELECT id, name, dataset, state, reason, created, spec, terms, folder, supersedes FROM releases WHERE id = ?",
-        [release_id],
-    ).fetchone()
+    row = con.execute(f"SELECT {_quoted(_OF_RELEASE)} FROM releases WHERE id = ?", [release_id]).fetchone()
     if row is None:
         raise UsageError(
             f"There is no release {release_id}.", field="ID", hint="`trellis releases` lists those there are."
         )
-    rows = con.execute(f"SELECT {_QUOTED} FROM levels WHERE release_id = ? ORDER BY level", [release_id]).fetchall()
-    id_, name, dataset, state, reason, created, spec, text, folder, supersedes = row
-    terms, parts = Terms.from_json(text), [_part(dict(zip(_COLUMNS, values, strict=True))) for values in rows]
-    of_tree = len(terms.steps) + 1
-    views = tuple(parts[of_tree:])
-    return Release(
-        id_, name, dataset, state, reason, created, spec, terms, folder, tuple(parts[:of_tree]), supersedes, views
-    )
+    values = dict(zip(_OF_RELEASE, row, strict=True))
+    terms = values["terms"] = Terms.from_json(values["terms"])
+    rows = con.execute(f"SELECT {_quoted(_OF_PART)} FROM levels WHERE release_id = ? ORDER BY level", [release_id])
+    parts = tuple(_part(dict(zip(_OF_PART, of_part, strict=True))) for of_part in rows.fetchall())
+    levels = len(terms.steps) + 1
+    return Release(**values, levels=parts[:levels], views=parts[levels:])
 
 
 def _part(values: dict[str, Any]) -> Part:

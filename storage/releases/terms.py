@@ -53,8 +53,7 @@ class Privacy(BaseModel):
         exact_records_per_unit: whether every unit has exactly `max_records_per_unit`, so that the total is public.
         distinct: the level at which a unit's records lie in distinct cells; None without that promise.
         bounded_by: what ensures the bound: `ingest`, which left out records beyond it, or the data owner's `promise`.
-        epsilon: ε of the whole release.
-        delta: δ of the whole release.
+        epsilon: of the whole release, with `delta`.
         rho: ρ of all discrete Gaussians together; 0 if there are none.
         accountant: the accountant that derives (ε, δ) from the noise.
         sampler: the sampler that drew the noise.
@@ -102,12 +101,7 @@ class Intervals(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class TableTerms:
-    """A public table, as it was when the release was reserved.
-
-    Attributes:
-        location: the path of its file, or its location in a database, without credentials.
-        sha256: of its content.
-    """
+    """A public table, as it was when the release was reserved: its path, or its location in a database, without credentials."""
 
     location: str
     sha256: str
@@ -115,11 +109,9 @@ class TableTerms:
 
 @dataclass(frozen=True, slots=True)
 class FileTerms:
-    """Where the spec and the public tables were when the release was reserved, to notice changes. Nothing of it is published.
+    """Where the spec and the public tables, by the keys that name them, were when the release was reserved, to notice changes.
 
-    Attributes:
-        spec: the path of the spec.
-        tables: the public tables that the release reads, by the spec's key that names them.
+    Nothing of it is published.
     """
 
     spec: str
@@ -131,10 +123,8 @@ class ViewTerms:
     """A view that a release publishes beside its levels.
 
     Attributes:
-        name: as the spec names it.
         number: by which charges and seals know it; that of a level where it has the cells of one.
         levels: per axis, the axis level of its cells; 0 where the axis is left out.
-        derived: the derived columns of its cells.
     """
 
     name: str
@@ -145,13 +135,7 @@ class ViewTerms:
 
 @dataclass(frozen=True, slots=True)
 class DerivedTerms:
-    """A derived column.
-
-    Attributes:
-        name: of the column.
-        of: the axis levels on which it depends: the number of the axis, and the axis level.
-        sha256: of its public table.
-    """
+    """A derived column: the axis levels on which it depends, by the number of the axis, and the sha256 of its public table."""
 
     name: str
     of: tuple[tuple[int, int], ...]
@@ -215,11 +199,8 @@ class Terms(Counted):
     """What the stages need to know of a release. Everything here is public but `files`.
 
     Attributes:
-        axes: the names of the axes.
         steps: the order of refinement: the number of the axis that each level refines.
-        mechanism: its name.
         priority: which of equally good counts the optimiser takes; None for its first choice.
-        sampler: which sampler draws the noise.
         keep_vault: whether the true counts are kept after publication.
         keep_noisy_counts: whether the sealed noisy counts are kept after publication.
         published_spec: the spec as it is published, without paths.
@@ -231,14 +212,9 @@ class Terms(Counted):
         csv: whether the finest level is published as CSV too, or every level is; None where the number of rows decides.
         records: whether the finest level is published as synthetic records too.
         noisy_counts: whether the sealed noisy counts are published; None where the number of cells decides.
-        intervals: which intervals are published.
-        privacy: the guarantee.
-        run: how the release runs.
-        files: where the spec and the public tables were.
         different_people: whether the data owner says that the table holds other people than the datasets that used it before.
         series: the id of the declared series that the release belongs to; empty where it stands alone.
         views: the groupings beside the tree, in the order of the spec.
-        derived: the derived columns that views have.
         covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
         statistic: of group sizes, what is measured of each region and size, by its name; empty where that is the count that is released.
         rows: whether the rows that stand out are published in tables of their own too.

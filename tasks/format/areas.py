@@ -96,17 +96,17 @@ class _Level:
     def codes(self, texts: pa.Array) -> Numbers:
         """Return the numbers of codes, after 0 for a missing code; shape (texts + 1,)."""
         texts = texts.cast(pa.string())
-        found = pc.index_in(texts, value_set=self._texts)
-        if found.null_count:
-            new = texts.filter(found.is_null())
+        numbers = pc.index_in(texts, value_set=self._texts)
+        if numbers.null_count:
+            new = texts.filter(numbers.is_null())
             added = new.unique()
-            found = pc.replace_with_mask(
-                found,
-                found.is_null(),
+            numbers = pc.replace_with_mask(
+                numbers,
+                numbers.is_null(),
                 pc.add(pc.index_in(new, value_set=added), pa.scalar(len(self._texts), pa.int32())),
             )
             self._texts = pa.concat_arrays([self._texts, added])
-        return np.concatenate(([0], found.to_numpy() + 1), dtype=np.int32)
+        return np.concatenate(([0], numbers.to_numpy() + 1), dtype=np.int32)
 
     def areas(self, parents: Numbers, codes: Numbers) -> Numbers:
         """Return the areas that have these codes below these parents, and add the new ones."""
@@ -149,8 +149,8 @@ def _ranks(columns: Sequence[pa.DictionaryArray], codes: Sequence[IntArray], ord
 
 def _places_in(order: pa.Array, texts: pa.Array) -> IntArray:
     """Return the places of codes in an order from 1 on, after 0 for a missing code; 0 for a code that is not there."""
-    found = pc.index_in(texts.cast(pa.string()), value_set=order.cast(pa.string()))
-    return np.concatenate(([0], pc.fill_null(found, -1).to_numpy() + 1), dtype=np.int64)
+    places = pc.index_in(texts.cast(pa.string()), value_set=order.cast(pa.string()))
+    return np.concatenate(([0], pc.fill_null(places, -1).to_numpy() + 1), dtype=np.int64)
 
 
 def _order_of_texts(texts: pa.Array) -> IntArray:

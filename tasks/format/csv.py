@@ -36,8 +36,8 @@ def with_names(table: pa.Table, names: Sequence[pl.DataFrame]) -> pa.Table:
         *path, name = areas.columns
         if set(path) <= set(table.column_names):
             place = table.column_names.index(path[-1]) + 1
-            found = pl.DataFrame(table.select(path)).join(areas, on=path, how="left", maintain_order="left")[name]
-            table = table.add_column(place, name, found.to_arrow().cast(pa.string()))
+            called = pl.DataFrame(table.select(path)).join(areas, on=path, how="left", maintain_order="left")[name]
+            table = table.add_column(place, name, called.to_arrow().cast(pa.string()))
     return table
 
 

@@ -174,8 +174,8 @@ def _poor_margins(manifest: Manifest) -> list[dict[str, Any]]:
 
 def _differences(manifest: Manifest) -> list[dict[str, Any]]:
     """Return a note for synthetic records about the views from which their sums differ, if there are any."""
-    found = {name: of.model_dump() for name, of in manifest.differences.items()}
-    return [{"dc:subject": "views from whose tables sums of these records differ", "differs": found}] if found else []
+    differ = {name: of.model_dump() for name, of in manifest.differences.items()}
+    return [{"dc:subject": "views from whose tables sums of these records differ", "differs": differ}] if differ else []
 
 
 def _described(manifest: Manifest, entry: LevelEntry, *, of_records: bool) -> str:

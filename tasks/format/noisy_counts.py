@@ -43,13 +43,7 @@ class NoisyCounts:
     """Writes the noisy counts of a release as they come: level by level from 0 on, cells in the order of the tree."""
 
     def __init__(self, folder: Path, tree: Tree, levels: Sequence[Part]) -> None:
-        """Write the codebook and get ready for the counts.
-
-        Args:
-            folder: the folder being published.
-            tree: the release's tree.
-            levels: the release's levels; summed levels have no noisy counts.
-        """
+        """Write the codebook into the folder being published, and get ready for the counts; summed levels have none."""
         self._folder, self._tree, self._levels = folder, tree, levels
         self._writer: pq.ParquetWriter | None = None
         self._level = -1
@@ -75,14 +69,7 @@ class NoisyCounts:
             self._flush()
 
     def add_view(self, name: str, partition: Partition, noisy: IntArray, terms: Part) -> None:
-        """Write the noisy counts of a view: its areas by their numbers, and its derived columns by their codes.
-
-        Args:
-            name: of the view.
-            partition: its cells.
-            noisy: of all of them, in the order of their areas, shape (cells,), records.
-            terms: of the view.
-        """
+        """Write the noisy counts of all cells of a view, shape (cells,), with areas by their numbers and derived columns by their codes."""
         cells = partition.cells()
         columns: dict[str, Any] = {
             axis.name: areas.astype(np.int32)

@@ -45,6 +45,13 @@ def axes_by_path(manifest: Manifest) -> frozenset[str]:
     return frozenset(axis for axis in axes_of(manifest) if isinstance(of := given.get(axis), list) and len(of) > 1)
 
 
+def levels_named(manifest: Manifest, names: Mapping[str, str | None]) -> tuple[int, ...]:
+    """Return, per axis, the axis level that an entry names; 0 for everything."""
+    return tuple(
+        levels.index(name) + 1 if (name := names.get(axis)) else 0 for axis, levels in axes_of(manifest).items()
+    )
+
+
 def steps_of(manifest: Manifest) -> tuple[int, ...]:
     """Return the order in which the axes are refined, as in `Tree`."""
     reached = [list(entry.axes.values()) for entry in manifest.levels]
@@ -103,13 +110,13 @@ def _of_areas(
     folder: Path, manifest: Manifest, listed: Mapping[str, Sequence[str]], path: Callable[[Path, str], Path], value: str
 ) -> dict[tuple[str, int], pl.DataFrame]:
     """Return the tables of what areas have, by axis and axis level: columns of codes as in `Names`, and one of values."""
-    found = {}
+    tables = {}
     for axis, names in listed.items():
         levels, columns = axes_of(manifest)[axis], axis_columns(manifest, axis)
         for level in (levels.index(name) + 1 for name in names):
             areas = pl.read_parquet(path(folder, columns[level - 1]), glob=False)
-            found[axis, level] = areas.rename(dict(zip(areas.columns, [*code_columns(level), value], strict=True)))
-    return found
+            tables[axis, level] = areas.rename(dict(zip(areas.columns, [*code_columns(level), value], strict=True)))
+    return tables
 
 
 def shapes_path(folder: Path, column: str) -> Path:
@@ -151,28 +158,16 @@ def derived_places(manifest: Manifest) -> dict[str, tuple[tuple[int, int], ...]]
 
 
 def view_of(manifest: Manifest, entry: LevelEntry, derived: Mapping[str, Derived]) -> View:
-    """Return a level or view as it was measured, by its entry in the manifest.
-
-    Args:
-        manifest: the manifest.
-        entry: of the level or view.
-        derived: the derived columns, by name.
-    """
-    levels = tuple(
-        names.index(name) + 1 if (name := entry.axes.get(axis)) else 0 for axis, names in axes_of(manifest).items()
-    )
-    return View(
-        entry.level, levels, entry.axes, tuple(column for name, column in derived.items() if name in entry.axes)
-    )
+    """Return a level or view as it was measured, by its entry in the manifest and the derived columns by name."""
+    columns = tuple(column for name, column in derived.items() if name in entry.axes)
+    return View(entry.level, levels_named(manifest, entry.axes), entry.axes, columns)
 
 
 def view_columns(manifest: Manifest, entry: LevelEntry) -> list[str]:
     """Return the columns of codes that the table of a level or view has: those of its axes, coarse to fine, then derived ones."""
-    found = []
-    for axis, names in axes_of(manifest).items():
-        reached = entry.axes.get(axis)
-        found += axis_columns(manifest, axis)[: names.index(reached) + 1 if reached else 0]
-    return [*found, *(name for name in manifest.derived if name in entry.axes)]
+    reached = zip(axes_of(manifest), levels_named(manifest, entry.axes), strict=True)
+    codes = [column for axis, level in reached for column in axis_columns(manifest, axis)[:level]]
+    return [*codes, *(name for name in manifest.derived if name in entry.axes)]
 
 
 def axis_columns(manifest: Manifest, axis: str) -> list[str]:
@@ -184,11 +179,7 @@ def axis_columns(manifest: Manifest, axis: str) -> list[str]:
 def areas_of_rows(manifest: Manifest, tree: Tree, levels: Sequence[int], table: pl.DataFrame) -> tuple[IntArray, ...]:
     """Return, per axis, the numbers of the areas of some rows of a published table, int64, shape (rows,); -1 where there is no such area.
 
-    Args:
-        manifest: of the release.
-        tree: its tree.
-        levels: per axis, the axis level of the rows; 0 where the table has no codes of the axis.
-        table: with the columns of codes.
+    The rows have the codes of these axis levels; 0 where they have none of an axis.
     """
     return tuple(
         _areas(axis, level, axis_columns(manifest, axis.name)[:level], table)
@@ -202,15 +193,22 @@ def _areas(axis: Axis, level: int, columns: list[str], table: pl.DataFrame) -> I
     numbers = axis.paths(level)
     numbers.columns = columns
     numbers = numbers.with_columns(pl.Series(_AREA, np.arange(numbers.height)))
-    found = table.select(columns).join(numbers, on=columns, how="left", maintain_order="left")[_AREA]
-    return found.fill_null(-1).to_numpy().astype(np.int64)
+    areas = table.select(columns).join(numbers, on=columns, how="left", maintain_order="left")[_AREA]
+    return areas.fill_null(-1).to_numpy().astype(np.int64)
 
 
 def _axis(codebook: pl.DataFrame, name: str, level_names: tuple[str, ...]) -> Axis:
     """Return an axis of a codebook that lists areas in the order of their numbers, each with the number of its parent."""
     of_axis = codebook.filter(pl.col("axis") == name)
     levels = [of_axis.filter(pl.col("level") == level) for level in level_names]
-    parent = tuple(level["parent"].to_numpy().astype(np.int64) for level in levels)
-    sizes = [1, *(len(level) for level in parent)]
-    first_child = tuple(np.searchsorted(level, np.arange(size + 1)) for level, size in zip(parent, sizes, strict=False))
-    return Axis(name, level_names, first_child, parent, tuple(level["code"] for level in levels))
+    parents = [level["parent"].to_numpy().astype(np.int64) for level in levels]
+    return axis_of_levels(name, level_names, parents, [level["code"] for level in levels])
+
+
+def axis_of_levels(
+    name: str, level_names: tuple[str, ...], parents: Sequence[IntArray], codes: Sequence[pl.Series]
+) -> Axis:
+    """Return an axis by the parents and the codes of the areas of each level, which are sorted by their parents."""
+    sizes = [1, *map(len, parents)]
+    first_child = tuple(np.searchsorted(of, np.arange(size + 1)) for of, size in zip(parents, sizes, strict=False))
+    return Axis(name, level_names, first_child, tuple(parents), tuple(codes))

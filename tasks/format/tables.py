@@ -147,14 +147,7 @@ class LevelTables:
     """The tables of a level as it is published, from its rows."""
 
     def __init__(self, tree: Tree, level: int, flat: Collection[str] = (), bounds: Sequence[str] = ()) -> None:
-        """Look up the codes of the level.
-
-        Args:
-            tree: the axes and their order.
-            level: the tree level.
-            flat: the features that have one level.
-            bounds: the names of the columns for the ends of intervals.
-        """
+        """Look up the codes of the level, given the features that have one level, and the columns for the ends of intervals."""
         reached = tree.axis_levels(level)
         self._codes = {
             column_name(axis.name, axis.level_names[own_level - 1], flat): (
@@ -192,16 +185,7 @@ class LevelTables:
 
 
 def write_level(folder: Path, level: int, rows: SlicedRows, tables: LevelTables, sorted_by: str, threads: int) -> None:
-    """Write a level of a published folder: a large one in parts, by threads, each part in memory by itself.
-
-    Args:
-        folder: the folder.
-        level: the tree level.
-        rows: all of it, in the order of their codes.
-        tables: makes its tables.
-        sorted_by: as in `write_parquet`.
-        threads: how many parts are written at once.
-    """
+    """Write all rows of a level of a published folder: of a large one in parts, so many at once, each in memory by itself."""
     parts = part_count(len(rows))
     if not parts:
         write_parquet(folder / level_path(level, 0), tables.of(rows), sorted_by)

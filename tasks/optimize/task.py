@@ -155,7 +155,7 @@ def estimate_branch(job: Job, branch: str) -> list[Shard]:
     The branches into which it was cut must be estimated before. The last shard belongs to the level of the cut: the sum of
     the branch for each node at which it begins.
     """
-    levels, parts = job.record.levels_of(branch), job.record.parts(branch)
+    levels, pieces = job.record.levels_of(branch), job.record.pieces(branch)
     made: list[Shard] = []
 
     def keep(level: int, estimates: NodeEstimates) -> None:

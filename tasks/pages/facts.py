@@ -294,7 +294,7 @@ class Collector:
             if (self._tree.axes[axis].name, level) in self._shapes.tables:
                 of_areas = np.zeros((3, self._tree.axes[axis].areas(level)), dtype=np.int64)
                 of_areas[:, rows.areas[axis]] = rows.counts, *rows.bounds[:2]
-                self._ranges[axis, level] = Ranges(*of_areas)
+                self._ranges[axis, level] = of_areas[0], of_areas[1], of_areas[2]
 
     def _add_series(self, levels: Sequence[int], source: str, rows: Rows) -> None:
         """Keep the counts along an axis, of the finest level that is read."""

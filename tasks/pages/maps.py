@@ -47,7 +47,7 @@ def _map(totals: AreaTotals, facts: Facts, spec: Spec, percent: str) -> dict[str
     return {
         "axis": totals.axis,
         "word": word,
-        "of_level": totals.of_level,
+        "tree_level": totals.tree_level,
         "width": drawing["width"],
         "height": drawing["height"],
         "pixels": round(min(_WIDEST, _TALLEST * drawing["width"] / drawing["height"])),
@@ -61,7 +61,7 @@ def _map(totals: AreaTotals, facts: Facts, spec: Spec, percent: str) -> dict[str
             for number, between in enumerate(pairwise(ends))
             if (drawn >= 0).any()
         ],
-        "has_intervals": totals.ranges is not None,
+        "has_intervals": totals.ends is not None,
         "twice_noise": None if totals.noise is None else 2 * totals.noise,
         "stands_out": stands_out.any(),
         "without_shape": drawing["d"].count(None),
@@ -73,8 +73,8 @@ def _map(totals: AreaTotals, facts: Facts, spec: Spec, percent: str) -> dict[str
 def _numbers(totals: AreaTotals, word: str, called: Sequence[str], percent: str) -> Table:
     """Return the totals of all areas, the largest first, with what is known of their noise."""
     columns = {word: called, "count": [f"{count:,}" for count in totals.counts]}
-    if totals.ranges:
-        of_ends = ((f"low ({percent})", totals.ranges.low), (f"high ({percent})", totals.ranges.high))
+    if totals.ends:
+        of_ends = ((f"low ({percent})", totals.ends[0]), (f"high ({percent})", totals.ends[1]))
         columns |= {head: [f"{end:,}" for end in ends] for head, ends in of_ends}
     elif totals.noise is not None:
         columns["above twice the noise"] = ["yes" if clear else "no" for clear in totals.stands_out]

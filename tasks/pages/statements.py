@@ -62,7 +62,7 @@ class StatedFacts:
 def facts_stated(manifest: Manifest) -> StatedFacts:
     """Return what templates ask about a release."""
     levels, counts_flows = manifest.levels, "origin" in manifest.roles.values()
-    exact = [level.level for level in levels if not (level.sigma or level.summed or level.same_as is not None)]
+    exact = [level.level for level in levels if level.is_exact and level.same_as is None]
     sizes = ordered_axes(manifest.spec)[SIZE].codes if manifest.counts_groups else [""]
     shares = [level.noise_rows for level in levels if level.noise_rows]
     paid, paid_views = (sum(bool(entry.epsilon) for entry in of) for of in (levels, manifest.own_views))

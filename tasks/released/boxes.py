@@ -1,7 +1,7 @@
 """Boxes: the parts of a universe that questions ask for, the cells of each level that overlap them, and sums over these."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,51 +42,21 @@ class Boxes:
         """Return the first area of an axis in each box, and the first one after it that is outside, int64, shape (boxes,) each."""
         return self.areas[axis], self.areas[axis] + 1 if self.stops is None else self.stops[axis]
 
-    def with_all_of(self, axis: int) -> "Boxes":
-        """Return the boxes with everything of an axis."""
-
-        def but(values: Sequence[Any], other: Any) -> tuple[Any, ...]:
-            return tuple(other if number == axis else value for number, value in enumerate(values))
-
-        zero = np.zeros_like(self.areas[axis])
-        return replace(
-            self,
-            levels=but(self.levels, 0),
-            areas=but(self.areas, zero),
-            stops=self.stops and but(self.stops, zero + 1),
-            within=self.within and but(self.within, ()),
-        )
-
-
-def reached_by(steps: Sequence[int], level: int, axes: int) -> tuple[int, ...]:
-    """Return, per axis, the axis level that a tree level has reached; `steps` as in `Tree`."""
-    return tuple(steps[:level].count(axis) for axis in range(axes))
-
 
 def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
-    """Return the coarsest tree level whose whole cells make up boxes with these axis levels; noise plays no part.
-
-    Args:
-        steps: as in `Tree`.
-        axis_levels: per axis, as in `Box`; none finer than the finest tree level.
-    """
+    """Return the coarsest tree level whose whole cells make up boxes with these axis levels; `steps` as in `Tree`, noise plays no part."""
     return next(
         level
         for level in range(len(steps) + 1)
-        if all(own >= asked for own, asked in zip(reached_by(steps, level, len(axis_levels)), axis_levels, strict=True))
+        if all(steps[:level].count(axis) >= asked for axis, asked in enumerate(axis_levels))
     )
 
 
 def fewest_areas(axis: Axis, level: int, first: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the fewest areas of which a range of adjacent areas is made, in their order: each lies inside, and what holds it does not.
+    """Yield the level and the number of the fewest areas of which a range of adjacent areas is made, in their order.
 
-    Args:
-        axis: whose children of an area are adjacent.
-        level: of the range; its first area, and the first one after it that is outside, have these numbers.
-        first: likewise.
-        stop: likewise.
-    Yields:
-        The level and the number of each.
+    Each lies inside, and what holds it does not. The range is of a level: its first area, and the first one after it that is outside,
+    have the numbers `first` and `stop`.
     """
     left, right = list[tuple[int, int]](), list[tuple[int, int]]()
     while level:
@@ -158,21 +128,14 @@ class Table:
         """Return a column of whole numbers, int64, shape (rows,); 0 where it is empty."""
         values = self.columns[name]
         whole = values.fill_null(0) if values.null_count() else values
-        found: IntArray = whole.to_numpy().astype(np.int64)
-        return found
+        return whole.to_numpy().astype(np.int64)
 
 
 class Groups:
     """Groups of rows: those whose areas lie in the same areas of some coarser axis levels."""
 
     def __init__(self, tree: Tree, table: Table, levels: AxisLevels) -> None:
-        """Group rows.
-
-        Args:
-            tree: the axes.
-            table: of any axis levels.
-            levels: per axis, one as coarse as that of the rows or coarser.
-        """
+        """Group the rows of a table by axis levels that are as coarse as its own or coarser."""
         self._sizes = tuple(axis.areas(level) for axis, level in zip(tree.axes, levels, strict=True))
         self._keys, self.numbers = np.unique(
             _keys(lifted(tree, table.levels, table.areas, levels), self._sizes), return_inverse=True
@@ -186,9 +149,9 @@ class Groups:
         wanted = _keys(areas, self._sizes)
         if not len(self._keys):
             return np.zeros(len(wanted), dtype=np.int64)
-        places = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
-        found: IntArray = np.where(self._keys[places] == wanted, places, len(self._keys))
-        return found
+        places: IntArray = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        places[self._keys[places] != wanted] = len(self._keys)
+        return places
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,14 +172,7 @@ class Met:
 
     @classmethod
     def of(cls, tree: Tree, table: Table, boxes: Boxes, groups: Groups | None = None) -> "Met":
-        """Return what boxes meet of a table.
-
-        Args:
-            tree: the axes.
-            table: of any axis levels.
-            boxes: many.
-            groups: of the rows, if they are known.
-        """
+        """Return what many boxes meet of a table of any axis levels, given the groups of its rows if they are known."""
         coarser = tuple(map(min, table.levels, boxes.levels))
         groups = groups or Groups(tree, table, coarser)
         which = groups.of(lifted(tree, boxes.levels, boxes.areas, coarser))
@@ -253,6 +209,37 @@ class Children:
     cells: IntArray
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class MetCells:
+    """The cells of a level that boxes meet.
+
+    Attributes:
+        possible: how many cells are possible in each box, shape (boxes,): int64, or whole numbers of any size.
+        met: the measured ones, with their noisy counts x.
+        children: what these have below them; a cell without any was dropped. None at the level of the boxes.
+    """
+
+    possible: Any
+    met: Met
+    children: Children | None
+
+    @property
+    def noisy(self) -> IntArray:
+        """The noisy counts of all measured cells, int64, shape (cells,), records."""
+        return self.met.table.column(NOISY)
+
+    @property
+    def dropped(self) -> IntArray:
+        """How many cells each box meets that were dropped, int64, shape (boxes,)."""
+        return self.met.sums((self.children.cells == 0).astype(np.int64)) if self.children else 0 * self.met.which
+
+    def most(self, margin: int, boxes: IntArray | slice = slice(None)) -> tuple[IntArray, IntArray]:
+        """Return the most that measured cells count in some boxes, by the caps of the cells, and the most that the dropped ones count."""
+        caps = np.maximum(self.noisy + margin, 0)
+        of_dropped = np.zeros_like(caps) if self.children is None else np.where(self.children.cells, 0, caps)
+        return self.met.sums(caps)[boxes], self.met.sums(of_dropped)[boxes]
+
+
 def children_of(tree: Tree, level: int, cells: Table, below: Table) -> Children:
     """Return what some measured cells of a level have below them, of which the parents of `below` are some."""
     sizes, above = tree.sizes(level), tree.axis_levels(level)
@@ -282,5 +269,5 @@ def possible_cells(tree: Tree, level: int, boxes: Boxes) -> Any:
 def each(values: Any, of: Callable[[int], int]) -> IntArray:
     """Return a function of whole numbers for each of an array, int64, of its shape; it is called once for equal ones."""
     distinct, which = np.unique(values, return_inverse=True)
-    found: IntArray = np.array([of(int(value)) for value in distinct], dtype=np.int64)[which].reshape(np.shape(values))
-    return found
+    results: IntArray = np.array([of(int(value)) for value in distinct], dtype=np.int64)
+    return results[which].reshape(np.shape(values))

@@ -15,22 +15,17 @@ from tasks.released.boxes import AxisLevels, Boxes, Met, level_of
 from tasks.released.sources.protocol import Source
 from tasks.released.sources.published import FolderSource
 from tasks.tree.axis import BoolArray, FloatArray, IntArray
+from tasks.uncertainty.intervals import rounding_step
 from tasks.uncertainty.noise_rows import Shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of a level or view; None where it is not stated.
+    """What is known of a level or view, as its entry in a manifest states it (`LevelEntry`); None where it is not stated.
 
     Attributes:
         promise: what `low` and `high` promise.
-        half_width: z of the interval around a row's noisy count, records; None where rows have different ones.
-        cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, in questions that are fixed
-            beforehand, records.
-        simultaneous_half_width: z of the simultaneous intervals, records.
-        bias: released minus noisy counts, the mean over the measured cells, records.
-        bound: what the error of no count at the level exceeds, with the confidence of `tasks.uncertainty.bounds`, records.
-        signal: the rows that stand out from the noise; None where no row does.
+        bound: the `bound_after`.
         shares: how much of its rows is noise, and how much stands above it.
         deviations: the least and the most standard deviation of a released count, records.
     """
@@ -175,8 +170,8 @@ class Estimate(ABC):
         if math.prod(sizes) > most_cells:
             return None
         boxes = Boxes(table.levels, tuple(of.ravel() for of in np.indices(sizes)))
-        lacks, found = Met.of(tree, table, boxes).rows == 0, self.answers(boxes)
-        return int(found.high[lacks].max(initial=0)) if found.stated[lacks].all() else None
+        lacks, answers = Met.of(tree, table, boxes).rows == 0, self.answers(boxes)
+        return int(answers.high[lacks].max(initial=0)) if answers.stated[lacks].all() else None
 
     def deviations(self, boxes: Boxes) -> FloatArray | None:  # noqa: ARG002
         """Return the standard deviations of the counts of boxes, float64, shape (boxes,), records; None where they are no unbiased estimates."""
@@ -187,6 +182,10 @@ class Estimate(ABC):
         manifest, level = self.folder.manifest, level_of(self.folder.folder.steps, levels)
         parts = manifest.parts if manifest.views else manifest.levels[: level + 1]
         return sum(max(part.cells, part.nonzero) for part in parts)
+
+    def _step(self, number: int) -> int:
+        """Return of what the ends of the intervals of a level or view are multiples, records."""
+        return rounding_step(self.source.parts[number].sigma) if self.source.intervals.rounded else 1
 
     def _confidence(self, confidence: float | None) -> float:
         return self.source.intervals.confidence if confidence is None else confidence

@@ -14,7 +14,7 @@ def describe_cells(entry: LevelEntry, cells: Mapping[str, int], level_above: int
         cells: as in `Answer`, with every number known.
         level_above: the level whose cells set the upper end of the interval; None if no level above does.
     """
-    where, measured, dropped = _describe_level(entry), cells["measured"], cells["dropped"]
+    where, measured, dropped = describe_level(entry), cells["measured"], cells["dropped"]
     under = f"under {_some(cells['dropped_under'], 'cell that was dropped', 'cells that were dropped')}"
     if cells["possible"] == 1:
         text = f"the cell of {where}"
@@ -26,9 +26,8 @@ def describe_cells(entry: LevelEntry, cells: Mapping[str, int], level_above: int
         text = f"sum of {_some(measured, 'cell', 'cells')} of {where}"
         if dropped:
             text += f"; {dropped:,} more {'lies' if dropped == 1 else 'lie'} {under}, {_describe_cap(cells)}"
-    return (
-        text if level_above is None else f"{text}; the cells of level {level_above} that overlap it set the upper end"
-    )
+    above = "" if level_above is None else f"; the cells of level {level_above} that overlap it set the upper end"
+    return text + above
 
 
 def describe_leaves(leaves: int, *, are_known: bool = True) -> str:
@@ -58,12 +57,15 @@ def explain_pieces(pieces: int, threshold: int) -> str:
 
 def describe_row(entry: LevelEntry) -> str:
     """Return that the answer is a cell's row in the table."""
-    return f"the cell of {_describe_level(entry)}, from its row in the table"
+    return f"the cell of {describe_level(entry)}, from its row in the table"
 
 
 def describe_unmeasured(rows: int, level: int) -> str:
     """Return what is known where noisy counts are not published."""
-    return f"{_describe_rows(rows, level)}; the noisy counts are not published, so all that is known is that it is at most the total"
+    return (
+        f"sum of {_some(rows, 'row', 'rows')} of level {level};"
+        " the noisy counts are not published, so all that is known is that it is at most the total"
+    )
 
 
 def describe_below_threshold(threshold: int) -> str:
@@ -86,18 +88,12 @@ def explain_missing_simultaneous(rows: int) -> str:
 
 def _describe_cap(cells: Mapping[str, int]) -> str:
     """Return how many records dropped cells can hold."""
-    return (
-        f"whose cap is {cells['cap']:,}"
-        if cells["dropped_under"] == 1
-        else f"which count at most {cells['cap']:,} together"
-    )
+    cap = f"{cells['cap']:,}"
+    return f"whose cap is {cap}" if cells["dropped_under"] == 1 else f"which count at most {cap} together"
 
 
-def _describe_rows(rows: int, level: int) -> str:
-    return f"sum of {_some(rows, 'row', 'rows')} of level {level}"
-
-
-def _describe_level(entry: LevelEntry) -> str:
+def describe_level(entry: LevelEntry) -> str:
+    """Return a level by its number and its areas."""
     return f"level {entry.level} ({place(entry.axes) or 'everything'})"
 
 

@@ -64,55 +64,43 @@ class MeasuredSizes:
 
     def at_least(self, size: int) -> SizesNoisy:
         """Return the noisy number of groups of at least a size, given by its place among the sizes; nobody has more than all sizes."""
-        regions = len(self.noisy)
-        if size >= self.sizes:
-            return SizesNoisy(np.zeros(regions, dtype=np.int64), np.zeros(regions, dtype=np.int64))
-        if self.groups is not None and size == 0:
-            return SizesNoisy(self.groups, np.zeros(regions, dtype=np.int64))
-        if self.statistic == "tails":
-            return SizesNoisy(self.noisy[:, size], self._draws(1))
-        found = self.noisy[:, size:] if self.statistic == "sizes" else self._from_chain[:, size:]
-        many = self._draws(found.shape[1])
-        if self.statistic == "sizes":
-            return SizesNoisy(found.sum(axis=1), many)
-        if regions == 1:  # the sums between the first and the last one cancel out
-            return SizesNoisy(found.sum(axis=1), np.ones(1, dtype=np.int64))
-        many *= 2
-        many[-1] -= 1  # nothing comes after the last sum
-        return SizesNoisy(found.sum(axis=1), many)
+        return self.between(size, self.sizes)
 
     def between(self, first: int, stop: int) -> SizesNoisy:
         """Return the noisy number of groups of sizes from one place among the sizes to another, which is not included."""
-        if self.statistic != "tails" and not (self.groups is not None and first == 0):
-            larger, all_larger = self.at_least(stop), self.at_least(first)
-            return SizesNoisy(all_larger.counts - larger.counts, self._terms_between(first, stop))
-        one, other = self.at_least(first), self.at_least(stop)
-        return SizesNoisy(one.counts - other.counts, one.terms + other.terms)
+        if first >= self.sizes:
+            nothing = np.zeros(len(self.noisy), dtype=np.int64)
+            return SizesNoisy(nothing, nothing)
+        if self.groups is not None and first == 0:
+            larger = self.at_least(stop)
+            return SizesNoisy(self.groups - larger.counts, larger.terms)
+        if self.statistic == "tails":
+            larger = self.at_least(stop)
+            return SizesNoisy(self.noisy[:, first] - larger.counts, self._draws(1) + larger.terms)
+        of_each, each_bears = (self.noisy, 1) if self.statistic == "sizes" else (self._from_chain, 2)
+        is_last = self.statistic == "chain" and stop >= self.sizes  # nothing comes after the last sum
+        if self.statistic == "chain" and len(self.noisy) == 1:  # the sums between the first and the last one cancel out
+            terms = np.full(1, 2, dtype=np.int64)
+        else:
+            terms = self._draws((stop - first) * each_bears)
+        terms[-1] -= is_last
+        return SizesNoisy(of_each[:, first:stop].sum(axis=1), terms)
 
     def _draws(self, of_one: int) -> IntArray:
         """Return how many draws a number of each region bears, given that of a region that was measured itself; int64, shape (regions,)."""
         many = np.full(len(self.noisy), of_one, dtype=np.int64)
         return many if self.inside is None else many * self.inside
 
-    def _terms_between(self, first: int, stop: int) -> IntArray:
-        regions = len(self.noisy)
-        if self.statistic == "chain" and regions == 1:
-            return np.full(1, 1 if stop >= self.sizes else 2, dtype=np.int64)
-        terms = self._draws((stop - first) * (2 if self.statistic == "chain" else 1))
-        if self.statistic == "chain" and stop >= self.sizes:
-            terms[-1] -= 1
-        return terms
-
     @cached_property
     def counts(self) -> IntArray:
         """The noisy number of groups of each size, int64, shape (regions, sizes)."""
         if self.statistic == "tails":
             tails = self.noisy if self.groups is None else np.column_stack((self.groups, self.noisy[:, 1:]))
-            return tails - np.pad(tails[:, 1:], ((0, 0), (0, 1)))
-        found = self.noisy if self.statistic == "sizes" else self._from_chain
+            return -np.diff(tails, axis=1, append=0)
+        of_each = self.noisy if self.statistic == "sizes" else self._from_chain
         if self.groups is None:
-            return found
-        return np.column_stack((self.groups - found[:, 1:].sum(axis=1), found[:, 1:]))
+            return of_each
+        return np.column_stack((self.groups - of_each[:, 1:].sum(axis=1), of_each[:, 1:]))
 
     @cached_property
     def terms(self) -> IntArray:
@@ -134,22 +122,18 @@ class MeasuredSizes:
     def _from_chain(self) -> IntArray:
         """The differences of the running sums, int64, shape (regions, sizes): the sums run through the sizes, region by region."""
         skipped = 0 if self.groups is None else 1
-        sums = self.noisy[:, skipped:].T.ravel()
-        of_size = (sums - np.append(sums[1:], 0)).reshape(-1, len(self.noisy)).T
-        return np.pad(of_size, ((0, 0), (skipped, 0)))
+        of_size = -np.diff(self.noisy[:, skipped:].T.ravel(), append=0)
+        return np.pad(of_size.reshape(-1, len(self.noisy)).T, ((0, 0), (skipped, 0)))
 
     def margins(self, log_tail: float, terms: IntArray) -> IntArray:
         """Return what the noise of cells exceeds with at most a given probability, int64, of the shape of `terms`, groups."""
-        kinds, which = np.unique(terms, return_inverse=True)
-        of_kind = [self.noise.quantile(log_tail, int(kind)) if kind else 0 for kind in kinds]
-        return np.array(of_kind, dtype=np.int64)[which].reshape(terms.shape)
+        return each(terms, lambda many: self.noise.quantile(log_tail, many))
 
     def of_everything(self) -> "MeasuredSizes":
         """Return what this says of everything, where it is of one region: the number of groups, as the only size."""
-        found = self.at_least(0)
-        if self.groups is not None:
-            return MeasuredSizes("tails", found.counts[:, None], replace(self.noise, law=None), self.groups)
-        return MeasuredSizes("tails", found.counts[:, None], replace(self.noise, terms=int(found.terms[0])))
+        total = self.at_least(0)
+        noise = replace(self.noise, terms=int(total.terms[0])) if self.groups is None else replace(self.noise, law=None)
+        return MeasuredSizes("tails", total.counts[:, None], noise, self.groups)
 
 
 @dataclass(frozen=True)
@@ -236,7 +220,7 @@ class SizesEstimate(Estimate):
         tails = [released.log_tail]
         if stated.simultaneous:
             tails.append(released.simultaneous_log_tail(len(source.levels)))
-        step = source.parts[level].step
+        step = self._step(level)
         bounds = [end for tail in tails for end in rounded_outwards(*released.intervals(tail), step)]
         signal, above = released.signals(stated.signal_rate)
         marked, widths = int(signal.sum()), [released.widest(tail) for tail in tails]
@@ -260,8 +244,8 @@ class SizesEstimate(Estimate):
         """Return what was measured of all regions of a level, or of everything."""
         tree = self.source.tree
         groups = self._counts(max(level, 1)).sum(axis=1) if self.source.has_groups else None
-        found = self._sums(level, source_of(tree, level, self.source.statistic, self._noises), groups)
-        return found if level else found.of_everything()
+        measured = self._sums(level, source_of(tree, level, self.source.statistic, self._noises), groups)
+        return measured if level else measured.of_everything()
 
     def _sums(
         self, level: int, source: int, groups: IntArray | None = None, region: int | None = None
@@ -298,10 +282,10 @@ class SizesEstimate(Estimate):
         noisy, terms = self._noisy_in(measured, places, boxes)
         alpha, noise = 1 - self._confidence(confidence), measured.noise
         if simultaneous:
-            draws = sum(part.cells for part in source.levels if not part.is_summed)
+            draws = sum(part.cells for part in source.levels if not part.summed)
             margin = terms * noise.quantile(math.log(alpha / (2 * draws)))
         else:
-            margin = each(terms, lambda many: noise.quantile(math.log(alpha / 2), many) if many else 0)
+            margin = measured.margins(math.log(alpha / 2), terms)
         cap = NO_CAP if measured.groups is None else measured.groups[places]
         low, high = intervals(noisy, margin, cap, count)
         return Answers(
@@ -320,8 +304,10 @@ class SizesEstimate(Estimate):
         is_one = boxes.within is not None and statistic != "chain"
         places, groups = np.zeros_like(regions) if is_one else regions, None
         if source.has_groups:
-            everywhere = boxes.with_all_of(1)
-            of_boxes = source.rows_met(source.manifest.levels[level], everywhere).sums(COUNT)
+            all_sizes = Boxes(
+                (boxes.levels[0], 0), (regions, 0 * regions), within=boxes.within and (boxes.within[0], ())
+            )
+            of_boxes = source.rows_met(source.manifest.levels[level], all_sizes).sums(COUNT)
             groups = np.zeros(1 if is_one else source.tree.sizes(max(level, 1))[0], dtype=np.int64)
             groups[places] = of_boxes
         return self._sums(level, number, groups, int(regions[0]) if is_one else None), places, number
@@ -331,8 +317,8 @@ class SizesEstimate(Estimate):
         first, stop = boxes.range_of(1) if boxes.levels[1] else (np.zeros_like(places), places * 0 + measured.sizes)
         noisy, terms = (np.zeros(len(boxes), dtype=np.int64) for _ in range(2))
         for begin, end in {*zip(first.tolist(), stop.tolist(), strict=True)}:
-            of_sizes, found = (first == begin) & (stop == end), measured.between(begin, end)
-            noisy[of_sizes], terms[of_sizes] = found.counts[places[of_sizes]], found.terms[places[of_sizes]]
+            chosen, of_sizes = (first == begin) & (stop == end), measured.between(begin, end)
+            noisy[chosen], terms[chosen] = of_sizes.counts[places[chosen]], of_sizes.terms[places[chosen]]
         return noisy, terms
 
     def _how(self, source: int, terms: int) -> str:

@@ -26,46 +26,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from storage.tables import NOISY
 from tasks.laws.law import LevelNoise
-from tasks.released.boxes import Children, Met, each
+from tasks.released.boxes import MetCells, each
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import NO_CAP, Margins, above_share, sum_margins
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MetCells:
-    """The cells of a level that boxes meet.
-
-    Attributes:
-        possible: how many cells are possible in each box, shape (boxes,): int64, or whole numbers of any size.
-        met: the measured ones, with their noisy counts x.
-        children: what these have below them; a cell without any was dropped. None at the level of the boxes.
-    """
-
-    possible: Any
-    met: Met
-    children: Children | None
-
-    @property
-    def noisy(self) -> IntArray:
-        """The noisy counts of all measured cells, int64, shape (cells,), records."""
-        return self.met.table.column(NOISY)
-
-    @property
-    def dropped(self) -> IntArray:
-        """How many cells each box meets that were dropped, int64, shape (boxes,)."""
-        return self.met.sums((self.children.cells == 0).astype(np.int64)) if self.children else 0 * self.met.which
-
-    def most(self, margin: int, boxes: IntArray | slice = slice(None)) -> tuple[IntArray, IntArray]:
-        """Return the most that measured cells count in some boxes, by the caps of the cells, and the most that the dropped ones count."""
-        caps = np.maximum(self.noisy + margin, 0)
-        of_dropped = np.zeros_like(caps) if self.children is None else np.where(self.children.cells, 0, caps)
-        return self.met.sums(caps)[boxes], self.met.sums(of_dropped)[boxes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,9 +74,7 @@ def box_intervals(
     """
     *above, own = levels
     share = above_share(noises, confidence)
-    most = [
-        _most_of(met, of_level, below, share) for met, (of_level, below) in zip(above, pairwise(noises), strict=False)
-    ]
+    most = [_most_of(met, noise, below, share) for met, (noise, below) in zip(above, pairwise(noises), strict=False)]
     tail = 1 - confidence - share * sum(map(bool, noises[: len(above)]))
     z = each(own.met.rows, lambda terms: noises[len(above)].quantile(math.log(tail / 2), terms))
     total = own.met.sums(NOISY)
@@ -116,14 +82,7 @@ def box_intervals(
 
 
 def _most_of(met: MetCells, noise: LevelNoise, noise_below: LevelNoise, share: float) -> tuple[IntArray, IntArray]:
-    """Return, per box, the most that the measured cells of a level above count together, and the dropped ones among them, records.
-
-    Args:
-        met: the cells of that level.
-        noise: of the level.
-        noise_below: of the level below it.
-        share: δ.
-    """
+    """Return, per box, the most that the measured cells of a level above count together, and the dropped ones among them, records; δ is the share."""
     if not noise:
         return met.most(0)
     measured, is_sum = met.met.rows, (met.possible > 1) & (met.met.rows > 0)
@@ -153,7 +112,7 @@ def simultaneous_box_intervals(levels: Sequence[MetCells], margins: Sequence[Mar
     """
     own, z = levels[-1], margins[len(levels) - 1].own
     low, high = (own.met.sums(np.maximum(own.noisy + move, 0)) for move in (-z, z))
-    most = [met.most(of_level.cap) for met, of_level in zip(levels[:-1], margins, strict=False)]
+    most = [met.most(margin.cap) for met, margin in zip(levels[:-1], margins, strict=False)]
     return _under(levels, most, low, high, count)
 
 

@@ -22,32 +22,31 @@ from tasks.format.tables import Rows
 from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, Met, areas_met, each, possible_cells
 from tasks.released.estimate import Answers, Estimate, Known
-from tasks.released.explanations import explain_missing_simultaneous
+from tasks.released.explanations import describe_level, explain_missing_simultaneous
 from tasks.released.sources.published import PLACE
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.views import ViewCells
 from tasks.uncertainty.intervals import rounded_outwards, row_log_tail
 from tasks.uncertainty.sources import MeasuredSums, below_zero, best_source, measured_sums, single
-from tasks.words.levels import place
 
 Ends = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _OfPart:
-    """What a level or view says of boxes, shape (boxes,) each.
+class Sums:
+    """Boxes as sums of the cells of one level or view, shape (boxes,) each.
 
     Attributes:
-        says: whether it says anything.
-        cells: how many of its cells make up the box.
-        noisy: their sum, records; None where noisy counts are not published.
-        count: what its table counts, records.
+        is_known: whether an interval follows from these cells.
+        cells: how many of them make up the box.
+        noisy: the sum of their noisy counts, records; None where noisy counts are not published.
+        count: what the table counts, records.
         rows: the sums of the ends of the published intervals of the cells; looked at where `noisy` is None.
         noise: of one cell.
         where: the level or view, in words.
     """
 
-    says: BoolArray
+    is_known: BoolArray
     cells: IntArray
     noisy: IntArray | None
     count: IntArray
@@ -57,8 +56,8 @@ class _OfPart:
 
     @property
     def variance(self) -> NDArray[np.float64]:
-        """The variance of what it says, infinite where it says nothing."""
-        return np.where(self.says, self.cells * self.noise.variance, np.inf)
+        """The variance of the noise of the cells, infinite where no interval follows from them."""
+        return np.where(self.is_known, self.cells * self.noise.variance, np.inf)
 
     def how(self, box: int) -> str:
         """Return of what a box is made, in words."""
@@ -71,7 +70,7 @@ class TogetherEstimate(Estimate):
 
     def rows(self, level: int) -> Rows:
         """Return all released nodes of a level in the order of their codes."""
-        source, terms, part = self.source, self.source.intervals, self.source.parts[level]
+        source, terms = self.source, self.source.intervals
         nodes, partition, sums = source.nodes(level), source.partition(level), self._measured(level)
         wide = tuple(of.astype(np.int64) for of in nodes.areas)
         cells = partition.places(ViewCells(partition.view.axis_levels, wide))
@@ -87,7 +86,7 @@ class TogetherEstimate(Estimate):
             shares=sums.shares(cells),
         )
         areas = tuple(of.astype(np.int32) for of in nodes.areas)
-        return Rows(areas, nodes.counts, rounded_outwards(*bounds, part.step), signal)
+        return Rows(areas, nodes.counts, rounded_outwards(*bounds, self._step(level)), signal)
 
     def cells(self, number: int) -> tuple[Rows, Known]:
         """Return all cells of a view, zeros too, in the order of their areas, and what is known of them."""
@@ -97,12 +96,12 @@ class TogetherEstimate(Estimate):
         width = single(sums.margin(math.log((1 - confidence) / 2)))
         areas = source.partition(number).cells().areas
         known = Known(promise="cells", half_width=width)
-        return Rows(areas, counts, rounded_outwards(*bounds, source.parts[number].step)), known
+        return Rows(areas, counts, rounded_outwards(*bounds, self._step(number))), known
 
     def unsettled(self) -> Iterator[str]:
         """Yield which sources are not the measurements that say most about their levels and views, by the published codebook."""
         folder, manifest = self.folder, self.folder.manifest
-        measured = {part.level: (part.view, part.noise) for part in folder.parts.values() if not part.is_summed}
+        measured = {part.level: (folder.view_of(part), part.noise) for part in manifest.parts if not part.summed}
         for entry in [*manifest.levels, *manifest.views]:
             number, noise = best_source(folder.view_of(entry), measured, folder.tree)
             name = f"view {entry.name}" if isinstance(entry, ViewEntry) else f"level {entry.level}"
@@ -123,32 +122,33 @@ class TogetherEstimate(Estimate):
     def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
         """Return what is said of boxes, by the part that has the least variance of each."""
         source, manifest = self.folder, self.folder.manifest
-        found = self.of_parts(boxes, [*manifest.levels, *manifest.views])
-        count = found[0].count  # the leaves make up every box, with whatever codes
+        parts = self.sums_of(boxes, [*manifest.levels, *manifest.views])
+        count = parts[0].count  # the leaves make up every box, with whatever codes
         everything = int(source.table(manifest.levels[0]).column(HIGH)[0])
-        variance = np.array([of.variance for of in found])
-        best, is_said = variance.argmin(axis=0), np.isfinite(variance.min(axis=0))
+        variance = np.array([part.variance for part in parts])
+        best, is_known = variance.argmin(axis=0), np.isfinite(variance.min(axis=0))
         low, high, added = np.zeros_like(count), np.maximum(everything, count), np.zeros_like(count)
-        for number in np.unique(best[is_said]).tolist():
-            chosen, ends = (best == number) & is_said, self.interval(found[number], count, self._confidence(confidence))
+        for number in np.unique(best[is_known]).tolist():
+            chosen, part = (best == number) & is_known, parts[number]
+            ends = self.interval(part, count, self._confidence(confidence))
             low, high = np.where(chosen, ends[0], low), np.where(chosen, ends[1], high)
-            added = np.where(chosen, found[number].cells, added)
+            added = np.where(chosen, part.cells, added)
 
         def how(box: int) -> str:
             if simultaneous:
                 return explain_missing_simultaneous(int(added[box]))
-            if not is_said[box]:
+            if not is_known[box]:
                 return "sum of rows; the noisy counts are not published, so all that is known is that it is at most the total"
             if not added[box]:
                 return "no cell: by the public tables, these codes do not occur together"
-            return f"{found[best[box]].how(box)}: of what was measured, it says most about this question"
+            return f"{parts[best[box]].how(box)}: of what was measured, it says most about this question"
 
         stated = np.full(len(boxes), not simultaneous)
-        return Answers(np.where(is_said & (added == 0), 0, count), low, high, stated, how, {"added": added})
+        return Answers(np.where(is_known & (added == 0), 0, count), low, high, stated, how, {"added": added})
 
-    def of_parts(self, boxes: Boxes, parts: list[LevelEntry] | list[ViewEntry]) -> list[_OfPart]:
-        """Return what those parts say whose whole cells make up boxes."""
-        return [self._of_part(part, boxes) for part in parts if self._makes_up(part, boxes)]
+    def sums_of(self, boxes: Boxes, parts: list[LevelEntry] | list[ViewEntry]) -> list[Sums]:
+        """Return boxes as sums of cells of each of some parts whose whole cells make them up."""
+        return [self._sums_of(part, boxes) for part in parts if self._makes_up(part, boxes)]
 
     def _makes_up(self, part: LevelEntry, boxes: Boxes) -> bool:
         """Return whether boxes are made of whole cells of a part, each of which has one code of every column that is asked for."""
@@ -157,33 +157,31 @@ class TogetherEstimate(Estimate):
             name in part.axes or all(reached[axis] >= level for axis, level in places[name]) for name in boxes.codes
         )
 
-    def _of_part(self, part: LevelEntry, boxes: Boxes) -> _OfPart:
-        """Return what a level or view says.
+    def _sums_of(self, part: LevelEntry, boxes: Boxes) -> Sums:
+        """Return boxes as sums of cells of a level or view.
 
         A view lists all its cells, so that its rows are the cells of a box. A level leaves out those that count 0, and is asked by its
         noisy counts, or by the row of its one cell. A view that is not measured has the cells of a level that is.
         """
-        source, has_noisy, nothing = self.folder, self.folder.manifest.noisy_counts, np.zeros(len(boxes), dtype=bool)
+        source, has_noisy = self.folder, self.folder.manifest.noisy_counts
         met = source.rows_met(part, boxes)
-        count, rows, noisy = met.sums(COUNT), (met.sums(LOW), met.sums(HIGH)), None
+        cells, noisy, where, is_known = met.rows, None, "", np.zeros(len(boxes), dtype=bool)
         if isinstance(part, ViewEntry):
-            cells, where = met.rows, f"view {part.name}"
-            if has_noisy and part.same_as is None and not part.summed:
+            where = f"view {part.name}"
+            if has_noisy and part.is_measured:
                 of_view = source.noisy(part.level)
                 noisy = met.sums(of_view if boxes.within is None else of_view[met.table.column(PLACE)])
-            says = ~nothing if noisy is not None or part.source == part.level or part.summed else nothing
-        elif part.summed:
-            cells, says, where = met.rows, nothing, ""
-        else:
-            where = f"level {part.level} ({place(part.axes) or 'everything'})"
+            is_known[:] = noisy is not None or part.source == part.level or part.summed
+        elif not part.summed:
+            where = describe_level(part)
             if has_noisy:
                 cells, noisy = self._noisy_sums(part.level, boxes)
-                says = ~nothing
+                is_known[:] = True
             else:
-                cells = met.rows
                 is_cell = source.levels_of(part.axes) == boxes.levels and part.source == part.level
-                says = (cells == 1) & is_cell
-        return _OfPart(says, cells, noisy, count, rows, source.parts[part.level].noise, where)
+                is_known = (cells == 1) & is_cell
+        ends, noise = (met.sums(LOW), met.sums(HIGH)), source.parts[part.level].noise
+        return Sums(is_known, cells, noisy, met.sums(COUNT), ends, noise, where)
 
     def _noisy_sums(self, level: int, boxes: Boxes) -> tuple[IntArray, IntArray]:
         """Return how many cells of a level are in boxes and have their codes, and the sums of their noisy counts; all are measured."""
@@ -201,7 +199,7 @@ class TogetherEstimate(Estimate):
             return many, Met.of(tree, source.cells(level), boxes).sums(NOISY)
         return many, np.array([source.noisy(level, areas_met(tree, level, boxes)).sum()])
 
-    def interval(self, of: _OfPart, count: IntArray, confidence: float) -> Ends:
+    def interval(self, of: Sums, count: IntArray, confidence: float) -> Ends:
         """Return the intervals that a part gives, with the released counts inside, and no further than an exact total."""
         alpha = 1 - confidence
         log_tail = math.log(alpha / 2)

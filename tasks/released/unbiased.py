@@ -34,7 +34,7 @@ def _has_parts_of(source: Source, *, is_grid: bool) -> bool:
     if not is_grid:
         return len(source.parts) == len(source.levels)
     every = product(*(range(axis.depth + 1) for axis in source.tree.axes))
-    return len(source.tree.axes) == 2 and sorted(part.view.axis_levels for part in source.parts.values()) == [*every]
+    return len(source.tree.axes) == 2 and sorted(source.view(number).axis_levels for number in source.parts) == [*every]
 
 
 class UnbiasedEstimate(Estimate):
@@ -51,7 +51,7 @@ class UnbiasedEstimate(Estimate):
                 "manifest.json: covariance must be grid where, and only where, all pairs of levels of two axes are levels or views."
             )
         parts = source.parts.values() if is_grid else source.levels
-        measured = [(part.view.axis_levels, None if part.is_summed else part.noise) for part in parts]
+        measured = [(source.view(part.level).axis_levels, None if part.summed else part.noise) for part in parts]
         self._counts: ReleasedCounts = released_counts(
             source.tree, measured, source.intervals.confidence, source.total, is_grid=is_grid
         )
@@ -100,7 +100,7 @@ class UnbiasedEstimate(Estimate):
     def _is_settled_tree(self, counts: IntArray, leaves: Partition) -> bool:
         """Return whether the sums over the first leaves are those of least squares, rounded."""
         source, tree = self.source, self.source.tree
-        precisions = precisions_of([None if part.is_summed else part.noise for part in source.levels])
+        precisions = precisions_of([None if part.summed else part.noise for part in source.levels])
         values = least_squares(
             tree_variances(tree, precisions), precisions, lambda level: taking(iter([source.noisy(level)]))
         )
@@ -116,8 +116,8 @@ class UnbiasedEstimate(Estimate):
     def _is_settled_grid(self, counts: IntArray) -> bool:
         """Return whether the sums over the first rows and columns are those of least squares, rounded."""
         source, tree = self.source, self.source.tree
-        of_pair = {part.view.axis_levels: part for part in source.parts.values()}
-        noises = [(levels, None if part.is_summed else part.noise) for levels, part in of_pair.items()]
+        of_pair = {source.view(number).axis_levels: part for number, part in source.parts.items()}
+        noises = [(levels, None if part.summed else part.noise) for levels, part in of_pair.items()]
 
         def noisy(above: int, below: int) -> IntArray:
             sizes = tree.axes[0].areas(above), tree.axes[1].areas(below)
@@ -135,10 +135,10 @@ class UnbiasedEstimate(Estimate):
         if released.is_grid or tree.axis_levels(level) == boxes.levels:
             return released.with_rounding(released.variances.of_cells(boxes.levels, boxes.areas))
         variances, runs = released.variances.of_boxes(*self._leaves(boxes)), self._runs(boxes, level)
-        found = np.zeros(len(boxes))
+        deviations = np.zeros(len(boxes))
         for number in np.unique(runs).tolist():
-            found[runs == number] = released.with_rounding(variances[runs == number], number)
-        return found
+            deviations[runs == number] = released.with_rounding(variances[runs == number], number)
+        return deviations
 
     def rows_added(self, levels: AxisLevels) -> int:
         """Return how many cells the level of some axis levels has."""

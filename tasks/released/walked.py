@@ -1,17 +1,15 @@
 """What a release says whose tree was walked: of counts that were repaired on the way down, or of sums of the leaves that alone were measured."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, partial
 
 import numpy as np
 
 from storage import tables
 from storage.errors import StoreError
 from storage.tables import COUNT, INTERVAL, NOISY, SIMULTANEOUS
-from tasks.format.entries import Signal
+from tasks.format.entries import LevelEntry, Signal
 from tasks.format.tables import Rows, SlicedRows
 from tasks.released.boxes import Boxes, Met, lifted, most_leaves, possible_cells
 from tasks.released.estimate import Answers, Estimate, Known, without_intervals
@@ -24,9 +22,9 @@ from tasks.released.explanations import (
     explain_missing_interval,
     explain_missing_simultaneous,
 )
-from tasks.released.sources.protocol import PartTerms, Run, Source
-from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, fit_on_disk
-from tasks.released.sums import MetCells, box_intervals, leaf_sum_intervals, simultaneous_box_intervals
+from tasks.released.sources.protocol import Source
+from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, Run, fit_on_disk
+from tasks.released.sums import box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.frontier import locate
@@ -43,44 +41,10 @@ from tasks.uncertainty.intervals import (
     simultaneous_margins,
     sum_margins,
 )
-from tasks.uncertainty.noise_rows import EXACT, SeenCounts, Shares, shares_of_sums
+from tasks.uncertainty.noise_rows import EXACT, shares_of_sums
 from tasks.uncertainty.signals import Margin, signal_tail, signals, tails_of
-from tasks.uncertainty.sources import for_every_level
+from tasks.uncertainty.sources import for_every_level, own_levels
 from tasks.work.capacity import side_by_side
-
-V = TypeVar("V")
-
-
-class _Branch:
-    """Reads a run of a level: what is seen of its noisy counts, how far these were moved, and its rows with their intervals."""
-
-    def __init__(self, part: PartTerms, reach: int, margins: Sequence[Margins], kept: RowsKept) -> None:
-        """Start without cells.
-
-        Args:
-            part: the level.
-            reach: as in `Moves`.
-            margins: of the level, per kind of interval.
-            kept: where the rows will be.
-        """
-        self._part, self._margins, self._kept = part, margins, kept
-        self.moves, self.seen = Moves(reach), SeenCounts(part.noise) if part.noise else None
-
-    def see(self, noisy: IntArray, released: IntArray) -> None:
-        """Look at measured cells."""
-        self.moves.add(noisy, released)
-        if self.seen:
-            self.seen.add(noisy)
-
-    def read(self, run: Run) -> tuple["_Branch", Any]:
-        """Return what was seen, and the rows with their intervals, as they are kept."""
-        if self.seen:
-            self.seen.add_rows(run.noisy)
-        bounds = list[IntArray]()
-        for margin, of_kind in zip(self._margins, run.caps, strict=False):
-            ends = intervals(run.noisy, margin.own, of_kind, run.rows.counts)
-            bounds += rounded_outwards(*ends, self._part.step)
-        return self, self._kept.prepared(Rows(run.rows.areas, run.rows.counts, tuple(bounds)), run.noisy)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,11 +65,10 @@ class _Repeated:
         return len(self.above)
 
     def __getitem__(self, rows: slice) -> Rows:
-        found = self.above[rows]
-        areas = (
-            self.child[of].astype(np.int32) if number == self.axis else of for number, of in enumerate(found.areas)
-        )
-        return Rows(tuple(areas), found.counts, found.bounds, found.signal)
+        held = self.above[rows]
+        areas = list(held.areas)
+        areas[self.axis] = self.child[areas[self.axis]].astype(np.int32)
+        return replace(held, areas=tuple(areas))
 
 
 class WalkedEstimate(Estimate):
@@ -117,31 +80,26 @@ class WalkedEstimate(Estimate):
     def __init__(self, source: Source) -> None:
         """Compute the margins of all levels, where every level is measured."""
         super().__init__(source)
-        self._views = TogetherEstimate(source)
+        self._views, self._own = TogetherEstimate(source), own_levels(source.levels)
         self._moves = list[Moves]()  # of the levels of their own that were read
         self._repeats: SlicedRows | None = None  # the rows of the level before, where the next one repeats it
-
-    @cached_property
-    def _own(self) -> list[PartTerms]:
-        """The levels that repeat no other."""
-        return [part for part in self.source.levels if part.same_as is None]
 
     @cached_property
     def _margins(self) -> list[list[Margins]]:
         """Per kind of interval in the tables, the margins of levels 0 to T; empty unless every level is measured."""
         source, terms = self.source, self.source.intervals
-        if any(part.is_summed for part in source.levels):
+        if any(part.summed for part in source.levels):
             return []
         own = self._own
         asked = [(max(part.cells, 1), share) for part in own for share in (1 - terms.confidence, terms.signal_rate)]
         for _ in side_by_side(lambda of: tails_of(*of), asked, source.threads):
             pass  # `tails_of` has them then, and takes no time
-        noises, rows = [part.noise for part in own], [part.rows for part in own]
+        noises, rows = [part.noise for part in own], [part.nonzero for part in own]
         kinds = [row_margins(noises, [part.cells for part in own], rows, terms.confidence)]
         if terms.simultaneous:
             possible = [self._listed(part.level) for part in own]
             kinds.append(simultaneous_margins(noises, possible, terms.confidence))
-        return [self._for_every_level(of_kind) for of_kind in kinds]
+        return [for_every_level(source.levels, of_kind) for of_kind in kinds]
 
     def rows(self, level: int) -> SlicedRows:
         """Return all released nodes of a level in the order of their codes; areas take half the bytes of a frontier's."""
@@ -162,55 +120,42 @@ class WalkedEstimate(Estimate):
     def _measured(self, level: int) -> SlicedRows:
         """Return the rows of a measured level, and keep what is known of them."""
         source, part, sizes = self.source, self.source.levels[level], self.source.tree.sizes(level)
-        is_large = source.disk is not None and part.rows > tables.PART_ROWS and fit_on_disk(sizes)
+        terms, noise, margins = source.intervals, part.noise, [of_kind[level] for of_kind in self._margins]
         kept: RowsKept = RowsInMemory(sizes, is_in_order=source.is_in_order)
-        if is_large and source.disk is not None:
+        if source.disk is not None and part.nonzero > tables.PART_ROWS and fit_on_disk(sizes):
             kept = RowsOnDisk(source.disk, sizes)
-        noisy_levels = sum(not own.is_exact for own in self._own)
-        reach = reach_after(part.noise, part.cells, noisy_levels)
-        margins = [of_kind[level] for of_kind in self._margins]
-        whole = _Branch(part, reach, margins, kept)
-        for branch, rows in source.runs(level, self._margins, lambda: _Branch(part, reach, margins, kept)):
-            whole.moves.add_all(branch.moves)
-            if whole.seen and branch.seen:
-                whole.seen.add_all(branch.seen)
-            kept.add(rows)
-        if len(kept) != part.rows:
-            raise self._other_rows(level)
+        reach = reach_after(noise, part.cells, sum(not own.is_exact for own in self._own))
+        begin = partial(Run, noise, self._step(level), reach, margins, kept)
+        whole = begin()
+        for run in source.runs(level, self._margins, begin):
+            whole.moves.add_all(run.moves)
+            if whole.seen and run.seen:
+                whole.seen.add_all(run.seen)
+            kept.add(run.rows)
+        _check_rows(part, len(kept))
         margin: int | None = 0
         if not part.is_exact:
-            log_tail = signal_tail(
-                part.rows,
-                part.cells,
-                source.intervals.signal_rate,
-                lambda tail: kept.count_above(part.noise.quantile(tail)),
-            )
-            margin = None if log_tail is None else part.noise.quantile(log_tail)
+            rate = terms.signal_rate
+            log_tail = signal_tail(len(kept), part.cells, rate, lambda tail: kept.count_above(noise.quantile(tail)))
+            margin = None if log_tail is None else noise.quantile(log_tail)
         marked = 0 if margin is None else kept.count_above(margin)
         kept.mark(margin)
         self._moves.append(whole.moves)
-        shares = whole.seen.shares() if whole.seen else EXACT if part.rows else None
-        signal = Signal(rows=marked, above=None if part.is_exact else margin) if marked else None
-        self._known[level] = self._known_of(level, whole.moves, signal, shares)
-        return kept
-
-    def _known_of(self, level: int, moves: Moves, signal: Signal | None, shares: Shares | None) -> Known:
-        """Return what is known of a measured level."""
-        terms, part = self.source.intervals, self.source.levels[level]
-        of_rows, at_once = self._margins[0][level], self._margins[-1][level]
-        fixed = self._for_every_level(margins_of([own.noise for own in self._own], terms.confidence))
+        shares = whole.seen.shares() if whole.seen else EXACT if part.nonzero else None
+        fixed = for_every_level(source.levels, margins_of([own.noise for own in self._own], terms.confidence))
         bound = np.array([bounds_after(self._moves)[-1]])
-        return Known(
+        self._known[level] = Known(
             promise="rows",
-            half_width=of_rows.own,
+            half_width=margins[0].own,
             cap_margin=fixed[level].cap,
-            simultaneous_half_width=at_once.own if terms.simultaneous else None,
+            simultaneous_half_width=margins[-1].own if terms.simultaneous else None,
             # the bias and the counts together reveal the sum of the noisy counts
-            bias=None if terms.rounded else moves.bias,
-            bound=int(rounded_outwards(bound, bound, part.step)[1][0]),
-            signal=signal,
+            bias=None if terms.rounded else whole.moves.bias,
+            bound=int(rounded_outwards(bound, bound, self._step(level))[1][0]),
+            signal=Signal(rows=marked, above=None if part.is_exact else margin) if marked else None,
             shares=shares,
         )
+        return kept
 
     def _repeated(self, level: int) -> SlicedRows:
         """Return the rows of the level above, each with the area of the one cell that it holds."""
@@ -230,8 +175,7 @@ class WalkedEstimate(Estimate):
         """Return a level of a mechanism that measures leaves only: its counts are its noisy counts."""
         source, part, finest = self.source, self.source.levels[level], self.source.levels[-1]
         nodes, tree = source.nodes(level), source.tree
-        if len(nodes) != part.rows:
-            raise self._other_rows(level)
+        _check_rows(part, len(nodes))
         counts, noise, rate = nodes.counts, finest.noise, source.intervals.signal_rate
         leaves = None
         if level < finest.level and not finest.threshold:
@@ -267,16 +211,13 @@ class WalkedEstimate(Estimate):
         terms, possible = source.intervals, source.possible_cells(level)
         if finest.threshold and level < finest.level:
             return []
-        fixed = math.log((1 - terms.confidence) / 2)
-        kinds = [fixed if finest.threshold else row_log_tail(self._listed(level), part.rows, terms.confidence)]
+        fixed = _log_tail(terms.confidence)
+        kinds = [fixed if finest.threshold else row_log_tail(self._listed(level), part.nonzero, terms.confidence)]
         if terms.simultaneous:
             if possible is None:
                 return []
             kinds.append(fixed - math.log((1 if finest.threshold else len(source.levels)) * possible))
         return kinds
-
-    def _for_every_level(self, of_own: Sequence[V]) -> list[V]:
-        return for_every_level(self.source.levels, of_own)
 
     def _listed(self, level: int) -> int:
         """Return how many cells a level can have. Only a mechanism that shows codes may not know them, and needs no such number."""
@@ -284,9 +225,6 @@ class WalkedEstimate(Estimate):
         if possible is None:
             raise StoreError(f"Level {level} has codes that no codebook lists, so no interval can be stated.")
         return possible
-
-    def _other_rows(self, level: int) -> StoreError:
-        return StoreError(f"Level {level} does not have as many nodes as the store recorded.")
 
     def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
         """Return what is said of boxes: by the levels, or by a view that is measured by itself where it has less noise."""
@@ -328,32 +266,29 @@ class WalkedEstimate(Estimate):
     ) -> Answers:
         """Return the answers from the noisy counts of every level."""
         source, tree = self.folder, self.folder.tree
-        levels = [
-            MetCells(possible_cells(tree, own, boxes), met, children)
-            for own, (met, children) in enumerate(source.families_met(level, boxes))
-        ]
+        levels = source.measured_met(level, boxes)
         noises = [part.noise for part in source.levels]
         if simultaneous:
             possible = [tree.possible_cells(own) for own in range(len(noises))]
             margins = simultaneous_margins(noises, possible, confidence)
-            found = simultaneous_box_intervals(levels, margins, known.count)
+            ends = simultaneous_box_intervals(levels, margins, known.count)
         else:
-            found = box_intervals(levels, noises, confidence, known.count)
+            ends = box_intervals(levels, noises, confidence, known.count)
         cells = {
             **known.cells,
             "possible": levels[-1].possible,
-            "measured": found.measured,
-            "dropped": levels[-1].possible - found.measured,
-            "dropped_under": found.dropped_under,
-            "cap": found.cap,
+            "measured": ends.measured,
+            "dropped": levels[-1].possible - ends.measured,
+            "dropped_under": ends.dropped_under,
+            "cap": ends.cap,
         }
 
         def how(box: int) -> str:
             of_box = {name: int(of[box]) for name, of in cells.items()}
-            above = int(found.level_above[box])
+            above = int(ends.level_above[box])
             return describe_cells(source.manifest.levels[level], of_box, None if above < 0 else above)
 
-        return Answers(known.count, found.low, found.high, _all(boxes), how, cells)
+        return Answers(known.count, ends.low, ends.high, _all(boxes), how, cells)
 
     def _of_leaves(self, boxes: Boxes, level: int, known: Answers, kind: tuple[str, str], confidence: float) -> Answers:
         """Return the answers from the noisy counts of all leaves, which alone were measured."""
@@ -418,11 +353,11 @@ class WalkedEstimate(Estimate):
 
     def _with_views(self, boxes: Boxes, confidence: float, by_levels: Answers) -> Answers:
         """Return what views of their own say of the boxes of which they have less noise, where levels are only calibrated to views."""
-        source, level, parts = self.folder, self.folder.level_of(boxes), self._views
-        found = parts.of_parts(boxes, source.manifest.own_views)
-        if not found:
+        source, level = self.folder, self.folder.level_of(boxes)
+        views = self._views.sums_of(boxes, source.manifest.own_views)
+        if not views:
             return by_levels
-        variance = np.array([of.variance for of in found])
+        variance = np.array([view.variance for view in views])
         best, least = variance.argmin(axis=0), variance.min(axis=0)
         answered = np.isfinite(least)
         is_cell = source.folder.reached(level) == boxes.levels
@@ -431,15 +366,15 @@ class WalkedEstimate(Estimate):
             answered &= cells * source.parts[level].noise.variance > least
         count, low, high, stated = by_levels.count, by_levels.low, by_levels.high, by_levels.stated | answered
         added = np.zeros_like(count)
-        for number, of in enumerate(found):
-            chosen, ends = answered & (best == number), parts.interval(of, of.count, confidence)
-            count, added = np.where(chosen, of.count, count), np.where(chosen, of.cells, added)
+        for number, view in enumerate(views):
+            chosen, ends = answered & (best == number), self._views.interval(view, view.count, confidence)
+            count, added = np.where(chosen, view.count, count), np.where(chosen, view.cells, added)
             low, high = np.where(chosen, ends[0], low), np.where(chosen, ends[1], high)
 
         def how(box: int) -> str:
             if not answered[box]:
                 return by_levels.how(box)
-            return f"{found[best[box]].how(box)}, which is measured by itself; sums of the levels may differ from it"
+            return f"{views[best[box]].how(box)}, which is measured by itself; sums of the levels may differ from it"
 
         cells = {"added": added} if answered.all() else by_levels.cells
         return Answers(count, low, high, stated, how, cells)
@@ -480,6 +415,12 @@ class WalkedEstimate(Estimate):
             lacks_row = locate(cells.areas, source.level_table(level).areas, tree.sizes(level)) < 0
             most = max(most, int(np.minimum(highs, above)[lacks_row].max(initial=0)))
         return most
+
+
+def _check_rows(part: LevelEntry, rows: int) -> None:
+    """Refuse a level that has more or fewer rows than are stated."""
+    if rows != part.nonzero:
+        raise StoreError(f"Level {part.level} does not have as many nodes as the store recorded.")
 
 
 def _log_tail(confidence: float) -> float:

@@ -94,10 +94,10 @@ class Order:
 
 
 def part_for(record: Record, branch: str) -> Record:
-    """Return what the stages of a branch need of a record: its own rows, those on which it stands, and those of its parts."""
-    parts, levels = record.parts(branch), record.levels_of(branch)
+    """Return what the stages of a branch need of a record: its own rows, those on which it stands, and those of its pieces."""
+    pieces, levels = record.pieces(branch), record.levels_of(branch)
     own = record.branches.get(branch)
-    branches = {name: record.branches[name] for name in ([branch] if own else []) + parts}
+    branches = {name: record.branches[name] for name in ([branch] if own else []) + pieces}
 
     def is_needed(shard: Shard) -> bool:
         if shard.kind == "calibrated":
@@ -106,7 +106,7 @@ def part_for(record: Record, branch: str) -> Record:
             shard.branch == branch
             or (shard.kind == "prior" and shard.branch == TRUNK)
             or (own is not None and shard.place == (own.cut_level, own.parent))
-            or (shard.level == levels[-1] and shard.branch in parts)
+            or (shard.level == levels[-1] and shard.branch in pieces)
         )
 
     return Record(_public(record.release), {}, branches, by_kind(filter(is_needed, record.all_shards)))

@@ -6,8 +6,7 @@ import numpy as np
 import polars as pl
 
 from storage.tables import NOISY
-from tasks.released.boxes import Boxes, Children, Met, Table, areas_met, children_of, possible_cells
-from tasks.released.sums import MetCells
+from tasks.released.boxes import Boxes, Children, Met, MetCells, Table, areas_met, children_of, possible_cells
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.tree.order import Tree
 from tasks.validate.coverage import MeasuredCells

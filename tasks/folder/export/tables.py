@@ -84,10 +84,7 @@ class PublishedTables:
             )
             for of in self.manifest.signal_tables
         ]
-        of_views = [
-            PublishedTable(f"views/{of.name}.parquet", f"view {of.name}", grouped_by(of), of.axes)
-            for of in self.manifest.views
-        ]
+        of_views = [PublishedTable(of.path, f"view {of.name}", grouped_by(of), of.axes) for of in self.manifest.views]
         return [*self.levels, *of_signal, *of_views]
 
     def rows(self, table: PublishedTable) -> int:

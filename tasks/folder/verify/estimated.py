@@ -24,7 +24,6 @@ from tasks.format.noisy_counts import (
     noisy_view_path,
 )
 from tasks.format.tables import UNREADABLE, SlicedRows, level_paths
-from tasks.laws.named import noise_of
 from tasks.released.families import estimate_of
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.protocol import Misfit, measured_cells
@@ -72,7 +71,7 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
             rows += len(batch)
             if any(column.null_count for column in batch.columns):
                 return "must not have missing values."
-            if not np.isclose(batch.column(VARIANCE).to_numpy(), noise_of(entry).variance, rtol=1e-9, atol=0).all():
+            if not np.isclose(batch.column(VARIANCE).to_numpy(), entry.noise.variance, rtol=1e-9, atol=0).all():
                 return "has a variance that does not follow from the manifest's sigma."
             for axis, level in refined.items():
                 numbers = batch.column(axis).to_numpy()
@@ -99,7 +98,7 @@ def _view_failures(folder: Path, manifest: Manifest) -> list[str]:
             failures.append(
                 f"noisy_counts/view_{view.name}.parquet must have {view.cells} rows without a missing value."
             )
-        elif not np.isclose(table[VARIANCE].to_numpy(), noise_of(view).variance, rtol=1e-9, atol=0).all():
+        elif not np.isclose(table[VARIANCE].to_numpy(), view.noise.variance, rtol=1e-9, atol=0).all():
             failures.append(
                 f"noisy_counts/view_{view.name}.parquet has a variance that does not follow from the manifest's sigma."
             )
@@ -167,7 +166,7 @@ def _failures(source: FolderSource) -> Iterator[str]:
         ):
             wrong = _NO_INTERVALS
         if wrong:
-            yield f"views/{view.name}.parquet {wrong}"
+            yield f"{view.path} {wrong}"
     yield from estimate.unsettled()
 
 

@@ -25,7 +25,6 @@ from tasks.format.manifest import Manifest
 from tasks.format.metadata import METADATA, described_files, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
 from tasks.format.tables import UNREADABLE, batches, level_paths, scan_level
-from tasks.laws.named import noise_of
 from tasks.pages.explorer.page import EXPLORER
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.ordered import ordered_axes
@@ -101,9 +100,9 @@ def _manifest(manifest: Manifest) -> list[str]:
             continue
         elif (entry.rho == 0) != (entry.sigma == 0):
             failures.append(f"{level} must have both rho and sigma, or neither.")
-        elif entry.scale and not math.isclose(entry.sigma, noise_of(entry).sigma, rel_tol=1e-9):
+        elif entry.scale and not math.isclose(entry.sigma, entry.noise.sigma, rel_tol=1e-9):
             failures.append(f"{level} has a sigma that is not that of its scale.")
-        if not (entry.sigma or entry.summed) and not any(
+        if entry.is_exact and not any(
             re.match(rf"level {entry.level}\b", statement) for statement in manifest.unprotected
         ):
             failures.append(f"{level} is exact, but unprotected does not list it.")
@@ -186,7 +185,7 @@ def _margins(manifest: Manifest) -> list[str]:
     if manifest.is_unbiased or any(entry.summed for entry in manifest.levels):
         return []
     own, confidence = own_levels(manifest.levels), manifest.intervals.confidence
-    noises = [noise_of(entry) for entry in own]
+    noises = [entry.noise for entry in own]
     cells, rows = [entry.cells for entry in own], [entry.nonzero for entry in own]
     of_rows, fixed = row_margins(noises, cells, rows, confidence), margins_of(noises, confidence)
     return [

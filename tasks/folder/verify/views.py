@@ -26,7 +26,6 @@ from tasks.format.manifest import Manifest
 from tasks.format.published_tree import derived_path, derived_places, view_columns, view_of
 from tasks.format.tables import UNREADABLE, has_columns, scan_level
 from tasks.laws.law import LevelNoise
-from tasks.laws.named import noise_of
 from tasks.tree.views import Derived
 from tasks.uncertainty.intervals import rounding_step, row_log_tail
 
@@ -161,7 +160,7 @@ def _half_width(manifest: Manifest, entry: LevelEntry) -> int | None:
     if not has_margin or entry.signal is None:
         return None
     log_tail = row_log_tail(own.cells, entry.signal.rows, manifest.intervals.confidence)
-    return max(noise_of(own).quantile(log_tail), own.half_width or 0)
+    return max(own.noise.quantile(log_tail), own.half_width or 0)
 
 
 def _with_intervals(
@@ -173,7 +172,7 @@ def _with_intervals(
     step = rounding_step(entry.sigma) if manifest.intervals.rounded else 1
     further = -(-(width - (entry.half_width or 0)) // step) * step
     high, root = pl.col(HIGH) + further, manifest.levels[0]
-    if not (root.sigma or root.summed):
+    if root.is_exact:
         high = pl.min_horizontal(high, pl.max_horizontal(HIGH, total))
     return marked.with_columns(pl.max_horizontal(pl.col(LOW) - further, 0).alias(LOW), high.alias(HIGH))
 
@@ -202,7 +201,7 @@ def view_failures(folder: Path, manifest: Manifest) -> list[str]:
         finest = finest.join(listed.select(*entry.of, name), on=entry.of, how="left")
     for view in manifest.views:
         failure = _view_failure(folder, manifest, view, finest)
-        failures += [f"views/{view.name}.parquet {failure}"] if failure else []
+        failures += [f"{view.path} {failure}"] if failure else []
     if failures or manifest.is_unbiased:
         return failures
     return source_failures(manifest, finest) if manifest.has_sources else _axis_failures(folder, manifest)
@@ -213,7 +212,7 @@ def _axis_failures(folder: Path, manifest: Manifest) -> list[str]:
     own = manifest.own_views
     if others := [view.name for view in own if view.source != view.level]:
         return [f"manifest.json: view {others[0]} must be its own source."]
-    tables = {f"views/{view.name}.parquet": (view, view_table(folder, view)) for view in own}
+    tables = {view.path: (view, view_table(folder, view)) for view in own}
     levels = {entry.path: (entry, scan_level(folder, entry).collect()) for entry in manifest.levels}
     failures = []
     for fine, (view, table) in tables.items():
@@ -270,7 +269,7 @@ _NO_SUM = "does not add up the counts of the finest level."
 
 def view_table(folder: Path, view: ViewEntry) -> pl.DataFrame:
     """Return the published table of a view."""
-    return pl.read_parquet(folder / "views" / f"{view.name}.parquet", glob=False)
+    return pl.read_parquet(folder / view.path, glob=False)
 
 
 def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:
@@ -285,7 +284,7 @@ def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:
     """
     derived = {name: Derived(name, of, *_NO_CODES) for name, of in derived_places(manifest).items()}
     measured = {
-        part.level: (view_of(manifest, part, derived), noise_of(part)) for part in manifest.parts if not part.summed
+        part.level: (view_of(manifest, part, derived), part.noise) for part in manifest.parts if not part.summed
     }
     entries = {part.level: part for part in manifest.parts}
     failures = []

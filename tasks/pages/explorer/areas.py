@@ -73,7 +73,7 @@ def views_shown(
     shown, left_out = list[dict[str, Any]](), list[dict[str, Any]]()
     for view in views:
         if view.nonzero > most_rows or (rows := estimate.folder.table(view).columns).height > most_rows:
-            left_out.append({"name": view.name, "rows": view.nonzero, "file": f"views/{view.name}.parquet"})
+            left_out.append({"name": view.name, "rows": view.nonzero, "file": view.path})
             continue
         most_rows -= rows.height
         shown.append(

@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import polars as pl
@@ -15,6 +14,8 @@ from tasks.tree.axis import Axis
 EVERYTHING = "all"
 
 _SHOWN = 3  # areas that a refusal lists
+
+_NO_CODEBOOK = " The folder has no codebook, so an area without a released count looks like one that does not exist."
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,37 +33,25 @@ class Area:
     number: int = 0
 
 
-class Catalogue(Protocol):
-    """A place to look up areas.
+def areas_with(folder: PublishedFolder, axis: str, level: int, codes: Mapping[int, str]) -> list[Area]:
+    """Return a few areas of an axis level that have codes, given by axis levels of which none is finer.
 
-    Attributes:
-        missing: a sentence to add when an area is not found.
+    Without a codebook they are some of those that have a row in the tables.
     """
-
-    missing: str
-
-    def areas(self, axis: str, level: int, codes: Mapping[int, str]) -> list[Area]:
-        """Return a few areas of an axis level that have these codes; `codes` maps axis levels, none finer, to codes."""
-
-
-class Codebook:
-    """All areas, from the codebook that is published with the noisy counts."""
-
-    missing = ""
-
-    def __init__(self, folder: PublishedFolder) -> None:
-        """Look areas up in a folder with noisy counts."""
-        self._axes = {axis.name: axis for axis in folder.tree.axes}
-
-    def areas(self, axis: str, level: int, codes: Mapping[int, str]) -> list[Area]:
-        """Return a few of the areas of an axis level that have these codes."""
-        of_axis = self._axes[axis]
-        found = np.arange(of_axis.areas(level))
+    at = list(folder.axes).index(axis)
+    if folder.has_tree:
+        of_axis = folder.tree.axes[at]
+        numbers = np.arange(of_axis.areas(level))
         for own, code in sorted(codes.items(), reverse=True):
-            above = of_axis.ancestors(found, level, own)
             same = np.flatnonzero((of_axis.codes[own - 1] == code).to_numpy())
-            found = found[np.isin(above, same)]
-        return [area_of(of_axis, level, int(number)) for number in found[: _SHOWN + 1]]
+            numbers = numbers[np.isin(of_axis.ancestors(numbers, level, own), same)]
+        return [area_of(of_axis, level, int(number)) for number in numbers[: _SHOWN + 1]]
+    columns = folder.columns(axis, level)
+    table = folder.scan(next(of for of in folder.manifest.levels if folder.reached(of.level)[at] == level))
+    asked = [pl.col(columns[own - 1]) == code for own, code in codes.items()]
+    rows = table.filter(*asked) if asked else table
+    (paths,) = folder.collect([rows.select(columns).unique().sort(columns).head(_SHOWN + 1)])
+    return [Area(level, path) for path in paths.iter_rows()]
 
 
 def area_of(axis: Axis, level: int, number: int) -> Area:
@@ -72,33 +61,12 @@ def area_of(axis: Axis, level: int, number: int) -> Area:
     return Area(level, tuple(path), number)
 
 
-class ReleasedAreas:
-    """The areas that have a row in the tables; the others are unknown."""
-
-    missing = " The folder has no codebook, so an area without a released count looks like one that does not exist."
-
-    def __init__(self, folder: PublishedFolder) -> None:
-        """Look areas up in a folder with or without noisy counts."""
-        self._folder = folder
-
-    def areas(self, axis: str, level: int, codes: Mapping[int, str]) -> list[Area]:
-        """Return a few of the areas of an axis level that have these codes."""
-        folder, columns = self._folder, self._folder.columns(axis, level)
-        number = list(folder.axes).index(axis)
-        tree_level = next(at for at in range(len(folder.steps) + 1) if folder.reached(at)[number] == level)
-        asked = [pl.col(columns[own - 1]) == code for own, code in codes.items()]
-        rows = folder.table(tree_level).filter(*asked) if asked else folder.table(tree_level)
-        (found,) = folder.collect([rows.select(columns).unique().sort(columns).head(_SHOWN + 1)])
-        return [Area(level, path) for path in found.iter_rows()]
-
-
-def find_area(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: object) -> Area:
+def find_area(folder: PublishedFolder, axis: str, asked: object) -> Area:
     """Return the area that a query names.
 
     Args:
-        folder: the folder.
-        catalogue: its catalogue.
-        axis: the axis of the area.
+        folder: where the area is looked up.
+        axis: the name of its axis.
         asked: a code that only one level of the axis has; `LEVEL=CODE`; several of these, separated by commas, where only the
             path identifies the area; a mapping of levels to codes; `all` or None for everything. A name may stand for a code that
             is not found.
@@ -108,26 +76,21 @@ def find_area(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: o
     names = folder.axes[axis]
     if asked is None or asked == EVERYTHING:
         return Area(0, ())
-    if isinstance(asked, str):
-        codes = _by_level(axis, asked, names)
-    elif isinstance(asked, Mapping):
-        codes = dict(asked)
-    else:
+    if isinstance(asked, Mapping):
+        return _at_levels(folder, axis, asked)
+    if not isinstance(asked, str):
         raise UsageError(f"{axis}: a code must be text, got {asked!r}.", field=axis)
-    if codes is not None:
-        return _at_levels(folder, catalogue, axis, names, codes)
-    found = {level: catalogue.areas(axis, level, {level: str(asked)}) for level in range(1, len(names) + 1)}
-    found = {level: areas for level, areas in found.items() if areas}
-    if len(found) > 1:
-        written = [f"{names[level - 1]}={asked}" for level in found]
+    if (codes := _by_level(axis, asked, names)) is not None:
+        return _at_levels(folder, axis, codes)
+    of_levels = {name: areas_with(folder, axis, level, {level: asked}) for level, name in enumerate(names, 1)}
+    levels = [name for name, areas in of_levels.items() if areas]
+    if len(levels) > 1:
         raise UsageError(
-            f"{axis}: {asked} is a code at the levels {' and '.join(names[level - 1] for level in found)}.",
+            f"{axis}: {asked} is a code at the levels {' and '.join(levels)}.",
             field=axis,
-            hint=f"Write {' or '.join(written)}.",
+            hint=f"Write {' or '.join(f'{name}={asked}' for name in levels)}.",
         )
-    if not found:
-        return _called(folder, catalogue, axis, names, str(asked))
-    return _only(axis, names, *found.values())
+    return _only(folder, axis, of_levels[levels[0]]) if levels else _called(folder, axis, asked)
 
 
 def _by_level(axis: str, text: str, names: Sequence[str]) -> dict[object, object] | None:
@@ -142,14 +105,14 @@ def _by_level(axis: str, text: str, names: Sequence[str]) -> dict[object, object
     return codes
 
 
-def _called(folder: PublishedFolder, catalogue: Catalogue, axis: str, names: Sequence[str], asked: str) -> Area:
+def _called(folder: PublishedFolder, axis: str, asked: str) -> Area:
     """Return the area that has a name; refuse a name that no area has, or several have."""
     paths = folder.names.paths(axis, asked)
     if not paths:
-        raise _unknown(folder, catalogue, axis, names, f"{axis}: no level has an area {asked}.", asked)
+        raise _unknown(folder, axis, f"{axis}: no level has an area {asked}.", asked)
     if len(paths) > 1:
-        raise called_alike(axis, asked, [_written(names, path) for path in paths])
-    return _on_path(catalogue, axis, paths[0])
+        raise called_alike(axis, asked, [_written(folder.axes[axis], path) for path in paths])
+    return _on_path(folder, axis, paths[0])
 
 
 def called_alike(axis: str, asked: str, written: Sequence[str]) -> UsageError:
@@ -162,9 +125,9 @@ def called_alike(axis: str, asked: str, written: Sequence[str]) -> UsageError:
     )
 
 
-def _on_path(catalogue: Catalogue, axis: str, path: Sequence[str]) -> Area:
+def _on_path(folder: PublishedFolder, axis: str, path: Sequence[str]) -> Area:
     """Return an area that exists, by the codes of its path; it may have no row."""
-    areas = catalogue.areas(axis, len(path), dict(enumerate(path, 1)))
+    areas = areas_with(folder, axis, len(path), dict(enumerate(path, 1)))
     return areas[0] if areas else Area(len(path), tuple(path))
 
 
@@ -172,31 +135,29 @@ def _written(names: Sequence[str], path: Sequence[str]) -> str:
     return ",".join(f"{name}={code}" for name, code in zip(names, path, strict=False))
 
 
-def _at_levels(
-    folder: PublishedFolder, catalogue: Catalogue, axis: str, names: Sequence[str], codes: Mapping[object, object]
-) -> Area:
+def _at_levels(folder: PublishedFolder, axis: str, codes: Mapping[object, object]) -> Area:
     """Return the area whose path has these codes or names."""
-    by_number = {}
+    names, by_number = folder.axes[axis], {}
     for name, code in codes.items():
         if name not in names or not isinstance(code, str):
             message = (
                 f"has no level {name}" if name not in names else f"level {name}: a code must be text, got {code!r}"
             )
             raise UsageError(f"{axis}: {message}.", field=axis, hint=f"Its levels are {', '.join(names)}.")
-        by_number[list(names).index(str(name)) + 1] = code
+        by_number[names.index(str(name)) + 1] = code
     if not by_number:
         return Area(0, ())
-    areas = catalogue.areas(axis, max(by_number), by_number)
+    level, finest = max(by_number), by_number[max(by_number)]
+    areas = areas_with(folder, axis, level, by_number)
     if not areas:
         paths = _named_so(folder, axis, by_number)
         if len(paths) > 1:
-            raise called_alike(axis, by_number[max(by_number)], [_written(names, path) for path in paths])
-        areas = [_on_path(catalogue, axis, path) for path in paths]
+            raise called_alike(axis, finest, [_written(names, path) for path in paths])
+        areas = [_on_path(folder, axis, path) for path in paths]
     if not areas:
         written = ",".join(f"{name}={code}" for name, code in codes.items())
-        finest = by_number[max(by_number)]
-        raise _unknown(folder, catalogue, axis, names, f"{axis}: there is no area {written}.", finest)
-    return _only(axis, names, areas)
+        raise _unknown(folder, axis, f"{axis}: there is no area {written}.", finest)
+    return _only(folder, axis, areas)
 
 
 def _named_so(folder: PublishedFolder, axis: str, asked: Mapping[int, str]) -> list[tuple[str, ...]]:
@@ -213,10 +174,11 @@ def _named_so(folder: PublishedFolder, axis: str, asked: Mapping[int, str]) -> l
     ]
 
 
-def _only(axis: str, names: Sequence[str], areas: Sequence[Area]) -> Area:
+def _only(folder: PublishedFolder, axis: str, areas: Sequence[Area]) -> Area:
     """Return the only area, or refuse when there are several."""
     if len(areas) == 1:
         return areas[0]
+    names = folder.axes[axis]
     level, code = names[areas[0].level - 1], areas[0].path[-1]
     paths = [_written(names, area.path) for area in areas]
     more = ", or another" if len(paths) > _SHOWN else ""
@@ -227,22 +189,21 @@ def _only(axis: str, names: Sequence[str], areas: Sequence[Area]) -> Area:
     )
 
 
-def _unknown(
-    folder: PublishedFolder, catalogue: Catalogue, axis: str, names: Sequence[str], message: str, asked: str
-) -> UsageError:
-    """Return the refusal of an area that is not found; its hint says which names are like it, and lists the levels, with an example of each."""
+def _unknown(folder: PublishedFolder, axis: str, message: str, asked: str) -> UsageError:
+    """Return the refusal of an area; its hint says which names are like it, and lists the levels, with an example of each."""
+    names = folder.axes[axis]
     alike = [
         f"{folder.names.name_of(axis, path)} ({_written(names[len(path) - 1 :], path[-1:])})"
         for path in folder.names.like(axis, asked)[:_SHOWN]
     ]
     meant = f"Did you mean {' or '.join(alike)}? " if alike else ""
-    first = [catalogue.areas(axis, level, {}) for level in range(1, len(names) + 1)]
+    first = [areas_with(folder, axis, level, {}) for level in range(1, len(names) + 1)]
     levels = [
         f"{name} (such as {name}={areas[0].path[-1]})" if areas else name
         for name, areas in zip(names, first, strict=True)
     ]
     return UsageError(
-        message + catalogue.missing,
+        message + ("" if folder.has_tree else _NO_CODEBOOK),
         field=axis,
         hint=f"{meant}The levels of {axis} are {', '.join(levels)}; `{EVERYTHING}` means everything.",
     )

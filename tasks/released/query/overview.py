@@ -19,29 +19,14 @@ from tasks.tree.order import are_the_same, finest_clear, levels_of_flows
 MOST_CELLS = 5_000_000  # of a table that is added up for a map
 
 Ends = NDArray[np.float64]  # of intervals, records; not a number where none is stated
+Ranges = tuple[IntArray, IntArray, IntArray]  # per area of an axis level its count, low and high, records
+
+# of an axis, by its number, and one of its levels; None where they are not known
+RangesOf = Callable[[int, int], Ranges | None]
 
 # of some regions of an axis level, and the first sizes, the ends of all intervals, shape (2, regions, sizes), as questions about them are
 # answered; None where these are not known
 EndsOf = Callable[[int, Sequence[int], int], Ends | None]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ranges:
-    """The totals of the areas of one axis level, with their intervals, as queries of the folder are answered.
-
-    Attributes:
-        counts: int64, shape (areas,), records.
-        low: the lower ends of the intervals, int64, shape (areas,), records; likewise `high`.
-        high: the upper ends.
-    """
-
-    counts: IntArray
-    low: IntArray
-    high: IntArray
-
-
-# of an axis, by its number, and one of its levels; None where they are not known
-RangesOf = Callable[[int, int], Ranges | None]
 
 
 def area_totals(estimate: Estimate, axis: int, level: int) -> Answers:
@@ -51,38 +36,28 @@ def area_totals(estimate: Estimate, axis: int, level: int) -> Answers:
     return estimate.answers(Boxes(levels, areas))
 
 
-def ranges_of_areas(estimate: Estimate) -> RangesOf:
-    """Return the function that yields the totals of an axis level with their intervals.
+def ranges_of_areas(estimate: Estimate, axis: int, level: int) -> Ranges | None:
+    """Return the totals of an axis level with their intervals, as queries of the folder are answered.
 
-    It yields None where the folder does not have the noisy counts from which the intervals of sums follow, where it states none, and
+    They are None where the folder does not have the noisy counts from which the intervals of sums follow, where it states none, and
     where more cells would be added up than a page is worth.
     """
-
-    def ranges_of(axis: int, level: int) -> Ranges | None:
-        if not estimate.folder.folder.has_tree:
-            return None
-        if estimate.rows_added(_levels(estimate, axis, level)) > MOST_CELLS:
-            return None
-        found = area_totals(estimate, axis, level)
-        return Ranges(found.count, found.low, found.high) if found.stated.all() else None
-
-    return ranges_of
+    if not estimate.folder.folder.has_tree or estimate.rows_added(_levels(estimate, axis, level)) > MOST_CELLS:
+        return None
+    totals = area_totals(estimate, axis, level)
+    return (totals.count, totals.low, totals.high) if totals.stated.all() else None
 
 
-def ends_of_groups(estimate: Estimate) -> EndsOf:
-    """Return the function that yields the intervals of numbers of groups by region and size, as questions about them are answered.
+def ends_of_groups(estimate: Estimate, level: int, regions: Sequence[int], sizes: int) -> Ends | None:
+    """Return the intervals of numbers of groups by region and size, as questions about them are answered, as `EndsOf` does.
 
-    It yields None where some have none, and where more cells would be added up than a page is worth.
+    They are None where some have none, and where more cells would be added up than a page is worth.
     """
-
-    def ends_of(level: int, regions: Sequence[int], sizes: int) -> Ends | None:
-        if max(entry.cells for entry in estimate.folder.folder.manifest.levels) > MOST_CELLS:
-            return None
-        areas = np.repeat(np.array(regions, dtype=np.int64), sizes), np.tile(np.arange(sizes), len(regions))
-        found = estimate.answers(Boxes((level, 1), areas))
-        return np.array([found.low, found.high], dtype=np.float64).reshape(2, -1, sizes) if found.stated.all() else None
-
-    return ends_of
+    if max(entry.cells for entry in estimate.source.levels) > MOST_CELLS:
+        return None
+    areas = np.repeat(np.array(regions, dtype=np.int64), sizes), np.tile(np.arange(sizes), len(regions))
+    groups = estimate.answers(Boxes((level, 1), areas))
+    return np.array([groups.low, groups.high], dtype=np.float64).reshape(2, -1, sizes) if groups.stated.all() else None
 
 
 def _levels(estimate: Estimate, axis: int, level: int) -> AxisLevels:
@@ -97,8 +72,7 @@ class LargestCounts:
     """The largest counts of a level.
 
     Attributes:
-        level: the tree level.
-        axes: those that are refined there.
+        axes: those that are refined at the level.
         rows: per count what its areas are called, one per axis, and the count; the largest first.
         without_within: whether trips that stay within one area are left out.
     """
@@ -110,13 +84,9 @@ class LargestCounts:
 
 
 def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
-    """Return the largest counts of the finest level that stands above the noise, and for trips refines both ends alike.
+    """Return the largest counts, so many at most, of the finest level that stands above the noise, and for trips refines both ends alike.
 
-    Args:
-        folder: the published folder.
-        most: how many, at most.
-    Returns:
-        The counts; None where no level below the total has a row.
+    It is None where no level below the total has a row.
     """
     level = level_shown(folder)
     if level is None:
@@ -124,15 +94,12 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
     names, by_path = list(folder.axes), axes_by_path(folder.manifest)
     refined = [(number, own) for number, own in enumerate(folder.reached(level)) if own]
     paths = [folder.columns(names[number], own) for number, own in refined]
-    rows, within = folder.table(level), _is_within(folder, level, paths)
+    rows, within = folder.scan(folder.manifest.levels[level]), _is_within(folder, level, paths)
     if within is not None:
         rows = rows.filter(~within)
-    (found,) = folder.collect(
-        [rows.select(*(column for path in paths for column in path), COUNT).top_k(most, by=COUNT)]
-    )
-    found = found.sort(
-        COUNT, *(column for path in paths for column in path), descending=[True, *[False] * (found.width - 1)]
-    )
+    columns = [column for path in paths for column in path]
+    (largest,) = folder.collect([rows.select(*columns, COUNT).top_k(most, by=COUNT)])
+    largest = largest.sort(COUNT, *columns, descending=[True, *[False] * len(columns)])
     return LargestCounts(
         level,
         tuple(names[number] for number, _ in refined),
@@ -146,7 +113,7 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
                 ],
                 row[COUNT],
             )
-            for row in found.iter_rows(named=True)
+            for row in largest.iter_rows(named=True)
         ],
         without_within=within is not None,
     )
@@ -155,13 +122,8 @@ def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
 def level_shown(folder: PublishedFolder, most: int | None = None) -> int | None:
     """Return the level to show first: the finest of those that fit down to which most rows stand above the noise, or the first that fits.
 
-    Of trips, those fit that refine both ends alike, where there are any.
-
-    Args:
-        folder: the published folder.
-        most: the finest level that may be shown; None for the finest of all.
-    Returns:
-        The level; None where there is none below the total.
+    Of trips, those fit that refine both ends alike, where there are any. None finer than `most` fits. It is None where there is none
+    below the total.
     """
     entries = folder.manifest.levels[: None if most is None else most + 1]
     flows = levels_of_flows(

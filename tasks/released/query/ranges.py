@@ -6,7 +6,7 @@ import numpy as np
 
 from storage.errors import UsageError
 from tasks.released.boxes import fewest_areas
-from tasks.released.query.areas import Area, Catalogue, area_of, called_alike, find_area
+from tasks.released.query.areas import Area, area_of, called_alike, find_area
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis
 from tasks.tree.ordered import RANGE
@@ -30,7 +30,7 @@ class AreaRange:
     stop: int
 
 
-def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: object) -> Area | AreaRange:
+def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | AreaRange:
     """Return the area or the range that a query names: `FIRST..LAST`, two codes of one level of an ordered axis, of which one may be left out, or one as `find_area`.
 
     A name may stand for a code that is not found.
@@ -39,12 +39,12 @@ def find_areas(folder: PublishedFolder, catalogue: Catalogue, axis: str, asked: 
         UsageError: there is no such area; or the ends of a range are of different levels, reversed, or of an axis without order.
     """
     if not isinstance(asked, str) or RANGE not in asked or "=" in asked:
-        return find_area(folder, catalogue, axis, asked)
+        return find_area(folder, axis, asked)
     of = folder.ordered.get(axis)
     if of is not None:
         return _range(of, folder.names, asked)
     try:
-        return find_area(folder, catalogue, axis, asked)
+        return find_area(folder, axis, asked)
     except UsageError as fault:
         raise UsageError(
             f"{axis}: {asked} is no area, and no range either, since the codes of {axis} have no order.",
@@ -94,9 +94,9 @@ def _end(axis: Axis, names: Names, code: str, asked: str, place: int) -> tuple[i
     for level in reversed(range(1, axis.depth + 1)):
         own = axis.codes[level - 1]
         of_ends = own.str.split(RANGE).list.get(-place) if level == axis.depth else own
-        found = np.flatnonzero((of_ends == code).to_numpy())
-        if len(found):
-            return level, int(found[0])
+        numbers = np.flatnonzero((of_ends == code).to_numpy())
+        if len(numbers):
+            return level, int(numbers[0])
     paths = names.paths(axis.name, code)
     if len(paths) > 1:
         raise called_alike(axis.name, code, [path[-1] for path in paths])

@@ -9,8 +9,8 @@ import numpy as np
 from storage.releases.parts import Part
 from storage.tables import REGION
 from tasks.format.tables import Rows, SlicedRows, joined, slices
-from tasks.released.query.overview import Ends, EndsOf, Ranges, RangesOf
-from tasks.tree.axis import Axis, BoolArray, IntArray, Path
+from tasks.released.query.overview import Ends, EndsOf, RangesOf
+from tasks.tree.axis import BoolArray, IntArray, Path
 from tasks.tree.order import Tree
 from tasks.words.areas import Shapes
 
@@ -54,33 +54,19 @@ def largest(tree: Tree, level: int, parts: Sequence[Rows]) -> tuple[LargeCount, 
     """Return the rows of a level with the largest counts, in the order of `largest_rows`, from those of its parts."""
     if not parts:
         return ()
-    rows = largest_rows(joined(parts))
-    of_axes = [
-        axis.paths(own, of_axis).rows()
-        for axis, own, of_axis in zip(tree.axes, tree.axis_levels(level), rows.areas, strict=True)
-        if own
-    ]
-    refined = [(axis, own) for axis, own in zip(tree.axes, tree.axis_levels(level), strict=True) if own]
-    short = [_shortest(axis, own, paths) for (axis, own), paths in zip(refined, of_axes, strict=True)]
+    rows, of_axes, short = largest_rows(joined(parts)), list[list[Path]](), list[list[Path]]()
+    for axis, own, areas in zip(tree.axes, tree.axis_levels(level), rows.areas, strict=True):
+        if own:
+            paths, codes = axis.paths(own, areas).rows(), axis.codes[own - 1]
+            of_axes.append(paths)
+            short.append([path[-1:] for path in paths] if codes.n_unique() == len(codes) else paths)
+    low, high = (end.tolist() for end in rows.bounds[-2:]) if rows.bounds else ([None] * len(rows),) * 2
     return tuple(
-        LargeCount(codes, int(rows.counts[position]), *_interval(rows, position), paths)
-        for position, codes, paths in zip(
-            range(len(rows)), zip(*short, strict=True), zip(*of_axes, strict=True), strict=True
+        LargeCount(*of_row)
+        for of_row in zip(
+            zip(*short, strict=True), rows.counts.tolist(), low, high, zip(*of_axes, strict=True), strict=True
         )
     )
-
-
-def _interval(rows: Rows, position: int) -> tuple[int | None, int | None]:
-    if not rows.bounds:
-        return None, None
-    low, high = rows.bounds[-2:]
-    return int(low[position]), int(high[position])
-
-
-def _shortest(axis: Axis, level: int, paths: Sequence[Path]) -> Sequence[Path]:
-    """Return what identifies areas within a level: their codes, or their paths if two areas share a code."""
-    codes = axis.codes[level - 1]
-    return tuple(path[-1:] for path in paths) if codes.n_unique() == len(codes) else paths
 
 
 _STANDING_OUT = 0.5  # of the areas with a shape; where fewer stand out, a map shows a coarser level
@@ -92,31 +78,29 @@ class AreaTotals:
     """The totals of the areas of one axis level, over everything else.
 
     Attributes:
-        axis: the axis.
-        level: its level, from 1 on.
-        level_name: the name of that level.
-        of_level: the tree level whose rows are added up.
+        level: of the axis, from 1 on.
+        tree_level: whose rows are added up.
         paths: the areas, in the order of the codebook.
         counts: int64, shape (areas,), records; 0 for an area without a row.
         noise: the standard deviation of the noise in such a sum, records, if every cell of it is measured; None where the level was not
             measured by itself, or leaves are missing from it.
-        ranges: the same counts with their intervals; None where these are not known.
+        ends: low and high of the counts, int64, shape (areas,) each, records; None where these are not known.
     """
 
     axis: str
     level: int
     level_name: str
-    of_level: int
+    tree_level: int
     paths: Sequence[Path]
     counts: IntArray
     noise: float | None
-    ranges: Ranges | None = None
+    ends: tuple[IntArray, IntArray] | None = None
 
     @property
     def stands_out(self) -> BoolArray:
         """Which totals have an interval that does not reach 0, or else are above twice their noise, or above 0 if that is unknown too."""
-        found: BoolArray = self.ranges.low > 0 if self.ranges else self.counts > 2 * (self.noise or 0.0)
-        return found
+        clear: BoolArray = self.ends[0] > 0 if self.ends else self.counts > 2 * (self.noise or 0.0)
+        return clear
 
 
 def totals_at(tree: Tree, terms: Sequence[Part], level: int, rows: SlicedRows) -> Iterator[AreaTotals]:
@@ -138,15 +122,15 @@ def totals_at(tree: Tree, terms: Sequence[Part], level: int, rows: SlicedRows) -
 
 
 def shown_on_maps(
-    found: Sequence[AreaTotals], shapes: Shapes, axes: Sequence[str], ranges_of: RangesOf
+    every: Sequence[AreaTotals], shapes: Shapes, axes: Sequence[str], ranges_of: RangesOf
 ) -> tuple[AreaTotals, ...]:
     """Return, of each of the axes that has shapes, the finest level at which half of the areas or more stand out, or its coarsest."""
     shown: dict[str, AreaTotals] = {}
-    for added_up in found:
-        if (added_up.axis, added_up.level) not in shapes.tables:
+    for totals in every:
+        if (totals.axis, totals.level) not in shapes.tables:
             continue
-        ranges = ranges_of(axes.index(added_up.axis), added_up.level)
-        totals = replace(added_up, counts=ranges.counts, ranges=ranges) if ranges else added_up
+        if ranges := ranges_of(axes.index(totals.axis), totals.level):
+            totals = replace(totals, counts=ranges[0], ends=ranges[1:])
         shaped = np.isin(_joined(totals.paths), _joined(shapes.paths(totals.axis, totals.level)))
         if totals.axis not in shown or totals.stands_out[shaped].mean() >= _STANDING_OUT:
             shown[totals.axis] = totals
@@ -181,7 +165,6 @@ class Histograms:
     """The regions of a level with the most groups.
 
     Attributes:
-        level: the tree level.
         region_level: the axis level of its regions.
         sizes: the codes of the sizes, up to the last one that any of these regions has.
         regions: those that are shown, those with the most groups first.
@@ -206,16 +189,16 @@ def histograms_of(tree: Tree, level: int, rows: Rows) -> Histograms | None:
     shown = shown[per_region[shown] > 0]
     sizes = int(size[np.isin(region, shown)].max()) + 1
     own, reached = tree.axes[axis], tree.axis_levels(level)[axis]
-    paths, found = own.paths(reached, shown).rows() if reached else [()], list[Histogram]()
+    paths, histograms = own.paths(reached, shown).rows() if reached else [()], list[Histogram]()
     for number, path in zip(shown.tolist(), paths, strict=True):
         of_region = region == number
         counts, ends = np.zeros(sizes, dtype=np.int64), np.full((2, sizes), np.nan)
         counts[size[of_region]] = rows.counts[of_region]
         for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
             end[size[of_region]] = of_rows[of_region]
-        found.append(Histogram(number, path, counts, *ends))
+        histograms.append(Histogram(number, path, counts, *ends))
     codes = tuple(tree.axes[1 - axis].codes[-1].head(sizes).to_list())
-    return Histograms(level, reached, codes, tuple(found), len(per_region[per_region > 0]))
+    return Histograms(level, reached, codes, tuple(histograms), len(per_region[per_region > 0]))
 
 
 def as_asked(histograms: Histograms, ends_of: EndsOf) -> Histograms:
@@ -224,5 +207,5 @@ def as_asked(histograms: Histograms, ends_of: EndsOf) -> Histograms:
     ends = ends_of(histograms.region_level, [of.region for of in shown], len(histograms.sizes))
     if ends is None:
         return histograms
-    found = [replace(of, low=low, high=high) for of, low, high in zip(shown, *ends, strict=True)]
-    return replace(histograms, regions=tuple(found))
+    regions = tuple(replace(of, low=low, high=high) for of, low, high in zip(shown, *ends, strict=True))
+    return replace(histograms, regions=regions)

@@ -1,6 +1,7 @@
 """A published folder as queries read it: its manifest, and scans that read only what they need of its tables."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 
 from storage.errors import StoreError, UsageError
 from storage.tables import NOISY
+from tasks.format.entries import LevelEntry
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path, noisy_view_path
 from tasks.format.published_tree import (
@@ -24,7 +26,7 @@ from tasks.format.published_tree import (
     tree_of_codebook,
     tree_of_spec,
 )
-from tasks.released.boxes import level_of, reached_by
+from tasks.released.boxes import level_of
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
@@ -34,12 +36,7 @@ from tasks.words.areas import Names, Shapes
 
 @dataclass(frozen=True)
 class PublishedFolder:
-    """A published folder.
-
-    Attributes:
-        path: the folder.
-        manifest: its manifest.
-    """
+    """A published folder, of which nothing but the manifest is read before it is asked for."""
 
     path: Path
     manifest: Manifest
@@ -70,26 +67,20 @@ class PublishedFolder:
     @cached_property
     def derived(self) -> dict[str, Derived]:
         """The derived columns by name, where views are published."""
-        try:
+        with _as_published(self.path):
             return derived_columns(self.path, self.manifest)
-        except (OSError, pl.exceptions.PolarsError):
-            raise _altered(self.path) from None
 
     @cached_property
     def names(self) -> Names:
         """The names of areas."""
-        try:
+        with _as_published(self.path):
             return published_names(self.path, self.manifest)
-        except (OSError, pl.exceptions.PolarsError):
-            raise _altered(self.path) from None
 
     @cached_property
     def shapes(self) -> Shapes:
         """The shapes of areas."""
-        try:
+        with _as_published(self.path):
             return published_shapes(self.path, self.manifest)
-        except (OSError, pl.exceptions.PolarsError):
-            raise _altered(self.path) from None
 
     @cached_property
     def ordered(self) -> dict[str, Axis]:
@@ -105,27 +96,22 @@ class PublishedFolder:
 
     def reached(self, level: int) -> tuple[int, ...]:
         """Return, per axis, the axis level that a tree level has reached."""
-        return reached_by(self.steps, level, len(self.axes))
+        return tuple(self.steps[:level].count(axis) for axis in range(len(self.axes)))
 
     def is_exact(self, levels: Sequence[int]) -> bool:
         """Return whether the counts of boxes at some axis levels are published without noise; other intervals of one number are so by chance."""
         if self.manifest.has_groups and not levels[1]:  # the list says how many groups a region has
             return True
-        entry = self.manifest.levels[level_of(self.steps, levels)]
-        return not (entry.sigma or entry.summed)
+        return self.manifest.levels[level_of(self.steps, levels)].is_exact
 
-    def table(self, level: int) -> pl.LazyFrame:
-        """Return the table of released counts of a level, as a lazy scan."""
-        return self._read(*self.manifest.levels[level].files)
-
-    def view(self, name: str) -> pl.LazyFrame:
-        """Return the table of a view, as a lazy scan."""
-        return self._read(f"views/{name}.parquet")
+    def scan(self, entry: LevelEntry) -> pl.LazyFrame:
+        """Return the table of a level or view, as a lazy scan."""
+        return self._read(*entry.files)
 
     def codes_of(self, derived: str) -> list[str]:
         """Return the codes of a derived column."""
-        (found,) = self.collect([self.derived_table(derived).select(derived).unique().sort(derived)])
-        return found[derived].to_list()
+        (codes,) = self.collect([self.derived_table(derived).select(derived).unique().sort(derived)])
+        return codes[derived].to_list()
 
     def derived_table(self, name: str) -> pl.LazyFrame:
         """Return the table of a derived column, as a lazy scan."""
@@ -159,16 +145,15 @@ class PublishedFolder:
         Raises:
             StoreError: a file is missing, or differs from what was published.
         """
-        try:
+        with _as_published(self.path):
             return pl.collect_all(scans)
-        except (OSError, pl.exceptions.PolarsError):
-            raise _altered(self.path) from None
 
     def _read(self, *names: str) -> pl.LazyFrame:
         paths = [self.path / name for name in names]
-        if not all(path.is_file() for path in paths):
-            raise _altered(self.path)
-        return pl.scan_parquet(paths, glob=False)
+        with _as_published(self.path):
+            if not all(path.is_file() for path in paths):
+                raise FileNotFoundError
+            return pl.scan_parquet(paths, glob=False)
 
 
 def open_folder(path: Path) -> PublishedFolder:
@@ -187,9 +172,14 @@ def open_folder(path: Path) -> PublishedFolder:
     raise UsageError(message, field="FOLDER", hint=hint)
 
 
-def _altered(path: Path) -> StoreError:
-    return StoreError(
-        f"{path} differs from what was published: a table is missing or cannot be read.",
-        field="FOLDER",
-        hint=f"`trellis verify {path}` says which one.",
-    )
+@contextmanager
+def _as_published(path: Path) -> Iterator[None]:
+    """Refuse to go on where a table of a folder is missing or cannot be read."""
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError):
+        raise StoreError(
+            f"{path} differs from what was published: a table is missing or cannot be read.",
+            field="FOLDER",
+            hint=f"`trellis verify {path}` says which one.",
+        ) from None

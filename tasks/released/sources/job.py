@@ -4,27 +4,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
 from storage.record import Record
-from storage.releases.parts import Part
 from storage.releases.shards import TRUNK, Shard
-from storage.releases.terms import Intervals
+from tasks.format.entries import LevelEntry
+from tasks.format.manifest import entry_fields
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.tables import Rows, in_order
-from tasks.laws.named import noise_of
-from tasks.released.sources.protocol import PartTerms, Reader, Run, measured_cells
+from tasks.released.sources.protocol import Source, measured_cells
+from tasks.released.sources.rows_kept import Run
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, joined, taking
 from tasks.tree.job import Job
 from tasks.tree.order import Tree
-from tasks.tree.views import Partition
-from tasks.uncertainty.intervals import NO_CAP, Margins, caps, rounding_step
+from tasks.tree.views import View
+from tasks.uncertainty.intervals import NO_CAP, Margins, caps
 from tasks.work.capacity import side_by_side
-
-T = TypeVar("T")
 
 _NOTHING = np.zeros(0, dtype=np.int64)
 
@@ -45,7 +42,7 @@ class _Nodes:
         return _Nodes(self.noisy[which], [of_kind[which] for of_kind in self.caps])
 
 
-class JobSource:
+class JobSource(Source):
     """What a release has sealed and counted.
 
     Attributes:
@@ -60,8 +57,11 @@ class JobSource:
         self.job, self.sink, self.disk, self.threads = job, sink, disk, threads
         terms = job.record.release.terms
         self.covariance, self.statistic = terms.covariance, terms.statistic
+        self.intervals, self.is_in_order = terms.intervals, False
         self.is_together = job.record.release.levels[0].source is not None
-        self.is_in_order = False
+        stated = [job.record.released_part(part.level) for part in job.record.release.parts]
+        self.parts = {part.level: LevelEntry(**entry_fields(part)) for part in stated}
+        self.levels = [self.parts[part.level] for part in job.record.release.levels]
         self._above: dict[str, _Nodes] = {}  # by branch, the nodes kept of the level before
 
     @cached_property
@@ -69,30 +69,10 @@ class JobSource:
         """The axes and their order."""
         return self.job.tree
 
-    @cached_property
-    def parts(self) -> Mapping[int, PartTerms]:
-        """Levels 0 to T, and the views that have not the cells of a level, by their numbers."""
-        return {terms.level: self._part(terms) for terms in self._record.release.parts}
-
-    @property
-    def levels(self) -> list[PartTerms]:
-        """Levels 0 to T."""
-        return [self.parts[terms.level] for terms in self._record.release.levels]
-
-    @property
-    def intervals(self) -> Intervals:
-        """Which intervals are stated."""
-        return self._record.release.terms.intervals
-
     @property
     def has_groups(self) -> bool:
         """Whether a public list says how many groups there are."""
         return self.job.load_groups() is not None
-
-    @property
-    def total(self) -> int | None:
-        """The exact count of everything; None where it is not published exactly."""
-        return int(self.nodes(0).counts[0]) if self.parts[0].is_exact else None
 
     def nodes(self, level: int) -> Rows:
         """Return the released nodes of a level in the order of their codes; areas take half the bytes of a frontier's."""
@@ -108,9 +88,9 @@ class JobSource:
         """Return the noisy counts of a level or view of which every cell was measured, in that order, int64."""
         return self.job.all_noisy(number)
 
-    def partition(self, number: int) -> Partition:
-        """Return a level or view with all its cells."""
-        return self.job.partition(number)
+    def view(self, number: int) -> View:
+        """Return a level or view as it is measured."""
+        return self.job.view(number)
 
     def give(self, number: int) -> None:
         """Give the noisy counts of a level or view to the sink, if every cell of it was measured; those of others come with their runs."""
@@ -126,28 +106,21 @@ class JobSource:
         for areas in measured_cells(self, number):
             self.sink.add(number, areas, take(len(areas[0])))
 
-    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Reader[T]]) -> Iterator[T]:
-        """Yield what is made of the rows of a level that was walked, branch by branch; several branches are read at once.
-
-        Args:
-            level: the level; they are read one after the other from level 0 on.
-            margins: per kind of interval, of levels 0 to T.
-            begin: returns what reads one branch, in any thread.
-        """
+    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Run]) -> Iterator[Run]:
+        """Yield the rows of a level that was walked, branch by branch, as in `Source`; several branches are read at once."""
         self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
         above, self._above = self._above, {}
         shards = [shard for (of, _), shard in self._record.shards["counts"].items() if of == level]
         of_level = [of_kind[level] for of_kind in margins]
         threads = 1 if self.sink else self.threads  # the sink receives cells in their order
 
-        def read_one(shard: Shard) -> tuple[_Nodes, T]:
-            reader = begin()
-            run, nodes = self._run(shard, of_level, above, reader.see)
-            return nodes, reader.read(run)
+        def read_one(shard: Shard) -> tuple[_Nodes, Run]:
+            run = begin()
+            return self._read(shard, of_level, above, run), run
 
-        for shard, (nodes, made) in zip(shards, side_by_side(read_one, shards, threads, waiting=1), strict=True):
+        for shard, (nodes, run) in zip(shards, side_by_side(read_one, shards, threads, waiting=1), strict=True):
             self._above[shard.branch] = nodes
-            yield made
+            yield run
 
     def repeat(self, level: int) -> None:
         """Go past a level that repeats the one above it."""
@@ -169,42 +142,21 @@ class JobSource:
 
     def _is_walked(self, number: int) -> bool:
         """Return whether only some cells of a level were measured: the children of what was left above."""
-        whole = self.covariance or self.statistic or self.is_together or self.levels[0].is_summed
-        return not whole and number <= self._record.finest
+        return not (self.has_whole_parts or self.levels[0].summed) and number <= self._record.finest
 
-    def _part(self, terms: Part) -> PartTerms:
-        return PartTerms(
-            level=terms.level,
-            view=self.job.view(terms.level),
-            noise=noise_of(terms),
-            is_summed=terms.is_summed,
-            is_exact=terms.is_invariant,
-            same_as=terms.same_as,
-            source=terms.source,
-            threshold=terms.threshold,
-            step=rounding_step(terms.sigma) if self.intervals.rounded else 1,
-            cells=self._record.cells_of(terms.level)[0],
-            rows=self._record.rows_of(terms.level),
-        )
-
-    def _run(
-        self,
-        shard: Shard,
-        margins: Sequence[Margins],
-        above: Mapping[str, _Nodes],
-        see: Callable[[IntArray, IntArray], None],
-    ) -> tuple[Run, _Nodes]:
-        """Return the rows of a level of a branch with what was measured, and the nodes that its first pass has kept."""
+    def _read(self, shard: Shard, margins: Sequence[Margins], above: Mapping[str, _Nodes], run: Run) -> _Nodes:
+        """Read the rows of a level of a branch with what was measured, and return the nodes that its first pass has kept."""
         kept = self.job.nodes(shard)
         rows, counts = self._released_of(shard.level, shard.branch, kept)
         of_kept = np.zeros(len(kept), dtype=np.int64)
         of_kept[rows] = counts
-        noisy, parents = self._of_nodes(shard.level, shard.branch, kept, of_kept, above, see)
+        noisy, parents = self._of_nodes(shard.level, shard.branch, kept, of_kept, above, run.see)
         nodes = _Nodes(
             noisy, [caps(noisy, margin.cap, of_kind) for margin, of_kind in zip(margins, parents.caps, strict=True)]
         )
         areas = tuple(column[rows].astype(np.int32) for column in kept.areas)
-        return Run(Rows(areas, counts), noisy[rows], [of_kind[rows] for of_kind in parents.caps]), nodes
+        run.read(Rows(areas, counts), noisy[rows], [of_kind[rows] for of_kind in parents.caps])
+        return nodes
 
     def _of_nodes(
         self,

@@ -1,86 +1,19 @@
 """Where an estimate reads: the sealed shards of a release while its folder is written, or the published folder afterwards."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from storage.errors import TrellisError
 from storage.releases.terms import GRID, Covariance, Intervals
+from tasks.format.entries import LevelEntry
 from tasks.format.tables import Rows
-from tasks.laws.law import LevelNoise
+from tasks.released.sources.rows_kept import Run
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, expand, nodes_above, root_of
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View
 from tasks.uncertainty.intervals import Margins
-
-V = TypeVar("V")
-
-
-@dataclass(frozen=True, slots=True)
-class PartTerms:
-    """What is known of a level or a view before its counts are read.
-
-    Attributes:
-        level: 0 to T; a view that has not the cells of a level has a number above T.
-        view: its axis levels and derived columns.
-        noise: of a measured cell; of a summed one that of its widest cell.
-        is_summed: whether nothing was measured, and its counts are sums.
-        is_exact: whether it is published exactly.
-        same_as: the level that it repeats; None for others.
-        source: where everything is settled together, the part from whose noisy counts its intervals follow; None elsewhere.
-        threshold: the least noisy count that is kept, records.
-        step: its intervals end at multiples of this, records.
-        cells: how many were measured.
-        rows: how many have a row.
-    """
-
-    level: int
-    view: View
-    noise: LevelNoise
-    is_summed: bool
-    is_exact: bool
-    same_as: int | None
-    source: int | None
-    threshold: int
-    step: int
-    cells: int
-    rows: int
-
-    @property
-    def is_measured(self) -> bool:
-        """Whether counts of it were read, with noise or without."""
-        return not self.is_summed and self.same_as is None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Run:
-    """The rows of a level that was walked, or some of them, with what was measured.
-
-    Attributes:
-        rows: their areas and released counts.
-        noisy: their noisy counts, int64, shape (rows,), records.
-        caps: per kind of interval, the most that each can count by what holds it, int64, shape (rows,); of fewer kinds, where the source
-            does not tell those of all.
-    """
-
-    rows: Rows
-    noisy: IntArray
-    caps: Sequence[IntArray]
-
-
-T = TypeVar("T", covariant=True)
-
-
-class Reader(Protocol[T]):
-    """What reads a run."""
-
-    def see(self, noisy: IntArray, released: IntArray) -> None:
-        """Look at measured cells with their released counts, 0 where there is no row; all cells of the run are shown, chunk by chunk."""
-
-    def read(self, run: Run) -> T:
-        """Return what is made of the run."""
 
 
 class Misfit(TrellisError):
@@ -97,6 +30,9 @@ class Source(Protocol):
         covariance: by which rule the variance of any sum of counts follows from the noise of the levels; empty where by none.
         statistic: of group sizes, what was measured of each region and size; empty for others.
         is_together: whether everything that was measured was settled together.
+        intervals: which intervals are stated.
+        parts: what is stated of levels 0 to T, and of the views that have not the cells of a level, by their numbers.
+        levels: likewise of levels 0 to T.
     """
 
     disk: Path | None
@@ -105,30 +41,27 @@ class Source(Protocol):
     covariance: Covariance
     statistic: str
     is_together: bool
+    intervals: Intervals
+    parts: Mapping[int, LevelEntry]
+    levels: Sequence[LevelEntry]
 
     @property
     def has_groups(self) -> bool:
         """Whether a public list says how many groups there are."""
 
     @property
+    def has_whole_parts(self) -> bool:
+        """Whether every cell of each level and view was measured that was measured at all, in an order that is known."""
+        return bool(self.covariance or self.statistic or self.is_together)
+
+    @property
     def tree(self) -> Tree:
         """The axes and their order."""
 
     @property
-    def parts(self) -> Mapping[int, PartTerms]:
-        """Levels 0 to T, and the views that have not the cells of a level, by their numbers."""
-
-    @property
-    def levels(self) -> list[PartTerms]:
-        """Levels 0 to T."""
-
-    @property
-    def intervals(self) -> Intervals:
-        """Which intervals are stated."""
-
-    @property
     def total(self) -> int | None:
         """The exact count of everything; None where it is not published exactly."""
+        return int(self.nodes(0).counts[0]) if self.parts[0].is_exact else None
 
     def nodes(self, level: int) -> Rows:
         """Return the released nodes of a level in the order of their codes."""
@@ -139,19 +72,23 @@ class Source(Protocol):
     def noisy(self, number: int) -> IntArray:
         """Return the noisy counts of a level or view in the order in which they were measured, int64."""
 
+    def view(self, number: int) -> View:
+        """Return a level or view as it was measured."""
+
     def partition(self, number: int) -> Partition:
         """Return a level or view with all its cells."""
+        return Partition(self.tree, self.view(number))
 
     def possible_cells(self, level: int) -> int | None:
         """Return how many cells a level can have; None where no codebook lists them."""
 
-    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Reader[V]]) -> Iterator[V]:
-        """Yield what is made of the rows of a level that was walked; levels are read one after the other.
+    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Run]) -> Iterator[Run]:
+        """Yield the rows of a level that was walked, in runs; levels are read one after the other.
 
         Args:
             level: the level.
             margins: per kind of interval, of levels 0 to T.
-            begin: returns what reads one run, in any thread.
+            begin: returns a run that was not read, in any thread.
         Raises:
             Misfit: the noisy counts do not fit the rows.
         """

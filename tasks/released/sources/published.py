@@ -2,109 +2,89 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
-from storage.releases.terms import Intervals
 from storage.tables import COUNT, NOISY
 from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
-from tasks.format.published_tree import areas_of_rows, axis_columns, view_columns, view_of
+from tasks.format.published_tree import areas_of_rows, axis_columns, axis_of_levels, levels_named, view_columns, view_of
 from tasks.format.tables import Rows, joined, level_paths
-from tasks.laws.named import noise_of
 from tasks.released.boxes import (
     AxisLevels,
     Boxes,
     Children,
     Groups,
     Met,
+    MetCells,
     Table,
     areas_below,
     areas_met,
     children_of,
     level_of,
     lifted,
+    possible_cells,
 )
 from tasks.released.sources.folder import PublishedFolder
-from tasks.released.sources.protocol import Misfit, PartTerms, Reader, Run
+from tasks.released.sources.protocol import Misfit, Source
+from tasks.released.sources.rows_kept import Run
 from tasks.tree.axis import Axis, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
-from tasks.tree.views import Partition, View
-from tasks.uncertainty.intervals import NO_CAP, Margins, rounding_step
+from tasks.tree.views import View
+from tasks.uncertainty.intervals import NO_CAP, Margins
 from tasks.work.capacity import side_by_side
-
-T = TypeVar("T")
 
 _BATCH_ROWS = 250_000  # cells looked up at once
 
 PLACE = "\0place"  # no column of codes has such a name
 
 
-class FolderSource:
-    """What a published folder says. Each table is read once as a whole, and by filters for each single question.
-
-    Attributes:
-        folder: the folder.
-        manifest: its manifest.
-    """
+class FolderSource(Source):
+    """What a published folder says. Each table is read once as a whole, and by filters for each single question."""
 
     disk: Path | None = None
     is_in_order = True
 
     def __init__(self, folder: PublishedFolder, threads: int = 1) -> None:
-        """Read nothing yet.
-
-        Args:
-            folder: the folder.
-            threads: how many files are read at once.
-        """
+        """Read nothing yet."""
         self.threads = threads
         self.folder, self.manifest = folder, folder.manifest
         self.covariance, self.statistic = self.manifest.covariance, self.manifest.statistic
-        self.is_together, self.has_groups = self.manifest.has_sources, self.manifest.has_groups
+        self.is_together, self.intervals = self.manifest.has_sources, self.manifest.intervals
+        self.parts, self.levels = {entry.level: entry for entry in self.manifest.parts}, self.manifest.levels
         self._tables = dict[str | int, Table]()
         self._cells, self._noisy = dict[int, Table](), dict[int, IntArray]()
         self._below = dict[int, Children]()
         self._groups = dict[int, Groups]()
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether a public list says how many groups there are."""
+        return self.manifest.has_groups
+
     @cached_property
     def tree(self) -> Tree:
         """The tree: of all areas where the folder knows them, else of those that its tables name."""
-        return self.folder.tree if self.folder.has_tree else self._tree_of_tables()
-
-    @cached_property
-    def parts(self) -> dict[int, PartTerms]:
-        """Levels 0 to T, and the views that have not the cells of a level, by their numbers."""
-        return {entry.level: self._part(entry) for entry in self.manifest.parts}
-
-    @property
-    def levels(self) -> list[PartTerms]:
-        """Levels 0 to T."""
-        return [self.parts[entry.level] for entry in self.manifest.levels]
-
-    @cached_property
-    def intervals(self) -> Intervals:
-        """Which intervals are stated."""
-        return Intervals(**self.manifest.intervals.model_dump())
-
-    @property
-    def has_whole_parts(self) -> bool:
-        """Whether every cell of each level and view was measured that was measured at all, in an order that is known."""
-        return bool(self.covariance or self.statistic or self.is_together)
+        if self.folder.has_tree:
+            return self.folder.tree
+        axes = [
+            self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes
+        ]  # ordered axes have all areas
+        return Tree(tuple(axes), self.folder.steps)
 
     def view_of(self, entry: LevelEntry) -> View:
         """Return a level or view as it was measured."""
         return view_of(self.manifest, entry, self.folder.derived if isinstance(entry, ViewEntry) else {})
 
-    def partition(self, number: int) -> Partition:
-        """Return a level or view with all its cells, by its number."""
-        return Partition(self.tree, self.parts[number].view)
+    def view(self, number: int) -> View:
+        """Return a level or view as it was measured, by its number."""
+        return self.view_of(self.parts[number])
 
     def counts(self, number: int) -> IntArray:
         """Return the released counts of all cells of a view, zeros too, in the order of their areas."""
@@ -116,18 +96,12 @@ class FolderSource:
         table = self.table(self.manifest.levels[level])
         return Rows(table.areas, table.column(COUNT))
 
-    @property
-    def total(self) -> int | None:
-        """The exact count of everything; None where it is not published exactly."""
-        root = self.parts[0]
-        return int(self.nodes(0).counts[0]) if root.is_exact else None
-
     def possible_cells(self, level: int) -> int | None:
         """Return how many cells a level can have; None where no codebook lists them."""
         return None if self.manifest.unlisted else self.tree.possible_cells(level)
 
-    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Reader[T]]) -> Iterator[T]:  # noqa: ARG002
-        """Yield what is made of the rows of a level that was walked, as one run, with the caps of the first kind of interval alone.
+    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Run]) -> Iterator[Run]:  # noqa: ARG002
+        """Yield the rows of a level that was walked, as one run, with the caps of the first kind of interval alone.
 
         Raises:
             Misfit: a row has no noisy count.
@@ -136,11 +110,12 @@ class FolderSource:
         noisy, of_rows, places = self._noisy_of(level, rows)
         if (places < 0).any():
             raise Misfit(f"{path} lacks a cell that has a released count.")
-        released, reader = np.zeros_like(noisy), begin()
+        released, run = np.zeros_like(noisy), begin()
         released[places] = rows.counts
         for first in range(0, len(noisy), CHUNK_CELLS):
-            reader.see(noisy[first : first + CHUNK_CELLS], released[first : first + CHUNK_CELLS])
-        yield reader.read(Run(rows, of_rows, [self._exact_above(level, rows)]))
+            run.see(noisy[first : first + CHUNK_CELLS], released[first : first + CHUNK_CELLS])
+        run.read(rows, of_rows, [self._exact_above(level, rows)])
+        yield run
 
     def repeat(self, level: int) -> None:
         """Go past a level that repeats the one above it.
@@ -150,8 +125,8 @@ class FolderSource:
         """
         above, own = self.cells(level - 1), self.cells(level)
         coarser = lifted(self.tree, own.levels, own.areas, above.levels)
-        found = locate(coarser, above.areas, self.tree.sizes(level - 1))
-        repeats = (found >= 0).all() and np.array_equal(above.column(NOISY)[found], own.column(NOISY))
+        places = locate(coarser, above.areas, self.tree.sizes(level - 1))
+        repeats = (places >= 0).all() and np.array_equal(above.column(NOISY)[places], own.column(NOISY))
         if not repeats or not all_differ(coarser, self.tree.sizes(level - 1)):
             same_as = self.manifest.levels[level].same_as
             path = noisy_counts_path(Path(), level)
@@ -225,7 +200,9 @@ class FolderSource:
         """Return the whole table of a level or view."""
         name = entry.name if isinstance(entry, ViewEntry) else entry.level
         if name not in self._tables:
-            self._tables[name] = self._numbered(self._scan(entry), self.levels_of(entry.axes))
+            levels, (table,) = self.levels_of(entry.axes), self.folder.collect([self.folder.scan(entry)])
+            everything = tuple(np.zeros(table.height, dtype=np.int64) for _ in levels)  # needs no tree
+            self._tables[name] = Table(levels, self._areas_of(levels, table) if any(levels) else everything, table)
         return self._tables[name]
 
     def level_table(self, level: int) -> Table:
@@ -239,7 +216,10 @@ class FolderSource:
         """
         if boxes.within is None:
             return Met.of(self.tree, self.table(entry), boxes)
-        rows, within = self._scan(entry).with_row_index(PLACE), [one for of_axis in boxes.within for one in of_axis]
+        rows, within = (
+            self.folder.scan(entry).with_row_index(PLACE),
+            [one for of_axis in boxes.within for one in of_axis],
+        )
         for name, code in boxes.codes.items():
             if name in entry.axes:
                 within.append(pl.col(name) == code)
@@ -247,8 +227,8 @@ class FolderSource:
                 of = self.manifest.derived[name].of
                 listed = self.folder.derived_table(name).filter(pl.col(name) == code).select(of)
                 rows = rows.join(listed, on=of, how="semi")
-        (found,) = self.folder.collect([rows.filter(*within) if within else rows])
-        return Met.whole(Table(self.levels_of(entry.axes), (), found))
+        (inside,) = self.folder.collect([rows.filter(*within) if within else rows])
+        return Met.whole(Table(self.levels_of(entry.axes), (), inside))
 
     def noisy(self, number: int, ranges: Sequence[range] | None = None) -> IntArray:
         """Return the noisy counts of a level or view in the order in which they were measured, int64, or those with areas in ranges."""
@@ -262,8 +242,7 @@ class FolderSource:
 
     def _noisy_in(self, scan: pl.LazyFrame) -> IntArray:
         (cells,) = self.folder.collect([scan.select(NOISY)])
-        found: IntArray = cells[NOISY].to_numpy().astype(np.int64)
-        return found
+        return cells[NOISY].to_numpy().astype(np.int64)
 
     def _everywhere(self, level: int) -> list[range]:
         return [range(size) for size in self.tree.sizes(level)]
@@ -284,28 +263,29 @@ class FolderSource:
         """Return the measured cells of a level that one box meets, in the order of the tree."""
         return self._read_cells([(level, areas_met(self.tree, level, boxes))])[0]
 
-    def families_met(self, level: int, boxes: Boxes) -> list[tuple[Met, Children | None]]:
-        """Return what boxes meet of the measured cells of levels 0 to their own, and what those of the levels above it have below them.
+    def measured_met(self, level: int, boxes: Boxes) -> list[MetCells]:
+        """Return the measured cells of levels 0 to their own that boxes meet.
 
         Of one question, the cells of a level are those whose parents it meets, in the order of the tree.
         """
-        tree, found = self.tree, list[tuple[Met, Children | None]]()
+        tree, cells_of_levels = self.tree, list[MetCells]()
         if boxes.within is None:
             for own in range(level + 1):
                 coarser = tuple(map(min, self.folder.reached(own), boxes.levels))
                 met = Met.of(tree, self.cells(own), boxes, self._groups_of(own, coarser))
-                found.append((met, self.children(own) if own < level else None))
-            return found
+                children = self.children(own) if own < level else None
+                cells_of_levels.append(MetCells(possible_cells(tree, own, boxes), met, children))
+            return cells_of_levels
         ranges = [areas_met(tree, own, boxes) for own in range(level + 1)]
         wider = [ranges[0], *(areas_below(tree, own, ranges[own]) for own in range(level))]
         cells = self._read_cells(list(enumerate(wider)))
-        for own, (of_level, met_of_level) in enumerate(zip(cells, ranges, strict=True)):
-            inside = np.ones(len(of_level), dtype=bool)
-            for areas, met_of_axis in zip(of_level.areas, met_of_level, strict=True):
-                inside &= (areas >= met_of_axis.start) & (areas < met_of_axis.stop)
-            below = children_of(tree, own, of_level, cells[own + 1]) if own < level else None
-            found.append((Met.whole(of_level, inside), below))
-        return found
+        for own, asked in enumerate(ranges):
+            inside = np.ones(len(cells[own]), dtype=bool)
+            for areas, of_axis in zip(cells[own].areas, asked, strict=True):
+                inside &= (areas >= of_axis.start) & (areas < of_axis.stop)
+            below = children_of(tree, own, cells[own], cells[own + 1]) if own < level else None
+            cells_of_levels.append(MetCells(possible_cells(tree, own, boxes), Met.whole(cells[own], inside), below))
+        return cells_of_levels
 
     def _groups_of(self, level: int, levels: AxisLevels) -> Groups:
         """Return the groups of the measured cells of a level that lie in the same areas of axis levels; those of the cells themselves are kept."""
@@ -317,42 +297,15 @@ class FolderSource:
 
     def _read_cells(self, asked: Sequence[tuple[int, Sequence[range]]]) -> list[Table]:
         """Return the measured cells of some levels whose areas are in ranges, one per axis, in the order of the tree."""
-        found = self.folder.collect([self.folder.noisy(level, ranges) for level, ranges in asked])
+        tables = self.folder.collect([self.folder.noisy(level, ranges) for level, ranges in asked])
         return [
             Table(self.folder.reached(level), self.folder.areas_of(level, cells), cells)
-            for (level, _), cells in zip(asked, found, strict=True)
+            for (level, _), cells in zip(asked, tables, strict=True)
         ]
 
     def levels_of(self, axes: Mapping[str, str | None]) -> AxisLevels:
         """Return the axis levels that an entry of the manifest names."""
-        return tuple(
-            names.index(name) + 1 if (name := axes.get(axis)) else 0 for axis, names in self.folder.axes.items()
-        )
-
-    def _part(self, entry: LevelEntry) -> PartTerms:
-        is_exact = not (entry.sigma or entry.summed)
-        return PartTerms(
-            level=entry.level,
-            view=self.view_of(entry),
-            noise=noise_of(entry),
-            is_summed=entry.summed,
-            is_exact=is_exact,
-            same_as=entry.same_as,
-            source=entry.source,
-            threshold=entry.threshold,
-            step=rounding_step(entry.sigma) if self.manifest.intervals.rounded else 1,
-            cells=entry.cells,
-            rows=entry.nonzero,
-        )
-
-    def _scan(self, entry: LevelEntry) -> pl.LazyFrame:
-        return self.folder.view(entry.name) if isinstance(entry, ViewEntry) else self.folder.table(entry.level)
-
-    def _numbered(self, scan: pl.LazyFrame, levels: AxisLevels) -> Table:
-        (table,) = self.folder.collect([scan])
-        if not any(levels):  # needs no tree
-            return Table(levels, tuple(np.zeros(table.height, dtype=np.int64) for _ in levels), table)
-        return Table(levels, self._areas_of(levels, table), table)
+        return levels_named(self.manifest, axes)
 
     def _areas_of(self, levels: AxisLevels, table: pl.DataFrame) -> tuple[IntArray, ...]:
         """Return, per axis, the areas of the rows of a table.
@@ -365,44 +318,19 @@ class FolderSource:
             raise Misfit(f"{CODEBOOK} must list each area once.")
         return areas
 
-    def _tree_of_tables(self) -> Tree:
-        """Return the tree of the areas that the tables name; those of ordered axes are all known."""
-        axes = [self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes]
-        return Tree(tuple(axes), self.folder.steps)
-
     def _axis(self, name: str) -> Axis:
-        columns, number = axis_columns(self.folder.manifest, name), list(self.folder.axes).index(name)
-        found = dict[int, pl.DataFrame]()
+        """Return an axis of the areas that the tables name; an area need not have one below it."""
+        columns, number = axis_columns(self.manifest, name), list(self.folder.axes).index(name)
+        levels = list[pl.DataFrame]()  # their paths, sorted, coarse to fine
         for level in reversed(range(1, len(columns) + 1)):
-            at = next(k for k in range(len(self.folder.steps) + 1) if self.folder.reached(k)[number] == level)
-            scans = [self.folder.table(at).select(columns[:level]).unique()]
-            scans += [
-                self.folder.view(view.name).select(columns[:level]).unique()
-                for view in self.folder.manifest.views
-                if self.levels_of(view.axes)[number] == level
-            ]
-            paths = [
-                *self.folder.collect(scans),
-                *([found[level + 1].select(columns[:level])] if level + 1 in found else []),
-            ]
-            found[level] = pl.concat(paths).unique().sort(columns[:level])
-        return _axis_of_paths(name, self.folder.axes[name], [found[level] for level in sorted(found)])
-
-
-def _axis_of_paths(name: str, level_names: tuple[str, ...], levels: Sequence[pl.DataFrame]) -> Axis:
-    """Return an axis of areas, by the paths of each level, which are sorted; an area need not have one below it."""
-    first_child, parent, codes = [], [], []
-    above = pl.DataFrame({"\0": [0]})
-    for level in levels:
-        columns = level.columns[:-1]
-        if columns:
-            numbers = above.select(columns).with_row_index("\0number")
-            of_level = level.join(numbers, on=columns, how="left", maintain_order="left")["\0number"]
-            parents = of_level.to_numpy().astype(np.int64)
-        else:
-            parents = np.zeros(level.height, dtype=np.int64)
-        first_child.append(np.searchsorted(parents, np.arange(above.height + 1)))
-        parent.append(parents)
-        codes.append(level[level.columns[-1]])
-        above = level
-    return Axis(name, level_names, tuple(first_child), tuple(parent), tuple(codes))
+            first = next(entry for entry in self.manifest.levels if self.folder.reached(entry.level)[number] == level)
+            views = [view for view in self.manifest.views if self.levels_of(view.axes)[number] == level]
+            scans = [self.folder.scan(entry).select(columns[:level]).unique() for entry in (first, *views)]
+            below = [paths.select(columns[:level]) for paths in levels[:1]]
+            levels.insert(0, pl.concat([*self.folder.collect(scans), *below]).unique().sort(columns[:level]))
+        parents = [np.zeros(levels[0].height, dtype=np.int64)]
+        for above, paths in pairwise(levels):
+            numbers = above.with_row_index("\0number")
+            held = paths.join(numbers, on=above.columns, how="left", maintain_order="left")["\0number"]
+            parents.append(held.to_numpy().astype(np.int64))
+        return axis_of_levels(name, self.folder.axes[name], parents, [paths[paths.columns[-1]] for paths in levels])

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 import numpy as np
 
 from tasks.format.tables import Rows, in_order, joined
+from tasks.laws.law import LevelNoise
 from tasks.tree.axis import IntArray
 from tasks.tree.keys import packed, unpacked
+from tasks.uncertainty.bounds import Moves
+from tasks.uncertainty.intervals import Margins, intervals, rounded_outwards
+from tasks.uncertainty.noise_rows import SeenCounts
 
 _LARGEST_KEY = 2**63 - 1
 _KEY, _COUNT, _NOISY, _BOUNDS = 0, 1, 2, 3  # columns of a run; the ends of intervals are the last ones
@@ -54,10 +59,10 @@ class RowsInMemory:
             is_in_order: whether the rows come in the order of their codes.
         """
         self._sizes, self._is_in_order = sizes, is_in_order
-        self._parts, self._noisy = list[Rows](), list[IntArray]()
+        self._rows, self._noisy = list[Rows](), list[IntArray]()
 
     def __len__(self) -> int:
-        return sum(map(len, self._parts))
+        return sum(map(len, self._rows))
 
     def prepared(self, rows: Rows, noisy: IntArray) -> tuple[Rows, IntArray]:
         """Return rows with their noisy counts as `add` takes them."""
@@ -65,7 +70,7 @@ class RowsInMemory:
 
     def add(self, run: tuple[Rows, IntArray]) -> None:
         """Add rows, from `prepared`."""
-        self._parts.append(run[0])
+        self._rows.append(run[0])
         self._noisy.append(run[1])
 
     def count_above(self, margin: int) -> int:
@@ -75,12 +80,12 @@ class RowsInMemory:
     def mark(self, margin: int | None) -> None:
         """Mark the rows whose noisy counts are above a margin, records, as those that stand out; None marks none."""
         marked = [noisy > margin if margin is not None else np.zeros(len(noisy), dtype=bool) for noisy in self._noisy]
-        rows = joined([replace(part, signal=of) for part, of in zip(self._parts, marked, strict=True)])
-        self._parts, self._noisy = [], []  # before a copy in another order is made
-        self._parts.append(rows if self._is_in_order else in_order(rows, self._sizes))
+        rows = joined([replace(part, signal=of) for part, of in zip(self._rows, marked, strict=True)])
+        self._rows, self._noisy = [], []  # before a copy in another order is made
+        self._rows.append(rows if self._is_in_order else in_order(rows, self._sizes))
 
     def __getitem__(self, rows: slice) -> Rows:
-        return self._parts[0] if rows == slice(None) else self._parts[0][rows]
+        return self._rows[0] if rows == slice(None) else self._rows[0][rows]
 
 
 class RowsOnDisk:
@@ -130,12 +135,10 @@ class RowsOnDisk:
         first, end, _ = rows.indices(len(self))
         runs = self._mapped()
         begins, ends = (self._places(runs, rank) for rank in (first, end))
-        found = np.concatenate(
-            [run[:, begin:stop] for run, begin, stop in zip(runs, begins, ends, strict=True)], axis=1
-        )
-        found = found[:, np.argsort(found[_KEY])]
-        marked = np.zeros(len(found[_KEY]), dtype=bool) if self._margin is None else found[_NOISY] > self._margin
-        return Rows(unpacked(found[_KEY], self._sizes), found[_COUNT], tuple(found[_BOUNDS:]), marked)
+        cut = np.concatenate([run[:, begin:stop] for run, begin, stop in zip(runs, begins, ends, strict=True)], axis=1)
+        cut = cut[:, np.argsort(cut[_KEY])]
+        marked = np.zeros(cut.shape[1], dtype=bool) if self._margin is None else cut[_NOISY] > self._margin
+        return Rows(unpacked(cut[_KEY], self._sizes), cut[_COUNT], tuple(cut[_BOUNDS:]), marked)
 
     def _mapped(self) -> list[IntArray]:
         """Return the runs as they are on disk, shape (columns, rows) each."""
@@ -158,3 +161,51 @@ class RowsOnDisk:
 
 
 RowsKept = RowsInMemory | RowsOnDisk
+
+
+class Run:
+    """The rows of a level that was walked, or some of them, while they are read with what was measured.
+
+    Attributes:
+        moves: how far the repair has moved the noisy counts.
+        seen: what was seen of them; None where they are exact.
+        rows: the rows with their intervals, as they are kept, once they are read.
+    """
+
+    def __init__(
+        self, noise: LevelNoise, step: int, reach: int, margins: Sequence[Margins], rows_kept: RowsKept
+    ) -> None:
+        """Start without cells.
+
+        Args:
+            noise: of the level.
+            step: intervals end at multiples of this, records.
+            reach: as in `Moves`.
+            margins: of the level, per kind of interval.
+            rows_kept: where the rows will be.
+        """
+        self._step, self._margins, self._rows_kept = step, margins, rows_kept
+        self.moves, self.seen = Moves(reach), SeenCounts(noise) if noise else None
+        self.rows: Any = None
+
+    def see(self, noisy: IntArray, released: IntArray) -> None:
+        """Look at measured cells with their released counts, 0 where there is no row; all cells of the run are shown, chunk by chunk."""
+        self.moves.add(noisy, released)
+        if self.seen:
+            self.seen.add(noisy)
+
+    def read(self, rows: Rows, noisy: IntArray, caps: Sequence[IntArray]) -> None:
+        """Take the rows, once all cells were shown.
+
+        Args:
+            rows: their areas and released counts.
+            noisy: their noisy counts, shape (rows,), records.
+            caps: per kind of interval, the most that each can count by what holds it, int64, shape (rows,); of fewer kinds, where the
+                source does not tell those of all.
+        """
+        if self.seen:
+            self.seen.add_rows(noisy)
+        bounds = list[IntArray]()
+        for margin, of_kind in zip(self._margins, caps, strict=False):
+            bounds += rounded_outwards(*intervals(noisy, margin.own, of_kind, rows.counts), self._step)
+        self.rows = self._rows_kept.prepared(Rows(rows.areas, rows.counts, tuple(bounds)), noisy)

@@ -24,8 +24,8 @@ from tasks.laws.gaussian import GAUSSIAN, gaussian_quantile
 from tasks.laws.laplace import laplace_quantile
 from tasks.laws.law import LevelNoise
 from tasks.mechanisms import MECHANISMS
-from tasks.released.boxes import Boxes, Children, areas_met, children_of, level_of, most_leaves
-from tasks.released.sums import MetCells, box_intervals, leaf_sum_intervals, simultaneous_box_intervals
+from tasks.released.boxes import Boxes, Children, MetCells, areas_met, children_of, level_of, most_leaves
+from tasks.released.sums import box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier
 from tasks.tree.order import Tree

@@ -151,7 +151,7 @@ def no_step_comes_before_what_it_reads(of: Followed) -> None:
                 places = {(level, name) for name in record.all_branches for level in record.levels_of(name)}
                 assert places <= set(record.shards["counts"])
                 assert all(
-                    (record.levels_of(branch)[-1], part) in record.shards["estimates"] for part in record.parts(branch)
+                    (record.levels_of(branch)[-1], part) in record.shards["estimates"] for part in record.pieces(branch)
                 )
                 assert not record.shards["settled"]
                 assert branch not in line_up(record.shards["estimates"])

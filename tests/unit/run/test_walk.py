@@ -100,7 +100,7 @@ class Kept:
         assert (shard.level, shard.branch) not in self._tried
         self._tried.add((shard.level, shard.branch))
         self.of.cut(Step("cut", *shard.place))
-        return [self.of.record.branches[name] for name in self.of.record.parts(shard.branch)]
+        return [self.of.record.branches[name] for name in self.of.record.pieces(shard.branch)]
 
     def walk(self, only: str | None = None) -> list[str]:
         """Walk to the end and return the branches that are missing."""
