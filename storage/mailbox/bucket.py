@@ -32,12 +32,7 @@ _HERE = "127.0.0.1"  # where alone a server may answer without TLS
 
 @dataclass(frozen=True, slots=True)
 class S3Place:
-    """A folder of a bucket.
-
-    Attributes:
-        url: where it is, for people.
-        store: the bucket.
-    """
+    """A folder of a bucket, and its URL for people."""
 
     url: str
     store: "S3Store"
@@ -90,7 +85,6 @@ class S3Place:
 
     def delete(self, name: str) -> None:
         """Delete what lies under a name, and then its parts."""
-
         with self._public(name):
             parts = _parts_of(name, self._put_by(check_name(name)))
             self._remove([name, *parts])

@@ -68,12 +68,7 @@ class Mailbox(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Namespace:
-    """A part of a place, whose names are the ends of those that the place has.
-
-    Attributes:
-        place: the place.
-        name: with which the names of the part begin there.
-    """
+    """A part of a place, whose names are the ends of those that begin there with its own name."""
 
     place: Mailbox
     name: str
@@ -164,12 +159,7 @@ def new_nonce() -> str:
 
 
 def enter_probe(place: Mailbox, nonce: str) -> bool:
-    """Put a file of this process's own under the name of a nonce; return whether that succeeded.
-
-    Raises:
-        ValueError: it is no nonce.
-        StoreError: the place cannot be written.
-    """
+    """Put a file of this process's own under the name of a nonce; return whether that succeeded."""
     if not _NONCE.fullmatch(nonce):
         raise ValueError("A nonce has 32 digits in hex.")
     with TemporaryDirectory(prefix="trellis-probe-") as folder:
@@ -186,11 +176,10 @@ def judge_probe(place: Mailbox, nonce: str, succeeded: Sequence[bool]) -> None:
     """Check that exactly one of several processes has succeeded. What it put there stays until `remove_probe`.
 
     Args:
-        place: the place.
+        place: the mailbox.
         nonce: under which all of them put a file.
         succeeded: what `enter_probe` returned to each; at least two.
     Raises:
-        ValueError: there are fewer than two.
         StoreError: none or several have succeeded, or what one of them put is not there.
     """
     if len(succeeded) < 2:
