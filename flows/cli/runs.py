@@ -165,7 +165,7 @@ def compare_and_write(
         from httpx import HTTPError
 
         from flows.parallel_trials import run_trials
-        from flows.trials.comparison import comparison_answer, error_rows, make_comparison, stated_rows
+        from flows.trials.comparison import MEASURES, STATED, TRIED, comparison_answer, make_comparison
         from flows.trials.measures import coverage_rows, utility_rows
         from tasks.pages.comparison import comparison_page
 
@@ -180,7 +180,11 @@ def compare_and_write(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
-        tables = {"errors": error_rows(rows), "coverage": coverage_rows(rows), "rows": stated_rows(rows)}
+        tables = {
+            "errors": rows.select(*TRIED, *MEASURES, "seconds"),
+            "coverage": coverage_rows(rows),
+            "rows": rows.select(*TRIED, *STATED),
+        }
         if comparison.utilities:
             tables["utility"] = utility_rows(comparison.utilities, rows)
         for name, table in tables.items():

@@ -57,11 +57,6 @@ class NestedEntry(BaselineEntry):
         """σ of levels 0 to T: of the measurement that says most of a level, summed; 0 where the level is exact."""
         return [noise.sigma for noise in self.scheme.noises(self.guarantee.noises)]
 
-    @property
-    def variances(self) -> Mapping[str, float]:
-        """None: no count is below 0, so the variances depend on the counts."""
-        return {}
-
     def try_on(self, table: PublicTable) -> TriedLevels:
         """Draw the noise of everything that is measured, and make whole counts of the leaves."""
         tree, finest = table.tree, Partition(table.tree, level_view(table.tree, table.tree.depth))
@@ -72,12 +67,8 @@ class NestedEntry(BaselineEntry):
             self._measure(Partition(tree, view), finest, true, noises[view.number])
             for view in coarse_to_fine([self.scheme.view(number) for number in noises])
         ]
-        values = settle_nested(
-            self.draw(true, leaves).astype(np.float64),
-            _weight(leaves),
-            groupings,
-            is_pruned=self.is_pruned,
-        )
+        noisy = self.draw(true, leaves).astype(np.float64)
+        values = settle_nested(noisy, _weight(leaves), groupings, is_pruned=self.is_pruned)
         return TriedLevels(sums_of(finest, nearest_counts(values)))
 
     def _measure(self, partition: Partition, finest: Partition, true: IntArray, noise: LevelNoise) -> Grouping:
@@ -102,7 +93,7 @@ def nested_entry(
         plan: of the spec.
         mechanism: with cells `views` it measures nested groupings, otherwise the leaves alone.
         name: of the baseline.
-        epsilon: of every trial.
+        epsilon: of each trial.
         ratio: of the share of ε of each grouping to that of the one before.
         is_pruned: as in `NestedEntry`.
     Raises:
@@ -147,10 +138,10 @@ class NoisyNodesEntry(BaselineEntry):
     @property
     def noises(self) -> list[LevelNoise]:
         """The noise of levels 0 to T; a level that repeats the one above has its noise."""
-        measured, found = self.scheme.of_measured(self.guarantee.noises), list[LevelNoise]()
+        measured, noises = self.scheme.of_measured(self.guarantee.noises), list[LevelNoise]()
         for level in range(self.scheme.tree.depth + 1):
-            found.append(measured[level] if level in measured else found[-1])
-        return found
+            noises.append(measured[level] if level in measured else noises[-1])
+        return noises
 
     @property
     def sigmas(self) -> list[float]:
