@@ -26,7 +26,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.cluster.choice import by_workers
 from flows.planning.plan import Plan, make_plan
 from flows.run.driver import finish_release, make_release
-from flows.run.notices import refusals_announced, tell_of
+from flows.run.notices import refusals_announced, send_notice_of
 from flows.run.reservation import new_release, refresh_run_keys
 from flows.run.runner import Future, Report, Submit, report_nothing
 from flows.run.series import declare_series
@@ -147,7 +147,7 @@ def release(spec: str) -> State[Any] | str:
         return _refused(refusal, Path(spec).stem)
     except Exception as fault:  # noqa: BLE001 (shown without its text if that is not public)
         show_nothing_reserved(Path(spec).stem, fault, deployed=True)
-        tell_of(fault, Path(spec).stem, "")
+        send_notice_of(fault, Path(spec).stem, "")
         return _failed(what_to_press("", fault, deployed=True), fault)
     return _run(wanted, work)
 

@@ -3,7 +3,7 @@
 ingest → grow tree → reserve → walk (measure, seal, optimise) → validate → publish → close the books
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from flows.cluster.choice import by_workers, check_workers
 from flows.planning.admission import check_still_supersedes
 from flows.planning.plan import Plan
 from flows.run.ending import close_the_books, remove_all, remove_what_is_not_kept
-from flows.run.notices import tell
+from flows.run.notices import send_notice
 from flows.run.reservation import admission_now, check_unchanged, plan_again, reserve_release
 from flows.run.runner import Report, Submit, in_thread, result_of, submit_to
 from flows.run.running import running
@@ -38,7 +38,7 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report, r
     """Make a release from its plan and return the thread seconds spent in each stage.
 
     Args:
-        plan: the plan of the release.
+        plan: of the release.
         release: from `new_release`.
         submit: runs a stage and returns its future.
         report: receives the progress.
@@ -61,14 +61,11 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report, r
 def finish_release(
     release_id: str, submit: Submit, report: Report, *, only: str | None = None, run: str = ""
 ) -> dict[str, float]:
-    """Finish a reserved or failed release; do only what the store does not hold yet.
+    """Finish a reserved or failed release; do only what the store does not hold yet. Other arguments are those of `make_release`.
 
     Args:
         release_id: the release.
-        submit: as in `make_release`.
-        report: as in `make_release`.
         only: the one branch to finish; the others keep what they lack. All branches if left out.
-        run: as in `make_release`.
     Returns:
         The thread seconds spent in each stage; none if it was published already.
     Raises:
@@ -148,18 +145,15 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     is_new = close_the_books(release, is_stored=outcomes[-1].value)
     remove_what_is_not_kept(release)
     if is_new:
-        tell(release.id, release.dataset, "published", f"Folder: {release.folder}")
+        send_notice(release.id, release.dataset, "published", f"Folder: {release.folder}")
     return outcomes
 
 
 def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, different_people: bool = False) -> None:
     """Do everything that comes before the first draw and leave nothing behind: check terms, budget, table and codebooks.
 
-    Args:
-        plan: the plan of the release.
-        submit: runs a stage and returns its future.
-        output: as in `new_release`.
-        different_people: as in `new_release`.
+    Arguments are those of `make_release` and `new_release`.
+
     Raises:
         TrellisError: what would stop the release.
     """
@@ -176,9 +170,9 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
 
 def seconds_per_stage(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """Return the thread seconds that each stage took."""
-    seconds: Counter[str] = Counter()
+    seconds = defaultdict[str, float](float)
     for outcome in outcomes:
-        seconds[outcome.stage] += outcome.seconds  # type: ignore[assignment]  # a Counter of floats
+        seconds[outcome.stage] += outcome.seconds
     return dict(seconds)
 
 

@@ -29,7 +29,7 @@ def admission_now(
     """Return whether a release may be made, by the ledger and by the whole table; remove first what killed runs have left.
 
     Args:
-        plan: the plan of the release.
+        plan: of the release.
         output: the folder below which it is published.
         release_id: its id, if it has one yet.
         different_people: as in `new_release`.
@@ -52,7 +52,7 @@ def new_release(
     """Return a release that can be made; refuse early one that could not be published.
 
     Args:
-        plan: the plan of the release.
+        plan: of the release.
         output: the folder below which it is published; the spec's if left out.
         release_id: its id; a new one, from the spec's name and the time, if left out.
         different_people: whether the data owner states that a table which other datasets have used holds other people's
