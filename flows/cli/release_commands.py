@@ -63,11 +63,11 @@ def release(
     from flows.cli.runs import run_on_prefect, run_without_prefect
     from flows.run.reservation import new_release
 
-    if dry_run:
-        _rehearse(_planned(spec, records, approved_plan), output, different_people, as_json)
-        return
     began = time.monotonic()
     planned = _planned(spec, records, approved_plan)
+    if dry_run:
+        _rehearse(planned, output, different_people, as_json)
+        return
     terminal.doing(f"reading {planned.source.table.name}")
     made = new_release(planned, output, different_people=different_people)
     if planned.file.spec.run.prefect if server is None else server:
@@ -165,12 +165,7 @@ def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
     print_answer(forget_release(release_id), as_json, show_ending)
 
 
-def _make(
-    release_id: str,
-    run: Callable[[], dict[str, float]],
-    began: float,
-    as_json: bool,
-) -> None:
+def _make(release_id: str, run: Callable[[], dict[str, float]], began: float, as_json: bool) -> None:
     """Run what makes or continues a release, and print the outcome."""
     from flows.answers.release_status import release_answer
     from flows.cli.runs import interrupted

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.arguments import json_object
 from flows.console import terminal
-from flows.server.process import prefect_server, wait_until_recorded
+from flows.server.process import ADDRESS, prefect_server, wait_until_recorded
 from flows.specification.file import SpecFile
 from storage.database.connections import store
 from storage.errors import InputError, Interrupted, StoreError, UsageError, disk_fault, public_errors
@@ -47,7 +47,7 @@ def run_on_prefect(
         TrellisError: what stopped it.
     """
     terminal.doing("starting Prefect's server")
-    with prefect_server(subfolder("prefect"), home() / "address"), terminal.progress() as report:
+    with prefect_server(subfolder("prefect"), home() / ADDRESS), terminal.progress() as report:
         terminal.doing(f"making {release_id}")
         from httpx import HTTPError
 
@@ -56,8 +56,7 @@ def run_on_prefect(
         from flows.server.runs import end_cancelled, look_for_crashes
 
         look_for_crashes()
-        plan, made = planned or (None, None)
-        with heard_by_caller(), requesting(RunRequest(report, plan, made)) as request, _cancel_heard(request):
+        with heard_by_caller(), requesting(RunRequest(report, planned)) as request, _cancel_heard(request):
             try:
                 state = getattr(flows.release, flow_name)(**parameters, return_state=True)
                 if not state.is_final():  # cancelled in the UI, too late to be heard
@@ -131,11 +130,7 @@ def _how_to_go_on(release_id: str) -> str:
 
 
 def numbers_of(option: str, text: str) -> list[float]:
-    """Return the numbers of an option that lists them.
-
-    Raises:
-        UsageError: one of them is not a number above zero.
-    """
+    """Return the numbers of an option that lists them; refuse one that is not a number above zero."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
@@ -153,7 +148,7 @@ def compare_and_write(
     out: Path | None,
     utilities: Sequence[str] = (),
 ) -> "TrialResults":
-    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return what was found.
+    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return the results.
 
     Without a named folder each comparison has a new one. In a named folder it replaces an earlier comparison.
 
@@ -161,7 +156,7 @@ def compare_and_write(
         TrellisError: as `make_comparison`; or the folder cannot be written, or the server is gone.
     """
     folder = (out or new_folder(file)).absolute()
-    with prefect_server(subfolder("prefect"), home() / "address"):
+    with prefect_server(subfolder("prefect"), home() / ADDRESS):
         from httpx import HTTPError
 
         from flows.parallel_trials import run_trials
