@@ -79,12 +79,7 @@ class _Problems(list[TrellisError]):
 
 
 def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedCheck:
-    """Return every problem of a spec, or that it can be released and what that would cost.
-
-    Args:
-        path: of the spec.
-        text: of the spec; what is at its path if left out.
-    """
+    """Return every problem of a spec, whose text is what is at its path if left out, or that it can be released and what that would cost."""
     problems = _Problems()
     try:
         text = text_of(path) if text is None else text
@@ -145,7 +140,7 @@ def _check_tables(keys: dict[str, Any], folder: Path, problems: _Problems) -> No
     Args:
         keys: of the spec as written: what is no place, or no name of a column, is passed over.
         folder: that of the spec.
-        problems: what is found is added.
+        problems: to which they are added.
     """
     for field, location, columns in _tables_in(keys):
         _check_table(partial(table_at, field), folder, field, location, columns, problems)
