@@ -88,8 +88,8 @@ def rerun(
     """Continue a failed release. Only what is missing runs again, and nothing is charged again."""
     from flows.answers.release_status import release_answer
     from flows.cli.runs import run_on_prefect, run_without_prefect
+    from flows.planning.admission import resumable_release
     from flows.run.crashes import note_crashes
-    from flows.run.driver import resumable_release
     from flows.run.reservation import run_keys_of
     from storage.errors import HeldElsewhere
     from storage.machine.locks import holder_of

@@ -11,20 +11,19 @@ from functools import partial
 from pathlib import Path
 
 from flows.cluster.choice import by_workers, check_workers
-from flows.planning.admission import check_still_supersedes
+from flows.planning.admission import check_still_supersedes, resumable_release
 from flows.planning.plan import Plan
 from flows.run.ending import close_the_books, remove_all, remove_what_is_not_kept
 from flows.run.notices import send_notice
-from flows.run.reservation import admission_now, check_unchanged, plan_again, reserve_release
+from flows.run.reservation import admission_now, plan_again, reserve_release
 from flows.run.runner import Report, Submit, in_thread, result_of, submit_to
 from flows.run.running import running
 from flows.run.walk import walk_release
 from storage.database.connections import store, transaction
-from storage.errors import ChecksFailed, UsageError
+from storage.errors import ChecksFailed
 from storage.machine.locks import held
 from storage.record import load_record
 from storage.releases.register import Release, check_unmade, claim_id, record_checks, set_state
-from storage.releases.shards import TRUNK
 from tasks.folder.publish.task import publish
 from tasks.ingest.task import ingest
 from tasks.mechanisms import mechanism_of
@@ -92,35 +91,6 @@ def finish_release(
             outcomes += _grow(plan_again(release), release.id, submit)
         outcomes += _finish(release, submit, report, only)
     return seconds_per_stage(outcomes)
-
-
-def resumable_release(release_id: str, only: str | None = None) -> Release:
-    """Return a release that can be finished, or is published.
-
-    Raises:
-        UsageError: there is no such release or branch, it was abandoned or refused, or another release now supersedes the
-            one it revises.
-        SpecError: its spec was edited since it was reserved.
-        InputError: a public table was changed since then.
-    """
-    with store() as con:
-        record = load_record(con, release_id)
-    release, known = record.release, [TRUNK, *record.branches]
-    if release.state == "abandoned":
-        raise UsageError(f"{release_id} was abandoned: it has ended for good.", field="ID")
-    if release.state == "refused":
-        raise UsageError(
-            f"The budget refused {release_id}, so Trellis reserved nothing.",
-            field="ID",
-            hint="Run `trellis release` again when the budget allows it.",
-        )
-    if only is not None and only not in known:
-        raise UsageError(f"{release_id} has no branch {only}; it has {', '.join(known)}.", field="--branch")
-    if release.state != "published":
-        check_unchanged(release)
-        with store() as con:
-            check_still_supersedes(con, release)
-    return release
 
 
 def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
