@@ -35,13 +35,14 @@ _LISTEN_EVERY = 1.0  # seconds
 
 
 def run_on_prefect(
-    flow_name: str,
-    parameters: dict[str, Any],
-    release_id: str,
-    planned: "tuple[Plan, Release] | None" = None,
+    release_id: str, planned: "tuple[Plan, Release] | None" = None, branch: str | None = None
 ) -> dict[str, float]:
-    """Run a Prefect flow with a server and a progress bar; return the thread seconds per stage.
+    """Make or finish a release as a flow of Prefect, with a server and a progress bar; return the thread seconds per stage.
 
+    Args:
+        release_id: the release.
+        planned: its plan, and the release from `new_release`; None to finish a release that the store knows.
+        branch: the only branch to finish; all of them if left out.
     Raises:
         Interrupted: by Ctrl-C, SIGTERM, or Cancel in the UI.
         TrellisError: what stopped it.
@@ -51,14 +52,16 @@ def run_on_prefect(
         terminal.doing(f"making {release_id}")
         from httpx import HTTPError
 
-        import flows.release
-        from flows.release import RunRequest, requesting
+        from flows.release import RunRequest, release, requesting, rerun
         from flows.server.runs import end_cancelled, look_for_crashes
 
         look_for_crashes()
         with heard_by_caller(), requesting(RunRequest(report, planned)) as request, _cancel_heard(request):
             try:
-                state = getattr(flows.release, flow_name)(**parameters, return_state=True)
+                if planned:
+                    state = release(str(planned[0].file.path.absolute()), return_state=True)
+                else:
+                    state = rerun(release_id, branch, return_state=True)
                 if not state.is_final():  # cancelled in the UI, too late to be heard
                     end_cancelled(request.flow_run_id)
                 if state.is_cancelled() or not state.is_final():
@@ -78,15 +81,7 @@ def run_on_prefect(
 def run_without_prefect(
     release_id: str, planned: "tuple[Plan, Release] | None" = None, branch: str | None = None
 ) -> dict[str, float]:
-    """Make or finish a release without Prefect, with a progress bar; return the thread seconds per stage.
-
-    Args:
-        release_id: the release.
-        planned: its plan, and the release from `new_release`; None to finish a release that the store knows.
-        branch: the only branch to finish; all of them if left out.
-    Raises:
-        TrellisError: what stopped it.
-    """
+    """Make or finish a release without Prefect, with a progress bar; otherwise as `run_on_prefect`."""
     from flows.run.driver import finish_release, make_release, without_prefect
     from flows.run.reservation import refresh_run_keys
 

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -116,14 +116,12 @@ _TRIED = ["release", "rerun"]  # the flows of deployments
 _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
 
 
-@contextmanager
-def seen_alive(run: str) -> Iterator[None]:
+def seen_alive(run: str) -> AbstractContextManager[None]:
     """Show that a flow run is alive, also while it has no release: while it plans, and until Prefect knows its end.
 
     Wait for an earlier process of the run that was just cancelled.
     """
-    with held_when_free(run):
-        yield
+    return held_when_free(run)
 
 
 def begin_deployed(run: str) -> None:

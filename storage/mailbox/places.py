@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
@@ -115,13 +115,7 @@ def open_place(url: str, s3: S3Keys | None = None, *, patience: float = PATIENCE
         StoreError: the folder is not there, or is open to others, or is where true or published counts are; or the package for
             buckets is not installed.
     """
-    parts = urlsplit(url)
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise SpecError(
-            "mailbox must be an address alone, without credentials or options.",
-            field="mailbox",
-            hint="Credentials come from the environment or from the role of the machine.",
-        )
+    parts = address_alone(url, "mailbox")
     if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/"):
         from storage.mailbox.folder import open_folder
 
@@ -135,6 +129,18 @@ def open_place(url: str, s3: S3Keys | None = None, *, patience: float = PATIENCE
         field="mailbox",
         hint="Write file:///mnt/shared/trellis-work, or s3://bucket/folder.",
     )
+
+
+def address_alone(url: str, field: str) -> SplitResult:
+    """Return the parts of an address; refuse one that holds credentials or options."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise SpecError(
+            f"{field} must be an address alone, without credentials or options.",
+            field=field,
+            hint="Credentials come from the environment or from the role of the machine.",
+        )
+    return parts
 
 
 def check_name(name: str) -> str:
