@@ -107,10 +107,8 @@ SETTINGS: dict[str, Any] = {
 
 
 def run_worker(path: Path | None = None) -> None:
-    """Work for the cluster that a file names, until SIGTERM, Ctrl-C, or the end of its scheduler.
+    """Work for the cluster of a file, by default that which TRELLIS_CLUSTER names, until SIGTERM, Ctrl-C, or the end of its scheduler.
 
-    Args:
-        path: the cluster file; the one that TRELLIS_CLUSTER names if left out.
     Raises:
         SpecError: the file breaks a rule.
         StoreError: the mailbox is not there, or the scheduler does not answer or has ended.

@@ -33,11 +33,8 @@ def admission_now(
 ) -> Admission:
     """Return whether a release may be made, by the ledger and by the whole table; remove first what killed runs have left.
 
-    Args:
-        plan: of the release.
-        output: the folder below which it is published.
-        release_id: its id, if it has one yet.
-        different_people: as in `new_release`.
+    Arguments are those of `new_release`.
+
     Raises:
         InputError: the output folder cannot be written.
         SpecError: the spec's unit, neighbours or budget are not the dataset's.

@@ -16,7 +16,7 @@ import numpy as np
 from flows.planning.compatibility import check_listed
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan
-from flows.planning.scheme import Scheme, check_leaves
+from flows.planning.scheme import check_leaves
 from flows.trials.contestants import BaselineEntry, Contestant, TriedLevels, baseline_scheme, sums_of
 from flows.trials.in_memory import PublicTable
 from storage.errors import SpecError
@@ -99,10 +99,12 @@ def nested_entry(
     Raises:
         SpecError: it cannot be tried on the spec's universe, or not at this ε.
     """
-    views = _groupings(plan, mechanism)
-    named = [(f"grouping {at}", view) for at, view in enumerate(views)]
+    named = [(f"grouping {at}", view) for at, view in enumerate(_groupings(plan, mechanism))]
     scheme, sampler = baseline_scheme(plan, mechanism, epsilon, named)
-    scheme = _shared(scheme, ratio)
+    order = [view.number for view in coarse_to_fine([scheme.view(number) for number in scheme.measured])]
+    share = dict(zip(order, geometric(ratio, len(order)), strict=True))  # they add up to 1 exactly
+    allocation = replace(scheme.allocation, shares=tuple(share[number] for number in scheme.measured))
+    scheme = replace(scheme, allocation=allocation)
     return NestedEntry(name, epsilon, scheme, guarantee_of(scheme), sampler, is_pruned)
 
 
@@ -117,14 +119,6 @@ def _groupings(plan: Plan, mechanism: Mechanism) -> list[View]:
     except ValueError as fault:
         raise SpecError(f"release.views: for baseline {mechanism.name}, {fault}", field="release.views") from None
     return nested if plan.file.spec.privacy.total_is_public else [level_view(tree, 0), *nested]
-
-
-def _shared(scheme: Scheme, ratio: Fraction) -> Scheme:
-    """Return what is measured with shares of ε that grow by a ratio from one grouping to the next; they add up to 1 exactly."""
-    order = [view.number for view in coarse_to_fine([scheme.view(number) for number in scheme.measured])]
-    share = dict(zip(order, geometric(ratio, len(order)), strict=True))
-    shares = tuple(share[number] for number in scheme.measured)
-    return replace(scheme, allocation=replace(scheme.allocation, shares=shares))
 
 
 def _weight(noise: LevelNoise) -> float:

@@ -91,11 +91,9 @@ class Entry(Contestant):
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What came of one name.
+    """What came of one name: entries at every ε at which it can be tried, and why it cannot be tried at the others.
 
     Attributes:
-        entries: at every ε at which it can be tried.
-        reasons: why it cannot be tried at the others.
         notes: which keys of the spec hold for it in another way than for the others, in sentences.
     """
 
@@ -105,23 +103,13 @@ class Candidates:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name of no mechanism and no baseline.
-
-    Raises:
-        UsageError: there is none, or it has no such priority.
-    """
+    """Refuse a name of no mechanism and no baseline, or of a priority that its mechanism has not."""
     if name not in BASELINES:
         _named(name)
 
 
 def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Candidates:
-    """Return a mechanism, or a baseline, at every ε at which it can be tried, and what is to be said of it.
-
-    Args:
-        plan: of the spec.
-        name: as it was asked for, such as `inftda:least_squares`.
-        epsilons: each is taken once.
-    """
+    """Return a mechanism, or a baseline, by its name such as `inftda:least_squares`, at every ε at which it can be tried, once at each."""
     if name in BASELINES:
         entries, reasons = _at_every(epsilons, lambda epsilon: baseline_entry(plan, name, epsilon))
         return Candidates(entries, reasons, _left_out(plan, BASELINES[name].mechanism) if entries else [])
