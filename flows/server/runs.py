@@ -264,7 +264,7 @@ def _has_ended(run: str, known: OpenRun) -> bool:
                 return False
             with store() as con:
                 is_published = state_of(con, release_id) == "published"
-            gone = Completed(message="The server was gone when the run ended.")
+            gone: State[None] = Completed(message="The server was gone when the run ended.")
             state = gone if is_published else Crashed(message=message)
             client.set_flow_run_state(UUID(run), state, force=True)
         if state and state.type == StateType.CRASHED:
