@@ -76,11 +76,11 @@ def back_up(folder: Path, *, vaults: bool = False) -> Backup:
     try:
         partial = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # closed to others
         with store() as con:
-            before = _standing(con)
+            before = _states_and_head(con)
             copy_store(con, partial / STORE)
         _copy_files(partial, vaults=vaults)
         with store() as con:
-            if _standing(con) != before:
+            if _states_and_head(con) != before:
                 raise _changed()
         counted = (path for path in _files(partial) if VAULTS not in path.relative_to(partial).parts[:1])
         size = sum(path.stat().st_size for path in counted)
@@ -147,7 +147,7 @@ def restore(folder: Path) -> Restored:
     )
 
 
-def _standing(con: Connection) -> tuple[dict[str, str], str]:
+def _states_and_head(con: Connection) -> tuple[dict[str, str], str]:
     """Return the state of every release, and the head of the ledger."""
     states = {release.id: release.state for release in list_releases(con)}
     running = next((id_ for id_ in states if holder_of(id_) is not None), None)
