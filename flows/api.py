@@ -35,11 +35,7 @@ _COUNTING, _inside, _before = Lock(), 0, 0
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PublishedRelease:
-    """A published release, read from its folder alone.
-
-    Attributes:
-        published: the folder, and what reads it.
-    """
+    """A published release, read from its folder alone."""
 
     published: PublishedFolder
 
@@ -68,16 +64,13 @@ class PublishedRelease:
         `cells` were measured, of which `nonzero` have a count; `rho` and `sigma` (records) are of the noise, `bound` (records)
         the error bound where one is stated, `half_width` (records) that of intervals where they all have one.
         """
-        entries = self.manifest.levels
-        names = ("cells", "nonzero", "rho", "sigma", "bound", "half_width")
-        kinds = (pl.Int64, pl.Int64, pl.Float64, pl.Float64, pl.Float64, pl.Int64)
-        schema = {
-            "level": pl.Int64,
-            **dict.fromkeys(self.published.axes, pl.String),
-            **dict(zip(names, kinds, strict=True)),
-        }
-        rows = [{"level": of.level, **of.axes, **{name: getattr(of, name) for name in names}} for of in entries]
-        return pl.DataFrame(rows, schema=schema)
+        numbers = dict.fromkeys(("cells", "nonzero"), pl.Int64) | dict.fromkeys(("rho", "sigma", "bound"), pl.Float64)
+        numbers["half_width"] = pl.Int64
+        rows = [
+            {"level": entry.level, **entry.axes, **{name: getattr(entry, name) for name in numbers}}
+            for entry in self.manifest.levels
+        ]
+        return pl.DataFrame(rows, {"level": pl.Int64, **dict.fromkeys(self.published.axes, pl.String), **numbers})
 
     def table(self, level: int) -> pl.DataFrame:
         """Return the released counts of a level: codes, `count`, and where there are intervals `low` and `high`.
@@ -127,16 +120,17 @@ class PublishedRelease:
             UsageError: there is no such axis or area, or there are several.
             StoreError: a file of the folder is missing or altered.
         """
-        asked_for = {axis: _listed(asked) for axis, asked in {**(where or {}), **areas}.items()}
+        asked_for = {
+            axis: list(asked) if isinstance(asked, list | tuple | pl.Series) else [asked]
+            for axis, asked in {**(where or {}), **areas}.items()
+        }
         rows, names = [], [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
         for question in questions(self.published, asked_for):
             counted = answer(self.published, question.areas, question.codes, simultaneous=simultaneous)
-            written = [_written(question.asked[name]) for name in names]
-            rows.append(
-                (*written, counted.count, counted.deviation, counted.low, counted.high, counted.level, counted.how)
-            )
-        numbers = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
-        schema = dict.fromkeys(names, pl.String) | numbers | {"how": pl.String}
+            numbers = counted.count, counted.deviation, counted.low, counted.high, counted.level
+            rows.append((*(_written(question.asked[name]) for name in names), *numbers, counted.how))
+        kinds = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)
+        schema = dict.fromkeys(names, pl.String) | kinds | {"how": pl.String}
         frame = pl.DataFrame(rows, schema=schema, orient="row")
         return frame if self.manifest.is_unbiased else frame.drop("sd")
 
@@ -167,14 +161,9 @@ def plan(spec: Spec) -> "Forecast":
 
 @public_errors
 def plan_page(spec: Spec) -> str:
-    """Return the page that `trellis plan --html` writes, for somebody who decides whether to release. Nothing is measured.
+    """Return the page that `trellis plan --html` writes, for somebody who decides whether to release; otherwise as `plan`.
 
     The page is a plan that `release(…, approved_plan=…)` takes, once it is in a file.
-
-    Args:
-        spec: as for `plan`.
-    Raises:
-        TrellisError: the reason for a refusal, as on the command line.
     """
     from flows.forecast import page
     from flows.planning.plan import make_plan
@@ -183,12 +172,9 @@ def plan_page(spec: Spec) -> str:
 
 
 def check(spec: Spec) -> "PassedCheck | FailedCheck":
-    """Return everything that is wrong with a spec, as `trellis check --json` prints it: `ok`, and `problems`.
+    """Return everything that is wrong with a spec, given as for `plan`, as `trellis check --json` prints it: `ok`, and `problems`.
 
     Of the confidential table, only the header is read.
-
-    Args:
-        spec: as for `plan`.
     """
     from flows.answers.check import check_answer
 
@@ -200,11 +186,7 @@ def check(spec: Spec) -> "PassedCheck | FailedCheck":
 def verify(folder: str | os.PathLike[str], *, workers: int | None = None) -> "Verification":
     """Return whether a published folder is whole and its guarantee follows from its noise: `ok`, and `failures`.
 
-    Nothing but the folder is read.
-
-    Args:
-        folder: the published folder.
-        workers: how many files are read at once; one per core if left out.
+    Nothing but the folder is read: so many files at once as there are workers, one per core if left out.
     """
     from flows.answers.verify import verify_answer
 
@@ -305,11 +287,6 @@ def _closed_to_others() -> Iterator[None]:
             _inside -= 1
             if not _inside:
                 os.umask(_before)
-
-
-def _listed(asked: Any) -> list[Any]:
-    """Return the areas that are asked for of an axis."""
-    return list(asked) if isinstance(asked, list | tuple | pl.Series) else [asked]
 
 
 def _written(asked: Any) -> str:

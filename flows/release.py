@@ -26,7 +26,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from flows.cluster.choice import by_workers
 from flows.planning.plan import Plan, make_plan
 from flows.run.driver import finish_release, make_release
-from flows.run.notices import refusals_announced, tell_of
+from flows.run.notices import refusals_announced, send_notice_of
 from flows.run.reservation import new_release, refresh_run_keys
 from flows.run.runner import Future, Report, Submit, report_nothing
 from flows.run.series import declare_series
@@ -71,8 +71,7 @@ class RunRequest:
 
     Attributes:
         report: receives the progress.
-        plan: the plan of the release; None for a rerun.
-        made: the release, from `new_release`; None for a rerun.
+        planned: the plan of the release, and the release, from `new_release`; None for a rerun.
         flow_run_id: Prefect's id of the run, once it has begun.
         task_runs: how many task runs have ended. Prefect does not record those that it cancels before they begin.
         seconds: thread seconds per stage, at the end.
@@ -80,8 +79,7 @@ class RunRequest:
     """
 
     report: Report = report_nothing
-    plan: Plan | None = None
-    made: Release | None = None
+    planned: tuple[Plan, Release] | None = None
     flow_run_id: str = ""
     task_runs: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
@@ -108,8 +106,8 @@ def requesting(request: RunRequest) -> Iterator[RunRequest]:
 
 def _name_of_release() -> str:
     request = _REQUEST.get()
-    if request and request.made:
-        return request.made.id
+    if request and request.planned:
+        return request.planned[1].id
     with suppress(StoreError), store() as con:  # a retried run keeps its name
         if begun := release_of(con, str(flow_run.id)):
             return begun
@@ -122,13 +120,14 @@ def _name_of_rerun() -> str:
     return f"{parameters['release_id']} again{branch}"
 
 
-@flow(
-    name="release",
-    flow_run_name=_name_of_release,
-    task_runner=ThreadPoolTaskRunner(max_workers=cores()),  # type: ignore[arg-type]
-    persist_result=False,
-    log_prints=False,
-)
+_SETTINGS: dict[str, Any] = {
+    "task_runner": ThreadPoolTaskRunner(max_workers=cores()),
+    "persist_result": False,
+    "log_prints": False,
+}
+
+
+@flow(name="release", flow_run_name=_name_of_release, **_SETTINGS)
 @partial(public_errors, passing=_SIGNALS)
 def release(spec: str) -> State[Any] | str:
     """Release the table of a spec at every level, and return the release's id.
@@ -139,26 +138,20 @@ def release(spec: str) -> State[Any] | str:
         spec: the path of the spec. In a deployment it is relative to the folder of specs named at `trellis up`.
     """
     request, run = _REQUEST.get(), _begin()
-    if request and request.plan and request.made:
-        return _run(request.made, partial(make_release, request.plan, request.made, run=run))
+    if request and request.planned:
+        return _run(request.planned[1], partial(make_release, *request.planned, run=run))
     try:
         wanted, work = _wanted(spec, run)
     except BudgetExceeded as refusal:
         return _refused(refusal, Path(spec).stem)
     except Exception as fault:  # noqa: BLE001 (shown without its text if that is not public)
         show_nothing_reserved(Path(spec).stem, fault, deployed=True)
-        tell_of(fault, Path(spec).stem, "")
+        send_notice_of(fault, Path(spec).stem, "")
         return _failed(what_to_press("", fault, deployed=True), fault)
     return _run(wanted, work)
 
 
-@flow(
-    name="rerun",
-    flow_run_name=_name_of_rerun,
-    task_runner=ThreadPoolTaskRunner(max_workers=cores()),  # type: ignore[arg-type]
-    persist_result=False,
-    log_prints=False,
-)
+@flow(name="rerun", flow_run_name=_name_of_rerun, **_SETTINGS)
 @partial(public_errors, passing=_SIGNALS)
 def rerun(release_id: str, branch: str | None = None) -> State[Any] | str:
     """Continue a release that failed. Only what is missing runs again, and nothing is charged again.
@@ -187,12 +180,13 @@ def _wanted(spec: str, run: str) -> tuple[Release, Work]:
     new one. If the store knows the release, the run continues it, whoever began it.
     """
     with store() as con:
-        begun = release_of(con, run)
-        goes_on = begun if begun and is_reserved(con, begun) else None
-    if goes_on:
-        return _continued(goes_on, run)
+        release_id = release_of(con, run)
+        is_known = release_id and is_reserved(con, release_id)
+    if release_id and is_known:
+        return _continued(release_id, run)
     file = load_spec(_below_the_folder_of_specs(spec))
-    release_id = begun or (_release_of_day(file) if file.spec.schedule else None)
+    if release_id is None and file.spec.schedule:
+        release_id = _release_of_day(file)
     with store() as con:
         is_known = release_id and is_reserved(con, release_id)
     if release_id and is_known:
@@ -284,9 +278,9 @@ def _run(release: Release, work: Work) -> State[Any] | str:
             raise
         return _failed(what_to_press(release.id if is_known else "", fault, deployed=deployed), fault)
     with store() as con:
-        state = find_release(con, release.id)
-    if state.state != "published":
-        return Completed(name="Branch done", message=state.reason)
+        ended = find_release(con, release.id)
+    if ended.state != "published":
+        return Completed(name="Branch done", message=ended.reason)
     progress.show(100.0)
     show_published(release.id)
     return release.id

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -86,53 +86,52 @@ DERIVED = """\
 derived:
   mode: {table: modes.csv, of: [origin.stop, destination.stop]}
 """
-HOUSEHOLDS_SPEC = """\
-# SYNTHETIC: a country that does not exist, see README.md.
-name: households-by-<name>
-dataset: <dataset>
+GROUPS_SPEC = """\
+# SYNTHETIC: a {place} that does not exist, see README.md.{groups}
+name: {name}
+dataset: {dataset}
 public_data: true
-input: {<input>}
+input: {{{input}}}
 hierarchy:
-  region: {table: counties.csv, levels: [state, county]}
+  region: {{table: {codebook}, levels: [{above}, {region}]}}
 release:
-  group_sizes: {region: county, largest: 20}
+  group_sizes: {{region: {region}, largest: {largest}}}
 mechanism: group_sizes
 privacy:
-  unit: one person
+  unit: {unit}
   neighbours: add_remove
   max_records_per_unit: 1
   epsilon: 1.0
   delta: 1.0e-8
-  split: {finest: 4}
-budget: {epsilon: 10.0, delta: 1.0e-7}
+  split: {{finest: 4}}
+budget: {{epsilon: 10.0, delta: 1.0e-7}}
 output: out
 """
+COUNTRY_OF_HOUSEHOLDS = {
+    "place": "country",
+    "groups": "",
+    "codebook": "counties.csv",
+    "above": "state",
+    "region": "county",
+    "largest": 20,
+    "unit": "one person",
+}
 HOUSEHOLDS = {  # the name of each spec, and its section input: a row a person; a row a household; with all addresses
     "people": "table: people.csv.gz, group: address",
     "homes": "table: homes.parquet, group: address, count: people",
     "addresses": "table: people.csv.gz, group: address, groups: {table: addresses.csv.gz, levels: county}",
 }
-TAXIS_SPEC = """\
-# SYNTHETIC: a city that does not exist, see README.md. What a taxi does in one zone is a group, so that a group lies in one region.
-name: taxis
-dataset: <dataset>
-public_data: true
-input: {table: pickups.parquet, group: [medallion, zone], count: pickups}
-hierarchy:
-  region: {table: zones.csv, levels: [borough, zone]}
-release:
-  group_sizes: {region: zone, largest: 200}
-mechanism: group_sizes
-privacy:
-  unit: one trip
-  neighbours: add_remove
-  max_records_per_unit: 1
-  epsilon: 1.0
-  delta: 1.0e-8
-  split: {finest: 4}
-budget: {epsilon: 10.0, delta: 1.0e-7}
-output: out
-"""
+CITY_OF_TAXIS = {
+    "place": "city",
+    "groups": " What a taxi does in one zone is a group, so that a group lies in one region.",
+    "name": "taxis",
+    "input": "table: pickups.parquet, group: [medallion, zone], count: pickups",
+    "codebook": "zones.csv",
+    "above": "borough",
+    "region": "zone",
+    "largest": 200,
+    "unit": "one trip",
+}
 GROUPS_README = """\
 SYNTHETIC: {what} that do not exist, drawn at random by `trellis synthesise {set} --seed {seed}`.
 
@@ -174,8 +173,6 @@ class SyntheticSet:
     """A synthetic set of trips, and its spec.
 
     Attributes:
-        set: which set.
-        seed: that it was drawn with.
         spec: the file of the spec that releases it.
         areas: how many it has; likewise `pairs`, of areas between which people go, and `people`.
     """
@@ -195,7 +192,6 @@ class SyntheticCity:
     Attributes:
         set: always `shuttle`.
         day: the part of the week that was drawn.
-        seed: that it was drawn with.
         specs: the files of the specs that release it: O3, O4 and O5 of the paper, with two, three and four views.
         stops: how many it has; likewise `zones`.
         trip_types: the number of combinations of period, origin and destination; `travelled` is the number of those with trips.
@@ -219,7 +215,6 @@ class SyntheticGroups:
 
     Attributes:
         set: `households` or `taxis`.
-        seed: that it was drawn with.
         specs: the files of the specs that release it.
         regions: how many finest regions it has; likewise `groups`, `records` in them, and the `largest` group.
     """
@@ -246,12 +241,11 @@ def synthesise_answer(
     """Draw a set into a new folder, with the specs that release it, and return a description.
 
     Args:
-        kind: the country of the demonstration, one of the paper's sets, a survey, a city and the trips of a day in it, households of a
-            country, or what taxis of a city do in its zones.
+        kind: of the set.
         folder: where it is written.
         seed: the same seed draws the same set; of a city also the same weekday for its morning as for the whole day.
         density: of the paper's sets; `complete` where left out.
-        day: of the city: the morning of a weekday, which it is where left out, or all of a weekday or of a weekend day.
+        day: of the shuttle; `morning` where left out.
         groups: how many households, or taxis; 20,000 and 400 where left out.
         regions: how many counties, or zones, these have; 40 where left out.
     Raises:
@@ -292,16 +286,15 @@ def _synthesise_trips(
     generator: np.random.Generator,
 ) -> SyntheticSet:
     if kind == "country":
-        drawn, words, unit = draw_country(generator=generator), ["country"], "one commuter"
+        drawn, called = draw_country(generator=generator), "country"
     elif kind == "survey":
-        drawn, words, unit = draw_survey(generator=generator), ["survey"], "one respondent"
+        drawn, called = draw_survey(generator=generator), "survey"
     else:
-        words, unit = [kind, density], "one commuter"
-        drawn = draw_paper_set(kind, density, generator=generator)
-    name = "-".join(words)
+        drawn, called = draw_paper_set(kind, density, generator=generator), f"{kind} {density}"
+    unit, name = "one respondent" if kind == "survey" else "one commuter", called.replace(" ", "-")
     spec = write_ready(drawn, folder, name, f"synthetic-{name}-{seed}", epsilon=1.0, unit=unit)
     people = int(drawn.trips["people"].sum())
-    return SyntheticSet(" ".join(words), seed, str(spec), drawn.codebook.height, drawn.trips.height, people)
+    return SyntheticSet(called, seed, str(spec), drawn.codebook.height, drawn.trips.height, people)
 
 
 def _synthesise_city(day: Day, folder: Path, seed: int, generator: np.random.Generator) -> SyntheticCity:
@@ -348,9 +341,9 @@ def _synthesise_groups(
         GROUPS_README.format(what=what, set=kind, seed=seed, tables=tables), encoding="utf-8"
     )
     paths = []
-    for name, text in specs.items():
+    for name, choices in specs.items():
         path = folder / f"{name}.yaml"
-        path.write_text(text.replace("<dataset>", f"synthetic-{kind}-{seed}"), encoding="utf-8")
+        path.write_text(GROUPS_SPEC.format(dataset=f"synthetic-{kind}-{seed}", **choices), encoding="utf-8")
         paths.append(str(path))
     sizes = table.to_series(-1)
     return SyntheticGroups(
@@ -360,7 +353,7 @@ def _synthesise_groups(
 
 def _draw_households(
     folder: Path, groups: int | None, regions: int, generator: np.random.Generator
-) -> tuple[pl.DataFrame, dict[str, str], str]:
+) -> tuple[pl.DataFrame, dict[str, dict[str, Any]], str]:
     """Write the tables of a country; return its households, its specs by their names, and what the tables are."""
     drawn = draw_households(states=min(6, regions), counties=regions, households=groups or 20_000, generator=generator)
     drawn.codebook.write_csv(folder / "counties.csv")
@@ -368,7 +361,8 @@ def _draw_households(
     for name, table in (("people", drawn.people()), ("addresses", drawn.addresses)):
         table.write_csv(folder / f"{name}.csv.gz", compression="gzip")
     specs = {
-        name: HOUSEHOLDS_SPEC.replace("<name>", name).replace("<input>", given) for name, given in HOUSEHOLDS.items()
+        name: {**COUNTRY_OF_HOUSEHOLDS, "name": f"households-by-{name}", "input": given}
+        for name, given in HOUSEHOLDS.items()
     }
     tables = (
         "- `people.csv.gz`: a row per person. `homes.parquet`: a row per household, with its people.\n"
@@ -379,7 +373,7 @@ def _draw_households(
 
 def _draw_taxis(
     folder: Path, groups: int | None, regions: int, generator: np.random.Generator
-) -> tuple[pl.DataFrame, dict[str, str], str]:
+) -> tuple[pl.DataFrame, dict[str, dict[str, Any]], str]:
     """Write the tables of a city; return what its taxis do in each zone, its spec, and what the tables are."""
     taxis = groups or 400
     drawn = draw_taxis(
@@ -388,4 +382,4 @@ def _draw_taxis(
     drawn.codebook.write_csv(folder / "zones.csv")
     drawn.pickups.write_parquet(folder / "pickups.parquet")
     tables = "- `pickups.parquet`: how many pickups a taxi has in a zone. `zones.csv`: the codebook of the regions."
-    return drawn.pickups, {"taxis": TAXIS_SPEC}, tables
+    return drawn.pickups, {"taxis": CITY_OF_TAXIS}, tables

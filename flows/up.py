@@ -25,7 +25,7 @@ from flows.run.ending import sweep_orphans
 from flows.run.notices import check_addresses
 from flows.run.series import declare_series
 from flows.server.guard import auth_of_up
-from flows.server.process import AT_ONCE, lasting_server
+from flows.server.process import ADDRESS, AT_ONCE, lasting_server
 from flows.server.runs import UP, Scheduled, look_for_crashes, looking_after, name_scheduled_runs
 from flows.specification.file import SpecFile, load_spec
 from storage.errors import HeldElsewhere, SpecError, StoreError, TrellisError, UsageError
@@ -52,25 +52,17 @@ def run_up(specs: Path, port: int, auth: bool | None, say: Say) -> None:
         StoreError: the port is in use, or `trellis up` already runs on this store.
     """
     if not specs.is_dir():
-        raise UsageError(
-            f"There is no folder {specs}.",
-            field="FOLDER",
-            hint="Name the folder that holds the specs that may be released.",
-        )
+        hint = "Name the folder that holds the specs that may be released."
+        raise UsageError(f"There is no folder {specs}.", field="FOLDER", hint=hint)
     specs = specs.resolve()
     check_addresses()
     try:
         with held("up"):
             _serve(specs, port, auth_of_up(auth), say)
     except HeldElsewhere as fault:
-        raise StoreError(
-            f"Trellis is already up: {address_file().read_text().strip() if address_file().is_file() else fault}"
-        ) from None
-
-
-def address_file() -> Path:
-    """Return the file that holds the address of the server that is up."""
-    return home() / "address"
+        address = home() / ADDRESS
+        where = address.read_text().strip() if address.is_file() else fault
+        raise StoreError(f"Trellis is already up: {where}") from None
 
 
 def _serve(specs: Path, port: int, auth: str | None, say: Say) -> None:
@@ -78,7 +70,7 @@ def _serve(specs: Path, port: int, auth: str | None, say: Say) -> None:
     os.environ |= {SPECS: str(specs), UP: str(os.getpid()), "TRELLIS_HOME": str(home().absolute())}
     empty = subfolder("prefect").absolute() / "runs"  # where runs begin: Prefect would import what lies there first
     empty.mkdir(mode=0o700, exist_ok=True)
-    with chdir(empty), lasting_server(subfolder("prefect"), address_file(), port, auth) as address:
+    with chdir(empty), lasting_server(subfolder("prefect"), home() / ADDRESS, port, auth) as address:
         look_for_crashes()
         schedules = list[Scheduled]()
         deployments = [
@@ -149,11 +141,8 @@ def _of_specs(specs: Path, schedules: list[Scheduled], say: Say) -> Iterator[Run
             file = load_spec(path)
             refused = "Not scheduled" if file.spec.schedule else refused
             if file.spec.name in names:
-                raise SpecError(
-                    f"name: {file.spec.name} is the name of another deployment.",
-                    field="name",
-                    hint="Give the spec another name.",
-                )
+                taken = f"name: {file.spec.name} is the name of another deployment."
+                raise SpecError(taken, field="name", hint="Give the spec another name.")
             names.add(file.spec.name)
             yield _of_spec(file, path.relative_to(specs), say)
             if file.spec.schedule:
@@ -161,8 +150,8 @@ def _of_specs(specs: Path, schedules: list[Scheduled], say: Say) -> Iterator[Run
         except TrellisError as fault:
             if fault.field.startswith("schedule"):
                 refused = "Not scheduled"
-            found = check_answer(path).problems
-            hints = {str(fault): fault.hint} | {of.error: of.hint for of in found}  # what stopped it first of all
+            hints = {str(fault): fault.hint}  # what stopped it first of all
+            hints |= {problem.error: problem.hint for problem in check_answer(path).problems}
             for error, hint in hints.items():
                 say(f"{refused}: {path.relative_to(specs)}: {error} {hint}".rstrip())
 

@@ -45,11 +45,7 @@ class TrellisError(Exception):
         self.__notes__ = [text] if text else []
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), str(self)), self.__dict__
-
-
-def _rebuild(kind: type[TrellisError], message: str) -> TrellisError:
-    return kind(message)
+        return type(self), (str(self),), self.__dict__
 
 
 class SpecError(TrellisError):
@@ -109,7 +105,7 @@ class HeldElsewhere(StoreError):
 
 
 class TakenAlready(StoreError):
-    """A name in a mailbox is taken; what lies there stays as it is."""
+    """The name of a file is taken, in a mailbox or on the disk; what lies there stays as it is."""
 
 
 class WorkerLost(TrellisError):
@@ -127,14 +123,10 @@ class StageFailed(TrellisError):
 def public_errors(
     function: Callable[P, R], passing: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit)
 ) -> Callable[P, R]:
-    """Make a function raise only exceptions that may be shown.
+    """Make a function raise only exceptions that may be shown; signals pass unchanged, since they carry no data.
 
     A TrellisError is public by construction, and so is a full or read-only disk; any other exception is replaced by its kind
     and place. Its cause and context are removed, since they may quote the data.
-
-    Args:
-        function: the function.
-        passing: exceptions that pass unchanged: signals, which carry no data.
     """
 
     @functools.wraps(function)
@@ -151,12 +143,7 @@ def public_errors(
 
 
 def public_error(fault: BaseException, of: str) -> TrellisError:
-    """Return what may be shown of an exception: itself if it is public, otherwise its kind and place, without its cause.
-
-    Args:
-        fault: the exception.
-        of: what it stopped.
-    """
+    """Return what may be shown of an exception, and what it stopped: itself if it is public, otherwise its kind and place, without its cause."""
     public = fault if isinstance(fault, TrellisError) else disk_fault(fault)
     public = public or StageFailed(f"{of} stopped: {kind_and_place(fault)}.")
     public.__cause__ = public.__context__ = None
@@ -164,12 +151,12 @@ def public_error(fault: BaseException, of: str) -> TrellisError:
 
 
 def disk_fault(fault: BaseException, field: str = "TRELLIS_HOME", folder: str = "") -> StoreError | None:
-    """Return the public error for a disk that is full or read-only; None where the fault is another.
+    """Return the public error for a disk that is full or read-only, without the exception's text; None where the fault is another.
 
     Args:
-        fault: the exception; its text is not repeated.
+        fault: the exception.
         field: the key or option that names the folder.
-        folder: the folder, TRELLIS_HOME if left out.
+        folder: TRELLIS_HOME if left out.
     """
     place = folder or f"TRELLIS_HOME={os.environ.get('TRELLIS_HOME') or '~/.trellis'}"
     number, text = getattr(fault, "errno", None), str(fault)

@@ -11,13 +11,12 @@ from pydantic import ValidationError
 
 from flows.planning.composition import standing_of
 from flows.planning.guarantee import holds_together
-from storage.counts.shard_files import noisy_path
+from storage.counts.shard_files import is_shard, noisy_path
 from storage.counts.vault import vault_path
 from storage.database.connections import Connection, store
 from storage.errors import StoreError, UsageError
-from storage.ledger.books import MALFORMED, Account, Books, Standing, as_charged
+from storage.ledger.books import MALFORMED, Account, Books, as_charged
 from storage.ledger.events import hash_of
-from storage.machine.files import sha256_of
 from storage.releases.approvals import approval_in, kept_plan
 from storage.releases.register import Release, find_release, list_releases
 from storage.releases.shards import CLOSED, Place, Shard, Turn, count_given_up, list_shards, list_turns
@@ -34,13 +33,12 @@ _SERIES_SLACK = 1 + 1e-6  # as `trellis verify` has it: privacy loss distributio
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What does not fit.
+    """What does not fit, and why.
 
     Attributes:
         position: of the event, from 0; None where no single event is at fault.
         event: its kind, or what else is at fault.
-        release: the release it is about; empty where it is about none.
-        reason: why it does not fit.
+        release: empty where it is about none.
     """
 
     position: int | None
@@ -54,12 +52,10 @@ class AuditReport:
     """What an audit found.
 
     Attributes:
-        ok: whether everything fits.
         events: how many the ledger has.
         head: the hash of the last event; empty where the ledger is.
         given_up: how many turns of measuring were given up, because who drew had gone or a run was stopped; nobody has read what
             they drew.
-        first_bad: the first of the findings.
         findings: all that does not fit, in the order of the ledger.
     """
 
@@ -96,14 +92,8 @@ def audit_answer(folders: Sequence[Path] = ()) -> AuditReport:
             findings += _releases(con, books, events)
             findings += _approved_plans(con, events)
     findings.sort(key=lambda finding: (finding.position is None, finding.position or 0))
-    return AuditReport(
-        ok=not findings,
-        events=len(rows),
-        head=hashes[-1] if hashes else "",
-        given_up=given_up,
-        first_bad=findings[0] if findings else None,
-        findings=findings,
-    )
+    head, first_bad = hashes[-1] if hashes else "", findings[0] if findings else None
+    return AuditReport(not findings, len(rows), head, given_up, first_bad, findings)
 
 
 def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Finding]:
@@ -125,13 +115,13 @@ def _chain(rows: Sequence[tuple[int, str, str]], books: Books) -> Iterator[Findi
         last = hashed
         try:
             books.post(event)
-            overspent = _contradiction(books, event)
-        except (StoreError, *MALFORMED) as fault:
-            malformed = "one of its fields is missing or malformed."
-            yield Finding(at, kind, release, str(fault) if isinstance(fault, StoreError) else malformed)
-            return
-        if overspent:
-            yield Finding(at, kind, release, overspent)
+            wrong = _contradiction(books, event)
+        except StoreError as fault:
+            wrong = str(fault)
+        except MALFORMED:
+            wrong = "one of its fields is missing or malformed."
+        if wrong:
+            yield Finding(at, kind, release, wrong)
             return
     if books.to_come:
         release, series = books.to_come[0]
@@ -147,7 +137,12 @@ def _contradiction(books: Books, event: dict[str, Any]) -> str:
     now = standing_of(account.spendings, cap)
     if now.epsilon > cap.epsilon * _SLACK:
         return f"it brings the dataset to epsilon {now.epsilon:.6g}, above its cap of {cap.epsilon:g}."
-    if not _agree(stated, now):
+    is_no_better = (
+        now.epsilon <= stated.epsilon * _SLACK
+        and stated.left_rho <= now.left_rho * Fraction(_SLACK)
+        and stated.left_epsilon <= now.left_epsilon * _SLACK
+    )
+    if not is_no_better:
         return f"it records epsilon {stated.epsilon:.6g} as spent, but the charges come to {now.epsilon:.6g}."
     return ""
 
@@ -163,9 +158,8 @@ def _approved_plans(con: Connection, events: Sequence[Event]) -> Iterator[Findin
         except UsageError:
             is_kept = False
         if not is_kept:
-            yield Finding(
-                position, "approved plan", event["release"], "the store does not keep the plan that was approved."
-            )
+            reason = "the store does not keep the plan that was approved."
+            yield Finding(position, "approved plan", event["release"], reason)
 
 
 def _series(books: Books, events: Sequence[Event]) -> Iterator[Finding]:
@@ -178,15 +172,6 @@ def _series(books: Books, events: Sequence[Event]) -> Iterator[Finding]:
             if not holds_together(charges, accountants, series.epsilon * _SERIES_SLACK, series.delta):
                 reason = f"its charges do not guarantee the epsilon of {series.epsilon:.6g} that it states."
                 yield Finding(declared[series.id], "series", series.id, reason)
-
-
-def _agree(stated: Standing, now: Standing) -> bool:
-    """Return whether a recorded balance is no better than one that is computed anew."""
-    return (
-        now.epsilon <= stated.epsilon * _SLACK
-        and stated.left_rho <= now.left_rho * Fraction(_SLACK)
-        and stated.left_epsilon <= now.left_epsilon * _SLACK
-    )
 
 
 def _releases(con: Connection, books: Books, events: Sequence[Event]) -> Iterator[Finding]:
@@ -241,11 +226,11 @@ def _turns(release: str, turns: Sequence[Turn], seals: Mapping[Place, Shard], se
 
 def _missing(release: Release, account: Account, notes: set[str]) -> Iterator[str]:
     """Yield what the ledger should record of a release in its state, and does not."""
-    for level, charge in account.charges_of(release.id).items():
+    charges = account.charges_of(release.id)
+    for level, charge in charges.items():
         if release.state == "published" and charge.state != "released":
             yield f"it is published, but the charge of level {level} is {charge.state}."
-    released = [charge.state == "released" for charge in account.charges_of(release.id).values()]
-    if release.state != "published" and all(released):
+    if release.state != "published" and all(charge.state == "released" for charge in charges.values()):
         yield f"its charges are released, but the store calls it {release.state}."
     if release.state == "published" and notes.isdisjoint({"noisy counts kept", "noisy counts destroyed"}):
         yield "it is published, but the ledger does not record what became of its noisy counts."
@@ -265,9 +250,8 @@ def _seals(
             yield Finding(reserved, "reserved", release.id, reason)
         branch_seals = {seal.branch: seal.sha256 for seal in seals if seal.level == terms.level}
         if branch_seals and charge and charge.state not in _DRAWN:
-            yield Finding(
-                reserved, "reserved", release.id, f"level {terms.level} is sealed, but its charge is {charge.state}."
-            )
+            reason = f"level {terms.level} is sealed, but its charge is {charge.state}."
+            yield Finding(reserved, "reserved", release.id, reason)
         at, recorded = sealed.get((release.id, terms.level), (0, branch_seals))
         if branch_seals != recorded:
             reason = f"the seals of level {terms.level} differ from those that it records."
@@ -278,20 +262,16 @@ def _shards(release: Release, seals: Collection[Shard], sealed: Sealed, notes: s
     """Yield sealed shards that are not what was sealed, and what should be gone."""
     for seal in seals:
         path = noisy_path(release.id, seal.level, seal.branch, seal.turn)
-        wrong = _wrong_with(path, seal, gone="noisy counts destroyed" in notes)
+        wrong = ""
+        if "noisy counts destroyed" in notes:
+            wrong = "should be destroyed but is still there: `trellis forget` deletes it." if path.exists() else ""
+        elif not is_shard(path, seal.sha256):
+            wrong = "is not what was sealed." if path.exists() else "is missing."
         if wrong:
             position = sealed.get((release.id, seal.level), (None, None))[0]
             yield Finding(position, "sealed", release.id, f"{path.name} {wrong}")
     if "vault deleted" in notes and vault_path(release.id).exists():
         yield Finding(None, "vault deleted", release.id, "its vault is still there: `trellis forget` deletes it.")
-
-
-def _wrong_with(path: Path, seal: Shard, *, gone: bool) -> str:
-    if gone:
-        return "should be destroyed but is still there: `trellis forget` deletes it." if path.exists() else ""
-    if not path.exists():
-        return "is missing."
-    return "" if sha256_of(path) == seal.sha256 else "is not what was sealed."
 
 
 def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Sequence[Path]) -> Iterator[Finding]:
@@ -331,10 +311,8 @@ def _manifests(con: Connection, books: Books, hashes: Sequence[str], folders: Se
             stated = manifest.privacy.accountant, manifest.privacy.epsilon, manifest.privacy.delta
             if claim and stated != (claim.accountant, claim.epsilon, claim.delta):
                 yield Finding(None, "manifest", manifest.id, "its manifest states another epsilon or delta.")
-            tau = (
-                sum((charge.tau for charge in account.charges_of(manifest.id).values()), Fraction(0)) if account else 0
-            )
-            if manifest.privacy.tau != float_above(Fraction(tau)):
+            charges = account.charges_of(manifest.id).values() if account else ()
+            if manifest.privacy.tau != float_above(sum((charge.tau for charge in charges), Fraction(0))):
                 yield Finding(None, "manifest", manifest.id, "its manifest states another tau.")
             published_seals = {(seal.level, seal.branch): seal.sha256 for seal in manifest.seals}
             if published_seals != {key: seal.sha256 for key, seal in list_shards(con, manifest.id)["noisy"].items()}:

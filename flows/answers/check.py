@@ -67,7 +67,7 @@ class PassedCheck:
 
 
 class _Problems(list[TrellisError]):
-    """The problems that are found in a spec, in their order."""
+    """The problems of a spec, in their order."""
 
     def kept(self, work: Callable[[], T]) -> T | None:
         """Return what some work returns; where it is refused, add the reason and return None."""
@@ -77,18 +77,25 @@ class _Problems(list[TrellisError]):
             self.append(fault)
             return None
 
+    def check_table(self, at: Callable[[], Table], columns: Sequence[str]) -> None:
+        """Add why there is no table at a place, or which columns its header lacks."""
+        if table := self.kept(at):
+            try:
+                with duckdb.connect() as con, opened(con, table) as rows:
+                    for column in dict.fromkeys(columns):
+                        self.kept(partial(check_columns, table, rows, [column], columns))
+            except TrellisError as fault:
+                self.append(fault)
+
 
 def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedCheck:
-    """Return every problem of a spec, or that it can be released and what that would cost.
-
-    Args:
-        path: of the spec.
-        text: of the spec; what is at its path if left out.
-    """
+    """Return every problem of a spec, whose text is what is at its path if left out, or that it can be released and what that would cost."""
     problems = _Problems()
     try:
         text = text_of(path) if text is None else text
-        problems += _undecided(text)
+        for number, key in left_to_fill_in(text):
+            reason = f"{key} (line {number}) is still marked {FILL_IN}."
+            problems.append(SpecError(reason, field=key, hint="Edit the value, then delete the marker."))
         of_keys = faults_of(text)
     except SpecError as fault:
         return _failed([*problems, fault], "")
@@ -130,30 +137,24 @@ def _passed(forecast: Forecast, plan: Plan) -> PassedCheck:
     return PassedCheck(ok=True, problems=[], shapes=shapes, **of_plan)
 
 
-def _undecided(text: str) -> Iterator[SpecError]:
-    for number, key in left_to_fill_in(text):
-        yield SpecError(
-            f"{key} (line {number}) is still marked {FILL_IN}.",
-            field=key,
-            hint="Edit the value, then delete the marker.",
-        )
-
-
 def _check_tables(keys: dict[str, Any], folder: Path, problems: _Problems) -> None:
     """Find what is wrong with the places of tables, and which columns their headers lack.
 
     Args:
         keys: of the spec as written: what is no place, or no name of a column, is passed over.
         folder: that of the spec.
-        problems: what is found is added.
+        problems: to which they are added.
     """
+
+    def at(open_at: Callable[[str, str, Path], Table], field: str, location: str) -> Callable[[], Table]:
+        return lambda: open_at(field, expand_variables(field, location), folder)
+
     for field, location, columns in _tables_in(keys):
-        _check_table(partial(table_at, field), folder, field, location, columns, problems)
+        problems.check_table(at(table_at, field, location), columns)
     given = keys.get("input")
     if isinstance(given, dict) and isinstance(given.get("matrix"), str):
         zones = next(iter(_texts(given.get("zones"))), None)
-        at = partial(matrix_at, "input.matrix", zones=zones)
-        _check_table(at, folder, "input.matrix", given["matrix"], [], problems)
+        problems.check_table(at(partial(matrix_at, zones=zones), "input.matrix", given["matrix"]), [])
     output = keys.get("output", "out")
     if isinstance(output, str):
         problems.kept(lambda: check_writable(output_below(folder, output)))
@@ -183,25 +184,6 @@ def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
 def _texts(value: object) -> list[str]:
     several = value if isinstance(value, list) else [value]
     return [text for text in several if isinstance(text, str) and text]
-
-
-def _check_table(
-    at: Callable[[str, Path], Table],
-    folder: Path,
-    field: str,
-    location: str,
-    columns: list[str],
-    problems: _Problems,
-) -> None:
-    table = problems.kept(lambda: at(expand_variables(field, location), folder))
-    if table is None:
-        return
-    try:
-        with duckdb.connect() as con, opened(con, table) as rows:
-            for column in dict.fromkeys(columns):
-                problems.kept(partial(check_columns, table, rows, [column], columns))
-    except TrellisError as fault:
-        problems.append(fault)
 
 
 def _check_ledger(plan: Plan, problems: _Problems) -> Forecast | None:

@@ -26,7 +26,7 @@ class LevelCharge:
     """What one level of one release costs, and how far its drawing is.
 
     Attributes:
-        release: whose level it is; left out where that is plain.
+        release: left out where it is plain.
         rho: 0 for mechanisms that are only (ε, δ).
         sigma: the standard deviation of the noise, records.
         l2_sensitivity: Δ₂, records.
@@ -121,9 +121,8 @@ def ledger_answer(dataset: str | None) -> LedgerStatement:
     """
     with store() as con:
         books = read_books(con)
-    if dataset is None:
-        return LedgerStatement([_account(books, account) for account in books.accounts.values()])
-    return LedgerStatement([_account(books, _known_account(books, dataset))])
+    accounts = books.accounts.values() if dataset is None else [_known_account(books, dataset)]
+    return LedgerStatement([_account(books, account) for account in accounts])
 
 
 def budget_answer(dataset: str, epsilon: float, reason: str) -> AccountStatement:
@@ -163,7 +162,7 @@ def _known_account(books: Books, dataset: str) -> Account:
 
 
 def _account(books: Books, account: Account) -> AccountStatement:
-    terms, standing = account.terms, account.standing
+    terms, standing, promised = account.terms, account.standing, weakest_promise(account.contributions)
     cap = terms.cap
     return AccountStatement(
         dataset=terms.dataset,
@@ -171,9 +170,7 @@ def _account(books: Books, account: Account) -> AccountStatement:
         unit=terms.unit,
         neighbours=terms.neighbours,
         holds_for=claimed_units(account.contributions),
-        max_records_per_unit=promised.max_records_per_unit
-        if (promised := weakest_promise(account.contributions))
-        else None,
+        max_records_per_unit=promised.max_records_per_unit if promised else None,
         unprotected=account.unprotected,
         cap=CapTerms(cap.epsilon, cap.delta, float(cap.rho)),
         spent=Cost(standing.epsilon, float(account.spent)),

@@ -20,12 +20,10 @@ _SHOWN = 20  # codes that a refusal lists
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """An area or a range of each axis, and a code of each derived column that is named.
+    """An area or a range of each axis, in their order, and a code of each derived column that is named.
 
     Attributes:
         asked: how they were asked for, by axis and derived column.
-        areas: of the axes, in their order.
-        codes: by derived column.
     """
 
     asked: Mapping[str, Any]
@@ -53,10 +51,8 @@ class QueryAnswer:
     """The answer to a question about areas.
 
     Attributes:
-        id: of the release.
         where: per axis the area that was counted; None for everything.
-        count: as released.
-        low: the lower end of its interval; None, like `high`, where no interval can be stated.
+        low: the lower end of the count's interval; None, like `high`, where no interval can be stated.
         exact: whether the count is published exactly.
         confidence: with at least this probability, over all noise, the interval holds the true count.
         simultaneous: whether it does so together with those of all other questions.
@@ -107,11 +103,11 @@ def query_answer(
     """
     published = open_folder(folder)
     ends = [f"{end}={asked}" for end, asked in (("origin", origin), ("destination", destination)) if asked is not None]
-    found = [
+    answers = [
         _answer_about(published, question, simultaneous=simultaneous)
         for question in questions(published, _by_axis([*ends, *where]))
     ]
-    return found[0] if len(found) == 1 else QueryAnswers(published.manifest.id, found)
+    return answers[0] if len(answers) == 1 else QueryAnswers(published.manifest.id, answers)
 
 
 def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]) -> Iterator[Question]:
@@ -135,36 +131,35 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
         if name in asked_for:
             choices[name] = [(asked, _code(published, name, str(asked))) for asked in asked_for[name]]
     for combination in product(*choices.values()):
-        asked, found = (dict(zip(choices, of, strict=True)) for of in zip(*combination, strict=True))
-        areas, codes = [found[axis] for axis in axes], {name: found[name] for name in choices if name not in axes}
-        yield Question(asked, areas, codes)
+        asked, chosen = (dict(zip(choices, of, strict=True)) for of in zip(*combination, strict=True))
+        areas = [chosen.pop(axis) for axis in axes]
+        yield Question(asked, areas, chosen)
 
 
 def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:
-    areas, codes = question.areas, question.codes
-    found, intervals = answer(published, areas, codes, simultaneous=simultaneous), published.manifest.intervals
-    level = published.manifest.levels[found.level]
+    areas, codes, manifest = question.areas, question.codes, published.manifest
+    counted = answer(published, areas, codes, simultaneous=simultaneous)
     return QueryAnswer(
-        id=published.manifest.id,
+        id=manifest.id,
         where={
             axis: _counted(published, axis, area, names)
             for (axis, names), area in zip(published.axes.items(), areas, strict=True)
         }
         | {name: AreaCounted(name, [code]) for name, code in codes.items()},
-        count=found.count,
-        low=found.low,
-        high=found.high,
-        exact=found.low == found.high
+        count=counted.count,
+        low=counted.low,
+        high=counted.high,
+        exact=counted.low == counted.high
         and published.is_exact([area.level for area in areas])
-        and not (codes or found.deviation),
-        confidence=intervals.confidence if found.low is not None else None,
+        and not (codes or counted.deviation),
+        confidence=manifest.intervals.confidence if counted.low is not None else None,
         simultaneous=simultaneous,
-        sd=found.deviation,
+        sd=counted.deviation,
         promise="simultaneous" if simultaneous else "question",
-        level=found.level,
-        axes=dict(level.axes),
-        cells=found.cells,
-        how=found.how,
+        level=counted.level,
+        axes=dict(manifest.levels[counted.level].axes),
+        cells=counted.cells,
+        how=counted.how,
     )
 
 
@@ -179,7 +174,7 @@ def _counted(published: PublishedFolder, axis: str, area: Area | AreaRange, name
 def _code(published: PublishedFolder, name: str, code: str) -> str:
     """Return a code of a derived column; refuse one that the column does not have, or a column that no count tells apart."""
     if not published.manifest.has_sources:
-        raise _untold(published, name)
+        raise _not_apart(published, name)
     known = published.codes_of(name)
     if code not in known:
         shown = ", ".join(known[:_SHOWN]) + (" and others" if known[_SHOWN:] else "")
@@ -187,7 +182,7 @@ def _code(published: PublishedFolder, name: str, code: str) -> str:
     return code
 
 
-def _untold(published: PublishedFolder, name: str) -> UsageError:
+def _not_apart(published: PublishedFolder, name: str) -> UsageError:
     """Return the refusal of a derived column where levels and views were not settled together, so that no sum of leaves has an interval."""
     manifest = published.manifest
     axes = list(published.axes.items())
@@ -207,8 +202,8 @@ def _by_axis(where: Sequence[str]) -> dict[str, list[str]]:
         if not equals or not axis.strip():
             hint = "For example --where origin=44007, --where sex=1 or --where destination=cty=44007."
             raise UsageError(f"--where must have the form NAME=AREA, got {condition}.", field="--where", hint=hint)
-        of_axis = asked_for.setdefault(axis.strip(), [])
-        if area in of_axis:
+        areas = asked_for.setdefault(axis.strip(), [])
+        if area in areas:
             raise UsageError(f"{axis.strip()}={area} is named twice.", field="--where")
-        of_axis.append(area)
+        areas.append(area)
     return asked_for

@@ -140,7 +140,7 @@ def release_answer(release_id: str, seconds: Mapping[str, float]) -> MadeRelease
     """Return a release that was just made.
 
     Args:
-        release_id: its id.
+        release_id: the release.
         seconds: thread seconds per stage, and the wall time as `total`.
     """
     shown = show_answer(release_id)
@@ -155,8 +155,7 @@ def release_answer(release_id: str, seconds: Mapping[str, float]) -> MadeRelease
 def error_answer(fault: TrellisError) -> ErrorMessage | Refusal:
     """Return the message of an error, or the refusal of a release that its dataset's cap forbids."""
     if isinstance(fault, BudgetExceeded):
-        left = Cost(fault.left_epsilon, float(fault.left))
-        return Refusal(fault.release_id, "refused", str(fault), left)
+        return Refusal(fault.release_id, "refused", str(fault), Cost(fault.left_epsilon, float(fault.left)))
     return ErrorMessage(str(fault), fault.field, fault.hint)
 
 
@@ -175,12 +174,7 @@ def show_answer(release_id: str) -> ShownRelease:
         in_ui, approved = has_run(con, release_id), kept_approval(con, release_id)
         later = [id_ for id_, state in superseding(con, release_id).items() if state == "published"]
     release, last = record.release, record.branches_of(record.finest)
-
-    def state_of_branch(name: str) -> str:
-        if name not in last:
-            return "cut"
-        return "optimised" if (record.finest, name) in record.shards["counts"] else "open"
-
+    states = {name: "optimised" if (record.finest, name) in record.shards["counts"] else "open" for name in last}
     return ShownRelease(
         id=release.id,
         dataset=release.dataset,
@@ -191,8 +185,7 @@ def show_answer(release_id: str) -> ShownRelease:
         superseded_by=later[-1] if later else None,
         levels=_with_known(record.released_levels(), Path(release.folder)),
         branches=[
-            BranchState(branch.name, state_of_branch(branch.name), dict(branch.holds))
-            for branch in record.branches.values()
+            BranchState(name, states.get(name, "cut"), dict(branch.holds)) for name, branch in record.branches.items()
         ],
         seals=[SealedShard(seal.level, seal.branch, seal.sha256) for seal in record.shards["noisy"].values()],
         checks=checks,
@@ -212,10 +205,8 @@ def _with_known(levels: Sequence[ReleasedPart], folder: Path) -> Sequence[Releas
     """Return levels with what a published folder says of them, where it is there."""
     try:
         stated = json.loads((folder / "manifest.json").read_bytes())["levels"]
-        return [
-            replace(level, **{name: of_level.get(name) for name in KNOWN_AFTER})
-            for level, of_level in zip(levels, stated, strict=True)
-        ]
+        pairs = zip(levels, stated, strict=True)
+        return [replace(level, **{name: known.get(name) for name in KNOWN_AFTER}) for level, known in pairs]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no folder, or no manifest of this release
         return levels
 

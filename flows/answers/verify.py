@@ -31,8 +31,6 @@ class Verification:
     """Whether a published folder is whole, and what is wrong with it.
 
     Attributes:
-        ok: whether nothing is wrong.
-        failures: what is wrong.
         unread: files of which only the checksums were compared, each with the reason; None if there are none.
     """
 
@@ -42,12 +40,7 @@ class Verification:
 
 
 def verify_answer(folder: Path, workers: int | None = None) -> Verification:
-    """Check a published folder by itself: no store, no codebook, no network.
-
-    Args:
-        folder: the folder.
-        workers: how many files are read at once; one per core if left out.
-    """
+    """Check a published folder by itself: no store, no codebook, no network. So many files are read at once as there are workers."""
     # the explorer last: it shows what all other files say
     failures = verify(folder, workers) or _guarantee_failures(folder) or explorer_failures(folder)
     manifest = published_manifest(folder)
@@ -60,14 +53,12 @@ def _guarantee_failures(folder: Path) -> list[str]:
     privacy, recipe = manifest.privacy, MECHANISMS.get(manifest.mechanism)
     if recipe is None:
         return [f"manifest.json: there is no mechanism {manifest.mechanism}."]
-    together = manifest.has_sources
-    is_grid = manifest.is_grid
-    recipe = mechanism_with(recipe, has_views=together or bool(manifest.own_views), together=together, is_grid=is_grid)
+    together, has_views = manifest.has_sources, manifest.has_sources or bool(manifest.own_views)
+    recipe = mechanism_with(recipe, has_views=has_views, together=together, is_grid=manifest.is_grid)
     if set(manifest.waived) != recipe.waived:
         return [f"manifest.json: it waives other things than mechanism {recipe.name} does."]
     summed = {entry.level for entry in manifest.levels[:-1]} if recipe.adds_up_leaves else set()
-    is_any = recipe.settles_whole_parts
-    if not is_any and {entry.level for entry in manifest.levels if entry.summed} != summed:
+    if not recipe.settles_whole_parts and {entry.level for entry in manifest.levels if entry.summed} != summed:
         return [f"manifest.json: mechanism {recipe.name} measures other levels."]
     if manifest.unlisted and not recipe.shows_codes:
         return [f"manifest.json: mechanism {recipe.name} does not accept codes that no codebook lists."]

@@ -16,8 +16,6 @@ import typer
 from typer.exceptions import TyperException
 
 from flows.cli import release_commands, spec_commands, store_commands
-from flows.cli import spec_commands as synthetic_command
-from flows.cli import store_commands as folder_commands
 from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG, print_json
 from flows.console import terminal
 from flows.server.process import quiet_prefect
@@ -78,8 +76,8 @@ for command in (  # in the order of the help
     store_commands.releases,
     store_commands.show,
     store_commands.ledger,
-    folder_commands.verify,
-    folder_commands.query,
+    store_commands.verify,
+    store_commands.query,
     store_commands.audit,
     release_commands.abandon,
     store_commands.clean,
@@ -87,9 +85,9 @@ for command in (  # in the order of the help
     store_commands.backup,
     store_commands.restore,
     store_commands.metrics,
-    synthetic_command.synthesise,
+    spec_commands.synthesise,
 ):
-    app.command(context_settings=_ANY_AXIS if command is folder_commands.query else None)(command)
+    app.command(context_settings=_ANY_AXIS if command is store_commands.query else None)(command)
 budget.command("raise")(store_commands.raise_budget)
 
 

@@ -1,8 +1,6 @@
 """The commands that make, continue or end a release."""
 
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +24,7 @@ Server = Annotated[
 
 if TYPE_CHECKING:
     from flows.planning.plan import Plan
+    from storage.releases.register import Release
 
 
 def release(
@@ -60,21 +59,17 @@ def release(
 ) -> None:
     """Release the table of a spec at every level."""
     terminal.doing(f"planning the release of {spec}")
-    from flows.cli.runs import run_on_prefect, run_without_prefect
     from flows.run.reservation import new_release
 
-    if dry_run:
-        _rehearse(_planned(spec, records, approved_plan), output, different_people, as_json)
-        return
     began = time.monotonic()
     planned = _planned(spec, records, approved_plan)
+    if dry_run:
+        _rehearse(planned, output, different_people, as_json)
+        return
     terminal.doing(f"reading {planned.source.table.name}")
     made = new_release(planned, output, different_people=different_people)
-    if planned.file.spec.run.prefect if server is None else server:
-        run = partial(run_on_prefect, "release", {"spec": str(spec.absolute())}, made.id, (planned, made))
-    else:
-        run = partial(run_without_prefect, made.id, (planned, made))
-    _make(made.id, run, began, as_json)
+    on_server = planned.file.spec.run.prefect if server is None else server
+    _make(made.id, began, as_json, on_server=on_server, planned=(planned, made))
 
 
 def rerun(
@@ -87,9 +82,8 @@ def rerun(
 ) -> None:
     """Continue a failed release. Only what is missing runs again, and nothing is charged again."""
     from flows.answers.release_status import release_answer
-    from flows.cli.runs import run_on_prefect, run_without_prefect
+    from flows.planning.admission import resumable_release
     from flows.run.crashes import note_crashes
-    from flows.run.driver import resumable_release
     from flows.run.reservation import run_keys_of
     from storage.errors import HeldElsewhere
     from storage.machine.locks import holder_of
@@ -106,11 +100,8 @@ def rerun(
         raise HeldElsewhere(
             f"{release_id} is run by process {holder.process}.", field="ID", hint="`trellis show` shows its progress."
         )
-    if run_keys_of(release).prefect if server is None else server:
-        run = partial(run_on_prefect, "rerun", {"release_id": release_id, "branch": branch}, release_id)
-    else:
-        run = partial(run_without_prefect, release_id, None, branch)
-    _make(release_id, run, began, as_json)
+    on_server = run_keys_of(release).prefect if server is None else server
+    _make(release_id, began, as_json, on_server=on_server, branch=branch)
 
 
 def up(
@@ -167,17 +158,20 @@ def forget(release_id: ReleaseId, as_json: AsJson = False) -> None:
 
 def _make(
     release_id: str,
-    run: Callable[[], dict[str, float]],
     began: float,
     as_json: bool,
+    *,
+    on_server: bool,
+    planned: "tuple[Plan, Release] | None" = None,
+    branch: str | None = None,
 ) -> None:
-    """Run what makes or continues a release, and print the outcome."""
+    """Make a planned release or continue one, on a Prefect server or without, and print the outcome."""
     from flows.answers.release_status import release_answer
-    from flows.cli.runs import interrupted
+    from flows.cli.runs import interrupted, run_on_prefect, run_without_prefect
 
     seconds: dict[str, float] = {}
     try:
-        seconds = run()
+        seconds = (run_on_prefect if on_server else run_without_prefect)(release_id, planned, branch)
     except BaseException as fault:
         if _show_outcome(release_id) != "published":  # otherwise only the wait for Prefect was interrupted
             if isinstance(fault, KeyboardInterrupt):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.cli.arguments import json_object
 from flows.console import terminal
-from flows.server.process import prefect_server, wait_until_recorded
+from flows.server.process import ADDRESS, prefect_server, wait_until_recorded
 from flows.specification.file import SpecFile
 from storage.database.connections import store
 from storage.errors import InputError, Interrupted, StoreError, UsageError, disk_fault, public_errors
@@ -35,31 +35,33 @@ _LISTEN_EVERY = 1.0  # seconds
 
 
 def run_on_prefect(
-    flow_name: str,
-    parameters: dict[str, Any],
-    release_id: str,
-    planned: "tuple[Plan, Release] | None" = None,
+    release_id: str, planned: "tuple[Plan, Release] | None" = None, branch: str | None = None
 ) -> dict[str, float]:
-    """Run a Prefect flow with a server and a progress bar; return the thread seconds per stage.
+    """Make or finish a release as a flow of Prefect, with a server and a progress bar; return the thread seconds per stage.
 
+    Args:
+        release_id: the release.
+        planned: its plan, and the release from `new_release`; None to finish a release that the store knows.
+        branch: the only branch to finish; all of them if left out.
     Raises:
         Interrupted: by Ctrl-C, SIGTERM, or Cancel in the UI.
         TrellisError: what stopped it.
     """
     terminal.doing("starting Prefect's server")
-    with prefect_server(subfolder("prefect"), home() / "address"), terminal.progress() as report:
+    with prefect_server(subfolder("prefect"), home() / ADDRESS), terminal.progress() as report:
         terminal.doing(f"making {release_id}")
         from httpx import HTTPError
 
-        import flows.release
-        from flows.release import RunRequest, requesting
+        from flows.release import RunRequest, release, requesting, rerun
         from flows.server.runs import end_cancelled, look_for_crashes
 
         look_for_crashes()
-        plan, made = planned or (None, None)
-        with heard_by_caller(), requesting(RunRequest(report, plan, made)) as request, _cancel_heard(request):
+        with heard_by_caller(), requesting(RunRequest(report, planned)) as request, _cancel_heard(request):
             try:
-                state = getattr(flows.release, flow_name)(**parameters, return_state=True)
+                if planned:
+                    state = release(str(planned[0].file.path.absolute()), return_state=True)
+                else:
+                    state = rerun(release_id, branch, return_state=True)
                 if not state.is_final():  # cancelled in the UI, too late to be heard
                     end_cancelled(request.flow_run_id)
                 if state.is_cancelled() or not state.is_final():
@@ -79,15 +81,7 @@ def run_on_prefect(
 def run_without_prefect(
     release_id: str, planned: "tuple[Plan, Release] | None" = None, branch: str | None = None
 ) -> dict[str, float]:
-    """Make or finish a release without Prefect, with a progress bar; return the thread seconds per stage.
-
-    Args:
-        release_id: the release.
-        planned: its plan, and the release from `new_release`; None to finish a release that the store knows.
-        branch: the only branch to finish; all of them if left out.
-    Raises:
-        TrellisError: what stopped it.
-    """
+    """Make or finish a release without Prefect, with a progress bar; otherwise as `run_on_prefect`."""
     from flows.run.driver import finish_release, make_release, without_prefect
     from flows.run.reservation import refresh_run_keys
 
@@ -131,11 +125,7 @@ def _how_to_go_on(release_id: str) -> str:
 
 
 def numbers_of(option: str, text: str) -> list[float]:
-    """Return the numbers of an option that lists them.
-
-    Raises:
-        UsageError: one of them is not a number above zero.
-    """
+    """Return the numbers of an option that lists them; refuse one that is not a number above zero."""
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
@@ -153,7 +143,7 @@ def compare_and_write(
     out: Path | None,
     utilities: Sequence[str] = (),
 ) -> "TrialResults":
-    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return what was found.
+    """Compare mechanisms on the table of a spec, write the page, the rows and the figures, and return the results.
 
     Without a named folder each comparison has a new one. In a named folder it replaces an earlier comparison.
 
@@ -161,11 +151,11 @@ def compare_and_write(
         TrellisError: as `make_comparison`; or the folder cannot be written, or the server is gone.
     """
     folder = (out or new_folder(file)).absolute()
-    with prefect_server(subfolder("prefect"), home() / "address"):
+    with prefect_server(subfolder("prefect"), home() / ADDRESS):
         from httpx import HTTPError
 
         from flows.parallel_trials import run_trials
-        from flows.trials.comparison import comparison_answer, error_rows, make_comparison, stated_rows
+        from flows.trials.comparison import MEASURES, STATED, TRIED, comparison_answer, make_comparison
         from flows.trials.measures import coverage_rows, utility_rows
         from tasks.pages.comparison import comparison_page
 
@@ -180,7 +170,11 @@ def compare_and_write(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "utility.parquet").unlink(missing_ok=True)  # of an earlier comparison
-        tables = {"errors": error_rows(rows), "coverage": coverage_rows(rows), "rows": stated_rows(rows)}
+        tables = {
+            "errors": rows.select(*TRIED, *MEASURES, "seconds"),
+            "coverage": coverage_rows(rows),
+            "rows": rows.select(*TRIED, *STATED),
+        }
         if comparison.utilities:
             tables["utility"] = utility_rows(comparison.utilities, rows)
         for name, table in tables.items():

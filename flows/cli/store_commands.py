@@ -19,7 +19,7 @@ from flows.console.release_view import (
     show_restored,
     show_verification,
 )
-from flows.server.process import prefect_server
+from flows.server.process import ADDRESS, prefect_server
 from storage.errors import UsageError, disk_fault
 from storage.machine.home import home, subfolder
 
@@ -111,7 +111,7 @@ def clean(
     age = None if runs_older_than is None else _age(runs_older_than)
     cleaning = clean_up()
     if age is not None:
-        with prefect_server(subfolder("prefect"), home() / "address"):
+        with prefect_server(subfolder("prefect"), home() / ADDRESS):
             # Prefect has to find the server's address when it is first imported
             from flows.server.runs import delete_old_runs
 

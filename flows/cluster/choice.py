@@ -6,10 +6,8 @@ from typing import Any
 
 
 def by_workers(workers: str) -> AbstractContextManager[Any]:
-    """Return what lets the orders that are submitted inside be carried out where a spec says.
+    """Return what lets the orders that are submitted inside be carried out where a spec says: `threads`, `processes` or `dask`.
 
-    Args:
-        workers: `threads`, `processes` or `dask`.
     Raises:
         TrellisError: once it is entered, why the cluster cannot be used.
     """
@@ -25,10 +23,8 @@ def by_workers(workers: str) -> AbstractContextManager[Any]:
 
 
 def check_workers(workers: str) -> None:
-    """Check, before anything is reserved, that orders can be carried out where a spec says.
+    """Check, before anything is reserved, that orders can be carried out where a spec says, as in `by_workers`.
 
-    Args:
-        workers: as in `by_workers`.
     Raises:
         TrellisError: why the cluster cannot be used.
     """

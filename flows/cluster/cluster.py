@@ -37,7 +37,7 @@ from tasks.work.stage import Outcome, running_remotely
 BRANCHES_PER_WORKER = 4
 
 _LOOK_EVERY = 1.0  # seconds between two looks at who is there
-_TELL_WITHIN = 1.0  # seconds; a worker that does not hear of it deletes a run when it begins the next one
+_FORGET_WITHIN = 1.0  # seconds; a worker that does not hear of it deletes a run when it begins the next one
 _END_CHECKS_WITHIN = 10.0  # seconds for which the end waits for the checks of newcomers
 _WAKE_EVERY = 0.5  # seconds between two looks of an order at whether its release goes on
 
@@ -69,9 +69,6 @@ def sweep_mailbox() -> None:
     """Delete what lies in the mailbox of releases that this store knows and that nobody runs.
 
     A worker that was cut off may have left a shard there after its release had ended.
-
-    Raises:
-        TrellisError: the mailbox cannot be used.
     """
     place = namespace_of_home(read_cluster_file().place())
     for release_id in sorted({name.partition("/")[0] for name in place.list()}):
@@ -95,7 +92,7 @@ class _Sent:
     """What home knows of the mailbox for one release.
 
     Attributes:
-        run: the run, as its mark in the mailbox says.
+        run: as its mark in the mailbox says.
         key: of the release, wrapped.
         encrypted: what lies in the mailbox.
         codebooks: by axis, the hash of its codebook there.
@@ -151,22 +148,19 @@ class Cluster:
                 raise self._fault
 
         try:
-            return self._carried_out(order, going_on)
+            with self._pool.worker_for(order.branch, going_on) as (address, gone):
+                sent = self._ready(order)
+                self._put_parents(sent, order.record)
+                text = Dispatch(order, self._place.name, sent.run, sent.key, sent.codebooks).to_json()
+                reply = self._ask(address, gone, text, going_on)
+            outcome = self._read(order, reply, going_on)
+            _check_ordered(order, outcome.value)
+            with self._bringing:
+                for shard in outcome.value:
+                    self._bring(sent, shard)
         except WorkerLost:
             self._pool.forget(order.branch)  # if it is there still, and fails again and again, others should try
             raise
-
-    def _carried_out(self, order: Order, going_on: Callable[[], None]) -> Outcome:
-        with self._pool.worker_for(order.branch, going_on) as (address, gone):
-            sent = self._ready(order)
-            self._put_parents(sent, order.record)
-            text = Dispatch(order, self._place.name, sent.run, sent.key, sent.codebooks).to_json()
-            reply = self._ask(address, gone, text, going_on)
-        outcome = self._read(order, reply, going_on)
-        _check_ordered(order, outcome.value)
-        with self._bringing:
-            for shard in outcome.value:
-                self._bring(sent, shard)
         return outcome
 
     def end(self) -> None:
@@ -186,8 +180,8 @@ class Cluster:
             with suppress(HeldElsewhere, TrellisError), held(release_id):
                 self._place.clear(release_id)
             sent.folder.cleanup()
-            tell = partial(self._connection.client.run, forget_run, sent.run, on_error="ignore")
-            within(_TELL_WITHIN, tell, quietly=True)
+            forget = partial(self._connection.client.run, forget_run, sent.run, on_error="ignore")
+            within(_FORGET_WITHIN, forget, quietly=True)
 
     def _look(self) -> None:
         """Learn again and again who is there, and let those in who are new."""
@@ -240,9 +234,8 @@ class Cluster:
         mark.touch()
         place.put_new(mark_of(release_id, run), mark)
         wrapped = wrapped_key(release_id, self._connection.key)
-        encrypted = EncryptedFiles(
-            place, unwrapped_key(wrapped, release_id, self._connection.key), release_id, Path(folder.name)
-        )
+        key = unwrapped_key(wrapped, release_id, self._connection.key)
+        encrypted = EncryptedFiles(place, key, release_id, Path(folder.name))
         codebooks = {}
         for axis in order.record.release.terms.axes:
             path = codebook_path(release_id, axis)
@@ -261,11 +254,7 @@ class Cluster:
                     sent.there.add(name)
 
     def _ask(self, address: str, gone: Event, text: str, going_on: Callable[[], None]) -> str:
-        """Return what a worker replies.
-
-        Raises:
-            WorkerLost: it has gone.
-        """
+        """Return what a worker replies; raise `WorkerLost` once it has gone."""
         client: Any = self._connection.client  # which says nothing of its types
         future = client.submit(do, text, workers=[address], allow_other_workers=False, pure=False, retries=0)
         done = Event()
@@ -274,7 +263,11 @@ class Cluster:
             while not done.wait(_WAKE_EVERY):
                 _check_there(address, gone)
                 going_on()
-            return _reply_of(future, self._connection.file.lost_after)
+            try:
+                return str(future.result(timeout=self._connection.file.lost_after))
+            except Exception as fault:  # noqa: BLE001 (Dask tells of lost workers by many kinds; a worker's own errors are texts)
+                reason = f"The worker has gone, and its reply with it ({type(fault).__name__})."
+                raise WorkerLost(reason) from None
         except WorkerLost:
             self._connection.check_alive()  # or else nobody knows whether the worker has gone
             self._pool.lose(address)
@@ -305,14 +298,6 @@ class Cluster:
 def _check_there(address: str, gone: Event) -> None:
     if gone.is_set():
         raise WorkerLost(f"The worker {address} has gone.")
-
-
-def _reply_of(future: Any, patience: float) -> str:
-    try:
-        reply: str = future.result(timeout=patience)
-    except Exception as fault:  # noqa: BLE001 (Dask tells of lost workers by many kinds; a worker's own errors are texts)
-        raise WorkerLost(f"The worker has gone, and its reply with it ({type(fault).__name__}).") from None
-    return reply
 
 
 def _check_ordered(order: Order, made: Sequence[Shard]) -> None:

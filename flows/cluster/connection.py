@@ -27,13 +27,11 @@ _ANSWER_WITHIN = 60.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
-    """A connection to a scheduler that home has checked.
+    """A connection to a scheduler that home has checked, with the mailbox and its key.
 
     Attributes:
         file: the cluster file of home.
         client: Dask's client.
-        place: the mailbox.
-        key: of the mailbox.
         probes: the nonces of probes that have begun and not ended.
     """
 
@@ -44,11 +42,7 @@ class Connection:
     probes: set[str] = field(default_factory=set)
 
     def check_alive(self) -> None:
-        """Refuse to go on once the scheduler is gone.
-
-        Raises:
-            StoreError: it is.
-        """
+        """Refuse to go on once the scheduler is gone."""
         if self.client.status != "running":
             raise StoreError(
                 f"The scheduler {self.file.scheduler} no longer answers.",
@@ -57,11 +51,7 @@ class Connection:
             )
 
     def listed(self) -> Mapping[str, float]:
-        """Return, by address, when the scheduler last heard of each worker, by its own clock.
-
-        Raises:
-            StoreError: the scheduler does not answer.
-        """
+        """Return, by address, when the scheduler last heard of each worker, by its own clock; refuse one that does not answer."""
         client: Any = self.client  # which says nothing of its types
         try:
             identity: Any = within(
@@ -82,10 +72,8 @@ class Connection:
         """
         for address in addresses:
             if not address.startswith("tls://"):
-                raise _refused(
-                    f"The worker {address} is not reached by tls://, so others could read along.",
-                    "Start it with `trellis worker`.",
-                )
+                open_to_others = f"The worker {address} is not reached by tls://, so others could read along."
+                raise _refused(open_to_others, "Start it with `trellis worker`.")
         nonce = new_nonce()
         for address, introduced in self._asked(addresses, introduce, nonce).items():
             _check_introduced(address, introduced, self.key, nonce)
@@ -171,14 +159,12 @@ def connected(file: ClusterFile) -> Iterator[tuple[Connection, Mapping[str, floa
 
 
 def within(seconds: float, work: Callable[[], T], *, quietly: bool = False) -> T:
-    """Return what a call to Dask returns; it might wait for ever for a machine that is switched off.
+    """Return what a call to Dask returns, which might wait for ever for a machine that is switched off.
 
     Args:
-        seconds: for which to wait.
+        seconds: for which to wait, before a TimeoutError.
         work: the call.
         quietly: whether to go on where it fails or does not end.
-    Raises:
-        TimeoutError: it has not ended.
     """
     ended: list[tuple[Any, BaseException | None]] = []
 

@@ -118,7 +118,7 @@ def outcome_of(text: str, stage: str) -> Outcome:
     """Return what came of an order, whose value is a list of shards.
 
     Args:
-        text: what `do` has returned.
+        text: from `do`.
         stage: the package of its stage.
     Raises:
         WorkerLost: somebody else has claimed it, or it was not to go on.

@@ -76,7 +76,7 @@ class _Worker:
     """A worker.
 
     Attributes:
-        seen: what the scheduler last said of when it heard of the worker, by its own clock.
+        seen: when the scheduler last heard of the worker, by its own clock.
         since: when that changed last, by the clock of home.
         busy: whether an order is with it.
         gone: set once it is lost.
@@ -95,8 +95,7 @@ class _Waiting:
     Attributes:
         branch: of the trunk, in which it is.
         address: of its worker, once it has one.
-        worker: its worker; None while it waits.
-        is_given: set once it has one.
+        is_given: set then.
     """
 
     branch: str

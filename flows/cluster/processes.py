@@ -31,17 +31,10 @@ def in_processes() -> Iterator["Processes"]:
 
 
 class Processes:
-    """The processes.
+    """So many processes, which wait for something to do."""
 
-    Attributes:
-        width: how many there are.
-        memory: what they may take is a share of this machine's.
-        branches: the trunk is cut as for threads.
-        workers: they wait for something to do.
-    """
-
-    memory: None = None
-    branches: None = None
+    memory: None = None  # what they may take is a share of this machine's
+    branches: None = None  # the trunk is cut as for threads
 
     def __init__(self, width: int) -> None:
         self.width = width

@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 def check_installed() -> None:
-    """Refuse to go on where Dask is not installed.
-
-    Raises:
-        StoreError: it is not.
-    """
+    """Refuse to go on where Dask is not installed."""
     try:
         import distributed  # noqa: F401 (whether it is there)
     except ModuleNotFoundError:
@@ -62,13 +58,7 @@ def no_answer(file: ClusterFile, fault: BaseException) -> StoreError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkerSetup:
-    """What a worker has.
-
-    Attributes:
-        place: the mailbox.
-        key: of the mailbox, 32 bytes.
-        folder: a folder of its own, for files of ciphertext and for public codebooks.
-    """
+    """What a worker has: the mailbox, its key, and a folder of its own for files of ciphertext and public codebooks."""
 
     place: Mailbox
     key: bytes
@@ -98,11 +88,7 @@ def set_up_worker(setup: WorkerSetup) -> None:
 
 
 def worker_setup() -> WorkerSetup:
-    """Return the setup of this process.
-
-    Raises:
-        StoreError: it is no worker of Trellis.
-    """
+    """Return the setup of this process, which must be a worker of Trellis."""
     if _setup is None:
         raise StoreError("It was not started by `trellis worker`.", field="worker", hint="Start it so.")
     return _setup
@@ -121,10 +107,8 @@ SETTINGS: dict[str, Any] = {
 
 
 def run_worker(path: Path | None = None) -> None:
-    """Work for the cluster that a file names, until SIGTERM, Ctrl-C, or the end of its scheduler.
+    """Work for the cluster of a file, by default that which TRELLIS_CLUSTER names, until SIGTERM, Ctrl-C, or the end of its scheduler.
 
-    Args:
-        path: the cluster file; the one that TRELLIS_CLUSTER names if left out.
     Raises:
         SpecError: the file breaks a rule.
         StoreError: the mailbox is not there, or the scheduler does not answer or has ended.

@@ -1,6 +1,7 @@
 """Whether a release may be made: whether it fits the budget, who its people are, what it replaces, and where it goes.
 
-All who make a release or say what one would be ask `admission`, and who reserves one asks it again inside the transaction.
+All who make a release or say what one would be ask `admission`, and who reserves one asks it again inside the transaction. Whether
+a release that has stopped may go on is asked of `resumable_release`.
 
 A revision replaces an earlier release, in a chain without forks. It measures the same people again and is charged like any
 release. The earlier release stays charged.
@@ -17,14 +18,18 @@ from flows.planning.budget import agreed_terms, check_fits, users_of_table
 from flows.planning.composition import epsilon_beside
 from flows.planning.guarantee import largest_epsilon_within, round_down
 from flows.planning.plan import Plan
-from storage.database.connections import Connection
+from flows.specification.file import is_same_spec
+from storage.database.connections import Connection, store
 from storage.errors import BudgetExceeded, InputError, SpecError, TrellisError, UsageError
 from storage.ledger.books import Account, Books, DatasetTerms, Series
 from storage.ledger.events import read_books
 from storage.ledger.recognition import RecognisedTable
 from storage.ledger.spending import Spending, growth, weakest_promise
 from storage.machine.locks import holder_of
+from storage.record import load_record
 from storage.releases.register import Release, find_release, has_folder, state_of, superseding
+from storage.releases.shards import TRUNK
+from tasks.ingest.sources.locations import sha256_at
 
 Rule = Literal["series", "approval", "supersedes", "people", "approved budget", "budget"]
 
@@ -223,6 +228,69 @@ def _check_supersedes(con: Connection, plan: Plan, books: Books, terms: DatasetT
             field="supersedes",
             hint=hint,
         )
+
+
+def resumable_release(release_id: str, only: str | None = None) -> Release:
+    """Return a release that can be finished, or is published.
+
+    Raises:
+        UsageError: there is no such release or branch, it was abandoned or refused, or another release now supersedes the
+            one it revises.
+        SpecError: its spec was edited since it was reserved.
+        InputError: a public table was changed since then.
+    """
+    with store() as con:
+        record = load_record(con, release_id)
+    release, known = record.release, [TRUNK, *record.branches]
+    if release.state == "abandoned":
+        raise UsageError(f"{release_id} was abandoned: it has ended for good.", field="ID")
+    if release.state == "refused":
+        raise UsageError(
+            f"The budget refused {release_id}, so Trellis reserved nothing.",
+            field="ID",
+            hint="Run `trellis release` again when the budget allows it.",
+        )
+    if only is not None and only not in known:
+        raise UsageError(f"{release_id} has no branch {only}; it has {', '.join(known)}.", field="--branch")
+    if release.state != "published":
+        check_unchanged(release)
+        with store() as con:
+            check_still_supersedes(con, release)
+    return release
+
+
+def check_unchanged(release: Release) -> None:
+    """Refuse to resume a release whose spec or public tables have changed since it was reserved.
+
+    Files that no longer exist, and databases that do not answer, do not matter here: the store keeps the spec, and the shards keep what
+    was read of each public table.
+
+    Raises:
+        SpecError: the spec was edited.
+        InputError: a public table was changed; names both hashes.
+    """
+    spec = Path(release.terms.files.spec)
+    if spec.is_file() and not is_same_spec(spec.read_text(encoding="utf-8"), release.spec):
+        raise SpecError(
+            f"{spec} was edited since {release.id} was reserved; a release keeps the spec that it was reserved with.",
+            field="SPEC",
+            hint=f"Put it back (`trellis show {release.id} --spec` prints it), or run `trellis abandon {release.id}`.",
+        )
+    check_tables_unchanged(
+        release, {key: sha256_at(table.location) for key, table in release.terms.files.tables.items()}
+    )
+
+
+def check_tables_unchanged(release: Release, now: Mapping[str, str | None]) -> None:
+    """Refuse public tables that changed, given the hash of each by its key; None for one that cannot be read."""
+    for key, reserved in release.terms.files.tables.items():
+        if now[key] not in {None, reserved.sha256}:
+            raise InputError(
+                f"{key}, {reserved.location}, was changed since {release.id} was reserved: its sha256 was {reserved.sha256} and is"
+                f" {now[key]}.",
+                field=key,
+                hint=f"Put it back as it was, or run `trellis abandon {release.id}`.",
+            )
 
 
 def check_still_supersedes(con: Connection, release: Release) -> None:

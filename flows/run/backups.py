@@ -1,7 +1,6 @@
 """Backups of the store, and what a backup gives back: the ledger, the seals and their shards, and the key of fingerprints."""
 
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from storage.database.connections import Connection, copy_store, store
 from storage.errors import HeldElsewhere, StoreError, UsageError, disk_fault
 from storage.ledger.events import head, read_books
 from storage.machine.clock import utc_now
-from storage.machine.files import beside, replace, sha256_of_all
+from storage.machine.files import beside, make_closed, replace, sha256_of_all
 from storage.machine.fingerprints import KEY
 from storage.machine.home import SHARDS, STORE, VAULTS, home, place_of_home
 from storage.machine.locks import holder_of
@@ -28,7 +27,6 @@ class Backup:
     """A backup of a store.
 
     Attributes:
-        folder: where it is.
         made: when: UTC, ISO 8601.
         releases: how many it knows.
         head: the hash of the ledger's last event, as `trellis audit` prints it; empty where the ledger is.
@@ -46,13 +44,7 @@ class Backup:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A store that was restored.
-
-    Attributes:
-        home: where it is.
-        backup: what it was restored from.
-        statement: what the restored ledger does not know, and what to do.
-    """
+    """A store that was restored, from which backup, and what its ledger does not know, in words."""
 
     home: str
     backup: Backup
@@ -84,18 +76,17 @@ def back_up(folder: Path, *, vaults: bool = False) -> Backup:
     try:
         partial = Path(mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))  # closed to others
         with store() as con:
-            before = _standing(con)
+            before = _states_and_head(con)
             copy_store(con, partial / STORE)
         _copy_files(partial, vaults=vaults)
         with store() as con:
-            if _standing(con) != before:
+            if _states_and_head(con) != before:
                 raise _changed()
         counted = (path for path in _files(partial) if VAULTS not in path.relative_to(partial).parts[:1])
         size = sum(path.stat().st_size for path in counted)
         made = Backup(str(folder), utc_now(), len(before[0]), before[1], vaults, size)
         contents = json.dumps(asdict(made) | {"files": _hashes(partial)}, indent=2)
-        with beside(partial / _CONTENTS) as file:
-            os.fchmod(file.fileno(), 0o600)
+        with beside(partial / _CONTENTS, closed=True) as file:
             file.write(contents.encode())
         replace(partial, folder)
     except OSError as fault:
@@ -115,10 +106,8 @@ def _changed() -> StoreError:
 def restore(folder: Path) -> Restored:
     """Make TRELLIS_HOME the store that a backup holds. There must be no store yet.
 
-    Args:
-        folder: from `back_up`.
     Raises:
-        UsageError: it is no backup, or TRELLIS_HOME has a store already.
+        UsageError: the folder is no backup, or TRELLIS_HOME has a store already.
         StoreError: a file of the backup is missing or altered, or TRELLIS_HOME cannot be written.
     """
     folder = folder.absolute()
@@ -141,9 +130,8 @@ def restore(folder: Path) -> Restored:
     try:
         for name in sorted(hashes, key=lambda name: name == STORE):  # the store last: without it there is none
             place = target / name
-            _make_folders(place, target)
-            with (folder / name).open("rb") as source, beside(place) as file:
-                os.fchmod(file.fileno(), 0o600)
+            make_closed(place.parent)
+            with (folder / name).open("rb") as source, beside(place, closed=True) as file:
                 shutil.copyfileobj(source, file)
     except OSError as fault:
         raise disk_fault(fault) or StoreError(
@@ -159,7 +147,7 @@ def restore(folder: Path) -> Restored:
     )
 
 
-def _standing(con: Connection) -> tuple[dict[str, str], str]:
+def _states_and_head(con: Connection) -> tuple[dict[str, str], str]:
     """Return the state of every release, and the head of the ledger."""
     states = {release.id: release.state for release in list_releases(con)}
     running = next((id_ for id_ in states if holder_of(id_) is not None), None)
@@ -173,21 +161,14 @@ def _copy_files(target: Path, *, vaults: bool) -> None:
     """Copy what belongs to a store beside its database."""
     place = home()
     try:
-        kept = [file for file in [place / KEY] if file.is_file()]
-        kept += _files(place / SHARDS)
-        for file in [*kept, *(vault_files() if vaults else ())]:
+        key = [place / KEY] if (place / KEY).is_file() else []
+        for file in [*key, *_files(place / SHARDS), *(vault_files() if vaults else ())]:
             copy = target / file.relative_to(place)
-            _make_folders(copy, target)
+            make_closed(copy.parent)
             shutil.copyfile(file, copy)
             copy.chmod(0o600)
     except FileNotFoundError:  # a release removes files while it ends
         raise _changed() from None
-
-
-def _make_folders(path: Path, below: Path) -> None:
-    """Make the folders of a path that do not exist yet, each closed to others."""
-    for folder in reversed([folder for folder in path.parents if folder.is_relative_to(below)]):
-        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _files(folder: Path) -> Sequence[Path]:

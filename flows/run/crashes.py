@@ -2,8 +2,8 @@
 
 from contextlib import suppress
 
-from flows.run.notices import tell
-from storage.database.connections import Connection, store
+from flows.run.notices import send_notice
+from storage.database.connections import store
 from storage.errors import HeldElsewhere, StoreError
 from storage.machine.locks import held, holder_of
 from storage.releases.register import Release, find_release, list_releases, set_state
@@ -18,22 +18,13 @@ def note_crashes() -> None:
     """
     crashed = list[Release]()
     with suppress(StoreError, OSError), store() as con:
-        for release in list_releases(con):
-            if release.state in {"reserved", "running"} and holder_of(release.id) is None:
-                crashed += _record_crash(con, release.id)
-    for dead in crashed:
-        tell(dead.id, dead.dataset, "failed", f"{_CRASHED}\n`trellis rerun {dead.id}` continues it.")
-
-
-def _record_crash(con: Connection, release_id: str) -> list[Release]:
-    """Return the release if it was recorded as failed just now."""
-    try:
-        with held(release_id):
-            release = find_release(con, release_id)
-            waits = release.state == "reserved" and release.terms.series  # for its day
-            if release.state in {"reserved", "running"} and not waits:
-                set_state(con, release_id, "failed", _CRASHED)
-                return [release]
-    except HeldElsewhere:
-        pass  # another process has just begun to run it
-    return []
+        for listed in list_releases(con):
+            if listed.state in {"reserved", "running"} and holder_of(listed.id) is None:
+                with suppress(HeldElsewhere), held(listed.id):  # held where another process has just begun to run it
+                    release = find_release(con, listed.id)
+                    waits = release.state == "reserved" and release.terms.series  # for its day
+                    if release.state in {"reserved", "running"} and not waits:
+                        set_state(con, release.id, "failed", _CRASHED)
+                        crashed.append(release)
+    for release in crashed:
+        send_notice(release.id, release.dataset, "failed", f"{_CRASHED}\n`trellis rerun {release.id}` continues it.")

@@ -3,7 +3,7 @@
 ingest → grow tree → reserve → walk (measure, seal, optimise) → validate → publish → close the books
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,20 +11,19 @@ from functools import partial
 from pathlib import Path
 
 from flows.cluster.choice import by_workers, check_workers
-from flows.planning.admission import check_still_supersedes
+from flows.planning.admission import check_still_supersedes, resumable_release
 from flows.planning.plan import Plan
 from flows.run.ending import close_the_books, remove_all, remove_what_is_not_kept
-from flows.run.notices import tell
-from flows.run.reservation import admission_now, check_unchanged, plan_again, reserve_release
+from flows.run.notices import send_notice
+from flows.run.reservation import admission_now, plan_again, reserve_release
 from flows.run.runner import Report, Submit, in_thread, result_of, submit_to
 from flows.run.running import running
 from flows.run.walk import walk_release
 from storage.database.connections import store, transaction
-from storage.errors import ChecksFailed, UsageError
+from storage.errors import ChecksFailed
 from storage.machine.locks import held
 from storage.record import load_record
 from storage.releases.register import Release, check_unmade, claim_id, record_checks, set_state
-from storage.releases.shards import TRUNK
 from tasks.folder.publish.task import publish
 from tasks.ingest.task import ingest
 from tasks.mechanisms import mechanism_of
@@ -38,7 +37,7 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report, r
     """Make a release from its plan and return the thread seconds spent in each stage.
 
     Args:
-        plan: the plan of the release.
+        plan: of the release.
         release: from `new_release`.
         submit: runs a stage and returns its future.
         report: receives the progress.
@@ -61,14 +60,11 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report, r
 def finish_release(
     release_id: str, submit: Submit, report: Report, *, only: str | None = None, run: str = ""
 ) -> dict[str, float]:
-    """Finish a reserved or failed release; do only what the store does not hold yet.
+    """Finish a reserved or failed release; do only what the store does not hold yet. Other arguments are those of `make_release`.
 
     Args:
         release_id: the release.
-        submit: as in `make_release`.
-        report: as in `make_release`.
         only: the one branch to finish; the others keep what they lack. All branches if left out.
-        run: as in `make_release`.
     Returns:
         The thread seconds spent in each stage; none if it was published already.
     Raises:
@@ -97,35 +93,6 @@ def finish_release(
     return seconds_per_stage(outcomes)
 
 
-def resumable_release(release_id: str, only: str | None = None) -> Release:
-    """Return a release that can be finished, or is published.
-
-    Raises:
-        UsageError: there is no such release or branch, it was abandoned or refused, or another release now supersedes the
-            one it revises.
-        SpecError: its spec was edited since it was reserved.
-        InputError: a public table was changed since then.
-    """
-    with store() as con:
-        record = load_record(con, release_id)
-    release, known = record.release, [TRUNK, *record.branches]
-    if release.state == "abandoned":
-        raise UsageError(f"{release_id} was abandoned: it has ended for good.", field="ID")
-    if release.state == "refused":
-        raise UsageError(
-            f"The budget refused {release_id}, so Trellis reserved nothing.",
-            field="ID",
-            hint="Run `trellis release` again when the budget allows it.",
-        )
-    if only is not None and only not in known:
-        raise UsageError(f"{release_id} has no branch {only}; it has {', '.join(known)}.", field="--branch")
-    if release.state != "published":
-        check_unchanged(release)
-        with store() as con:
-            check_still_supersedes(con, release)
-    return release
-
-
 def _grow(plan: Plan, release_id: str, submit: Submit) -> list[Outcome]:
     """Ingest the table and grow the true tree in the vault."""
     terms, memory = plan.terms, memory_of(plan.terms.run)
@@ -148,18 +115,15 @@ def _finish(release: Release, submit: Submit, report: Report, only: str | None =
     is_new = close_the_books(release, is_stored=outcomes[-1].value)
     remove_what_is_not_kept(release)
     if is_new:
-        tell(release.id, release.dataset, "published", f"Folder: {release.folder}")
+        send_notice(release.id, release.dataset, "published", f"Folder: {release.folder}")
     return outcomes
 
 
 def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, different_people: bool = False) -> None:
     """Do everything that comes before the first draw and leave nothing behind: check terms, budget, table and codebooks.
 
-    Args:
-        plan: the plan of the release.
-        submit: runs a stage and returns its future.
-        output: as in `new_release`.
-        different_people: as in `new_release`.
+    Arguments are those of `make_release` and `new_release`.
+
     Raises:
         TrellisError: what would stop the release.
     """
@@ -176,9 +140,9 @@ def rehearse(plan: Plan, submit: Submit, output: Path | None = None, *, differen
 
 def seconds_per_stage(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """Return the thread seconds that each stage took."""
-    seconds: Counter[str] = Counter()
+    seconds = defaultdict[str, float](float)
     for outcome in outcomes:
-        seconds[outcome.stage] += outcome.seconds  # type: ignore[assignment]  # a Counter of floats
+        seconds[outcome.stage] += outcome.seconds
     return dict(seconds)
 
 

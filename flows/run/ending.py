@@ -64,7 +64,7 @@ def close_the_books(release: Release, *, is_stored: bool) -> bool:
     them.
 
     Args:
-        release: the release, whose folder is complete.
+        release: its folder is complete.
         is_stored: whether this run has stored the rows already, while it published them.
     Returns:
         Whether it was not recorded before.
@@ -137,7 +137,6 @@ def forget_release(release_id: str) -> EndedRelease:
 
     Raises:
         UsageError: there is no release of that id, or it could still be finished.
-        StoreError: the ledger does not add up.
     """
     with store() as con:
         record = load_record(con, release_id)
@@ -156,7 +155,7 @@ def forget_release(release_id: str) -> EndedRelease:
             deleted.append("vault")
         remove_vault(release_id)
         deleted += ["shards"] * _delete_shards(record)
-        _remove_partial_folder(release)
+        shutil.rmtree(partial_folder(Path(release.folder)), ignore_errors=True)
         charge = charge_in_words(read_books(con), release_id)
     sweep_orphans()
     return EndedRelease(release_id, release.state, deleted, charge)
@@ -181,19 +180,15 @@ def clean() -> Cleaning:
             if entry.state not in _ENDED:
                 continue
             record = load_record(con, entry.id, books)
-            folders = shard_folder(entry.id), partial_folder(Path(record.release.folder))
-            before = {path: path.stat().st_size for of in folders for path in of.rglob("*") if path.is_file()}
+            shards, unfinished = shard_folder(entry.id), partial_folder(Path(record.release.folder))
+            paths = [*shards.rglob("*"), *unfinished.rglob("*")]
+            before = {path: path.stat().st_size for path in paths if path.is_file()}
             _delete_shards(record, counts=False)
-            _remove_partial_folder(record.release)
+            shutil.rmtree(unfinished, ignore_errors=True)  # a publication that was killed has left it
             gone = {path: size for path, size in before.items() if not path.exists()}
             if gone:
                 cleaned.append(CleanedRelease(entry.id, len(gone), sum(gone.values())))
     return Cleaning(cleaned, sum(entry.bytes for entry in cleaned))
-
-
-def _remove_partial_folder(release: Release) -> None:
-    """Delete what a publication that was killed has left in the output folder."""
-    shutil.rmtree(partial_folder(Path(release.folder)), ignore_errors=True)
 
 
 def sweep_orphans() -> None:

@@ -32,12 +32,12 @@ def check_addresses() -> None:
         raise fault
 
 
-def tell(release_id: str, dataset: str, state: str, text: str = "") -> None:
+def send_notice(release_id: str, dataset: str, state: str, text: str = "") -> None:
     """Send a notice to every address; without TRELLIS_NOTIFY do nothing.
 
     Args:
         release_id: the release, or its spec's name if it has no id.
-        dataset: its dataset; empty where it is not known.
+        dataset: empty where it is not known.
         state: published, refused or failed.
         text: the reason, and what to do next. It must be public.
     """
@@ -66,16 +66,16 @@ def refusals_announced(release_id: str, dataset: str) -> Iterator[None]:
     try:
         yield
     except BudgetExceeded as refusal:
-        tell_of(refusal, refusal.release_id or release_id, dataset)
+        send_notice_of(refusal, refusal.release_id or release_id, dataset)
         raise
 
 
-def tell_of(fault: Exception, release_id: str, dataset: str) -> None:
+def send_notice_of(fault: Exception, release_id: str, dataset: str) -> None:
     """Send a notice of what refused or stopped a release, unless that was a person; what may not be shown is named by its kind."""
     if isinstance(fault, Interrupted):
         return
     text = f"{fault}\n{fault.hint}".rstrip() if isinstance(fault, TrellisError) else f"{kind_and_place(fault)}."
-    tell(release_id, dataset, "refused" if isinstance(fault, BudgetExceeded) else "failed", text)
+    send_notice(release_id, dataset, "refused" if isinstance(fault, BudgetExceeded) else "failed", text)
 
 
 def _addressed() -> "tuple[Apprise, list[UsageError]]":

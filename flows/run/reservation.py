@@ -1,26 +1,31 @@
 """The reservation of a whole release before its first draw, and how a reserved release resumes."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from flows.planning.admission import Admission, admission, check_writable, different_people_from
+from flows.planning.admission import (
+    Admission,
+    admission,
+    check_tables_unchanged,
+    check_writable,
+    different_people_from,
+)
 from flows.planning.budget import reserve
 from flows.planning.plan import Plan, make_plan, run_terms
 from flows.run.ending import sweep_orphans
 from flows.run.notices import refusals_announced
-from flows.specification.file import is_same_spec, load_spec, parse_spec
+from flows.specification.file import load_spec, parse_spec
 from flows.specification.sections.run import RunKeys
 from storage.database.connections import store, transaction
-from storage.errors import BudgetExceeded, InputError, SpecError
+from storage.errors import BudgetExceeded, SpecError
 from storage.ledger.events import note, read_books
 from storage.ledger.recognition import keep_recognised, known_contents, same_place
 from storage.machine.clock import utc_now
 from storage.machine.home import give_up_claim
 from storage.releases.approvals import keep_approved_plan
 from storage.releases.register import Release, add_release, check_unmade, claim_id, find_release, set_terms
-from tasks.ingest.sources.locations import sha256_at
 
 
 def admission_now(
@@ -28,11 +33,8 @@ def admission_now(
 ) -> Admission:
     """Return whether a release may be made, by the ledger and by the whole table; remove first what killed runs have left.
 
-    Args:
-        plan: the plan of the release.
-        output: the folder below which it is published.
-        release_id: its id, if it has one yet.
-        different_people: as in `new_release`.
+    Arguments are those of `new_release`.
+
     Raises:
         InputError: the output folder cannot be written.
         SpecError: the spec's unit, neighbours or budget are not the dataset's.
@@ -52,7 +54,7 @@ def new_release(
     """Return a release that can be made; refuse early one that could not be published.
 
     Args:
-        plan: the plan of the release.
+        plan: of the release.
         output: the folder below which it is published; the spec's if left out.
         release_id: its id; a new one, from the spec's name and the time, if left out.
         different_people: whether the data owner states that a table which other datasets have used holds other people's
@@ -131,32 +133,12 @@ def _refusals_recorded(release: Release) -> Iterator[None]:
         raise
 
 
-def check_unchanged(release: Release) -> None:
-    """Refuse to resume a release whose spec or public tables have changed since it was reserved.
-
-    Files that no longer exist, and databases that do not answer, do not matter here: the store keeps the spec, and the shards keep what
-    was read of each public table.
-
-    Raises:
-        SpecError: the spec was edited.
-        InputError: a public table was changed; names both hashes.
-    """
-    spec = Path(release.terms.files.spec)
-    if spec.is_file() and not is_same_spec(spec.read_text(encoding="utf-8"), release.spec):
-        raise SpecError(
-            f"{spec} was edited since {release.id} was reserved; a release keeps the spec that it was reserved with.",
-            field="SPEC",
-            hint=f"Put it back (`trellis show {release.id} --spec` prints it), or run `trellis abandon {release.id}`.",
-        )
-    _check_tables(release, {key: sha256_at(table.location) for key, table in release.terms.files.tables.items()})
-
-
 def run_keys_of(release: Release) -> RunKeys:
     """Return the `run` section of a release's spec as it is now, or, if it cannot be read, as it was at the reservation."""
     spec = Path(release.terms.files.spec)
     try:
         return load_spec(spec).spec.run
-    except SpecError:  # the file no longer exists, or `check_unchanged` refuses it next
+    except SpecError:  # the file no longer exists, or the admission of the rerun refuses it next
         return parse_spec(release.spec, spec).spec.run
 
 
@@ -181,7 +163,9 @@ def plan_again(release: Release) -> Plan:
         UsageError: another dataset has used the table.
     """
     file = parse_spec(release.spec, Path(release.terms.files.spec))
-    _check_tables(release, file.source().hashes)  # before a plan finds what else is wrong with a table that changed
+    check_tables_unchanged(
+        release, file.source().hashes
+    )  # before a plan finds what else is wrong with a table that changed
     plan = make_plan(replace(file, spec=file.spec.model_copy(update={"run": run_keys_of(release)})))
     table = plan.read_table()
     with store() as con:
@@ -198,15 +182,3 @@ def plan_again(release: Release) -> Plan:
                     note(con, "table", release.id, table=table.place)
                 keep_recognised(con, release.id, table, others)
     return plan
-
-
-def _check_tables(release: Release, now: Mapping[str, str | None]) -> None:
-    """Refuse public tables that changed, given the hash of each by its key; None for one that cannot be read."""
-    for key, reserved in release.terms.files.tables.items():
-        if now[key] not in {None, reserved.sha256}:
-            raise InputError(
-                f"{key}, {reserved.location}, was changed since {release.id} was reserved: its sha256 was {reserved.sha256} and is"
-                f" {now[key]}.",
-                field=key,
-                hint=f"Put it back as it was, or run `trellis abandon {release.id}`.",
-            )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from flows.run.ending import remove_all
-from flows.run.notices import tell_of
+from flows.run.notices import send_notice_of
 from storage.database.connections import lingering, store
 from storage.errors import MadeAlready, StoreError, TrellisError
 from storage.machine.locks import check_going_on, forget_to_stop, held, held_when_free
@@ -61,7 +61,7 @@ def _failures_recorded(release_id: str, dataset: str) -> Iterator[None]:
         elif state in {"reserved", "running", "failed"} and isinstance(fault, TrellisError) and not fault.hint:
             fault.hint = f"What was sealed is kept; `trellis rerun {release_id}` continues from there."
         if isinstance(fault, Exception):
-            tell_of(fault, release_id, dataset)
+            send_notice_of(fault, release_id, dataset)
         raise
 
 

@@ -42,12 +42,7 @@ from tasks.work.stage import Outcome, memory_of_branch, most_branches
 
 
 class InFlight:
-    """The steps of a walk that have begun.
-
-    Attributes:
-        outcomes: of the steps that have succeeded.
-        lost: the steps whose workers were lost, since somebody last looked.
-    """
+    """The steps of a walk that have begun: the outcomes of those that have succeeded, and those whose workers were lost."""
 
     def __init__(self, begin: Callable[[Step], Future], check: Callable[[Step, Sequence[Shard]], None]) -> None:
         self.outcomes: list[Outcome] = []
@@ -122,11 +117,7 @@ class Recorder(Protocol):
         """Mark the charge of a level as being drawn, and open a turn; remove unread what earlier turns drew."""
 
     def check(self, step: Step, made: Sequence[Shard]) -> None:
-        """Refuse what a step has made, unless it is what was promised.
-
-        Raises:
-            WorkerLost: it is not.
-        """
+        """Refuse what a step has made as that of a lost worker, unless it is what was promised."""
 
     def give_up(self, step: Step) -> None:
         """Give up the turn of a step whose worker was lost."""
@@ -153,7 +144,7 @@ def walk(
 
     Args:
         recorder: keeps the record of the release.
-        mechanism: the mechanism of the release.
+        mechanism: of the release.
         start: begins a step.
         report: receives the progress.
         only: the one branch to finish; all if left out.
@@ -183,7 +174,7 @@ def walk(
             made = in_flight.take()
             if made:
                 recorder.commit(made)
-                _tell(recorder.job.record, made, report)
+                _report(recorder.job.record, made, report)
             while in_flight.lost:
                 step = in_flight.lost.pop()
                 if step.kind == "measure":
@@ -209,21 +200,18 @@ def _cut(recorder: Recorder, step: Step, cuts: Cuts) -> Cuts:
     return cuts
 
 
-def _tell(record: Record, made: Sequence[Shard], report: Report) -> None:
+def _report(record: Record, made: Sequence[Shard], report: Report) -> None:
     """Report how far the levels are of which something was made, and those that follow."""
+    parts = record.release.parts
     for shard in made:
+        part, below = parts[shard.level], shard.level + 1
         if shard.kind == "noisy":
             report(shard.level, *record.cells_of(shard.level))
         elif shard.kind == "counts":
-            levels = record.release.parts
-            if not levels[shard.level].is_measured:
+            if not part.is_measured:
                 report(shard.level, 0, 0)
-            if (
-                shard.level < record.finest
-                and levels[shard.level + 1].is_measured
-                and not levels[shard.level].is_summed
-            ):
-                report(shard.level + 1, *record.cells_of(shard.level + 1))
+            if shard.level < record.finest and parts[below].is_measured and not part.is_summed:
+                report(below, *record.cells_of(below))
 
 
 def walk_release(

@@ -6,7 +6,7 @@ something.
 
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -26,7 +26,7 @@ from flows.server.process import answers
 from storage.database.connections import store
 from storage.errors import Interrupted, TrellisError, kind_and_place
 from storage.ledger.events import read_books
-from storage.record import Record, ReleasedPart, load_record
+from storage.record import Record, load_record
 from storage.releases.register import Release, state_of
 from storage.releases.shards import TRUNK
 from tasks.format.manifest import published_manifest
@@ -85,25 +85,15 @@ def show_published(release_id: str) -> None:
     """Show the levels of a release, its privacy statement, and where it is."""
     with store() as con:
         record = load_record(con, release_id)
-    release, levels = record.release, record.released_levels()
-    terms = release.terms
-    statement = _text(
-        "published.md",
-        release=release_id,
-        privacy=terms.privacy,
-        unprotected=terms.unprotected,
-        folder=release.folder,
-    )
-    manifest = published_manifest(Path(release.folder))
+    folder, terms = record.release.folder, record.release.terms
+    unprotected = terms.unprotected
+    statement = _text("published.md", release=release_id, privacy=terms.privacy, unprotected=unprotected, folder=folder)
+    manifest = published_manifest(Path(folder))
     known = {"noise rows": [noise_rows_of(level) for level in manifest.levels]} if manifest else {}
-    _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, as published", known))
+    _shown(lambda: _levels_table(record, f"Levels of {release_id}, as published", known))
     _shown(lambda: _views_table(record, f"Views of {release_id}, as published"))
-    _shown(lambda: _largest_table(release_id, Path(release.folder)))
-    _shown(
-        lambda: create_markdown_artifact(
-            statement, _key(release_id, "statement"), "What the release protects, and where it is"
-        )
-    )
+    _shown(lambda: _largest_table(release_id, Path(folder)))
+    _show_text(release_id, "statement", statement, "What the release protects, and where it is")
 
 
 def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> None:
@@ -120,11 +110,10 @@ def show_failure(release_id: str, fault: BaseException, *, deployed: bool) -> No
         branches=len(there),
         charge=charge_in_words(books, release_id),
     )
-    so_far = [_how_far(level, record.branches_of(level), record.shards["counts"]) for level in range(record.finest + 1)]
-    levels = record.released_levels()
-    _shown(lambda: _levels_table(release_id, levels, f"Levels of {release_id}, so far", {"done": so_far}))
+    so_far = [_how_far(record, level) for level in range(record.finest + 1)]
+    _shown(lambda: _levels_table(record, f"Levels of {release_id}, so far", {"done": so_far}))
     _shown(lambda: _views_table(record, f"Views of {release_id}, so far"))
-    _shown(lambda: create_markdown_artifact(text, _key(release_id, "failure"), "What failed, and what to press"))
+    _show_text(release_id, "failure", text, "What failed, and what to press")
 
 
 def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) -> None:
@@ -136,16 +125,13 @@ def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) ->
         deployed: whether a deployment started the run. Only then does the UI offer Retry.
     """
     text = _text("stopped.md", **_fault(name, fault, deployed=deployed), is_reserved=False, missing=[])
-    _shown(lambda: create_markdown_artifact(text, _key(name, "failure"), "What failed, and what to press"))
+    _show_text(name, "failure", text, "What failed, and what to press")
 
 
 def what_to_press(release_id: str, fault: BaseException, *, deployed: bool) -> str:
     """Return what stopped a run and what to do about it: the message of its state, which ends its log.
 
-    Args:
-        release_id: the release; empty where nothing is reserved.
-        fault: what stopped the run.
-        deployed: whether a deployment started the run.
+    Arguments are those of `show_nothing_reserved`; the id is empty where nothing is reserved.
     """
     reason = str(fault) if isinstance(fault, TrellisError) else f"{kind_and_place(fault)}."
     hint = fault.hint if isinstance(fault, TrellisError) else ""
@@ -158,30 +144,33 @@ def what_to_press(release_id: str, fault: BaseException, *, deployed: bool) -> s
 
 def _fault(name: str, fault: BaseException, *, deployed: bool) -> dict[str, Any]:
     """Return what a template says of how a run ended. A fault whose text could quote the data is named by its kind and place only."""
-    known = {"name": name, "is_deployed": deployed, "refused": False, "reason": "", "hint": ""}
-    if isinstance(fault, Interrupted) or not isinstance(fault, Exception):
-        return known
-    reason = str(fault) if isinstance(fault, TrellisError) else kind_and_place(fault)
-    hint = fault.hint if isinstance(fault, TrellisError) and "trellis rerun" not in fault.hint else ""
-    return known | {"reason": reason, "hint": hint}
+    reason = hint = ""
+    if isinstance(fault, Exception) and not isinstance(fault, Interrupted):
+        reason = str(fault) if isinstance(fault, TrellisError) else kind_and_place(fault)
+        hint = fault.hint if isinstance(fault, TrellisError) and "trellis rerun" not in fault.hint else ""
+    return {"name": name, "is_deployed": deployed, "refused": False, "reason": reason, "hint": hint}
 
 
-def _how_far(level: int, walked: Sequence[str], done: Collection[tuple[int, str]]) -> str:
-    finished = sum((level, name) in done for name in walked)
-    if finished in {0, len(walked)}:
+def _how_far(record: Record, level: int) -> str:
+    branches = record.branches_of(level)
+    finished = sum((level, name) in record.shards["counts"] for name in branches)
+    if finished in {0, len(branches)}:
         return "yes" if finished else "no"
-    return f"{finished} of {len(walked)} branches"
+    return f"{finished} of {len(branches)} branches"
 
 
 def show_refusal(name: str, fault: TrellisError) -> None:
     """Show why the budget refused a release."""
     text = _text("stopped.md", refused=True, reason=str(fault), hint=fault.hint)
-    _shown(lambda: create_markdown_artifact(text, _key(name, "refusal"), "Why it was refused"))
+    _show_text(name, "refusal", text, "Why it was refused")
 
 
-def _levels_table(
-    release_id: str, levels: Sequence[ReleasedPart], title: str, known: Mapping[str, Sequence[str]]
-) -> None:
+def _show_text(name: str, what: str, text: str, title: str) -> None:
+    _shown(lambda: create_markdown_artifact(text, _key(name, what), title))
+
+
+def _levels_table(record: Record, title: str, known: Mapping[str, Sequence[str]]) -> None:
+    levels = record.released_levels()
     columns = level_columns([level.axes for level in levels])
     rows = [
         {
@@ -196,7 +185,7 @@ def _levels_table(
         }
         for number, level in enumerate(levels)
     ]
-    create_table_artifact(rows, _key(release_id, "levels"), title)
+    create_table_artifact(rows, _key(record.release.id, "levels"), title)
 
 
 def _views_table(record: Record, title: str) -> None:
@@ -218,14 +207,13 @@ def _views_table(record: Record, title: str) -> None:
 
 def _largest_table(release_id: str, folder: Path) -> None:
     """Show the largest counts with the names of their areas; nothing where there are none."""
-    found = largest_counts(open_folder(folder), _MOST_LARGEST)
-    if found is None or not found.rows:
+    largest = largest_counts(open_folder(folder), _MOST_LARGEST)
+    if largest is None or not largest.rows:
         return
-    rows = [dict(zip(found.axes, called, strict=True)) | {"count": f"{count:,}"} for called, count in found.rows]
-    without = ", without those within one area" if found.without_within else ""
-    create_table_artifact(
-        rows, _key(release_id, "largest"), f"The largest counts of {release_id}, level {found.level}{without}"
-    )
+    rows = [dict(zip(largest.axes, called, strict=True)) | {"count": f"{count:,}"} for called, count in largest.rows]
+    without = ", without those within one area" if largest.without_within else ""
+    title = f"The largest counts of {release_id}, level {largest.level}{without}"
+    create_table_artifact(rows, _key(release_id, "largest"), title)
 
 
 def _text(template: str, **values: Any) -> str:

@@ -24,8 +24,7 @@ def begin_database(prefect_home: Path) -> bool:
     path = prefect_home / DATABASE
     if path.exists() or any(name in os.environ for name in _ELSEWHERE):
         return False
-    with suppress(OSError), _empty_database().open("rb") as source, beside(path) as file:
-        os.fchmod(file.fileno(), 0o600)
+    with suppress(OSError), _empty_database().open("rb") as source, beside(path, closed=True) as file:
         shutil.copyfileobj(source, file)
     return True
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from storage.errors import UsageError
+from storage.machine.files import beside
 from storage.machine.home import home
 
 if TYPE_CHECKING:
@@ -100,9 +101,8 @@ def auth_of_up(asked: bool | None) -> str | None:
         path.unlink(missing_ok=True)
         return None
     auth = given or stored_auth() or new_auth()
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(auth + "\n")
+    with beside(path, closed=True) as file:
+        file.write(f"{auth}\n".encode())
     return auth
 
 

@@ -24,10 +24,13 @@ from uuid import UUID
 from flows.server.database import begin_database, keep_empty_database
 from flows.server.guard import OwnPagesOnly, new_auth, server_names, stored_auth
 from storage.errors import StoreError, disk_fault
+from storage.machine.files import beside
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
+
+ADDRESS = "address"  # in TRELLIS_HOME, the file with the address of the server of `trellis up`
 
 START_SECONDS = 90.0  # measured: 10 on a new database, mostly for Prefect's migrations, and 3 on an existing one
 _LEAST_ROOM = 2**20  # bytes; a new database has 1.5 MB
@@ -131,9 +134,8 @@ def lasting_server(prefect_home: Path, address_file: Path, port: int, auth: str 
         address_file.unlink(missing_ok=True)
 
     with _child(prefect_home.absolute(), port, {}, auth, forget_address) as address, _environment(PATIENT):
-        partial = address_file.with_name(address_file.name + ".partial")
-        partial.write_text(address + "\n")
-        partial.rename(address_file)
+        with beside(address_file) as file:
+            file.write(f"{address}\n".encode())
         try:
             yield address
         finally:
@@ -283,11 +285,8 @@ def _listen(port: int) -> socket.socket:
     try:
         return socket.create_server(("127.0.0.1", port))
     except OSError as fault:
-        raise StoreError(
-            f"Port {port} of 127.0.0.1 cannot be used ({fault.strerror}).",
-            field="--port",
-            hint="Name another port with --port.",
-        ) from None
+        reason = f"Port {port} of 127.0.0.1 cannot be used ({fault.strerror})."
+        raise StoreError(reason, field="--port", hint="Name another port with --port.") from None
 
 
 def _end_without(server: subprocess.Popen[bytes], expected: threading.Event, last: Callable[[], None]) -> None:

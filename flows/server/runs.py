@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -18,23 +18,8 @@ from uuid import UUID
 from httpx import HTTPError
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
-    FlowFilter,
-    FlowFilterName,
-    FlowRunFilter,
-    FlowRunFilterDeploymentId,
-    FlowRunFilterEndTime,
-    FlowRunFilterId,
-    FlowRunFilterState,
-    FlowRunFilterStateName,
-    FlowRunFilterStateType,
-    TaskRunFilter,
-    TaskRunFilterState,
-    TaskRunFilterStateType,
-)
-from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.client.schemas.filters import ArtifactFilter, FlowFilter, FlowRunFilter, TaskRunFilter
+from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry, Cancelled, Completed, Crashed
 
@@ -73,9 +58,8 @@ def name_scheduled_runs(schedules: Sequence[Scheduled]) -> None:
     with suppress(HTTPError, RuntimeError, ObjectNotFound), get_client(sync_client=True) as client:
         for schedule in schedules:
             deployment = client.read_deployment_by_name(f"release/{schedule.name}")
-            coming = FlowRunFilter(
-                deployment_id=FlowRunFilterDeploymentId(any_=[deployment.id]),
-                state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Scheduled"])),
+            coming = FlowRunFilter.model_validate(
+                {"deployment_id": {"any_": [deployment.id]}, "state": {"name": {"any_": ["Scheduled"]}}}
             )
             for run in client.read_flow_runs(flow_run_filter=coming, limit=_AT_ONCE):
                 if run.auto_scheduled and run.expected_start_time:
@@ -90,38 +74,29 @@ def _tags(release_id: str, dataset: str) -> set[str]:
 
 
 def delete_old_runs(older_than: timedelta) -> int:
-    """Delete from Prefect's database the runs that ended so long ago, with their task runs, logs and artifacts.
+    """Delete from Prefect's database the runs that ended so long ago, with their task runs, logs and artifacts; return how many.
 
     The store keeps every release, and `trellis show` shows it.
-
-    Returns:
-        How many runs were deleted.
     """
-    ended = FlowRunFilter(
-        state=FlowRunFilterState(
-            type=FlowRunFilterStateType(
-                any_=[StateType.COMPLETED, StateType.FAILED, StateType.CANCELLED, StateType.CRASHED]
-            )
-        ),
-        end_time=FlowRunFilterEndTime.model_validate({"before_": datetime.now(UTC) - older_than}),
+    ended = FlowRunFilter.model_validate(
+        {
+            "state": {"type": {"any_": sorted(TERMINAL_STATES)}},
+            "end_time": {"before_": datetime.now(UTC) - older_than},
+        }
     )
     deleted = 0
     with get_client(sync_client=True) as client:
         while runs := client.read_flow_runs(flow_run_filter=ended, limit=_AT_ONCE):
             for run in runs:
-                _delete_artifacts(client, run.id)
-                with suppress(ObjectNotFound):  # another command deletes too
+                of_run = ArtifactFilter.model_validate({"flow_run_id": {"any_": [run.id]}})
+                while artifacts := client.read_artifacts(artifact_filter=of_run):
+                    for artifact in artifacts:
+                        with suppress(ObjectNotFound):  # another command deletes too
+                            client.delete_artifact(artifact.id)
+                with suppress(ObjectNotFound):
                     client.delete_flow_run(run.id)
                 deleted += 1
     return deleted
-
-
-def _delete_artifacts(client: SyncPrefectClient, run: UUID) -> None:
-    of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
-    while artifacts := client.read_artifacts(artifact_filter=of_run):
-        for artifact in artifacts:
-            with suppress(ObjectNotFound):
-                client.delete_artifact(artifact.id)
 
 
 UP = "TRELLIS_UP"  # the process of `trellis up`, for the runs that it starts
@@ -141,14 +116,12 @@ _TRIED = ["release", "rerun"]  # the flows of deployments
 _ALIVE = {StateType.PENDING, StateType.RUNNING, StateType.CANCELLING}
 
 
-@contextmanager
-def seen_alive(run: str) -> Iterator[None]:
+def seen_alive(run: str) -> AbstractContextManager[None]:
     """Show that a flow run is alive, also while it has no release: while it plans, and until Prefect knows its end.
 
     Wait for an earlier process of the run that was just cancelled.
     """
-    with held_when_free(run, lambda _: None, lambda: None):
-        yield
+    return held_when_free(run)
 
 
 def begin_deployed(run: str) -> None:
@@ -211,11 +184,13 @@ def try_again() -> None:
     A run has not begun if Prefect never set it to Running and the store knows no release of it. Prefect keeps every state
     of a run, so the UI shows each try with its reason, and the states count the tries.
     """
-    crashed = FlowRunFilter(
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CRASHED])),
-        end_time=FlowRunFilterEndTime.model_validate({"after_": datetime.now(UTC) - _TRIED_WITHIN}),
+    crashed = FlowRunFilter.model_validate(
+        {
+            "state": {"type": {"any_": [StateType.CRASHED]}},
+            "end_time": {"after_": datetime.now(UTC) - _TRIED_WITHIN},
+        }
     )
-    flows = FlowFilter(name=FlowFilterName(any_=_TRIED))
+    flows = FlowFilter.model_validate({"name": {"any_": _TRIED}})
     # One process at a time looks and schedules. A second one could reset a run that has just begun.
     with suppress(HeldElsewhere), held("tries"), get_client(sync_client=True) as client:
         runs = client.read_flow_runs(flow_filter=flows, flow_run_filter=crashed)
@@ -275,9 +250,8 @@ def _has_ended(run: str, known: OpenRun) -> bool:
     """Return whether Prefect knows that a run has ended, after telling it if needed. A run that begins again may continue."""
     release_id = known.release_id
     with store() as con:
-        message = (
-            f"The process that ran {release_id} ended before the release was complete. {how_to_go_on(con, release_id)}"
-        )
+        how = how_to_go_on(con, release_id)
+    message = f"The process that ran {release_id} ended before the release was complete. {how}"
     with get_client(sync_client=True) as client:
         try:
             state = client.read_flow_run(UUID(run)).state
@@ -290,11 +264,8 @@ def _has_ended(run: str, known: OpenRun) -> bool:
                 return False
             with store() as con:
                 is_published = state_of(con, release_id) == "published"
-            state = (
-                Completed(message="The server was gone when the run ended.")
-                if is_published
-                else Crashed(message=message)
-            )
+            gone: State[None] = Completed(message="The server was gone when the run ended.")
+            state = gone if is_published else Crashed(message=message)
             client.set_flow_run_state(UUID(run), state, force=True)
         if state and state.type == StateType.CRASHED:
             _end_task_runs(client, run, message)
@@ -303,7 +274,7 @@ def _has_ended(run: str, known: OpenRun) -> bool:
 
 def _end_task_runs(client: SyncPrefectClient, run: str, message: str) -> None:
     """Mark the task runs that a crashed flow run left running as crashed."""
-    of_run = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run)]))
-    alive = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=sorted(_ALIVE))))
+    of_run = FlowRunFilter.model_validate({"id": {"any_": [UUID(run)]}})
+    alive = TaskRunFilter.model_validate({"state": {"type": {"any_": sorted(_ALIVE)}}})
     for task_run in client.read_task_runs(flow_run_filter=of_run, task_run_filter=alive):
         client.set_task_run_state(task_run.id, Crashed(message=message), force=True)

@@ -16,7 +16,7 @@ import numpy as np
 from flows.planning.compatibility import check_listed
 from flows.planning.guarantee import guarantee_of
 from flows.planning.plan import Plan
-from flows.planning.scheme import Scheme, check_leaves
+from flows.planning.scheme import check_leaves
 from flows.trials.contestants import BaselineEntry, Contestant, TriedLevels, baseline_scheme, sums_of
 from flows.trials.in_memory import PublicTable
 from storage.errors import SpecError
@@ -57,11 +57,6 @@ class NestedEntry(BaselineEntry):
         """σ of levels 0 to T: of the measurement that says most of a level, summed; 0 where the level is exact."""
         return [noise.sigma for noise in self.scheme.noises(self.guarantee.noises)]
 
-    @property
-    def variances(self) -> Mapping[str, float]:
-        """None: no count is below 0, so the variances depend on the counts."""
-        return {}
-
     def try_on(self, table: PublicTable) -> TriedLevels:
         """Draw the noise of everything that is measured, and make whole counts of the leaves."""
         tree, finest = table.tree, Partition(table.tree, level_view(table.tree, table.tree.depth))
@@ -72,12 +67,8 @@ class NestedEntry(BaselineEntry):
             self._measure(Partition(tree, view), finest, true, noises[view.number])
             for view in coarse_to_fine([self.scheme.view(number) for number in noises])
         ]
-        values = settle_nested(
-            self.draw(true, leaves).astype(np.float64),
-            _weight(leaves),
-            groupings,
-            is_pruned=self.is_pruned,
-        )
+        noisy = self.draw(true, leaves).astype(np.float64)
+        values = settle_nested(noisy, _weight(leaves), groupings, is_pruned=self.is_pruned)
         return TriedLevels(sums_of(finest, nearest_counts(values)))
 
     def _measure(self, partition: Partition, finest: Partition, true: IntArray, noise: LevelNoise) -> Grouping:
@@ -102,16 +93,18 @@ def nested_entry(
         plan: of the spec.
         mechanism: with cells `views` it measures nested groupings, otherwise the leaves alone.
         name: of the baseline.
-        epsilon: of every trial.
+        epsilon: of each trial.
         ratio: of the share of ε of each grouping to that of the one before.
         is_pruned: as in `NestedEntry`.
     Raises:
         SpecError: it cannot be tried on the spec's universe, or not at this ε.
     """
-    views = _groupings(plan, mechanism)
-    named = [(f"grouping {at}", view) for at, view in enumerate(views)]
+    named = [(f"grouping {at}", view) for at, view in enumerate(_groupings(plan, mechanism))]
     scheme, sampler = baseline_scheme(plan, mechanism, epsilon, named)
-    scheme = _shared(scheme, ratio)
+    order = [view.number for view in coarse_to_fine([scheme.view(number) for number in scheme.measured])]
+    share = dict(zip(order, geometric(ratio, len(order)), strict=True))  # they add up to 1 exactly
+    allocation = replace(scheme.allocation, shares=tuple(share[number] for number in scheme.measured))
+    scheme = replace(scheme, allocation=allocation)
     return NestedEntry(name, epsilon, scheme, guarantee_of(scheme), sampler, is_pruned)
 
 
@@ -128,14 +121,6 @@ def _groupings(plan: Plan, mechanism: Mechanism) -> list[View]:
     return nested if plan.file.spec.privacy.total_is_public else [level_view(tree, 0), *nested]
 
 
-def _shared(scheme: Scheme, ratio: Fraction) -> Scheme:
-    """Return what is measured with shares of ε that grow by a ratio from one grouping to the next; they add up to 1 exactly."""
-    order = [view.number for view in coarse_to_fine([scheme.view(number) for number in scheme.measured])]
-    share = dict(zip(order, geometric(ratio, len(order)), strict=True))
-    shares = tuple(share[number] for number in scheme.measured)
-    return replace(scheme, allocation=replace(scheme.allocation, shares=shares))
-
-
 def _weight(noise: LevelNoise) -> float:
     return 1 / noise.variance if noise else math.inf
 
@@ -147,10 +132,10 @@ class NoisyNodesEntry(BaselineEntry):
     @property
     def noises(self) -> list[LevelNoise]:
         """The noise of levels 0 to T; a level that repeats the one above has its noise."""
-        measured, found = self.scheme.of_measured(self.guarantee.noises), list[LevelNoise]()
+        measured, noises = self.scheme.of_measured(self.guarantee.noises), list[LevelNoise]()
         for level in range(self.scheme.tree.depth + 1):
-            found.append(measured[level] if level in measured else found[-1])
-        return found
+            noises.append(measured[level] if level in measured else noises[-1])
+        return noises
 
     @property
     def sigmas(self) -> list[float]:

@@ -47,6 +47,8 @@ from tasks.validate.utility import cell_errors, level_errors
 
 _SYNTHESISE = "Compare on public or synthetic data. `trellis synthesise` draws a synthetic set."
 
+TRIED = ("mechanism", "epsilon", "run", "level")
+
 MEASURES = ("max_absolute", "mean_absolute", "l1", "false_discovery", "false_negative")
 
 STATED = ("rows_covered", "row_width", "false_rows", "false_signal", "noise_rows", "noise_rows_at_most", "bound_after")
@@ -67,7 +69,6 @@ class Comparison:
 
     Attributes:
         plan: of the spec, for its levels and its δ.
-        table: the table.
         entries: what is tried.
         runs: how often.
         refused: per mechanism that cannot be tried, at some ε or at any, why.
@@ -91,11 +92,11 @@ class Comparison:
     @cached_property
     def views(self) -> "tuple[ComparedView, ...]":
         """The views of the spec, with their true counts; errors of their cells are compared, whoever measures them."""
-        true, found = self.true_levels[-1], []
+        leaves, views = self.true_levels[-1], []
         for terms in self.plan.named_views:
             partition = Partition(self.table.tree, self.plan.scheme.view(terms.number))
-            found.append(ComparedView(terms, partition, sums_of_leaves(partition, true)))
-        return tuple(found)
+            views.append(ComparedView(terms, partition, sums_of_leaves(partition, leaves)))
+        return tuple(views)
 
     @property
     def interval_terms(self) -> Intervals:
@@ -212,18 +213,8 @@ def _rows_of_views(comparison: Comparison, trial: Tried) -> list[dict[str, Any]]
     return rows
 
 
-def error_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return of the rows of trials what was tried, its errors and its seconds."""
-    return rows.select("mechanism", "epsilon", "run", "level", *MEASURES, "seconds")
-
-
-def stated_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return of the rows of trials what was tried, and what is said and true of the published rows of each level."""
-    return rows.select("mechanism", "epsilon", "run", "level", *STATED)
-
-
 def comparison_answer(comparison: Comparison, rows: pl.DataFrame, folder: str) -> TrialResults:
-    """Return what a comparison found: per mechanism, ε and level the mean, the least and the most of every measure."""
+    """Return the results of a comparison: per mechanism, ε and level the mean, the least and the most of every measure."""
     spec = comparison.plan.file.spec
     levels = [
         ComparedLevel(terms.level, dict(terms.axes), terms.possible_cells, len(true))
@@ -281,14 +272,11 @@ def _result(
     entry: Contestant, rows: pl.DataFrame, utilities: Sequence[AskedUtility], *, is_ordered: bool
 ) -> MechanismResult:
     of_entry = rows.filter(mechanism=entry.name, epsilon=entry.epsilon)
-    by_level = of_entry.group_by("level", maintain_order=True)
-    levels = [_level_result(int(level), of_one) for (level,), of_one in by_level]
+    levels = list[LevelResult]()
+    for (level,), tried in of_entry.group_by("level", maintain_order=True):
+        spreads: dict[str, Any] = {column: spread_of(tried[column]) for column in (*MEASURES, *STATED)}
+        levels.append(LevelResult(int(level), intervals=coverage_answer(tried), **spreads))
     seconds = spread(of_entry.filter(level=0)["seconds"].to_list())
     utility = utility_answer(utilities, of_entry)
     deviations = {name: math.sqrt(variance) for name, variance in entry.variances.items()} if is_ordered else {}
     return MechanismResult(entry.name, entry.epsilon, entry.sigmas, seconds, levels, utility, deviations)
-
-
-def _level_result(level: int, rows: pl.DataFrame) -> LevelResult:
-    spreads: dict[str, Any] = {column: spread_of(rows[column]) for column in (*MEASURES, *STATED)}
-    return LevelResult(level, intervals=coverage_answer(rows), **spreads)

@@ -1,8 +1,9 @@
 """What can be tried in a comparison at one ε, and how a baseline is measured at it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -11,87 +12,15 @@ from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
-from flows.trials.in_memory import PublicTable
+from flows.trials.in_memory import PublicTable, Trial
 from storage.releases.terms import Intervals
 from tasks.laws.law import Law, LevelNoise
 from tasks.mechanisms import Mechanism
-from tasks.released.estimate import Estimate
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import Frontier, root_of, without_zeros
 from tasks.tree.order import Tree
 from tasks.tree.views import Partition, View, level_view, sums_of_leaves
 from tasks.validate.coverage import Bounds
-
-
-class Tried(Protocol):
-    """What a trial leaves.
-
-    Attributes:
-        released: the released nodes of levels 0 to T.
-        published: what a release would publish of them; None where there is no such release.
-    """
-
-    @property
-    def released(self) -> list[Frontier]: ...  # noqa: D102
-    @property
-    def published(self) -> Estimate | None: ...  # noqa: D102
-
-
-class Contestant(Protocol):
-    """What can be tried at one ε.
-
-    Attributes:
-        name: as it was asked for.
-        epsilon: of every one of its trials.
-        sigmas: σ of levels 0 to T, 0 where a level is exact.
-        variances: by workload, the mean variance of its queries before rounding, and by `WORST` that of the worst node, records squared;
-            empty where the counts, and not the noise alone, decide them.
-    """
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def epsilon(self) -> float: ...  # noqa: D102
-    @property
-    def sigmas(self) -> list[float]: ...  # noqa: D102
-    @property
-    def variances(self) -> Mapping[str, float]: ...  # noqa: D102
-
-    def try_on(self, table: PublicTable) -> Tried:
-        """Try it once."""
-
-    def bounds(self, tree: Tree, trial: Any, terms: Intervals) -> list[Bounds | None]:
-        """Return the intervals of questions about levels 0 to T after one of its own trials; None where it states none."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BaselineEntry:
-    """A baseline at one ε.
-
-    Attributes:
-        name: of the baseline.
-        epsilon: of every one of its trials.
-        scheme: what it measures.
-        guarantee: the noise of it.
-        sampler: of the noise, by its name in the spec.
-    """
-
-    name: str
-    epsilon: float
-    scheme: Scheme
-    guarantee: Guarantee
-    sampler: str
-
-    def draw(self, true: IntArray, noise: LevelNoise) -> IntArray:
-        """Return counts with noise, int64, of the same shape; as they are where the noise is none."""
-        if not noise:
-            return true
-        noisy: IntArray = self.scheme.law.samplers[self.sampler].draw(true, noise.scale)
-        return noisy
-
-    def bounds(self, tree: Tree, trial: "TriedLevels", terms: Intervals) -> list[Bounds | None]:  # noqa: ARG002
-        """Return None for each of levels 0 to T: a baseline states no intervals."""
-        return [None] * (tree.depth + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +34,65 @@ class TriedLevels:
 
     released: list[Frontier]
     published: None = None
+
+
+Tried = Trial | TriedLevels
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Contestant(ABC):
+    """What can be tried at one ε.
+
+    Attributes:
+        name: as it was asked for.
+        epsilon: of each of its trials.
+    """
+
+    name: str
+    epsilon: float
+
+    @property
+    @abstractmethod
+    def sigmas(self) -> list[float]:
+        """σ of levels 0 to T, 0 where a level is exact."""
+
+    @property
+    def variances(self) -> Mapping[str, float]:
+        """By workload, the mean variance of its queries before rounding, and by `WORST` that of the worst node, records squared.
+
+        Empty where the counts, and not the noise alone, decide them.
+        """
+        return {}
+
+    @abstractmethod
+    def try_on(self, table: PublicTable) -> Tried:
+        """Try it once."""
+
+    def bounds(self, tree: Tree, trial: Any, terms: Intervals) -> list[Bounds | None]:  # noqa: ARG002
+        """Return the intervals of questions about levels 0 to T after one of its own trials; None where it states none."""
+        return [None] * (tree.depth + 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BaselineEntry(Contestant):
+    """A baseline at one ε.
+
+    Attributes:
+        scheme: what it measures.
+        guarantee: the noise of it.
+        sampler: of the noise, by its name in the spec.
+    """
+
+    scheme: Scheme
+    guarantee: Guarantee
+    sampler: str
+
+    def draw(self, true: IntArray, noise: LevelNoise) -> IntArray:
+        """Return counts with noise, int64, of the same shape; as they are where the noise is none."""
+        if not noise:
+            return true
+        noisy: IntArray = self.scheme.law.samplers[self.sampler].draw(true, noise.scale)
+        return noisy
 
 
 def baseline_scheme(

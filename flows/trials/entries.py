@@ -35,17 +35,13 @@ _REPLACED = ("epsilon", "rho", "target")  # by the ε at which a comparison is a
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entry:
-    """A mechanism at one ε.
+class Entry(Contestant):
+    """A mechanism at one ε; behind a colon its name has the priority or which cells it measures, where one was named.
 
     Attributes:
-        name: as it was asked for: the mechanism, and behind a colon its priority or which cells it measures, where one was named.
-        epsilon: of every one of its trials.
         plan: what a release of it would be.
     """
 
-    name: str
-    epsilon: float
     plan: Plan
 
     @property
@@ -95,11 +91,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """What came of one name.
+    """What came of one name: entries at every ε at which it can be tried, and why it cannot be tried at the others.
 
     Attributes:
-        entries: at every ε at which it can be tried.
-        reasons: why it cannot be tried at the others.
         notes: which keys of the spec hold for it in another way than for the others, in sentences.
     """
 
@@ -109,23 +103,13 @@ class Candidates:
 
 
 def check_name(name: str) -> None:
-    """Refuse a name of no mechanism and no baseline.
-
-    Raises:
-        UsageError: there is none, or it has no such priority.
-    """
+    """Refuse a name of no mechanism and no baseline, or of a priority that its mechanism has not."""
     if name not in BASELINES:
         _named(name)
 
 
 def entries_of(plan: Plan, name: str, epsilons: Sequence[float]) -> Candidates:
-    """Return a mechanism, or a baseline, at every ε at which it can be tried, and what is to be said of it.
-
-    Args:
-        plan: of the spec.
-        name: as it was asked for, such as `inftda:least_squares`.
-        epsilons: each is taken once.
-    """
+    """Return a mechanism, or a baseline, by its name such as `inftda:least_squares`, at every ε at which it can be tried, once at each."""
     if name in BASELINES:
         entries, reasons = _at_every(epsilons, lambda epsilon: baseline_entry(plan, name, epsilon))
         return Candidates(entries, reasons, _left_out(plan, BASELINES[name].mechanism) if entries else [])
@@ -177,31 +161,24 @@ def _with_views(plan: Plan, mechanism: Mechanism, named: str) -> Mechanism:
     has_views = bool(plan.named_views) and named != WITHOUT_VIEWS
     if mechanism.cells == "views" and not has_views:
         raise SpecError(f"release.views must be given for mechanism {mechanism.name}.", field="release.views")
-    return (
-        mechanism
-        if named in mechanism.repair and named
-        else mechanism_with(
-            mechanism,
-            has_views=has_views,
-            together=can_settle_views(plan.tree),
-            is_grid=bool(plan.file.spec.release.grid),
-        )
-    )
+    if named in mechanism.repair and named:
+        return mechanism
+    together, is_grid = can_settle_views(plan.tree), bool(plan.file.spec.release.grid)
+    return mechanism_with(mechanism, has_views=has_views, together=together, is_grid=is_grid)
 
 
 def _notes(plan: Plan, mechanism: Mechanism, named: str) -> list[str]:
     """Return which keys of the spec hold for a mechanism in another way than for the others, in sentences."""
-    spec, notes = plan.file.spec, _left_out(plan, mechanism)
-    if spec.noise.sampler not in _law(plan, mechanism).samplers:
-        notes.append(
-            f"noise.sampler is {sampler_of(plan, _law(plan, mechanism))}, because it has no {spec.noise.sampler}."
-        )
-    if plan.named_views and not _with_views(plan, mechanism, named).measures_views:
+    spec, notes, law = plan.file.spec, _left_out(plan, mechanism), _law(plan, mechanism)
+    tried = _with_views(plan, mechanism, named)
+    if spec.noise.sampler not in law.samplers:
+        notes.append(f"noise.sampler is {sampler_of(plan, law)}, because it has no {spec.noise.sampler}.")
+    if plan.named_views and not tried.measures_views:
         key = "grid" if spec.release.grid else "views"
         notes.append(f"release.{key} is left out: its views are sums of what it releases.")
     if plan.scheme.rho is not None and mechanism.is_unbiased and "split" not in mechanism.refused:
         notes.append("privacy.split.targets share the budget of each epsilon, and are met only where it suffices.")
-    if spec.measure and not _with_views(plan, mechanism, named).chooses_cells:
+    if spec.measure and not tried.chooses_cells:
         notes.append("measure is left out, because it has no choice of the cells that it measures.")
     if spec.priority and not named:
         has = spec.priority in mechanism.repair

@@ -36,13 +36,7 @@ from tasks.work.stage import Outcome
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicTable:
-    """A table that may be seen.
-
-    Attributes:
-        tree: the axes and their order.
-        levels: the true levels from 0 to T.
-        derived: the derived columns of views, by name.
-    """
+    """A table that may be seen: its tree, the true levels from 0 to T, and the derived columns of views, by name."""
 
     tree: Tree
     levels: tuple[TrueLevel, ...]
@@ -51,11 +45,7 @@ class PublicTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """A release that was made in memory.
-
-    Attributes:
-        job: its work, all of it done.
-    """
+    """A release that was made in memory: its work, all of it done."""
 
     job: Job
 
@@ -97,7 +87,7 @@ def public_table(
     """Return a table that may be seen.
 
     Args:
-        tree: the axes and their order.
+        tree: its axes and their order.
         leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
         true_counts: int64, shape (records,), > 0; it may be empty.
         derived: the derived columns of views, by name; none if left out.
@@ -108,14 +98,8 @@ def public_table(
 def try_release(
     table: PublicTable, release: Release, charges: Sequence[Charge], mechanism: Mechanism, sampler: Any
 ) -> Trial:
-    """Make a release in memory.
+    """Make a release in memory, with its levels charged as the ledger would have them.
 
-    Args:
-        table: the table.
-        release: what is released, as the store would have it.
-        charges: of its levels, as the ledger would have them.
-        mechanism: its mechanism.
-        sampler: its noise.
     Raises:
         StoreError: a level is not charged as it would be drawn.
     """

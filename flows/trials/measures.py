@@ -55,24 +55,24 @@ def coverage_answer(rows: pl.DataFrame) -> dict[str, GroupIntervals] | None:
         cells, coverage, width = (rows[columns[measure]].drop_nulls().to_list() for measure in columns)
         if not cells:
             return None
-        groups[group] = GroupIntervals(fmean(cells), _coverage(coverage), spread(width) if width else None)
+        covered = None
+        if coverage:
+            error = stdev(coverage) / sqrt(len(coverage)) if len(coverage) > 1 else None
+            covered = CoverageSpread(fmean(coverage), min(coverage), max(coverage), error)
+        groups[group] = GroupIntervals(fmean(cells), covered, spread(width) if width else None)
     return groups
 
 
 def row_columns(covered: Covered | None) -> dict[str, float | None]:
     """Return what is known of the published rows by the names of their columns."""
-    return {
-        "rows_covered": covered.coverage if covered else None,
-        "row_width": covered.width if covered else None,
-    }
+    coverage, width = (covered.coverage, covered.width) if covered else (None, None)
+    return {"rows_covered": coverage, "row_width": width}
 
 
 def share_columns(shares: Shares | None) -> dict[str, float | None]:
     """Return what a release would say of the share of noise rows, by the names of their columns."""
-    return {
-        "noise_rows": shares.noise if shares else None,
-        "noise_rows_at_most": shares.noise_at_most if shares else None,
-    }
+    noise, at_most = (shares.noise, shares.noise_at_most) if shares else (None, None)
+    return {"noise_rows": noise, "noise_rows_at_most": at_most}
 
 
 def spread_of(column: pl.Series) -> Spread | None:
@@ -86,23 +86,9 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(fmean(values), min(values), max(values))
 
 
-def _coverage(values: Sequence[float]) -> CoverageSpread | None:
-    if not values:
-        return None
-    error = stdev(values) / sqrt(len(values)) if len(values) > 1 else None
-    return CoverageSpread(fmean(values), min(values), max(values), error)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class AskedUtility:
-    """A measure that is asked for.
-
-    Attributes:
-        name: as `UTILITIES` has it.
-        measure: the function.
-        terms: what the spec says of it.
-        numbers: the names of the numbers that it returns.
-    """
+    """A measure that is asked for, of those in `UTILITIES`: what the spec says of it, and the names of the numbers that it returns."""
 
     name: str
     measure: Utility
@@ -116,18 +102,13 @@ class AskedUtility:
 
     def row(self, tree: Tree, true: Frontier, released: Frontier) -> dict[str, float | None]:
         """Return the numbers of one trial by the names of their columns."""
-        found = self.measure(tree, true, released, self.terms)
-        return {column: found[number] for number, column in self.columns.items()}
+        numbers = self.measure(tree, true, released, self.terms)
+        return {column: numbers[number] for number, column in self.columns.items()}
 
 
 def asked_utilities(file: SpecFile, tree: Tree, true: Frontier, names: Sequence[str]) -> tuple[AskedUtility, ...]:
-    """Return measures by their names, each tried on the truth itself, so that terms that do not fit are refused before any trial.
+    """Return measures by their names, each once and tried on the true leaves, so that terms that do not fit are refused before any trial.
 
-    Args:
-        file: the spec.
-        tree: of the table.
-        true: the true leaves.
-        names: which measures; each is returned once.
     Raises:
         UsageError: a measure is unknown.
         SpecError: the spec lacks the section of a measure.

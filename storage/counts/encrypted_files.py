@@ -6,7 +6,6 @@ value which one to spoil. Workers write and read ciphertext alone: nothing of a 
 """
 
 import hashlib
-import io
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,7 +33,6 @@ class EncryptedFiles:
     Attributes:
         place: the mailbox.
         key: of the release, 32 bytes.
-        release_id: the release.
         folder: where a worker keeps what it has fetched and made, as it is in the mailbox.
     """
 
@@ -48,11 +46,7 @@ class EncryptedFiles:
         return f"{self.release_id}/shards/{shard}.{self._tag(shard, sha256)}"
 
     def claim(self, of: str) -> None:
-        """Claim a shard: of all that try, in whatever processes, one succeeds.
-
-        Raises:
-            TakenAlready: somebody has claimed it.
-        """
+        """Claim a shard: of all that try, in whatever processes, one succeeds, and for the others it is `TakenAlready`."""
         with self._partial() as file:
             file.write_text(uuid4().hex)
             self.place.put_new(f"{self.release_id}/claims/{of}", file)
@@ -85,11 +79,7 @@ class EncryptedFiles:
                 raise WorkerLost(str(fault)) from None
 
     def copy(self, shard: str, sha256: str, target: BinaryIO) -> None:
-        """Copy what home has put into the mailbox to an open file of a worker, in clear.
-
-        Raises:
-            StoreError: it is not there, or was altered.
-        """
+        """Copy what home has put into the mailbox to an open file of a worker, in clear; refuse what was altered."""
         self._decrypt(self._fetched(shard, sha256), shard, sha256, target)
 
     def shard_store(self) -> ShardStore:
@@ -106,11 +96,10 @@ class EncryptedFiles:
     ) -> str:
         with self._partial() as made:
             with made.open("wb") as file:
-                encrypted = EncryptedWriter(file, self.key, self._bound(shard))
-                hashed = _Hashed(encrypted)
-                write_row_groups(hashed, columns, row_groups, kind, texts)
+                encrypted = _HashingWriter(file, self.key, self._bound(shard))
+                write_row_groups(encrypted, columns, row_groups, kind, texts)
                 encrypted.finish()
-            sha256 = hashed.digest.hexdigest()
+            sha256 = encrypted.digest.hexdigest()
             with suppress(TakenAlready):  # the same shard, from this worker or from one that was lost
                 self.place.put_new(self.name_of(shard, sha256), made)
             made.replace(self._kept(shard, sha256))
@@ -175,19 +164,13 @@ def _keep_no_codebook(axis: str, _: pl.DataFrame) -> None:
     raise StoreError(f"The codebook of {axis} is made at home.")
 
 
-class _Hashed(io.RawIOBase):
-    """Passes on what is written to it, and hashes it."""
+class _HashingWriter(EncryptedWriter):
+    """Hashes what it encrypts."""
 
-    def __init__(self, file: EncryptedWriter) -> None:
-        super().__init__()
-        self._file, self.digest = file, hashlib.sha256()
-
-    def writable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._file.tell()
+    def __init__(self, file: BinaryIO, key: bytes, name: str) -> None:
+        super().__init__(file, key, name)
+        self.digest = hashlib.sha256()
 
     def write(self, content: bytes | memoryview) -> int:  # type: ignore[override]
         self.digest.update(content)
-        return self._file.write(content)
+        return super().write(content)

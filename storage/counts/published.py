@@ -78,7 +78,7 @@ def store_table(con: Connection, release_id: str, folder: Path, level: int, memo
         con: the store, outside of a transaction.
         release_id: the release.
         folder: its published folder, or what is to become it; the table of the level is complete.
-        level: the tree level.
+        level: of the tree.
         memory: bytes that the release may take.
     Raises:
         StoreError: a shard of a large level is missing or not what was recorded.
@@ -249,11 +249,10 @@ def _ends(published: Sequence[Path]) -> list[str]:
 
 def published_total(con: Connection, release_id: str) -> int | None:
     """Return the published total of a release; None if the store does not hold its levels."""
-    there = con.execute(
-        "SELECT count(*) FROM published_levels WHERE release_id = ? AND level = 0", [release_id]
-    ).fetchall()[0][0]
-    schema = _name(release_id)
-    return int(con.execute(f"SELECT sum(count) FROM {schema}.level_0").fetchall()[0][0]) if there else None
+    listed = con.execute("FROM published_levels WHERE release_id = ? AND level = 0", [release_id])
+    if not listed.fetchall():
+        return None
+    return int(con.execute(f"SELECT sum(count) FROM {_name(release_id)}.level_0").fetchall()[0][0])
 
 
 def _name(name: str) -> str:

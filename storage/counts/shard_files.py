@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -57,7 +57,7 @@ def write_shard(
     """Write a shard under a name of its own, force it to disk and link it to its path; return its sha256. If that fails, no file remains.
 
     Args:
-        path: its path; what is there stays.
+        path: what is there stays.
         columns: their names.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
         kind: the type of all columns but `texts`.
@@ -99,24 +99,17 @@ def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
     return pl.read_parquet(shards / f"codebook_{axis}.parquet", glob=False)
 
 
-def write_names(release_id: str, axis: str, level: int, names: pl.DataFrame) -> None:
-    """Write the names of the areas of an axis level to the folder of a release's shards."""
-    _write(shard_path(release_id, f"names_{level}_{axis}"), names)
+Atlas = Literal["names", "shapes"]  # of areas
 
 
-def read_names(shards: Path, axis: str, level: int) -> pl.DataFrame | None:
-    """Return the names of the areas of an axis level from the folder of a release's shards; None where they have none."""
-    return _read(shards / f"names_{level}_{axis}.parquet")
+def write_atlas(release_id: str, kind: Atlas, axis: str, level: int, areas: pl.DataFrame) -> None:
+    """Write the names or the shapes of the areas of an axis level to the folder of a release's shards."""
+    _write(shard_path(release_id, f"{kind}_{level}_{axis}"), areas)
 
 
-def write_shapes(release_id: str, axis: str, level: int, shapes: pl.DataFrame) -> None:
-    """Write the shapes of the areas of an axis level to the folder of a release's shards."""
-    _write(shard_path(release_id, f"shapes_{level}_{axis}"), shapes)
-
-
-def read_shapes(shards: Path, axis: str, level: int) -> pl.DataFrame | None:
-    """Return the shapes of the areas of an axis level from the folder of a release's shards; None where they have none."""
-    return _read(shards / f"shapes_{level}_{axis}.parquet")
+def read_atlas(release_id: str, kind: Atlas, axis: str, level: int) -> pl.DataFrame | None:
+    """Return the names or the shapes of the areas of an axis level from the folder of a release's shards; None where they have none."""
+    return _read(shard_path(release_id, f"{kind}_{level}_{axis}"))
 
 
 def write_groups(release_id: str, groups: IntArray) -> None:
@@ -153,7 +146,7 @@ def read_shard_table(path: Path, sha256: str) -> pa.Table:
     """Return the table of a shard whose hash is the recorded one: whole numbers, floats where it holds estimates, or texts.
 
     Raises:
-        StoreError: the file is missing or has another hash; it is never drawn again.
+        StoreError: as in `check_shard`.
     """
     check_shard(path, sha256)
     return pq.read_table(path)
@@ -163,7 +156,7 @@ def read_row_groups(path: Path, sha256: str) -> Iterator[dict[str, IntArray]]:
     """Yield the columns of a shard, one row group at a time; an empty shard yields one empty group.
 
     Raises:
-        StoreError: as in `read_shard_table`, before anything is yielded.
+        StoreError: as in `check_shard`, before anything is yielded.
     """
     check_shard(path, sha256)
     yield from row_groups_in(path)

@@ -48,7 +48,7 @@ def write_slice(path: Path, con: Connection, level: int, axes: int, nodes: range
         path: the file, which is complete or absent.
         con: the vault.
         level: of the nodes.
-        axes: the number of axes.
+        axes: how many there are.
         nodes: the positions, without gaps.
         key: of the release, 32 bytes.
         name: of the slice in the mailbox.
@@ -62,7 +62,7 @@ def write_slice(path: Path, con: Connection, level: int, axes: int, nodes: range
         encrypted = EncryptedWriter(file, key, name)
         with pq.ParquetWriter(encrypted, schema, compression="zstd", compression_level=1) as writer:
             for first in range(nodes.start, nodes.stop, SLICE_ROWS):
-                rows = read_true_rows(con, level, axes, first, min(first + SLICE_ROWS, nodes.stop))
+                rows = read_true_rows(con, level, range(axes), first, min(first + SLICE_ROWS, nodes.stop))
                 writer.write_table(pa.table([rows[column] for column in columns], schema=schema), SLICE_ROWS)
         encrypted.finish()
 
@@ -81,25 +81,14 @@ def open_slice(path: Path, key: bytes, name: str) -> Iterator["Slice"]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Slice:
-    """An open slice.
-
-    Attributes:
-        file: its Parquet.
-        name: of the slice in the mailbox.
-        first: the position of its first node.
-    """
+    """An open slice: its Parquet, its name in the mailbox, and the position of its first node."""
 
     file: pq.ParquetFile
     name: str
     first: int
 
     def nodes(self, lowest: Sequence[int], highest: Sequence[int]) -> tuple[list[IntArray], IntArray, IntArray]:
-        """Return the areas per axis, `first_child` and `children` of the nodes whose areas lie within bounds. Confidential.
-
-        Args:
-            lowest: per axis, the first area.
-            highest: per axis, the last area.
-        """
+        """Return the areas per axis, `first_child` and `children` of the nodes between the first and last area of each axis. Confidential."""
         bounds = list(zip(lowest, highest, strict=True))
         names = [f"area_{axis}" for axis in range(len(bounds))]
         parts = []
@@ -115,12 +104,8 @@ class Slice:
         return areas, first_child, children
 
     def counts(self, axis: int, first: int, end: int) -> tuple[IntArray, IntArray]:
-        """Return the areas on one axis and the true counts of the nodes at some positions. Confidential.
+        """Return the areas on one axis and the true counts of the nodes from a first position to an end. Confidential.
 
-        Args:
-            axis: the number of the axis.
-            first: the first position.
-            end: the position after the last one.
         Raises:
             StoreError: the slice does not hold all of them.
         """

@@ -100,27 +100,24 @@ def write_true_codebook(con: Connection, axis: int, codebook: pl.DataFrame) -> N
 
 def read_true_codebooks(con: Connection) -> dict[int, pl.DataFrame]:
     """Return, by axis number, the sorted codes of the records on every axis that has no codebook. Confidential."""
-    names = [name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+    names = _tables(con)
     tables = {int(name.rpartition("_")[2]): name for name in names if name.startswith("true_codebook_")}
     return {axis: con.sql(f"SELECT * FROM {table}").pl().sort(pl.all()) for axis, table in sorted(tables.items())}
+
+
+def _tables(con: Connection) -> list[str]:
+    return [name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
 
 
 def true_levels(release_id: str) -> int:
     """Return how many true levels a vault holds; 0 while its tree is not complete."""
     with vault(release_id) as con:
-        names = [name for (name,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall()]
+        names = _tables(con)
     return 0 if "records" in names else sum(name.startswith("true_level_") for name in names)
 
 
 def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest: Sequence[int]) -> dict[str, IntArray]:
-    """Return areas, `first_child` and `children` of a level's true nodes whose areas lie within bounds. Confidential.
-
-    Args:
-        con: the vault.
-        level: of the nodes.
-        lowest: per axis, the first area.
-        highest: per axis, the last area.
-    """
+    """Return areas, `first_child` and `children` of a level's true nodes between the first and last area of each axis. Confidential."""
     areas = _areas(con, level, range(len(lowest)))
     columns = ", ".join(f"{area} AS {name}" for name, area in areas.items())
     within = " AND ".join(f"{area} BETWEEN ? AND ?" for area in areas.values())
@@ -130,44 +127,16 @@ def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest:
 
 
 def read_true_leaves(con: Connection, level: int, axes: int, most: int) -> Iterator[tuple[list[IntArray], IntArray]]:
-    """Yield the areas per axis and the true counts of all true nodes of a level, in order, a few at a time. Confidential.
+    """Yield the areas per axis and the true counts of all true nodes of a level, in order, so many at a time. Confidential.
 
-    Args:
-        con: the vault.
-        level: of the nodes.
-        axes: the number of axes.
-        most: how many nodes at a time.
     Raises:
         StoreError: a node is missing or out of order.
     """
     nodes = count_true_nodes(con, level)
     for first in range(0, nodes, most):
-        *areas, true_counts = _rows(con, level, range(axes), ["true_count"], first, min(first + most, nodes)).values()
+        end = min(first + most, nodes)
+        *areas, true_counts = read_true_rows(con, level, range(axes), first, end, ["true_count"]).values()
         yield areas, true_counts
-
-
-def read_true_slice(con: Connection, level: int, axis: int, first: int, end: int) -> tuple[IntArray, IntArray]:
-    """Return the areas on one axis and the true counts of a level's true nodes at some positions. Confidential.
-
-    Args:
-        con: the vault.
-        level: of the nodes.
-        axis: the number of the axis.
-        first: the first position.
-        end: the position after the last one.
-    Raises:
-        StoreError: a node is missing or out of order.
-    """
-    areas, true_counts = _rows(con, level, [axis], ["true_count"], first, end).values()
-    return areas, true_counts
-
-
-def read_true_rows(con: Connection, level: int, axes: int, first: int, end: int) -> dict[str, IntArray]:
-    """Return the areas per axis, `true_count`, `first_child` and `children` of a level's true nodes at some positions. Confidential.
-
-    Arguments and errors are those of `read_true_slice`, but for `axes`, the number of axes whose areas are returned.
-    """
-    return _rows(con, level, range(axes), ["true_count", "first_child", "children"], first, end)
 
 
 def count_true_nodes(con: Connection, level: int) -> int:
@@ -176,10 +145,26 @@ def count_true_nodes(con: Connection, level: int) -> int:
     return int(nodes)
 
 
-def _rows(
-    con: Connection, level: int, axes: Iterable[int], columns: Sequence[str], first: int, end: int
+def read_true_rows(
+    con: Connection,
+    level: int,
+    axes: Iterable[int],
+    first: int,
+    end: int,
+    columns: Sequence[str] = ("true_count", "first_child", "children"),
 ) -> dict[str, IntArray]:
-    """Return areas and other columns of the true nodes at some positions, none of which may be missing or out of order."""
+    """Return the areas on some axes and other columns of a level's true nodes at some positions. Confidential.
+
+    Args:
+        con: the vault.
+        level: of the nodes.
+        axes: their numbers.
+        first: position.
+        end: the position after the last one.
+        columns: which follow the areas.
+    Raises:
+        StoreError: a node is missing or out of order.
+    """
     areas = [f"{area} AS {name}" for name, area in _areas(con, level, axes).items()]
     query = f"SELECT {', '.join(['position', *areas, *columns])} FROM true_level_{level} WHERE position >= ? AND position < ?"
     rows: dict[str, IntArray] = con.execute(query, [first, end]).fetchnumpy()

@@ -103,16 +103,11 @@ def store() -> Iterator[Connection]:
 
 @contextmanager
 def connect(path: Path, *, spill: Path, read_only: bool = False, lingers: bool = False) -> Iterator[Connection]:
-    """Open a DuckDB file that only its owner can read; DuckDB writes to a folder what does not fit in memory.
+    """Open a DuckDB file that only its owner can read; DuckDB writes to the folder `spill` what does not fit in memory.
 
     Threads that open the same file at the same time share one instance, since DuckDB refuses a second one; each has its own
-    cursor. Other processes can open the file as soon as the last thread closes it.
-
-    Args:
-        path: the file.
-        spill: the folder.
-        read_only: whether it is opened for reading alone.
-        lingers: whether it may stay open for a moment longer inside of `lingering`.
+    cursor. Other processes can open the file as soon as the last thread closes it; one that `lingers` may stay open for a moment
+    longer inside of `lingering`.
     """
     with _SHARING:
         shared = _still_open(path, read_only)

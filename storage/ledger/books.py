@@ -35,7 +35,6 @@ class DatasetTerms:
         dataset: the first dataset of these people; others are charged to its account.
         unit: who or what is protected, in words.
         neighbours: `substitution` or `add_remove`.
-        cap: on the cost of all their releases together.
     """
 
     dataset: str
@@ -101,7 +100,6 @@ class Claim:
         table: the confidential table's path.
         unprotected: what it publishes exactly, beyond a total that is public anyway.
         different_people: whether the caller said that the table holds other people than datasets that had used it.
-        contributions: how many records a unit has, and who ensures it.
         series: the declared series that it belongs to; empty if it belongs to none.
     """
 
@@ -117,12 +115,15 @@ class Claim:
     series: str = ""
 
 
+_CLAIMED = ("release", "dataset", "accountant", "epsilon", "delta", "table", "different_people")  # as an event has them
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """Releases that were declared together, before the first of them was made.
 
     Attributes:
-        id: the id of the first one.
+        id: of the first one.
         name: of the spec.
         releases: their ids, in the order of their days.
         epsilon: of the guarantee of all of them together, with `delta`.
@@ -172,7 +173,6 @@ class Account:
         standing: as the last event that changed it recorded.
         charges: by release and level.
         claims: by release.
-        raises: each raise of the cap.
         series: the declared ones, by id.
     """
 
@@ -336,16 +336,10 @@ class Books:
         self.to_come = self.to_come[1:]
         self.charged_to[release] = account.terms.dataset
         account.claims[release] = Claim(
-            release,
-            event["dataset"],
-            event["accountant"],
-            event["epsilon"],
-            event["delta"],
-            event["table"],
-            tuple(event["unprotected"]),
-            event["different_people"],
-            Contributions(**event["contributions"]),
-            series,
+            **{name: event[name] for name in _CLAIMED},
+            unprotected=tuple(event["unprotected"]),
+            contributions=Contributions(**event["contributions"]),
+            series=series,
         )
         account.standing = _standing(event["standing"])
         for level in event["levels"]:

@@ -22,13 +22,7 @@ from storage.releases.parts import Part
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """A whole release, as it is to be reserved.
-
-    Attributes:
-        asked: what its spec says about the dataset.
-        levels: its levels; those that are measured are charged.
-        claim: what it states of itself.
-    """
+    """A whole release, as it is to be reserved: its levels that are measured are charged."""
 
     asked: Asked
     levels: Sequence[Part]
@@ -80,14 +74,8 @@ def read_books(con: Connection) -> Books:
 
 def open_account(con: Connection, books: Books, terms: DatasetTerms) -> None:
     """Record the terms of a dataset whose people have no account yet."""
-    event = {
-        "event": "dataset",
-        "dataset": terms.dataset,
-        "unit": terms.unit,
-        "neighbours": terms.neighbours,
-        "cap": _recorded_cap(terms.cap),
-    }
-    _post(con, books, event)
+    stated = {"dataset": terms.dataset, "unit": terms.unit, "neighbours": terms.neighbours}
+    _post(con, books, {"event": "dataset", **stated, "cap": _recorded_cap(terms.cap)})
 
 
 def share_account(con: Connection, books: Books, dataset: str, same_people_as: str) -> None:
@@ -104,7 +92,7 @@ def record_series(
         con: the store.
         books: the ledger as it is; the event is posted to them too.
         name: of the series.
-        reservations: its releases, in the order of their days.
+        reservations: in the order of their days.
         whole: what they cost and guarantee together.
     """
     ids = [reservation.claim.release for reservation in reservations]
@@ -114,32 +102,16 @@ def record_series(
 
 
 def record_reservation(con: Connection, books: Books, reservation: Reservation, standing: Standing) -> None:
-    """Record that a release is reserved.
+    """Record that a release is reserved, and where its people stand with it.
 
-    Args:
-        con: the store.
-        books: the ledger as it is; the event is posted to them too.
-        reservation: the release.
-        standing: where its people stand with it.
     Raises:
         StoreError: it is already reserved, or it is charged nothing.
     """
-    claim = reservation.claim
-    event: dict[str, Any] = {
-        "event": "reserved",
-        "release": claim.release,
-        "dataset": claim.dataset,
-        "accountant": claim.accountant,
-        "epsilon": claim.epsilon,
-        "delta": claim.delta,
-        "table": claim.table,
-        "unprotected": list(claim.unprotected),
-        "different_people": claim.different_people,  # and not from whom, which depends on the table
-        "contributions": asdict(claim.contributions),
-        "levels": [_recorded_level(level) for level in reservation.levels if level.is_charged],
-        "standing": _recorded_standing(standing),
-    }
-    _post(con, books, event | ({"series": claim.series} if claim.series else {}))
+    claim = asdict(reservation.claim)  # which other people have used the table depends on it, and is no part of a claim
+    if not claim["series"]:
+        del claim["series"]
+    levels = [_recorded_level(level) for level in reservation.levels if level.is_charged]
+    _post(con, books, {"event": "reserved", **claim, "levels": levels, "standing": _recorded_standing(standing)})
 
 
 def _recorded_level(level: Part) -> dict[str, Any]:
@@ -151,25 +123,19 @@ def _recorded_level(level: Part) -> dict[str, Any]:
         "l2_sensitivity_squared": level.l2_sensitivity_squared,
     }
     if level.view:
-        recorded |= {"view": level.view}
+        recorded["view"] = level.view
     if level.tau:
-        recorded |= {"tau": str(level.tau)}
+        recorded["tau"] = str(level.tau)
     if level.scale:
-        recorded |= {"scale": level.scale}
+        recorded["scale"] = level.scale
     if level.epsilon:  # the mechanism is only (ε, δ)
         recorded |= {name: getattr(level, name) for name in ("epsilon", "delta", "threshold")}
     return recorded
 
 
 def advance(con: Connection, release_id: str, level: int, state: str, **facts: Any) -> None:
-    """Move a charge to its next state.
+    """Move a charge to its next state: drawing, sealed, released or void; the event records some more facts.
 
-    Args:
-        con: the store.
-        release_id: the release.
-        level: its level.
-        state: drawing, sealed, released or void.
-        facts: what else the event records.
     Raises:
         StoreError: that state cannot follow the charge's present one.
     """
@@ -182,15 +148,8 @@ def record_abandonment(con: Connection, books: Books, release_id: str, standing:
 
 
 def record_raise(con: Connection, books: Books, dataset: str, cap: Cap, reason: str, standing: Standing) -> None:
-    """Record a new cap of a dataset's people.
+    """Record a new cap of a dataset's people, named by their first dataset, and where they stand against it.
 
-    Args:
-        con: the store.
-        books: the ledger as it is; the event is posted to them too.
-        dataset: the first dataset of these people.
-        cap: the new one.
-        reason: why it is raised.
-        standing: where these people stand against it.
     Raises:
         StoreError: it is not above the old one.
     """
@@ -236,12 +195,8 @@ def _append(con: Connection, event: dict[str, Any]) -> None:
 
 
 def _recorded_cap(cap: Cap) -> dict[str, Any]:
-    return {"epsilon": cap.epsilon, "delta": cap.delta, "rho": str(cap.rho)}
+    return asdict(cap) | {"rho": str(cap.rho)}
 
 
 def _recorded_standing(standing: Standing) -> dict[str, Any]:
-    return {
-        "epsilon": standing.epsilon,
-        "left_rho": str(standing.left_rho),
-        "left_epsilon": standing.left_epsilon,
-    }
+    return asdict(standing) | {"left_rho": str(standing.left_rho)}

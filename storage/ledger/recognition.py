@@ -18,7 +18,7 @@ class Columns:
     """The columns of a table by which its records are recognised.
 
     Attributes:
-        codes: which say where a record belongs, in the order of the spec.
+        codes: where a record belongs, in the order of the spec.
         count: how many records a row stands for; None where it is one.
     """
 
@@ -89,13 +89,9 @@ def same_place(one: str, other: str) -> bool:
 
 
 def keep_recognised(con: Connection, release_id: str, table: RecognisedTable, others: tuple[str, ...]) -> None:
-    """Keep what the table of a release is recognised by, in place of what was kept before.
+    """Keep what the table of a release is recognised by, as it was read, in place of what was kept before.
 
-    Args:
-        con: the store.
-        release_id: the release.
-        table: its table, as it was read.
-        others: the datasets that used the same table, if the caller has confirmed that they hold other people.
+    With it go the datasets that used the same table, if the caller has confirmed that they hold other people.
     """
     content = table.content
     if content is None:

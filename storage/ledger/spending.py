@@ -68,11 +68,6 @@ def weakest_promise(all_contributions: Iterable[Contributions | None]) -> Contri
     return most if is_kept else replace(most, distinct=None, distinct_cells="")
 
 
-def only_some_are_exact(all_contributions: Iterable[Contributions | None]) -> bool:
-    """Return whether a total was published exactly beside a release for which units may have fewer records."""
-    return len({of.exact_records_per_unit for of in all_contributions if of}) > 1
-
-
 def for_one_unit(spendings: Sequence[Spending]) -> list[Spending]:
     """Return what each of several releases costs a unit that has as many records as any of them promises."""
     unit = weakest_promise(spending.contributions for spending in spendings)
@@ -147,7 +142,9 @@ class CapTerms:
 def claimed_units(contributions: Sequence[Contributions | None]) -> str:
     """Return for which units, and between which tables, the claim about several releases holds, in words."""
     promised = weakest_promise(contributions)
-    tables = ", between tables with the same number of units" if only_some_are_exact(contributions) else ""
+    # a total was published exactly beside a release for which units may have fewer records
+    only_some_are_exact = len({of.exact_records_per_unit for of in contributions if of}) > 1
+    tables = ", between tables with the same number of units" if only_some_are_exact else ""
     if promised is None:
         return f"every unit, however many records it has: ingest keeps no more of them than each release states{tables}"
     how, most = "exactly" if promised.exact_records_per_unit else "at most", promised.max_records_per_unit

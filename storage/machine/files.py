@@ -10,18 +10,23 @@ from pathlib import Path
 from typing import BinaryIO
 from uuid import uuid4
 
-from storage.errors import StoreError
+from storage.errors import StoreError, TakenAlready
 
 _BLOCK = 2**20  # bytes that are hashed at once
 _LONGEST_NAME = 200  # bytes; systems take 255
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file beside a path; once it is written and forced to disk it takes that path, and if that fails it is removed."""
+def beside(path: Path, *, closed: bool = False) -> Iterator[BinaryIO]:
+    """Yield a file beside a path; once it is written and forced to disk it takes that path, and if that fails it is removed.
+
+    One that is `closed` is its owner's alone, whatever the umask.
+    """
     partial = path.with_name(path.name + ".partial")
     try:
         with partial.open("wb") as file:
+            if closed:
+                os.fchmod(file.fileno(), 0o600)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -39,7 +44,8 @@ def put_new(path: Path) -> Iterator[BinaryIO]:
     the same bytes are content with it.
 
     Raises:
-        StoreError: the path is taken by other bytes, which stay, or the file system has no hard links.
+        TakenAlready: the path is taken by other bytes, which stay.
+        StoreError: the file system has no hard links.
     """
     partial = path.with_name(f"{path.name}.{uuid4().hex}.partial")
     try:
@@ -51,7 +57,9 @@ def put_new(path: Path) -> Iterator[BinaryIO]:
             os.link(partial, path)
         except FileExistsError:
             if sha256_of(partial) != sha256_of(path):
-                raise StoreError(f"{path.name} is there already, with other contents.", field="TRELLIS_HOME") from None
+                raise TakenAlready(
+                    f"{path.name} is there already, with other contents.", field="TRELLIS_HOME"
+                ) from None
         except OSError as fault:
             if fault.errno not in {errno.EPERM, errno.EOPNOTSUPP}:
                 raise
@@ -69,6 +77,13 @@ def replace(partial: Path, path: Path) -> None:
     """Rename a finished file or folder to its path, and force the rename to disk."""
     partial.rename(path)
     force(path.parent)
+
+
+def make_closed(folder: Path) -> None:
+    """Make a folder and those above it, closed to others, which `mkdir(parents=True)` does not see to."""
+    if not folder.is_dir():
+        make_closed(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def force(path: Path) -> None:

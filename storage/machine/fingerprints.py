@@ -29,7 +29,7 @@ def fingerprint_of_file(path: Path, inner: str | None = None) -> str:
     """Return the fingerprint of a file, in hex: of its bytes, of what a `.gz` unpacks to, and of the name of a table in it.
 
     Args:
-        path: the file.
+        path: of the file.
         inner: the table inside a DuckDB file; None for other kinds of file.
     Raises:
         OSError: the file cannot be read.
@@ -62,11 +62,7 @@ def _fingerprint(key: bytes, path: Path, inner: str | None, seen: tuple[int, ...
 
 
 def key_of_records() -> str:
-    """Return the key by which records are hashed before their hashes are added up, in hex; it must not leave this process.
-
-    Raises:
-        StoreError: the key of this store has been altered.
-    """
+    """Return the key by which records are hashed before their hashes are added up, in hex; it must not leave this process."""
     return hashlib.blake2b(key=_key(), person=b"record", digest_size=_FINGERPRINT_BYTES).hexdigest()
 
 
@@ -74,9 +70,6 @@ def fingerprint_of_records(records: int, sums: Sequence[int]) -> str:
     """Return the fingerprint of records, in hex, given their number and what their keyed hashes add up to.
 
     That of no records is drawn anew each time: it is like no other, and as long as others.
-
-    Raises:
-        StoreError: the key has been altered.
     """
     if not records:
         return secrets.token_hex(_FINGERPRINT_BYTES)
@@ -85,24 +78,19 @@ def fingerprint_of_records(records: int, sums: Sequence[int]) -> str:
 
 
 def name_of_home() -> str:
-    """Return a name for this store, in hex, which stays the same and tells nothing of it.
-
-    Raises:
-        StoreError: the key has been altered.
-    """
+    """Return a name for this store, in hex, which stays the same and tells nothing of it."""
     return hashlib.blake2b(key=_key(), person=b"home", digest_size=_FINGERPRINT_BYTES).hexdigest()
 
 
 def _key() -> bytes:
-    """Return the key of this store's fingerprints; make it if there is none yet."""
+    """Return the key of this store's fingerprints; make it if there is none yet, and refuse one that was altered."""
     path = home() / KEY
     if not path.is_file():
         folder = os.open(home(), os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)  # of two processes that need it first, one makes it
             if not path.is_file():
-                with beside(path) as file:
-                    os.fchmod(file.fileno(), 0o600)
+                with beside(path, closed=True) as file:
                     file.write(secrets.token_bytes(_KEY_BYTES))
         finally:
             os.close(folder)

@@ -20,12 +20,7 @@ _SAY_WHO_IS_AHEAD_AFTER = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a lock.
-
-    Attributes:
-        process: its id.
-        run: Prefect's id of the flow run; empty where there is none.
-    """
+    """Who holds a lock: the id of a process, and Prefect's id of its flow run, empty where there is none."""
 
     process: int
     run: str = ""
@@ -48,7 +43,9 @@ def held(name: str, run: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def held_when_free(name: str, ahead: Callable[[str], None], going_on: Callable[[], None]) -> Iterator[None]:
+def held_when_free(
+    name: str, ahead: Callable[[str], None] = lambda _: None, going_on: Callable[[], None] = lambda: None
+) -> Iterator[None]:
     """Hold the lock of a name; wait until its present holder releases it.
 
     Args:
@@ -94,11 +91,7 @@ def forget_to_stop(release_id: str) -> None:
 
 
 def check_going_on(release_id: str) -> None:
-    """Return if a stage may go on.
-
-    Raises:
-        Interrupted: its release was asked to stop.
-    """
+    """Raise `Interrupted` in a stage whose release was asked to stop."""
     if _stop_path(release_id).exists():
         raise Interrupted("It was interrupted.")
 

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from storage.errors import SpecError, StoreError, TakenAlready
 from storage.machine.files import beside
-from storage.mailbox.places import S3Keys, check_name
+from storage.mailbox.places import S3Keys, address_alone, check_name
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config, S3Store
@@ -32,12 +32,7 @@ _HERE = "127.0.0.1"  # where alone a server may answer without TLS
 
 @dataclass(frozen=True, slots=True)
 class S3Place:
-    """A folder of a bucket.
-
-    Attributes:
-        url: where it is, for people.
-        store: the bucket.
-    """
+    """A folder of a bucket, and its URL for people."""
 
     url: str
     store: "S3Store"
@@ -90,7 +85,6 @@ class S3Place:
 
     def delete(self, name: str) -> None:
         """Delete what lies under a name, and then its parts."""
-
         with self._public(name):
             parts = _parts_of(name, self._put_by(check_name(name)))
             self._remove([name, *parts])
@@ -218,14 +212,7 @@ def _endpoint(s3: S3Keys) -> str | None:
     """Return the address of the server, if it may be used."""
     if s3.endpoint is None:
         return None
-    parts = urlsplit(s3.endpoint)
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise SpecError(
-            "s3.endpoint must be an address alone, without credentials or options.",
-            field="s3.endpoint",
-            hint="Credentials come from the environment or from the role of the machine.",
-        )
-    if parts.scheme != "https" and not _is_here(s3):
+    if address_alone(s3.endpoint, "s3.endpoint").scheme != "https" and not _is_here(s3):
         raise SpecError(
             f"s3.endpoint must begin with https://, or with http://{_HERE}.",
             field="s3.endpoint",

@@ -17,7 +17,6 @@ import os
 import secrets
 from functools import lru_cache
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO
 
 from cryptography.exceptions import InvalidTag
@@ -104,14 +103,6 @@ class EncryptedReader(io.RawIOBase):
         except BaseException:
             self._file.close()
             raise
-
-    def __enter__(self) -> "EncryptedReader":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

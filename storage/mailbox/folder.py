@@ -13,7 +13,7 @@ from typing import TypeVar
 from uuid import uuid4
 
 from storage.errors import StoreError, TakenAlready, disk_fault
-from storage.machine.files import beside, force
+from storage.machine.files import beside, force, make_closed
 from storage.machine.home import place_of_home
 from storage.mailbox.places import PATIENCE, check_name
 
@@ -28,12 +28,7 @@ _MANIFEST = "manifest.json"  # in every published folder
 
 @dataclass(frozen=True, slots=True)
 class FolderPlace:
-    """A folder.
-
-    Attributes:
-        folder: the folder.
-        patience: seconds for which a reader waits for a name.
-    """
+    """A folder, whose readers wait for a name for some seconds."""
 
     folder: Path
     patience: float = PATIENCE
@@ -148,7 +143,7 @@ def _refused(message: str, hint: str) -> StoreError:
 
 def _copied(file: Path, folder: Path) -> Path:
     """Copy a file to a name of this writer's own, forced to disk; leave nothing there if that fails."""
-    _make(folder)
+    make_closed(folder)
     partial = folder / f".{uuid4().hex}{_PARTIAL}"
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -161,13 +156,6 @@ def _copied(file: Path, folder: Path) -> Path:
             partial.unlink()
         raise
     return partial
-
-
-def _make(folder: Path) -> None:
-    """Make a folder and those above it, closed to others, which `mkdir(parents=True)` does not see to."""
-    if not folder.is_dir():
-        _make(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _link(partial: Path, path: Path, name: str) -> None:

@@ -10,10 +10,9 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
-from storage.errors import StoreError
-from storage.machine.files import force
+from storage.errors import StoreError, TakenAlready
+from storage.machine.files import put_new
 from storage.machine.home import place_of_home, subfolder
 
 if TYPE_CHECKING:
@@ -36,27 +35,20 @@ def release_key(release_id: str, mailbox_key: bytes) -> bytes:
 
 
 def wrapped_key(release_id: str, mailbox_key: bytes) -> str:
-    """Return the wrapped key of a release, in hex, as it may travel; draw the key if there is none yet.
-
-    Args:
-        release_id: the release.
-        mailbox_key: 32 bytes.
-    """
+    """Return the wrapped key of a release, in hex, as it may travel; draw the key if there is none yet."""
     path = subfolder(KEYS) / f"{release_id}.key"
     if not path.exists():
         nonce = secrets.token_bytes(_NONCE_BYTES)
         drawn = secrets.token_bytes(_KEY_BYTES)
-        _create(path, nonce + _wrapping(mailbox_key).encrypt(nonce, drawn, release_id.encode()))
+        with suppress(TakenAlready), put_new(path) as file:  # what another thread has drawn meanwhile stays
+            os.fchmod(file.fileno(), 0o600)
+            file.write(nonce + _wrapping(mailbox_key).encrypt(nonce, drawn, release_id.encode()))
     return path.read_bytes().hex()
 
 
 def unwrapped_key(wrapped: str, release_id: str, mailbox_key: bytes) -> bytes:
-    """Return the key of a release, 32 bytes.
+    """Return the key of a release, 32 bytes, from what `wrapped_key` returned; that of another release does not open.
 
-    Args:
-        wrapped: what `wrapped_key` returned.
-        release_id: the release; the key of another one does not open.
-        mailbox_key: 32 bytes.
     Raises:
         StoreError: it was altered, or wrapped by another key of the mailbox.
     """
@@ -100,12 +92,7 @@ def keyed_name(key: bytes, text: str) -> str:
 
 
 def proof_of_key(mailbox_key: bytes, nonce: bytes) -> str:
-    """Return what proves that a machine has the key of the mailbox, in hex.
-
-    Args:
-        mailbox_key: 32 bytes.
-        nonce: what the one who asks has drawn just now.
-    """
+    """Return what proves that a machine has the key of the mailbox, in hex, to whoever has drawn the nonce just now."""
     return _mac(mailbox_key, _PROVES + nonce)
 
 
@@ -126,19 +113,3 @@ def _wrapping(mailbox_key: bytes) -> "AESGCM":
 
 def _mac(key: bytes, text: bytes) -> str:
     return hmac.digest(key, text, "sha256").hex()
-
-
-def _create(path: Path, content: bytes) -> None:
-    """Write a file that is complete or absent; what another thread has created meanwhile stays."""
-    partial = path.with_name(f".{uuid4().hex}.partial")
-    try:
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "wb") as file:  # noqa: PTH123 (a handle has no path)
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(partial, path)
-        force(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)

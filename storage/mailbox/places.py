@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict
 
@@ -68,12 +68,7 @@ class Mailbox(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Namespace:
-    """A part of a place, whose names are the ends of those that the place has.
-
-    Attributes:
-        place: the place.
-        name: with which the names of the part begin there.
-    """
+    """A part of a place, whose names are the ends of those that begin there with its own name."""
 
     place: Mailbox
     name: str
@@ -120,13 +115,7 @@ def open_place(url: str, s3: S3Keys | None = None, *, patience: float = PATIENCE
         StoreError: the folder is not there, or is open to others, or is where true or published counts are; or the package for
             buckets is not installed.
     """
-    parts = urlsplit(url)
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise SpecError(
-            "mailbox must be an address alone, without credentials or options.",
-            field="mailbox",
-            hint="Credentials come from the environment or from the role of the machine.",
-        )
+    parts = address_alone(url, "mailbox")
     if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/"):
         from storage.mailbox.folder import open_folder
 
@@ -140,6 +129,18 @@ def open_place(url: str, s3: S3Keys | None = None, *, patience: float = PATIENCE
         field="mailbox",
         hint="Write file:///mnt/shared/trellis-work, or s3://bucket/folder.",
     )
+
+
+def address_alone(url: str, field: str) -> SplitResult:
+    """Return the parts of an address; refuse one that holds credentials or options."""
+    parts = urlsplit(url)
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise SpecError(
+            f"{field} must be an address alone, without credentials or options.",
+            field=field,
+            hint="Credentials come from the environment or from the role of the machine.",
+        )
+    return parts
 
 
 def check_name(name: str) -> str:
@@ -164,12 +165,7 @@ def new_nonce() -> str:
 
 
 def enter_probe(place: Mailbox, nonce: str) -> bool:
-    """Put a file of this process's own under the name of a nonce; return whether that succeeded.
-
-    Raises:
-        ValueError: it is no nonce.
-        StoreError: the place cannot be written.
-    """
+    """Put a file of this process's own under the name of a nonce; return whether that succeeded."""
     if not _NONCE.fullmatch(nonce):
         raise ValueError("A nonce has 32 digits in hex.")
     with TemporaryDirectory(prefix="trellis-probe-") as folder:
@@ -186,11 +182,10 @@ def judge_probe(place: Mailbox, nonce: str, succeeded: Sequence[bool]) -> None:
     """Check that exactly one of several processes has succeeded. What it put there stays until `remove_probe`.
 
     Args:
-        place: the place.
+        place: the mailbox.
         nonce: under which all of them put a file.
         succeeded: what `enter_probe` returned to each; at least two.
     Raises:
-        ValueError: there are fewer than two.
         StoreError: none or several have succeeded, or what one of them put is not there.
     """
     if len(succeeded) < 2:

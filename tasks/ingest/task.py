@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from storage.counts.shard_files import write_codebook, write_derived, write_groups, write_names, write_shapes
+from storage.counts.shard_files import write_atlas, write_codebook, write_derived, write_groups
 from storage.counts.vault import read_records, remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
@@ -198,9 +198,9 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
                 write_codebook(release_id, end.name, end.released)
         _write_derived(release_id, source, ends)
         for (name, level), names in names_of(ends).items():
-            write_names(release_id, name, level, names)
+            write_atlas(release_id, "names", name, level, names)
         for (name, level), shapes in shapes_of(ends).items():
-            write_shapes(release_id, name, level, shapes)
+            write_atlas(release_id, "shapes", name, level, shapes)
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
         if source.groups is None:
             ingest_trips(con, source.table, ends, source.count, units)

@@ -106,7 +106,7 @@ def _true_nodes(con: Connection, level: int, axes: int) -> Iterator[tuple[int, F
     """Yield the true nodes of a level, a few at a time, each with the position of the first of them. Confidential."""
     nodes = count_true_nodes(con, level)
     for first in range(0, nodes, _ROWS):
-        rows = read_true_rows(con, level, axes, first, min(first + _ROWS, nodes))
+        rows = read_true_rows(con, level, range(axes), first, min(first + _ROWS, nodes))
         areas = tuple(rows[f"area_{axis}"] for axis in range(axes))
         yield first, Frontier(level, areas, rows["true_count"])
 
@@ -115,8 +115,8 @@ def _run_below(con: Connection, level: int, run: range) -> range:
     """Return the positions of the children of consecutive true nodes, which are consecutive too."""
     if not run:
         return run
-    (first,) = read_true_rows(con, level, 0, run.start, run.start + 1)["first_child"]
-    last = read_true_rows(con, level, 0, run.stop - 1, run.stop)
+    (first,) = read_true_rows(con, level, (), run.start, run.start + 1)["first_child"]
+    last = read_true_rows(con, level, (), run.stop - 1, run.stop)
     return range(int(first), int(last["first_child"][0] + last["children"][0]))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_slice, vault
+from storage.counts.vault import read_true_codebooks, read_true_leaves, read_true_nodes, read_true_rows, vault
 from storage.database.connections import Connection
 from storage.releases.shards import Shard, shard_name
 from tasks.accounting.conversions import float_below
@@ -192,12 +192,12 @@ class _Vault:
     con: Connection
 
     def root(self) -> IntArray:
-        return read_true_slice(self.con, 0, 0, 0, 1)[1]
+        return read_true_rows(self.con, 0, (), 0, 1, ["true_count"])["true_count"]
 
     def families(self, level: int, refined: int, lowest: Sequence[int], highest: Sequence[int]) -> TrueFamilies:
         *areas, first_child, children = read_true_nodes(self.con, level, lowest, highest).values()
         first, end = (int(first_child.min()), int((first_child + children).max())) if len(children) else (0, 0)
-        of_children = read_true_slice(self.con, level + 1, refined, first, end)
+        of_children = read_true_rows(self.con, level + 1, [refined], first, end, ["true_count"]).values()
         return TrueFamilies(tuple(areas), first_child - first, children, *of_children)
 
     def leaves(self, level: int, axes: int, most: int) -> Iterator[tuple[Sequence[IntArray], IntArray]]:

@@ -162,7 +162,7 @@ def estimate_branch(job: Job, branch: str) -> list[Shard]:
         columns = {"value": estimates.values, "variance": estimates.variances}
         made.append(job.write_numbers("estimates", level, branch, columns))
 
-    below = _joined([read_estimates(job, levels[-1], part) for part in parts]) if parts else None
+    below = _joined([read_estimates(job, levels[-1], piece) for piece in pieces]) if pieces else None
     for level in reversed(levels):
         if job.record.release.levels[level].same_as is not None:
             # each node above has one cell here, and nothing of it was measured: what is below it says the same of both

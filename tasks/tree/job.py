@@ -11,12 +11,12 @@ import polars as pl
 import pyarrow as pa
 
 from storage.counts.shard_files import (
+    Atlas,
     ShardStore,
     derived_path,
+    read_atlas,
     read_codebook,
     read_groups,
-    read_names,
-    read_shapes,
     shards_in_folder,
 )
 from storage.database.connections import store
@@ -201,21 +201,19 @@ def tree_in(folder: Path, terms: Terms) -> Tree:
 
 def names_of(release: Release) -> Names:
     """Return the names of the areas of a release that the store knows, as they were kept when it was ingested."""
-    return Names(_of_places(release, read_names))
+    return Names(_atlas(release, "names"))
 
 
 def shapes_of(release: Release) -> Shapes:
     """Return the shapes of the areas of a release that the store knows, as they were kept when it was ingested."""
-    return Shapes(_of_places(release, read_shapes))
+    return Shapes(_atlas(release, "shapes"))
 
 
-def _of_places(
-    release: Release, read: Callable[[Path, str, int], pl.DataFrame | None]
-) -> dict[tuple[str, int], pl.DataFrame]:
-    """Return what the axis levels of a release have of a kind, by axis and axis level."""
+def _atlas(release: Release, kind: Atlas) -> dict[tuple[str, int], pl.DataFrame]:
+    """Return the names or the shapes of the areas of a release, by axis and axis level, where there are any."""
     places = ((axis.name, level) for axis in tree_of(release).axes for level in range(1, axis.depth + 1))
-    tables = {place: read(shard_folder(release.id), *place) for place in places}
-    return {place: areas for place, areas in tables.items() if areas is not None}
+    kept = {place: read_atlas(release.id, kind, *place) for place in places}
+    return {place: areas for place, areas in kept.items() if areas is not None}
 
 
 def derived_of(release: Release) -> dict[str, Derived]:

@@ -14,7 +14,6 @@ from flows.answers.release_status import approved_plan, releases_answer, show_an
 from flows.api import plan, plan_page, release
 from flows.cli.arguments import json_object
 from flows.cli.release_commands import _make
-from flows.cli.runs import run_without_prefect
 from flows.run.backups import back_up, restore
 from flows.run.reservation import new_release
 from storage.database.connections import store
@@ -95,7 +94,7 @@ def test_a_release_that_is_refused_after_its_turn_came_is_charged_nothing(fresh,
     release(fresh.folder / "people.yaml")
     before = events()
     with pytest.raises(BudgetExceeded) as refused:
-        _make(waits.id, lambda: run_without_prefect(waits.id, (planned, waits)), 0.0, as_json=False)
+        _make(waits.id, 0.0, as_json=False, on_server=False, planned=(planned, waits))
     assert f"{waits.id} is refused. Nothing is charged." in capsys.readouterr().err
     assert "rerun" not in f"{refused.value} {refused.value.hint}"
     with store() as con:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from flows.forecast.answer import plan_answer
+from flows.planning.admission import check_unchanged
 from flows.planning.plan import make_plan
-from flows.run.reservation import check_unchanged, new_release, plan_again, reserve_release
+from flows.run.reservation import new_release, plan_again, reserve_release
 from flows.specification.file import keys_of_release, load_spec, places_in
 from storage.database.connections import store
 from storage.errors import InputError

@@ -18,9 +18,9 @@ from flows.answers.release_status import releases_answer, show_answer
 from flows.console.plan_view import show_plan
 from flows.console.release_view import show_one
 from flows.forecast.answer import plan_answer
-from flows.planning.admission import admission
+from flows.planning.admission import admission, resumable_release
 from flows.planning.plan import Plan, make_plan
-from flows.run.driver import finish_release, make_release, rehearse, resumable_release
+from flows.run.driver import finish_release, make_release, rehearse
 from flows.run.ending import abandon_release
 from flows.run.reservation import new_release, reserve_release
 from flows.run.runner import report_nothing, submit_to

@@ -15,7 +15,8 @@ import pytest
 import yaml
 
 from flows.answers.check import check_answer
-from flows.run.reservation import check_unchanged, new_release
+from flows.planning.admission import check_unchanged
+from flows.run.reservation import new_release
 from flows.specification.starter import starter
 from storage.counts.vault import vault
 from storage.database.connections import store

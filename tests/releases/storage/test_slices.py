@@ -2,7 +2,7 @@
 
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,7 @@ class Office:
             return self._draw(job, sliced, level, branch, *how)
 
 
-def rows_at_most(most: int, con: Any, level: int, axes: int, first: int, end: int) -> dict[str, Any]:
+def rows_at_most(most: int, con: Any, level: int, axes: Iterable[int], first: int, end: int) -> dict[str, Any]:
     """Read rows of a level, a few at a time: no level is ever in memory as a whole."""
     assert end - first <= most
     return read_true_rows(con, level, axes, first, end)
