@@ -33,7 +33,7 @@ from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.tables import LevelTables, SlicedRows, slices, write_level, write_parquet
 from tasks.pages.explorer.page import EXPLORER, explorer
 from tasks.pages.facts import Collector
-from tasks.pages.report import passed_checks, report
+from tasks.pages.report import report
 from tasks.pages.statements import formulas_in, readme, workbook_words
 from tasks.pages.svg import warm_up
 from tasks.released.estimate import Known
@@ -98,7 +98,7 @@ def publish(release_id: str) -> bool:
             drawing.result()
             asked = estimate_of(FolderSource(PublishedFolder(beside, manifest)))
             facts = collector.facts(ranges_of_areas(asked), ends_of_groups(asked))
-            page = report(manifest, facts, passed_checks(checks), how_counted, formulas)
+            page = report(manifest, facts, checks, how_counted, formulas)
             (beside / REPORT).write_text(page, encoding="utf-8")
             (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")
             in_csv.result()
