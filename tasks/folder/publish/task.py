@@ -1,6 +1,5 @@
 """The publish stage: it writes the folder beside its final place and renames it, so that a folder is always complete."""
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -14,7 +13,7 @@ from storage.counts.published import partial_folder, store_table
 from storage.database.connections import store
 from storage.errors import StoreError, TrellisError, disk_fault
 from storage.ledger.events import Head, head
-from storage.machine.files import replace, sha256_of_all
+from storage.machine.files import force, replace, sha256_of_all
 from storage.machine.home import subfolder
 from storage.record import Record, load_record
 from storage.releases.register import REPORT, Release, list_checks
@@ -161,11 +160,10 @@ def _write_counts(
         What the manifest states of the tables; and a function that writes `counts.csv`, if the folder has it, while others write.
     """
     (folder / tables.COUNTS).mkdir()
-    release = record.release
-    job, terms = job_of(record), release.terms
+    job, terms = job_of(record), record.release.terms
     tree = job.tree
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
-    sink = NoisyCounts(folder, tree, release.levels) if noisy else None
+    sink = NoisyCounts(folder, tree, record.release.levels) if noisy else None
     source = JobSource(job, sink, subfolder("tmp"), cores())
     estimate = estimate_of(source)
 
@@ -262,8 +260,4 @@ def _make_durable_and_readable(folder: Path) -> None:
     """Force every file to disk, and let everybody read it, because what is published is public."""
     for path in [*folder.rglob("*"), folder]:
         path.chmod(0o755 if path.is_dir() else 0o644)
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        force(path)
