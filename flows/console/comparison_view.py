@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from flows.console.terminal import out
+from flows.console.terminal import out, table_of
 
 if TYPE_CHECKING:
-    from tasks.pages.trial_results import (
-        ComparedLevel,
-        GroupIntervals,
-        LevelResult,
-        MechanismResult,
-        Spread,
-        TrialResults,
-    )
+    from tasks.format import stated
+    from tasks.pages.trial_results import ComparedLevel, GroupIntervals, LevelResult, MechanismResult, TrialResults
 
 _FIRST = ("level", "mechanism")
 _OF_ERRORS = (*_FIRST, "maximum", "mean", "ℓ₁", "false\ndiscovery", "false\nnegative")
@@ -41,6 +35,8 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
         results: of the comparison.
         intervals: whether coverage and width of the intervals of questions are drawn too.
     """
+    from tasks.pages.trial_results import ABOUT_QUESTIONS
+
     out.print(f"[bold]{results.name}[/], δ = {results.delta:g}, runs: {results.runs}; nothing was charged")
     for epsilon in results.epsilons:
         at = results.at(epsilon)
@@ -52,13 +48,16 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
         )
         seconds = ", ".join(f"{result.mechanism} {result.seconds.mean:.2f}" for result in at)
         out.print(f"seconds of a trial: {seconds}")
-        for name, numbers in results.utilities.items():
+        for name in results.utilities:
             out.print(f"\n[bold]utility {name}[/], mean of the runs, with the least and the most in brackets")
-            out.print(_utility_table(name, numbers, at))
-        _show_questions(results, epsilon)
-        _show_rows(results, epsilon)
-        if intervals:
-            _show_coverage(results, epsilon)
+            out.print(_mechanism_table(results.utility(epsilon, name)))
+        if (questions := results.deviations(epsilon)).rows:
+            out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")
+            out.print(_mechanism_table(questions))
+        if stated := results.of_rows(epsilon):
+            _show_rows(results, stated)
+        if intervals and (stated := results.of_questions(epsilon)):
+            _show_coverage(results, stated)
     out.print()
     for mechanism, reason in results.refused.items():
         out.print(f"[bold yellow]not tried:[/] {mechanism}: {reason}")
@@ -74,13 +73,19 @@ def _level_table(
     cells_of: "Callable[[LevelResult], Iterable[str]]",
 ) -> Table:
     """Return a table of numbers: a row per level and mechanism that has any, those of a level beneath one another."""
-    table = Table(*headings[:2], box=None)
-    for heading in headings[2:]:
-        table.add_column(heading, justify="right")
+    table = table_of(headings[:2], headings[2:])
     for number, compared in enumerate(levels):
         each = ((result.mechanism, [*cells_of(result.levels[number])]) for result in results)
         for place, (mechanism, cells) in enumerate((mechanism, cells) for mechanism, cells in each if cells):
             table.add_row("" if place else compared.label, mechanism, *cells)
+    return table
+
+
+def _mechanism_table(numbers: "stated.Table") -> Table:
+    """Return a table of numbers with a row per mechanism."""
+    table = table_of(numbers.heads[:1], numbers.heads[1:])
+    for row in numbers.rows:
+        table.add_row(*map(escape, row))  # a bracket at the start of markup would be read as a tag
     return table
 
 
@@ -89,37 +94,7 @@ def _errors(level: "LevelResult") -> list[str]:
     return [*errors, *(f"{100 * rate.mean:.1f}%" for rate in (level.false_discovery, level.false_negative))]
 
 
-def _utility_table(name: str, numbers: Sequence[str], results: "Sequence[MechanismResult]") -> Table:
-    """Return a table of a measure of the leaves: a row per mechanism, and a column per number."""
-    from tasks.pages.trial_results import format_ratio
-
-    table = Table("mechanism", box=None)
-    for number in numbers:
-        table.add_column(number, justify="right")
-    for result in results:
-        of_measure = (result.utility or {})[name]
-        # a bracket at the start of markup would be read as a tag
-        table.add_row(result.mechanism, *(escape(format_ratio(of_measure[number])) for number in numbers))
-    return table
-
-
-def _show_questions(results: "TrialResults", epsilon: float) -> None:
-    """Draw how far ranges and other questions about an ordered axis deviate."""
-    from tasks.pages.trial_results import ABOUT_QUESTIONS, QUESTIONS, format_deviation
-
-    stated = [result for result in results.with_deviations if result.epsilon == epsilon]
-    if not stated:
-        return
-    table = Table("mechanism", box=None)
-    for heading in QUESTIONS.values():
-        table.add_column(heading, justify="right")
-    for result in stated:
-        table.add_row(result.mechanism, *(format_deviation(result, question) for question in QUESTIONS))
-    out.print(f"\n[bold]questions about the ordered axis[/]: {ABOUT_QUESTIONS}")
-    out.print(table)
-
-
-def _show_coverage(results: "TrialResults", epsilon: float) -> None:
+def _show_coverage(results: "TrialResults", stated: "Sequence[MechanismResult]") -> None:
     """Draw, by true count, how many intervals hold the true count and how wide they are, and what of that is promised."""
     from tasks.validate.coverage import FEW_INTERVALS, TRUE_COUNTS, ZEROED, are_few
 
@@ -132,34 +107,23 @@ def _show_coverage(results: "TrialResults", epsilon: float) -> None:
     def format_width(group: "GroupIntervals") -> str:
         return f"{group.width.mean:,.1f}" if group.width else ""
 
-    def by_group(
-        level: "LevelResult", groups: Sequence[str], written: "Callable[[GroupIntervals], str]"
-    ) -> Iterable[str]:
-        intervals = level.intervals
-        return [written(intervals[group]) for group in groups] if intervals else []
+    def by_group(groups: Sequence[str], written: "Callable[[GroupIntervals], str]") -> Table:
+        def cells_of(level: "LevelResult") -> list[str]:
+            return [written(level.intervals[group]) for group in groups] if level.intervals else []
 
-    shares, widths = (*TRUE_COUNTS, ZEROED), TRUE_COUNTS
-    stated = [result for result in results.with_intervals if result.epsilon == epsilon]
-    if not stated:
-        return
+        return _level_table(results.levels, stated, (*_FIRST, *groups), cells_of)
+
     promise = f"the promise is {100 * results.confidence:g}% for each fixed cell, and so, within sampling error, for each true count"
     out.print(f"\n[bold]intervals of questions[/]: the share that holds the true count, by true count; {promise}")
-    out.print(
-        _level_table(results.levels, stated, (*_FIRST, *shares), lambda level: by_group(level, shares, format_share))
-    )
+    out.print(by_group((*TRUE_COUNTS, ZEROED), format_share))
     out.print(f"in brackets: a share of fewer than {FEW_INTERVALS} intervals (cells times runs), which says little")
     out.print("zeroed: cells released as 0 whose true count is not 0; no coverage is promised for them")
     out.print("\n[bold]intervals of questions[/]: mean width in records, by true count")
-    out.print(
-        _level_table(results.levels, stated, (*_FIRST, *widths), lambda level: by_group(level, widths, format_width))
-    )
+    out.print(by_group(TRUE_COUNTS, format_width))
 
 
-def _show_rows(results: "TrialResults", epsilon: float) -> None:
+def _show_rows(results: "TrialResults", stated: "Sequence[MechanismResult]") -> None:
     """Draw what a release would say of its rows, and how it is."""
-    stated = [result for result in results.with_any_intervals if result.epsilon == epsilon]
-    if not stated:
-        return
     out.print("\n[bold]what a release would say of its rows[/], and how it is; means of the runs")
     out.print(_level_table(results.levels, stated, _OF_ROWS, _rows))
     out.print(
@@ -176,15 +140,11 @@ def _rows(level: "LevelResult") -> list[str]:
     """Return what is said of the published rows of a level or view; nothing where no intervals are stated."""
     if not level.rows_covered:
         return []
-
-    def format_share(share: "Spread | None") -> str:
-        return f"{100 * share.mean:.1f}%" if share else ""
-
     shares = (level.false_rows, level.false_signal, level.noise_rows, level.noise_rows_at_most)
     return [
-        format_share(level.rows_covered),
+        f"{100 * level.rows_covered.mean:.1f}%",
         f"{level.row_width.mean:,.1f}" if level.row_width else "",
-        *map(format_share, shares),
+        *(f"{100 * share.mean:.1f}%" if share else "" for share in shares),
         f"{level.max_absolute.mean:,.1f}",
         f"{level.bound_after.mean:,.1f}" if level.bound_after else "",
     ]

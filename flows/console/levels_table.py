@@ -1,12 +1,11 @@
 """The table of a release's levels, planned or made, and the notes beneath it."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from flows.console.terminal import out, print_line
+from flows.console.terminal import out, print_line, table_of
 from tasks.words.levels import grouped_by, level_columns
 from tasks.words.numbers import (
     NOT_STATED,
@@ -22,17 +21,12 @@ if TYPE_CHECKING:
     from storage.record import ReleasedPart
     from storage.releases.parts import StatedPart
 
-DEVIATIONS = "sd of a count"  # with rounding, where every node is measured
-
 _MANY = 10  # numbers to be listed
 
 
 def show_levels(levels: "Sequence[ReleasedPart]") -> None:
     """Draw the levels of a release."""
-    counted = {
-        "cells measured": [level.cells for level in levels],
-        "non-zero": [level.nonzero for level in levels],
-    }
+    counted = {"cells measured": [level.cells for level in levels], "non-zero": [level.nonzero for level in levels]}
     known, notes = deviations_of(levels), []
     if any(level.bound_after is not None for level in levels):
         bounds = [format_bound(level.sigma, level.bound_after, summed=bool(level.summed)) for level in levels]
@@ -59,18 +53,15 @@ def deviations_of(levels: "Sequence[StatedPart]") -> dict[str, list[str]]:
     """Return the standard deviations of the counts of all levels, by the heading of their column; nothing where none are stated."""
     if not any(level.deviations for level in levels):
         return {}
-    return {
-        DEVIATIONS: [format_deviations(of["least"], of["most"]) if (of := level.deviations) else "" for level in levels]
-    }
+    texts = [format_deviations(of["least"], of["most"]) if (of := level.deviations) else "" for level in levels]
+    return {"sd of a count": texts}
 
 
 def show_views(views: "Sequence[ReleasedPart]") -> None:
     """Draw the views of a release by their names; nothing where there are none."""
     if not views:
         return
-    table = Table("view", "of", box=None)
-    for heading in ("cells measured", "non-zero", "σ"):
-        table.add_column(heading, justify="right")
+    table = table_of(["view", "of"], ["cells measured", "non-zero", "σ"])
     for view in views:
         numbers = (format_cells(view.cells), format_cells(view.nonzero), format_sigma(view.sigma, summed=False))
         table.add_row(view.view, grouped_by(view), *numbers)
@@ -80,14 +71,14 @@ def show_views(views: "Sequence[ReleasedPart]") -> None:
 def level_table(
     levels: "Sequence[StatedPart]",
     counted: Mapping[str, Sequence[int | None]],
-    known: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    known: Mapping[str, Sequence[str]],
 ) -> Table:
     """Return a table of levels.
 
     Args:
         levels: 0 to T. What tells them apart and their noise have columns of their own.
         counted: numbers of cells by their headings.
-        known: what is known after the release, by headings.
+        known: what else is known of each, by headings.
     """
     table, columns = Table("level", box=None), level_columns([level.axes for level in levels])
     for heading in columns:
@@ -99,19 +90,12 @@ def level_table(
     for number, level in enumerate(levels):
         reach = [texts[number] for texts in columns.values()]
         cells = [format_cells(numbers[number]) for numbers in counted.values()]
-        noise = _noise_cells(level, of_epsilon=of_epsilon)
-        table.add_row(str(level.level), *reach, *cells, *noise, *(texts[number] for texts in known.values()))
+        summed = bool(level.summed)
+        cost = format_cost(level.rho, level.epsilon or 0.0, of_epsilon=of_epsilon, same_as=level.same_as)
+        noise = [format_sigma(level.sigma, summed=summed), format_bound(level.sigma, level.bound, summed=summed)]
+        further = [texts[number] for texts in known.values()]
+        table.add_row(str(level.level), *reach, *cells, "summed" if summed else cost, *noise, *further)
     return table
-
-
-def _noise_cells(level: "StatedPart", *, of_epsilon: bool) -> list[str]:
-    summed = bool(level.summed)
-    cost = (
-        "summed"
-        if summed
-        else format_cost(level.rho, level.epsilon or 0.0, of_epsilon=of_epsilon, same_as=level.same_as)
-    )
-    return [cost, format_sigma(level.sigma, summed=summed), format_bound(level.sigma, level.bound, summed=summed)]
 
 
 def format_level_numbers(numbers: Sequence[int]) -> str:

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from flows.console.levels_table import (
     deviations_of,
     format_level_numbers,
@@ -14,7 +12,7 @@ from flows.console.levels_table import (
     show_unlisted,
     show_unprotected,
 )
-from flows.console.terminal import escaped, format_bytes, out, print_line, say
+from flows.console.terminal import escaped, format_bytes, out, print_line, say, table_of
 from storage.tables import SIGNAL, column_name
 from tasks.words.levels import place
 from tasks.words.numbers import format_share, format_sigma, format_spent, rounded_up
@@ -107,9 +105,7 @@ def _show_laws(forecast: "Forecast") -> None:
 def _show_views(forecast: "Forecast") -> None:
     """Draw the views, and the mean noise in the totals of one axis with views and without, before counts are settled."""
     if forecast.views:
-        table = Table("view", "of", box=None)
-        for heading in ("cells", "σ"):
-            table.add_column(heading, justify="right")
+        table = table_of(["view", "of"], ["cells", "σ"])
         for view in forecast.views:
             cells = f"{view.possible_cells:,}"
             table.add_row(view.view, place(view.axes) or "everything", cells, format_sigma(view.sigma, summed=False))
@@ -119,19 +115,14 @@ def _show_views(forecast: "Forecast") -> None:
         out.print(f"[bold yellow]the mean count of a cell is less than the noise in the views {names}[/]")
     if not forecast.margins:
         return
-    table = Table("totals by", box=None)
-    for heading in ("areas", "with views", "without"):
-        table.add_column(heading, justify="right")
+    table = table_of(["totals by"], ["areas", "with views", "without"])
     for margin in forecast.margins:
         numbers = (margin.expected_error, margin.without_views)
         written = ("–" if number is None else f"± {number:,.3g}" for number in numbers)
         name = margin.axis if margin.axis == margin.level else column_name(margin.axis, margin.level)
         table.add_row(name, f"{margin.cells:,}", *written)
-    which = (
-        "the spec's views"
-        if forecast.views or any(level.view for level in forecast.levels)
-        else "release.views: margins"
-    )
+    has_views = forecast.views or any(level.view for level in forecast.levels)
+    which = "the spec's views" if has_views else "release.views: margins"
     out.print(
         f"\nmean noise of the best sum of measurements for the totals of one axis, in records, with {which} and without, before counts"
         " are settled; settled counts are usually nearer, and further off where many small counts end at zero:"
@@ -155,16 +146,11 @@ def _show_typical(forecast: "Forecast") -> None:
     """Print down to which level a typical cell stands above the noise, so that nobody publishes noise unawares."""
     typical, leaf = forecast.typical, forecast.levels[-1]
     if typical is None:
-        wanted = (
-            "how many leaves there can be" if forecast.unlisted else "at which level the noise exceeds a typical count"
-        )
+        of_noise = "at which level the noise exceeds a typical count"
+        wanted = "how many leaves there can be" if forecast.unlisted else of_noise
         out.print(f"[dim]Set expected_total, a guess that is not published, to see {wanted}.[/]")
         return
-    total, finest, threshold = (
-        f"{typical.total:,} records ({typical.from_})",
-        typical.finest_above_noise,
-        leaf.threshold,
-    )
+    total, threshold = f"{typical.total:,} records ({typical.from_})", leaf.threshold
     if forecast.unlisted and threshold:
         most = typical.total // threshold
         out.print(
@@ -179,14 +165,12 @@ def _show_typical(forecast: "Forecast") -> None:
             f"{spread}: {leaf.typical_count:,.2g} in a leaf, and a leaf is kept if its noisy count is at least {threshold:,}{lost}"
         )
         return
-    if finest == leaf.level:
-        out.print(f"{spread}: the mean count is at least twice the noise at every level.")
-    else:
-        below = f"levels below {finest}" if finest is not None else "all levels"
-        above = f"down to level {finest}" if finest is not None else "at no level"
-        out.print(
-            f"{spread}: the mean count is at least twice the noise {above}; [bold yellow]at {below} it is less[/]"
-        )
+    finest, above = typical.finest_above_noise, "at every level."
+    if finest is None:
+        above = "at no level; [bold yellow]at all levels it is less[/]"
+    elif finest < leaf.level:
+        above = f"down to level {finest}; [bold yellow]at levels below {finest} it is less[/]"
+    out.print(f"{spread}: the mean count is at least twice the noise {above}")
     if typical.records_above:
         rarely, often = (format_share(share) for share in typical.records_above[-1])
         out.print(
@@ -199,8 +183,8 @@ def _show_disk(disk: "DiskUse | None") -> None:
     """Print what the release would leave on disk, as an upper bound where no more is known; nothing if nothing is known."""
     if disk is None:
         return
-    parts = {"shards": disk.shards, "published": disk.published, "store": disk.store}
-    listed = ", ".join(f"{part} {format_bytes(size)}" for part, size in parts.items())
+    shards, published, stored = (format_bytes(size) for size in (disk.shards, disk.published, disk.store))
+    listed = f"shards {shards}, published {published}, store {stored}"
     if disk.upper_bound:
         out.print(f"at most {format_bytes(disk.total)} on disk, if every possible cell is released: {listed}")
     else:
@@ -211,17 +195,14 @@ def _show_schedule(schedule: "PlannedDays | None") -> None:
     """Print on which days there will be a release, and whether they are one series that is paid for as a whole."""
     if schedule is None:
         return
-    first, last = schedule.releases[0], schedule.releases[-1]
-    when = f"{schedule.cron} ({schedule.timezone})"
+    days, when = schedule.releases, f"{schedule.cron} ({schedule.timezone})"
     if not schedule.until:
-        out.print(f"scheduled at {when}: {', '.join(schedule.releases)} and so on, each reserved on its own day")
+        out.print(f"scheduled at {when}: {', '.join(days)} and so on, each reserved on its own day")
         return
-    how = (
-        "declared and reserved"
-        if schedule.declared
-        else "to be declared and reserved as a whole: the budget above counts all of them"
-    )
-    out.print(f"a series at {when}: {len(schedule.releases)} releases, {first} to {last}, {how}")
+    how = "declared and reserved"
+    if not schedule.declared:
+        how = "to be declared and reserved as a whole: the budget above counts all of them"
+    out.print(f"a series at {when}: {len(days)} releases, {days[0]} to {days[-1]}, {how}")
 
 
 def _budget_line(budget: "BudgetForecast") -> str:

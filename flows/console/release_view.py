@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from flows.answers.audit import AuditReport
-    from flows.answers.ledger import AccountStatement, LedgerStatement, LevelCharge, ReleaseClaim
+    from flows.answers.ledger import AccountStatement, LedgerStatement
     from flows.answers.query import AreaCounted, QueryAnswer, QueryAnswers
     from flows.answers.release_status import MadeRelease, ReleaseList, ShownRelease
     from flows.answers.verify import Verification
@@ -133,22 +133,17 @@ def _show_account(account: "AccountStatement") -> None:
     table = Table("release", "ε", "δ", "levels", "state", "mechanism", "ρ", box=None, pad_edge=True)
     for claim in account.releases:
         if charges := [charge for charge in account.charges if charge.release == claim.release]:
-            table.add_row(*_charged(claim, charges))
+            states = ", ".join(dict.fromkeys(charge.state for charge in charges))
+            drawn = ", ".join(dict.fromkeys(charge.mechanism.replace("_", " ") for charge in charges))
+            spent = rounded_up(sum(charge.rho for charge in charges if charge.state != "void"))
+            own = rounded_up(claim.epsilon), f"{claim.delta:g}"
+            table.add_row(claim.release, *own, str(len(charges)), states, drawn, spent)
     out.print(table)
     if account.spent.rho > sum(of.rho for of in account.charges if of.state != "void") * (1 + 1e-9):
         out.print(
             "  Each line is what a release was charged, for units with the records that it promises itself. What is spent counts all"
             f" releases for {account.holds_for}. What is left is for a release that promises as many."
         )
-
-
-def _charged(claim: "ReleaseClaim", charges: "list[LevelCharge]") -> list[str]:
-    """Return the cells of a release's line in its account."""
-    states = ", ".join(dict.fromkeys(charge.state for charge in charges))
-    drawn = ", ".join(dict.fromkeys(charge.mechanism.replace("_", " ") for charge in charges))
-    spent = sum(charge.rho for charge in charges if charge.state != "void")
-    own = [rounded_up(claim.epsilon), f"{claim.delta:g}"]
-    return [claim.release, *own, str(len(charges)), states, drawn, rounded_up(spent)]
 
 
 def show_raised(account: "AccountStatement") -> None:

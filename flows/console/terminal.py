@@ -1,7 +1,7 @@
 """The terminal: stdout for answers, stderr for progress, warnings and errors; and text that is printed as it is."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar, cast
@@ -9,6 +9,7 @@ from typing import TypeVar, cast
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from flows.run.runner import Report
 from storage.errors import TrellisError
@@ -34,6 +35,14 @@ def error(fault: TrellisError) -> None:
 def print_line(markup: str) -> None:
     """Print a line of an answer, however long."""
     out.print(markup, soft_wrap=True)
+
+
+def table_of(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+    """Return a table without lines, by its headings: columns of texts, then columns of numbers."""
+    table = Table(*texts, box=None)
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    return table
 
 
 def warn(text: str) -> None:

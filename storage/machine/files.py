@@ -87,12 +87,12 @@ def make_closed(folder: Path) -> None:
 
 
 def force(path: Path) -> None:
-    """Force the names in a folder to disk."""
-    folder = os.open(path, os.O_RDONLY)
+    """Force a file, or the names in a folder, to disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(handle)
     finally:
-        os.close(folder)
+        os.close(handle)
 
 
 def short_hash(sha256: str) -> str:

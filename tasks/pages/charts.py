@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 from markupsafe import Markup
 
 from storage.tables import REGION
 from tasks.format.entries import LevelEntry
-from tasks.pages.facts import CLASS_NAMES, Facts, LevelFacts, Matrix, OrderedCounts
+from tasks.pages.facts import CLASS_NAMES, Facts, Matrix, OrderedCounts
 from tasks.pages.svg import INK, Axis, Layer, Row, chart, levels_axis, linear_axis, lines, log_axis, marks, short, style
 from tasks.released.query.summaries import Histogram, Histograms
 from tasks.tree.axis import Path
@@ -25,8 +25,6 @@ _LARGEST = 1e300  # larger numbers cannot be drawn as floats
 _SHADES = ((228, 240, 250), (107, 174, 214), (8, 64, 129))  # red, green and blue, from few to many
 _DARK = 0.62  # the shade from which on white is easier to read than black
 _BLUE, _BAND = "#1b6ca8", "#8fb5d3"
-
-_Series = Mapping[str, Sequence[float | None]]
 
 
 def noise_series(levels: Sequence[LevelEntry], facts: Facts) -> dict[str, list[float | None]]:
@@ -49,7 +47,8 @@ def noise_picture(levels: Sequence[LevelEntry], facts: Facts, counted: str = "re
     errors = [level.sigma for level in levels if 0 < level.sigma < _LARGEST]
     description = "The noise and the stated errors of every level, beside the mean count of its cells"
     least = _TALLEST * min(errors, default=1.0)
-    return _of_levels(noise_series(levels, facts), counted, description, least=least, under=_noise_band(levels, facts))
+    series, under = noise_series(levels, facts), _noise_band(levels, facts)
+    return levels_picture(series, counted, description, least=least, under=under)
 
 
 def sizes_picture(facts: Facts) -> Markup:
@@ -68,35 +67,31 @@ def sizes_picture(facts: Facts) -> Markup:
     return chart([("", layers)], axes, named, description, _WIDE)
 
 
-def cells_picture(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> Markup:
-    """Draw, per level, how many cells are possible, measured and released; `cells` is the word for them."""
-    series: _Series = {
-        f"possible {cells}": [level.possible_cells for level in facts.levels],
-        "measured": [level.cells for level in levels],
-        "released": [level.rows for level in facts.levels],
-    }
-    description = f"How many {cells} are possible at every level, and how many are released"
-    return _of_levels(series, cells, description, first=1)
-
-
 def areas_picture(facts: Facts) -> str:
-    """Draw, per level and axis, the share of the areas that have a row; nothing where the areas are unknown."""
-    if not (series := _areas_left(facts.levels)):
-        return ""
+    """Draw, per level and axis, the share of the areas that have a row; for many axes, that of all together.
+
+    Draw nothing where the areas are unknown.
+    """
+    axes = [areas.axis for areas in facts.levels[-1].areas if areas.possible]
+    lines_of = {axis: {axis} for axis in axes} if len(axes) <= _FEW_AXES else {"values of all features": {*axes}}
+    series: dict[str, list[float | None]] = {name: [] for name in lines_of}
+    for name, level in product(lines_of, facts.levels):
+        counted = [areas for areas in level.areas if areas.axis in lines_of[name]]
+        left, possible = sum(areas.left for areas in counted), sum(areas.possible or 0 for areas in counted)
+        series[name].append(100 * left / possible if possible else None)
     description = "The share of the areas of the codebook that have a released count, at every level"
-    return _of_levels(series, "% of the codebook", description, is_share=True)
+    return levels_picture(series, "% of the codebook", description, is_share=True) if series else ""
 
 
 def series_picture(series: OrderedCounts, confidence: float, names: Names) -> Markup:
     """Draw the counts along an ordered axis as a line, with a band from the lower to the upper ends of their intervals."""
-    counts, ends, interval = series.counts.tolist(), _ends(series), _interval(confidence)
+    counts, ends, interval = series.counts.tolist(), _ends(series), f"{format_percent(confidence)} interval"
     band = [
         {"x": at, "y": low, "y2": high, "of": interval, "part": at - place}
         for place, (at, low, high) in enumerate(ends)
     ]
     line = [{"x": at, "y": count, "of": "count"} for at, count in enumerate(counts)]
-    called = [names.name_of(series.axis, path) for path in series.paths]
-    labels = [_label(name, (code,)) for name, code in zip(called, series.codes, strict=True)]
+    labels = [_label(names.name_of(series.axis, path), path[-1:]) for path in series.paths]
     x = Axis(series.axis, (-0.02 * len(counts), 1.02 * len(counts) - 1), labels)
     y = linear_axis("records", [*counts, *(end for _, *both in ends for end in both)])
     layers = [marks("area", band), marks("line", line)]
@@ -106,7 +101,7 @@ def series_picture(series: OrderedCounts, confidence: float, names: Names) -> Ma
 
 def histograms_picture(histograms: Histograms, confidence: float, names: Names) -> Markup:
     """Draw, for some regions side by side, a bar for the groups of each size and a line for its interval."""
-    panels, heights, interval = list[tuple[str, list[Layer]]](), [0.0], _interval(confidence)
+    panels, heights, interval = list[tuple[str, list[Layer]]](), [0.0], f"{format_percent(confidence)} interval"
     for region in histograms.regions:
         counts, ends = region.counts.tolist(), _ends(region)
         bars = [{"x": at - 0.4, "x2": at + 0.4, "y": 0, "y2": count, "of": "groups"} for at, count in enumerate(counts)]
@@ -186,24 +181,6 @@ def _shade(share: float) -> str:
     return "#" + "".join(f"{round(part):02x}" for part in parts)
 
 
-def _areas_left(levels: Sequence[LevelFacts]) -> _Series:
-    """Return, per axis, the percentage of its areas with a row at each level; for many axes, that of all together."""
-    axes = [areas.axis for areas in levels[-1].areas if areas.possible]
-    if len(axes) <= _FEW_AXES:
-        of_level = [{areas.axis: areas for areas in level.areas} for level in levels]
-        return {
-            axis: [
-                100 * areas[axis].left / possible if axis in areas and (possible := areas[axis].possible) else None
-                for areas in of_level
-            ]
-            for axis in axes
-        }
-    left = [sum(areas.left for areas in level.areas if areas.possible) for level in levels]
-    possible_ = [sum(areas.possible or 0 for areas in level.areas) for level in levels]
-    shares = [100 * some / of_all if of_all else None for some, of_all in zip(left, possible_, strict=True)]
-    return {"values of all features": shares}
-
-
 def _noise_band(levels: Sequence[LevelEntry], facts: Facts) -> list[Layer]:
     """Return marks of the levels at which most counts are small beside their noise."""
     last, finest = len(levels) - 1, facts.finest_above_noise
@@ -221,8 +198,8 @@ def _noise_band(levels: Sequence[LevelEntry], facts: Facts) -> list[Layer]:
     ]
 
 
-def _of_levels(
-    series: _Series,
+def levels_picture(
+    series: Mapping[str, Sequence[float | None]],
     title: str,
     description: str,
     *,
@@ -259,10 +236,6 @@ def _ends(of: OrderedCounts | Histogram) -> list[tuple[int, float, float]]:
     """Return the place, the lower and the upper end of every interval that is stated."""
     ends = enumerate(zip(of.low.tolist(), of.high.tolist(), strict=True))
     return [(at, low, high) for at, (low, high) in ends if math.isfinite(low + high)]
-
-
-def _interval(confidence: float) -> str:
-    return f"{format_percent(confidence)} interval"
 
 
 def _labels(names: Names, axis: str, paths: Sequence[Path]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from markupsafe import Markup
 
@@ -10,14 +11,11 @@ from tasks.pages.svg import INK, Axis, Layer, Row, chart, levels_axis, linear_ax
 from tasks.pages.templates import page
 from tasks.pages.trial_results import (
     ABOUT_QUESTIONS,
-    QUESTIONS,
     GroupIntervals,
     LevelResult,
     MechanismResult,
     Spread,
     TrialResults,
-    format_deviation,
-    format_ratio,
 )
 from tasks.validate.coverage import FEW_INTERVALS, TRUE_COUNTS, ZEROED, are_few
 
@@ -45,61 +43,58 @@ _ONE_PANEL, _WHOLE_PAGE = 650, 960  # pixels
 _LABELS = {"more": "above 10"}
 
 
-def comparison_page(found: TrialResults) -> str:
+def comparison_page(trials: TrialResults) -> str:
     """Return the page.
 
     Args:
-        found: the results of the comparison.
+        trials: the results of the comparison.
     """
-    epsilons = found.epsilons
+    epsilons = trials.epsilons
     return page(
         "comparison.html",
-        found=found,
+        trials=trials,
         about_questions=ABOUT_QUESTIONS,
         few=FEW_INTERVALS,
-        measures=[
-            {"title": of.title, "unit": of.unit, "is_log": of.is_log, "svg": _measure_chart(found, of)}
-            for of in _MEASURES
-        ],
-        seconds=_seconds_chart(found),
-        questions=[{"epsilon": epsilon, "table": _questions(found, epsilon)} for epsilon in epsilons],
-        marked=[{"epsilon": of, "table": table} for of in epsilons if (table := _marks(found, of)).rows],
+        measures=[(measure, _measure_chart(trials, measure)) for measure in _MEASURES],
+        seconds=_seconds_chart(trials),
+        questions=[{"epsilon": of, "table": table} for of in epsilons if (table := trials.deviations(of)).rows],
+        marked=[{"epsilon": of, "table": table} for of in epsilons if (table := _marks(trials, of)).rows],
         coverage=[
-            {"epsilon": epsilon, "svg": _coverage_chart(found, epsilon, asked)}
+            {"epsilon": epsilon, "svg": _coverage_chart(trials, epsilon, asked)}
             for epsilon in epsilons
-            if (asked := [result for result in found.with_intervals if result.epsilon == epsilon])
+            if (asked := trials.of_questions(epsilon))
         ],
         stated=[
-            {"epsilon": epsilon, "tables": [(of.mechanism, _intervals(found, of)) for of in stated]}
+            {"epsilon": epsilon, "tables": [(of.mechanism, _intervals(trials, of)) for of in stated]}
             for epsilon in epsilons
-            if (stated := [result for result in found.with_any_intervals if result.epsilon == epsilon])
+            if (stated := trials.of_rows(epsilon))
         ],
         utilities=[
-            {"name": name, "tables": [{"epsilon": of, "table": _utility(found, of, name, numbers)} for of in epsilons]}
-            for name, numbers in found.utilities.items()
+            {"name": name, "tables": [{"epsilon": of, "table": trials.utility(of, name)} for of in epsilons]}
+            for name in trials.utilities
         ],
         numbers=[
-            {"epsilon": epsilon, "tables": [(of, _numbers(found, epsilon, of)) for of in _MEASURES]}
+            {"epsilon": epsilon, "tables": [(of, _numbers(trials, epsilon, of)) for of in _MEASURES]}
             for epsilon in epsilons
         ],
     )
 
 
-def _measure_chart(found: TrialResults, measure: _Measure) -> Markup:
+def _measure_chart(trials: TrialResults, measure: _Measure) -> Markup:
     """Draw a measure by level: a panel per ε, and a line per mechanism with bars from the minimum to the maximum."""
-    mechanisms = found.mechanisms
+    mechanisms = trials.mechanisms
     spreads = {
         (result.mechanism, result.epsilon): [
             (level.level, of)
             for level in result.levels
             if (of := level.measure(measure.name)).mean or not measure.is_log  # a logarithmic scale has no 0
         ]
-        for result in found.results
+        for result in trials.results
     }
     ends = [end for of_levels in spreads.values() for _, of in of_levels for end in (of.min, of.mean, of.max)]
     y = log_axis(measure.unit, ends) if measure.is_log else linear_axis(measure.unit, [0, 1])
     panels = []
-    for epsilon in found.epsilons:
+    for epsilon in trials.epsilons:
         rows, bars = list[Row](), list[Row]()
         for number, mechanism in enumerate(mechanisms):
             colour = style(number)["c"]
@@ -112,7 +107,7 @@ def _measure_chart(found: TrialResults, measure: _Measure) -> Markup:
     named = [(mechanism, style(number)) for number, mechanism in enumerate(mechanisms) if mechanism in shown]
     described = f"{measure.title} by level, a panel for each ε and a line for each mechanism"
     wide = _ONE_PANEL if len(panels) == 1 else max(_WHOLE_PAGE, 320 * len(panels))
-    return chart(panels, (levels_axis([level.label for level in found.levels]), y), named, described, wide)
+    return chart(panels, (levels_axis([level.label for level in trials.levels]), y), named, described, wide)
 
 
 def _reach(of: Spread, at: float, cap: float, least: float, axes: str, colour: str) -> list[Row]:
@@ -126,9 +121,9 @@ def _reach(of: Spread, at: float, cap: float, least: float, axes: str, colour: s
     return [bar, *caps]
 
 
-def _seconds_chart(found: TrialResults) -> Markup:
-    seconds = {(result.mechanism, result.epsilon): result.seconds for result in found.results}
-    tried = [(name, epsilon) for name in found.mechanisms for epsilon in found.epsilons if (name, epsilon) in seconds]
+def _seconds_chart(trials: TrialResults) -> Markup:
+    seconds = {(result.mechanism, result.epsilon): result.seconds for result in trials.results}
+    tried = [(name, epsilon) for name in trials.mechanisms for epsilon in trials.epsilons if (name, epsilon) in seconds]
     labels = [f"{name}, ε = {epsilon:g}" for name, epsilon in tried]
     spreads = [seconds[one] for one in tried]
     ends = [end for of in spreads for end in (of.min / 1.05, of.mean, of.max)]  # so that the least bar has a length
@@ -141,18 +136,18 @@ def _seconds_chart(found: TrialResults) -> Markup:
     return chart([("", layers)], (x, y), [], described, _ONE_PANEL, high=30 * len(tried))
 
 
-def _coverage_chart(found: TrialResults, epsilon: float, results: Sequence[MechanismResult]) -> Markup:
+def _coverage_chart(trials: TrialResults, epsilon: float, results: Sequence[MechanismResult]) -> Markup:
     """Draw coverage by level: a panel per true count, a line per mechanism, and a dashed line at the promise."""
-    labels = [level.label for level in found.levels]
-    promise = marks("rule", [{"x": -0.5, "x2": len(labels) - 0.5, "y": found.confidence}], strokeDash=[6, 3])
-    named = [(result.mechanism, style(found.mechanisms.index(result.mechanism))) for result in results]
-    panels, shown = list[tuple[str, list[Layer]]](), [found.confidence, 1.0]
+    labels = [level.label for level in trials.levels]
+    promise = marks("rule", [{"x": -0.5, "x2": len(labels) - 0.5, "y": trials.confidence}], strokeDash=[6, 3])
+    named = [(result.mechanism, style(trials.mechanisms.index(result.mechanism))) for result in results]
+    panels, shown = list[tuple[str, list[Layer]]](), [trials.confidence, 1.0]
     for group in TRUE_COUNTS:
         rows: list[Row] = [
             {"x": level.level, "y": of.coverage.mean, "of": result.mechanism}
             for result in results
             for level in result.levels
-            if level.intervals and (of := level.intervals[group]).coverage and not are_few(of.cells * found.runs)
+            if level.intervals and (of := level.intervals[group]).coverage and not are_few(of.cells * trials.runs)
         ]
         shown += [row["y"] for row in rows]
         panels.append((f"true count {_LABELS.get(group, group)}", [promise, *lines(rows)]))
@@ -160,37 +155,27 @@ def _coverage_chart(found: TrialResults, epsilon: float, results: Sequence[Mecha
     return chart(panels, (levels_axis(labels), linear_axis("covered", shown)), named, described, _WHOLE_PAGE)
 
 
-def _questions(found: TrialResults, epsilon: float) -> Table:
-    """Return the deviations of questions about an ordered axis, a row per mechanism."""
-    rows = [
-        [result.mechanism, *(format_deviation(result, question) for question in QUESTIONS)]
-        for result in found.with_deviations
-        if result.epsilon == epsilon
-    ]
-    return Table(["mechanism", *QUESTIONS.values()], rows)
-
-
-def _marks(found: TrialResults, epsilon: float) -> Table:
+def _marks(trials: TrialResults, epsilon: float) -> Table:
     """Return the shares of false rows among all rows and among marked ones; no row where no mechanism that was tried marks any."""
     rows = [
-        [compared.label, result.mechanism, *map(_percent, (level.false_rows, level.false_signal))]
-        for number, compared in enumerate(found.levels)
+        [compared.label, result.mechanism, *map(_share, (level.false_rows, level.false_signal))]
+        for number, compared in enumerate(trials.levels)
         if not compared.view  # views list all their cells, and mark none
-        for result in found.with_any_intervals
-        if result.epsilon == epsilon and (level := result.levels[number]).rows_covered
+        for result in trials.of_rows(epsilon)
+        if (level := result.levels[number]).rows_covered
     ]
     return Table(["level", "mechanism", "of all rows, %", "of the marked rows, %"], rows)
 
 
-def _intervals(found: TrialResults, result: MechanismResult) -> Table:
+def _intervals(trials: TrialResults, result: MechanismResult) -> Table:
     """Return the coverage and the width of a mechanism's intervals, of rows and by true count."""
     heads = ["level", "rows", "width", "false discovery: estimated", "at most"]
     heads += [head for group in TRUE_COUNTS for head in (_LABELS.get(group, group), "width")]
-    compared = zip(found.levels, result.levels, strict=True)
-    return Table([*heads, ZEROED], [[of.label, *_of_intervals(level, found.runs)] for of, level in compared])
+    compared = zip(trials.levels, result.levels, strict=True)
+    return Table([*heads, ZEROED], [[of.label, *_interval_cells(level, trials.runs)] for of, level in compared])
 
 
-def _of_intervals(level: LevelResult, runs: int) -> Iterator[str]:
+def _interval_cells(level: LevelResult, runs: int) -> Iterator[str]:
     yield f"{100 * level.rows_covered.mean:.1f}" if level.rows_covered else ""
     yield f"{level.row_width.mean:,.1f}" if level.row_width else ""
     for share in (level.noise_rows, level.noise_rows_at_most):
@@ -211,37 +196,21 @@ def _covered(of: GroupIntervals | None, runs: int) -> str:
     return f"({share})" if are_few(of.cells * runs) else share
 
 
-def _utility(found: TrialResults, epsilon: float, name: str, numbers: Sequence[str]) -> Table:
-    """Return the numbers of a measure of the leaves, a row per mechanism."""
-    rows = [
-        [result.mechanism, *(format_ratio((result.utility or {})[name][number]) for number in numbers)]
-        for result in found.at(epsilon)
-    ]
-    return Table(["mechanism", *numbers], rows)
-
-
-def _numbers(found: TrialResults, epsilon: float, measure: _Measure) -> Table:
+def _numbers(trials: TrialResults, epsilon: float, measure: _Measure) -> Table:
     """Return a measure by level, a column per mechanism."""
-    results = {result.mechanism: result.levels for result in found.at(epsilon)}
-    mechanisms = [name for name in found.mechanisms if name in results]
-    spreads = (
-        [results[name][number].measure(measure.name) for name in mechanisms] for number in range(len(found.levels))
-    )
-    form = _number if measure.is_log else _percent_sign
-    rows = [[level.label, *map(form, of)] for level, of in zip(found.levels, spreads, strict=True)]
-    return Table(["level", *mechanisms], rows)
+    results, form = trials.at(epsilon), _number if measure.is_log else partial(_share, sign="%")
+    rows = [
+        [level.label, *(form(result.levels[number].measure(measure.name)) for result in results)]
+        for number, level in enumerate(trials.levels)
+    ]
+    return Table(["level", *(result.mechanism for result in results)], rows)
 
 
-def _percent(share: Spread | None) -> str:
-    """Return a share as the mean of the runs, with the least and the most; empty where there is none."""
-    return f"{100 * share.mean:.1f} [{100 * share.min:.1f}, {100 * share.max:.1f}]" if share else ""
-
-
-def _percent_sign(share: Spread) -> str:
-    return _percent(share).replace(" [", "% [")
+def _share(share: Spread | None, sign: str = "") -> str:
+    """Return a share in per cent as the mean of the runs, with the least and the most; empty where there is none."""
+    return share.written(lambda value: f"{100 * value:.1f}").replace(" [", f"{sign} [") if share else ""
 
 
 def _number(spread: Spread) -> str:
     """Return a number of records, with tenths if it is small."""
-    mean, least, most = (f"{of:,.0f}" if of >= 1000 else f"{of:,.1f}" for of in (spread.mean, spread.min, spread.max))
-    return f"{mean} [{least}, {most}]"
+    return spread.written(lambda value: f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}")

@@ -1,11 +1,10 @@
 """The facts that a report shows about the released counts, collected level by level while the tables are written."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from storage.releases.parts import Part
 from tasks.format.tables import Rows, SlicedRows, slices
@@ -22,7 +21,7 @@ from tasks.released.query.summaries import (
     shown_on_maps,
     totals_at,
 )
-from tasks.tree.axis import Axis, IntArray, Path
+from tasks.tree.axis import BoolArray, FloatArray, IntArray, Path
 from tasks.tree.order import Tree, finest_clear, flows_within, levels_of_flows
 from tasks.uncertainty.bounds import finest_above_noise
 from tasks.uncertainty.noise_rows import Shares
@@ -58,7 +57,6 @@ class LevelFacts:
         possible_cells: how many cells are possible; None where no codebook lists them.
         areas: facts about each axis that is refined.
         sizes: rows per size class: counts below `CLASSES[0]`, then those from each of `CLASSES` to the next.
-        least: the least count, records; 0 without rows.
         most: the largest count, records; 0 without rows.
         half_width: half the width of the rows' intervals, on average, records; None where no intervals are stated.
     """
@@ -66,9 +64,8 @@ class LevelFacts:
     possible_cells: int | None
     areas: tuple[AreasFacts, ...]
     sizes: tuple[int, ...]
-    least: int
     most: int
-    half_width: float | None = None
+    half_width: float | None
 
     @property
     def rows(self) -> int:
@@ -95,8 +92,8 @@ class Matrix:
     codes: tuple[tuple[Path, ...], ...]
     left: tuple[int, ...]
     counts: IntArray
-    is_released: NDArray[np.bool_]
-    may_be_zero: NDArray[np.bool_]
+    is_released: BoolArray
+    may_be_zero: BoolArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,20 +103,18 @@ class OrderedCounts:
     Attributes:
         axis: the name of the axis.
         source: the tree level, which refines no other axis, or the view, in words.
-        codes: of the areas.
         paths: of the areas: the codes of those that contain each one, and its own.
         counts: int64, shape (areas,), records; 0 for an area without a row.
-        low: the lower ends of their intervals, float64, shape (areas,), records; not a number where there is no row or interval.
-        high: the upper ends, likewise.
+        low: the lower ends of their intervals, float64, shape (areas,), records; not a number where there is no row or interval;
+            likewise `high`.
     """
 
     axis: str
     source: str
-    codes: tuple[str, ...]
     paths: tuple[Path, ...]
     counts: IntArray
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    low: FloatArray
+    high: FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,21 +143,21 @@ class Facts:
     """
 
     total: int
+    total_ends: tuple[int, int] | None
     finest_above_noise: int | None
+    is_noise_compared: bool
     levels: tuple[LevelFacts, ...]
     matrix: Matrix | None
     largest_level: int
     largest_axes: tuple[str, ...]
     largest: tuple[LargeCount, ...]
-    series: tuple[OrderedCounts, ...] = ()
-    histograms: tuple[Histograms, ...] = ()
-    within: tuple[LargeCount, ...] = ()
-    within_records: int = 0
-    maps: tuple[AreaTotals, ...] = ()
-    shapes: Shapes = field(default_factory=Shapes)
-    names: Names = field(default_factory=Names)
-    total_ends: tuple[int, int] | None = None
-    is_noise_compared: bool = True
+    series: tuple[OrderedCounts, ...]
+    histograms: tuple[Histograms, ...]
+    within: tuple[LargeCount, ...]
+    within_records: int
+    maps: tuple[AreaTotals, ...]
+    shapes: Shapes
+    names: Names
 
     @property
     def is_unlisted(self) -> bool:
@@ -199,29 +194,25 @@ class Collector:
             names: of areas.
             shapes: of areas; without them, no totals are kept for maps.
         """
+        self._tree, self._terms, self._ordered = tree, levels, frozenset(ordered)
         self._names, self._shapes = names or Names(), shapes or Shapes()
-        self._totals: list[AreaTotals] = []
-        self._ranges: dict[tuple[int, int], Ranges] = {}  # of views of one axis, by its number and level
-        self._flows = levels_of_flows(
-            tree.ends,
-            [axis.level_names for axis in tree.axes],
-            [tree.axis_levels(own) for own in range(tree.depth + 1)],
-        )
-        self._within: tuple[LargeCount, ...] = ()
-        self._within_records = 0
-        self._histograms: list[Histograms] | None = None if tree.number_of("size") is None else []
-        self._tree, self._terms = tree, levels
-        refined = [sum(own > 0 for own in tree.axis_levels(level)) for level in range(tree.depth + 1)]
+        reached = [tree.axis_levels(level) for level in range(tree.depth + 1)]
+        self._flows = levels_of_flows(tree.ends, [axis.level_names for axis in tree.axes], reached)
+        refined = [sum(own > 0 for own in levels_reached) for levels_reached in reached]
         self._matrix_level = refined.index(min(2, max(refined)))  # that refines two axes, or at least one
         self._total = 0
         self._total_ends: tuple[int, int] | None = None
+        self._levels: list[LevelFacts] = []
         self._has_shares = bool(levels[-1].threshold)
         self._finest_above: int | None = None
-        self._levels: list[LevelFacts] = []
         self._matrix: Matrix | None = None
         self._largest: tuple[LargeCount, ...] = ()
-        self._ordered, self._series_level = frozenset(ordered), _finest_series(tree, ordered)
+        self._within: tuple[LargeCount, ...] = ()
+        self._within_records = 0
         self._series: dict[int, tuple[int, OrderedCounts]] = {}  # by axis, with its axis level
+        self._histograms: list[Histograms] = []
+        self._totals: list[AreaTotals] = []
+        self._ranges: dict[tuple[int, int], Ranges] = {}  # of views of one axis, by its number and level
 
     @property
     def _largest_level(self) -> int:
@@ -246,37 +237,45 @@ class Collector:
         level = len(self._levels)
         self._has_shares = self._has_shares or shares is not None
         if level == 0:
-            self._total = int(rows[:].counts.sum())
-            self._total_ends = (int(rows[:].bounds[0][0]), int(rows[:].bounds[1][0])) if rows[:].bounds else None
-            self._finest_above = self._finest_published()
+            self._take_total(rows[:])
         elif shares and shares.rows_above >= _MOST_ROWS and (self._finest_above or 0) == level - 1:
             self._finest_above = level
         self._levels.append(self._look_at(level, rows))
-        if level == self._matrix_level and level:
+        if level == 0:
+            return
+        if level == self._matrix_level:
             self._matrix = _matrix(self._tree, level, rows)
-        if level and level == self._series_level:
-            self._add_series(self._tree.axis_levels(level), f"level {level}", rows[:])
-        if self._histograms is not None and level and (found := histograms_of(self._tree, level, rows[:])):
-            self._histograms.append(found)
-        if level and level == self._largest_level:  # until a finer level turns out to be above the noise
+        self._take_series(self._tree.axis_levels(level), f"level {level}", rows)
+        if self._tree.number_of("size") is not None and (histograms := histograms_of(self._tree, level, rows[:])):
+            self._histograms.append(histograms)
+        if level == self._largest_level:  # until a finer level turns out to be above the noise
             self._take_largest(level, rows)
-        if level and self._shapes:
+        if self._shapes:
             self._totals += totals_at(self._tree, self._terms, level, rows)
+
+    def _take_total(self, rows: Rows) -> None:
+        """Read level 0; where counts had to reach a threshold, find the finest level at which a count of the mean size does."""
+        self._total = int(rows.counts.sum())
+        if rows.bounds:
+            self._total_ends = int(rows.bounds[0][0]), int(rows.bounds[1][0])
+        if threshold := self._terms[-1].threshold:
+            sigmas, possible = [terms.sigma for terms in self._terms], [terms.possible_cells for terms in self._terms]
+            self._finest_above = finest_above_noise(max(self._total, 0), sigmas, possible, threshold)
 
     def _take_largest(self, level: int, rows: SlicedRows) -> None:
         """Keep the largest counts of a level; of trips, those within one area by themselves."""
         refined = sum(own > 0 for own in self._tree.axis_levels(level))
         if self._tree.ends is None or refined < 2:
-            self._largest = largest(self._tree, level, list(map(largest_rows, _parts(rows))))
+            self._largest = largest(self._tree, level, list(map(largest_rows, slices(rows, CHUNK))))
             return
         within = flows_within(self._tree, level)
         across, inside, self._within_records = list[Rows](), list[Rows](), 0
-        for part in _parts(rows):
+        for part in slices(rows, CHUNK):
             is_within = within(part.areas)
             across.append(largest_rows(part[np.flatnonzero(~is_within)]))
             inside.append(largest_rows(of_one_area := part[np.flatnonzero(is_within)]))
             self._within_records += int(of_one_area.counts.sum())
-        self._largest, self._within = (largest(self._tree, level, found) for found in (across, inside))
+        self._largest, self._within = (largest(self._tree, level, parts) for parts in (across, inside))
 
     def take_view(self, name: str, levels: Sequence[int], rows: Rows) -> None:
         """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas, and a map of one with shapes.
@@ -286,29 +285,32 @@ class Collector:
             levels: per axis, the axis level of its cells.
             rows: all its cells, with their intervals; the areas of axes that are summed over are 0.
         """
-        refined = [number for number, level in enumerate(levels) if level]
-        if len(refined) == 1 and self._tree.axes[refined[0]].name in self._ordered and len(rows) <= _MOST_POINTS:
-            self._add_series(levels, f"view {name}", rows)
+        self._take_series(levels, f"view {name}", rows)
+        refined = [(number, level) for number, level in enumerate(levels) if level]
         if len(refined) == 1 and rows.bounds:
-            axis, level = refined[0], levels[refined[0]]
-            if (self._tree.axes[axis].name, level) in self._shapes.tables:
-                of_areas = np.zeros((3, self._tree.axes[axis].areas(level)), dtype=np.int64)
-                of_areas[:, rows.areas[axis]] = rows.counts, *rows.bounds[:2]
-                self._ranges[axis, level] = of_areas[0], of_areas[1], of_areas[2]
+            number, level = refined[0]
+            axis = self._tree.axes[number]
+            if (axis.name, level) in self._shapes.tables:
+                of_areas = np.zeros((3, axis.areas(level)), dtype=np.int64)
+                of_areas[:, rows.areas[number]] = rows.counts, *rows.bounds[:2]
+                self._ranges[number, level] = Ranges(*of_areas)
 
-    def _add_series(self, levels: Sequence[int], source: str, rows: Rows) -> None:
-        """Keep the counts along an axis, of the finest level that is read."""
-        (number,) = [axis for axis, level in enumerate(levels) if level]
-        level = levels[number]
-        if level > self._series.get(number, (0,))[0]:
-            self._series[number] = level, _series(self._tree.axes[number], level, source, number, rows)
-
-    def _finest_published(self) -> int | None:
-        """Return the finest level if a count of the mean size reaches the threshold there; None if not, or without a threshold."""
-        if not self._terms[-1].threshold:
-            return None
-        sigmas, possible = [terms.sigma for terms in self._terms], [terms.possible_cells for terms in self._terms]
-        return finest_above_noise(max(self._total, 0), sigmas, possible, self._terms[-1].threshold)
+    def _take_series(self, levels: Sequence[int], source: str, rows: SlicedRows) -> None:
+        """Keep the counts along an ordered axis that is refined alone, to few enough areas for a line, at its finest level."""
+        refined = [(number, level) for number, level in enumerate(levels) if level]
+        if len(refined) != 1:
+            return
+        number, level = refined[0]
+        axis = self._tree.axes[number]
+        is_finest = level > self._series.get(number, (0,))[0]
+        if not (is_finest and axis.name in self._ordered and axis.areas(level) <= _MOST_POINTS):
+            return
+        whole = rows[:]
+        counts, ends = np.zeros(axis.areas(level), dtype=np.int64), np.full((2, axis.areas(level)), np.nan)
+        counts[whole.areas[number]] = whole.counts
+        for end, of_rows in zip(ends, whole.bounds[:2], strict=False):
+            end[whole.areas[number]] = of_rows
+        self._series[number] = level, OrderedCounts(axis.name, source, tuple(axis.paths(level).rows()), counts, *ends)
 
     def facts(self, ranges_of: RangesOf = lambda *_: None, ends_of: EndsOf = lambda *_: None) -> Facts:
         """Return the facts, after the last level.
@@ -318,66 +320,55 @@ class Collector:
                 view of the same areas are taken.
             ends_of: likewise the intervals of numbers of groups. Where they are not known, those of rows are taken.
         """
-        reached = self._tree.axis_levels(self._largest_level)
+        axes = [axis.name for axis in self._tree.axes]
+        reached = zip(axes, self._tree.axis_levels(self._largest_level), strict=True)
         return Facts(
-            self._total,
-            self._finest_above,
-            tuple(self._levels),
-            self._matrix,
-            self._largest_level,
-            tuple(axis.name for axis, own in zip(self._tree.axes, reached, strict=True) if own),
-            self._largest,
-            tuple(series for _, (_, series) in sorted(self._series.items())),
-            tuple(as_asked(of, ends_of) for of in self._histograms or ()),
-            self._within,
-            self._within_records,
-            shown_on_maps(
+            total=self._total,
+            total_ends=self._total_ends,
+            finest_above_noise=self._finest_above,
+            is_noise_compared=self._has_shares and all(of.possible_cells is not None for of in self._levels),
+            levels=tuple(self._levels),
+            matrix=self._matrix,
+            largest_level=self._largest_level,
+            largest_axes=tuple(axis for axis, own in reached if own),
+            largest=self._largest,
+            series=tuple(series for _, (_, series) in sorted(self._series.items())),
+            histograms=tuple(as_asked(of, ends_of) for of in self._histograms),
+            within=self._within,
+            within_records=self._within_records,
+            maps=shown_on_maps(
                 self._totals,
                 self._shapes,
-                [axis.name for axis in self._tree.axes],
+                axes,
                 lambda axis, level: ranges_of(axis, level) or self._ranges.get((axis, level)),
             ),
-            self._shapes,
-            self._names,
-            self._total_ends,
-            self._has_shares and all(of.possible_cells is not None for of in self._levels),
+            shapes=self._shapes,
+            names=self._names,
         )
 
     def _look_at(self, level: int, rows: SlicedRows) -> LevelFacts:
-        reached = self._tree.axis_levels(level)
-        refined = {
-            number: np.zeros(size, dtype=bool) for number, size in enumerate(self._tree.sizes(level)) if reached[number]
-        }
+        sizes = zip(self._tree.axis_levels(level), self._tree.sizes(level), strict=True)
+        left = {number: np.zeros(size, dtype=bool) for number, (own, size) in enumerate(sizes) if own}
         from_class = np.zeros(len(CLASSES), dtype=np.int64)
-        least, most, widths, are_stated = [], [], 0.0, False
-        for part in _parts(rows):
-            for number, is_left in refined.items():
+        most, widths = list[int](), list[float]()
+        for part in slices(rows, CHUNK):
+            for number, is_left in left.items():
                 is_left[part.areas[number]] = True
             from_class += [np.count_nonzero(part.counts >= first) for first in CLASSES]
-            least.append(int(part.counts.min()))
             most.append(int(part.counts.max()))
             if part.bounds:
-                are_stated = True
-                widths += float((part.bounds[1] - part.bounds[0]).sum(dtype=float))
-        at_least = [len(rows), *from_class.tolist(), 0]
+                widths.append(float((part.bounds[1] - part.bounds[0]).sum(dtype=float)))
+        areas = list[AreasFacts]()
+        for number, is_left in left.items():
+            axis = self._tree.axes[number]
+            areas.append(AreasFacts(axis.name, int(is_left.sum()), len(is_left) if axis.is_listed else None))
         return LevelFacts(
             self._terms[level].possible_cells,
-            tuple(
-                AreasFacts(
-                    axis.name, int(np.count_nonzero(refined[number])), len(refined[number]) if axis.is_listed else None
-                )
-                for number, axis in enumerate(self._tree.axes)
-                if number in refined
-            ),
-            tuple(more - fewer for more, fewer in pairwise(at_least)),
-            min(least, default=0),
+            tuple(areas),
+            tuple(more - fewer for more, fewer in pairwise([len(rows), *from_class.tolist(), 0])),
             max(most, default=0),
-            widths / (2 * len(rows)) if are_stated else None,
+            sum(widths) / (2 * len(rows)) if widths else None,
         )
-
-
-def _parts(rows: SlicedRows) -> Iterator[Rows]:
-    return slices(rows, CHUNK)
 
 
 def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
@@ -386,17 +377,20 @@ def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
     refined = [number for number, own in enumerate(reached) if own]
     sums = [np.zeros(sizes[number]) for number in refined]  # which only decide which areas are the largest
     is_left = [np.zeros(sizes[number], dtype=bool) for number in refined]
-    for part in _parts(rows):
+    for part in slices(rows, CHUNK):
         for number, of_axis, left in zip(refined, sums, is_left, strict=True):
             of_axis += np.bincount(part.areas[number], weights=part.counts, minlength=len(of_axis))
             left[part.areas[number]] = True
-    shown = [_most(of_axis, left) for of_axis, left in zip(sums, is_left, strict=True)]
-    shape = tuple(len(areas) for areas in shown)
+    shown, places = list[IntArray](), list[IntArray]()  # areas, and of every area its place among those, or -1
+    for of_axis, left in zip(sums, map(np.flatnonzero, is_left), strict=True):
+        shown.append(np.sort(left[np.argsort(-of_axis[left], kind="stable")[:MOST_SHOWN]]))
+        places.append(np.full(len(of_axis), -1))
+        places[-1][shown[-1]] = np.arange(len(shown[-1]))
+    shape = tuple(map(len, shown))
     counts = np.zeros(shape, dtype=np.int64)
     released, may_be_zero = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=bool)
-    places = [_places(areas, sizes[number]) for number, areas in zip(refined, shown, strict=True)]
-    for part in _parts(rows):
-        place = tuple(of_axis[part.areas[number]] for number, of_axis in zip(refined, places, strict=True))
+    for part in slices(rows, CHUNK):
+        place = [of_axis[part.areas[number]] for number, of_axis in zip(refined, places, strict=True)]
         is_shown = np.logical_and.reduce([of_axis >= 0 for of_axis in place])
         there = tuple(of_axis[is_shown] for of_axis in place)
         counts[there] = part.counts[is_shown]
@@ -404,51 +398,13 @@ def _matrix(tree: Tree, level: int, rows: SlicedRows) -> Matrix:
         if part.bounds:
             low, high = (ends[is_shown] for ends in part.bounds[:2])
             may_be_zero[there] = (low <= 0) & (high > 0) | (part.counts[is_shown] < 0)  # what is exact has no width
+    axes = [(tree.axes[number], reached[number]) for number in refined]
     return Matrix(
         level,
-        tuple(tree.axes[number].name for number in refined),
-        tuple(
-            tuple(tree.axes[number].paths(reached[number], areas).rows())
-            for number, areas in zip(refined, shown, strict=True)
-        ),
-        tuple(int(np.count_nonzero(left)) for left in is_left),
+        tuple(axis.name for axis, _ in axes),
+        tuple(tuple(axis.paths(own, areas).rows()) for (axis, own), areas in zip(axes, shown, strict=True)),
+        tuple(int(left.sum()) for left in is_left),
         np.atleast_2d(counts),
         np.atleast_2d(released),
         np.atleast_2d(may_be_zero),
-    )
-
-
-def _most(sums: NDArray[np.float64], is_left: NDArray[np.bool_]) -> IntArray:
-    """Return the areas with the largest sums among those that have a row, in the order of their numbers."""
-    left = np.flatnonzero(is_left)
-    return np.sort(left[np.argsort(-sums[left], kind="stable")[:MOST_SHOWN]])
-
-
-def _places(areas: IntArray, size: int) -> IntArray:
-    """Return, for every area of a level, its position among the given areas, or -1."""
-    places = np.full(size, -1)
-    places[areas] = np.arange(len(areas))
-    return places
-
-
-def _finest_series(tree: Tree, ordered: Collection[str]) -> int:
-    """Return the finest tree level that refines an ordered axis alone, to few enough areas for a line; 0 if there is none."""
-    found = 0
-    for level in range(1, tree.depth + 1):
-        refined = [axis for axis, own in zip(tree.axes, tree.axis_levels(level), strict=True) if own]
-        if len(refined) == 1 and refined[0].name in ordered and tree.possible_cells(level) <= _MOST_POINTS:
-            found = level
-    return found
-
-
-def _series(axis: Axis, level: int, source: str, number: int, rows: Rows) -> OrderedCounts:
-    """Return the counts along the axis of a number, at an axis level."""
-    areas = rows.areas[number]
-    counts = np.zeros(axis.areas(level), dtype=np.int64)
-    counts[areas] = rows.counts
-    ends = np.full((2, len(counts)), np.nan)
-    for end, of_rows in zip(ends, rows.bounds[:2], strict=False):
-        end[areas] = of_rows
-    return OrderedCounts(
-        axis.name, source, tuple(axis.codes[level - 1]), tuple(axis.paths(level).rows()), counts, *ends
     )

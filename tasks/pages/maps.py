@@ -45,11 +45,9 @@ def _map(totals: AreaTotals, facts: Facts, spec: Spec, percent: str) -> dict[str
     areas = zip(drawing["d"], classes.tolist(), called, totals.counts.tolist(), strict=True)
     ends = [None, *limits, None]
     return {
-        "axis": totals.axis,
+        "totals": totals,
+        "drawing": drawing,
         "word": word,
-        "tree_level": totals.tree_level,
-        "width": drawing["width"],
-        "height": drawing["height"],
         "pixels": round(min(_WIDEST, _TALLEST * drawing["width"] / drawing["height"])),
         "areas": [
             {"shade": _shade(of, many), "path": d, "called": name, "count": count} for d, of, name, count in areas if d
@@ -61,11 +59,8 @@ def _map(totals: AreaTotals, facts: Facts, spec: Spec, percent: str) -> dict[str
             for number, between in enumerate(pairwise(ends))
             if (drawn >= 0).any()
         ],
-        "has_intervals": totals.ends is not None,
-        "twice_noise": None if totals.noise is None else 2 * totals.noise,
         "stands_out": stands_out.any(),
         "without_shape": drawing["d"].count(None),
-        "many": len(totals.paths),
         "numbers": _numbers(totals, word, called, percent),
     }
 

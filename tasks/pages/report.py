@@ -14,20 +14,20 @@ from tasks.format.manifest import Manifest
 from tasks.format.stated import Table, above_noise_of, deviations_of, noise_rows_of, views_stated
 from tasks.pages.charts import (
     areas_picture,
-    cells_picture,
     histograms_picture,
     is_written,
+    levels_picture,
     matrix_picture,
     noise_picture,
     noise_series,
     series_picture,
     sizes_picture,
 )
-from tasks.pages.facts import CLASS_NAMES, Facts, LevelFacts, Matrix, OrderedCounts
+from tasks.pages.facts import CLASS_NAMES, Facts, Matrix, OrderedCounts
 from tasks.pages.maps import maps_shown
 from tasks.pages.statements import StatedFacts, facts_stated
 from tasks.pages.templates import page
-from tasks.released.query.summaries import Histograms, LargeCount
+from tasks.released.query.summaries import Histogram, Histograms, LargeCount
 from tasks.words.areas import STEP, Names
 from tasks.words.levels import about, axes_called, place, title_of
 from tasks.words.numbers import (
@@ -40,15 +40,17 @@ from tasks.words.numbers import (
     format_sigma,
 )
 
-Checks = Mapping[int, tuple[int, int]]  # per level, how many checks passed, and how many there were
-
 _MOST_COLUMNS = 6  # columns of codes that are all listed
 _SIGMA = "noise (σ)"
 _ZERO = "none"
 
 
 def report(
-    manifest: Manifest, facts: Facts, checks: Checks, how_counted: str = ADJUSTED, formulas: Sequence[str] = ()
+    manifest: Manifest,
+    facts: Facts,
+    checks: Sequence[CheckResult],
+    how_counted: str = ADJUSTED,
+    formulas: Sequence[str] = (),
 ) -> str:
     """Return the page.
 
@@ -61,7 +63,7 @@ def report(
     """
     stated, shown, names = facts_stated(manifest), manifest.levels[facts.largest_level], facts.names
     confidence, matrix = manifest.intervals.confidence, facts.matrix
-    has_matrix = matrix is not None and matrix.counts.size
+    places = [place(axes_called(manifest.spec, level.axes)) or "everything" for level in manifest.levels]
     return page(
         "report.html",
         m=manifest,
@@ -69,50 +71,29 @@ def report(
         counts=facts,
         title=title_of(manifest.spec, manifest.id),
         about=about(manifest.spec),
-        axes=list(manifest.levels[0].axes),
-        places=[_place(manifest, level) for level in manifest.levels],
+        places=places,
         how_counted=how_counted,
         formulas=formulas,
         shown=shown,
-        largest_known=facts.levels[shown.level],
-        missed=format_percent(1 - confidence),
         bound=format_bound(shown.sigma, shown.bound, summed=shown.summed),
         deviation_of_total=deviations_of(manifest.levels[0]),
         called=lambda large: _called(facts, large),
         maps=maps_shown(facts, manifest.spec, format_percent(confidence)),
         histograms=[
-            {"level": of.level, "shown": len(of.regions), "there": of.there, "numbers": _of_histograms(of, names)}
-            | {"svg": histograms_picture(of, confidence, names)}
+            {"of": of, "svg": histograms_picture(of, confidence, names), "numbers": _histograms_numbers(of, names)}
             for of in facts.histograms
         ],
         series=[
-            {"axis": of.axis, "source": of.source, "numbers": _of_series(of, names)}
-            | {"svg": series_picture(of, confidence, names)}
+            {"of": of, "svg": series_picture(of, confidence, names), "numbers": _series_numbers(of, names)}
             for of in facts.series
         ],
         charts=_charts(manifest, facts, stated),
-        matrix=_matrix(matrix, names, stated.counted) if matrix is not None and has_matrix else None,
+        matrix=_matrix(matrix, names, stated.counted) if matrix is not None and matrix.counts.size else None,
         is_small=matrix is not None and is_written(matrix) and 0 < len(facts.largest_axes) <= 2 and not names,
         files=_files(manifest, facts, checks),
-        line_after=_line_after(manifest, facts),
         views=views_stated(manifest),
-        noise=_noise_table(manifest, facts, stated),
-        has_intervals=any(level.half_width is not None for level in facts.levels),
-        has_bias=any(entry.bias for entry in manifest.levels),
+        noise=_noise_table(manifest, facts, stated, places),
     )
-
-
-def passed_checks(checks: Sequence[CheckResult]) -> dict[int, tuple[int, int]]:
-    """Return, per level, how many of its recorded checks passed, and how many there were."""
-    found: dict[int, tuple[int, int]] = {}
-    for check in checks:
-        passed, of = found.get(check.level, (0, 0))
-        found[check.level] = (passed + check.passed, of + 1)
-    return found
-
-
-def _place(manifest: Manifest, level: LevelEntry) -> str:
-    return place(axes_called(manifest.spec, level.axes)) or "everything"
 
 
 def _called(facts: Facts, large: LargeCount) -> list[dict[str, str | None]]:
@@ -121,49 +102,29 @@ def _called(facts: Facts, large: LargeCount) -> list[dict[str, str | None]]:
     return [{"name": facts.names.name_of(axis, path), "code": STEP.join(codes)} for axis, path, codes in areas]
 
 
-def _line_after(manifest: Manifest, facts: Facts) -> int | None:
-    """Return the level below which most counts are small beside their noise, as the noisy counts themselves show it."""
-    finest, last = facts.finest_above_noise or 0, manifest.levels[-1]
-    return None if not facts.is_noise_compared or last.threshold or finest == last.level else finest
-
-
-def _files(manifest: Manifest, facts: Facts, checks: Checks) -> list[dict[str, Any]]:
+def _files(manifest: Manifest, facts: Facts, checks: Sequence[CheckResult]) -> list[dict[str, Any]]:
     """Return what each file holds; of many columns of codes, those that the level above has not."""
-    flat = flat_features(manifest.spec)
+    flat, reached = flat_features(manifest.spec), {axis: list[str]() for axis in manifest.levels[-1].axes}
     files, above = list[dict[str, Any]](), list[str]()
     for entry, level in zip(manifest.levels, facts.levels, strict=True):
-        columns = _columns(manifest.levels[: entry.level + 1], flat)
+        for axis, finest in entry.axes.items():
+            if finest and finest not in reached[axis]:
+                reached[axis].append(finest)
+        columns = [column_name(axis, of_axis, flat) for axis in entry.axes for of_axis in reached[axis]]
         is_long = len(columns) > _MOST_COLUMNS
-        passed, of = checks.get(entry.level, (0, 0))
-        shown: dict[str, Any] = {"columns": [column for column in columns if not is_long or column not in above]}
-        shown |= {"above": len(above) if is_long else 0, "rows": level.rows, "possible": level.possible_cells}
-        shown |= {"areas": _areas(level), "passed": passed, "checks": of}
-        files.append({"level": entry.level, "path": entry.path, **shown})
+        passed = [check.passed for check in checks if check.level == entry.level]
+        areas = [f"{of.axis} {of.left:,}" + (f" of {of.possible:,}" if of.possible else "") for of in level.areas]
+        if len(areas) > 2:
+            left, possible = sum(of.left for of in level.areas), sum(of.possible or 0 for of in level.areas)
+            areas = [f"{left:,} of {possible:,}" if possible else f"{left:,}"]
+        shown = [column for column in columns if not is_long or column not in above]
+        file = {"entry": entry, "counts": level, "areas": areas, "checks": len(passed), "passed": sum(passed)}
+        files.append(file | {"columns": shown, "above": len(above) if is_long else 0})
         above = columns
     return files
 
 
-def _columns(levels: Sequence[LevelEntry], flat: frozenset[str]) -> list[str]:
-    """Return the columns of codes of the last of these levels."""
-    return [
-        column_name(axis, level, flat)
-        for axis in levels[-1].axes
-        for level in dict.fromkeys(entry.axes[axis] for entry in levels)
-        if level
-    ]
-
-
-def _areas(level: LevelFacts) -> list[str]:
-    """Return how many areas have a released count: per axis, or for many axes in all."""
-    if len(level.areas) > 2:
-        left, possible = sum(of.left for of in level.areas), sum(of.possible or 0 for of in level.areas)
-        return [f"{left:,} of {possible:,}" if possible else f"{left:,}"]
-    return [
-        f"{of.axis} {of.left:,}" + (f" of {of.possible:,}" if of.possible is not None else "") for of in level.areas
-    ]
-
-
-def _noise_table(manifest: Manifest, facts: Facts, stated: StatedFacts) -> Table:
+def _noise_table(manifest: Manifest, facts: Facts, stated: StatedFacts, places: Sequence[str]) -> Table:
     """Return what each level costs, how noisy it is and how far off it can be; no column that would be empty."""
     levels, of_epsilon = manifest.levels, sum(bool(entry.epsilon) for entry in manifest.levels) > 1
     interval = f"interval ({format_percent(manifest.intervals.confidence)}), on average"
@@ -176,16 +137,16 @@ def _noise_table(manifest: Manifest, facts: Facts, stated: StatedFacts) -> Table
     widths = [NOT_STATED if of.half_width is None else f"± {format_rounded(of.half_width)}" for of in facts.levels]
     biases = [NOT_STATED if of.bias is None else f"{of.bias:+,.3g}".replace("-", "−") for of in levels]
     means = [facts.mean_count(of.level) for of in levels]
+    signals = [(of.signal.rows if of.signal else 0, of.nonzero) for of in levels]
     columns = {
-        "level": [str(of.level) for of in levels],
-        "counts by": [_place(manifest, of) for of in levels],
+        "counts by": places,
         "ε" if of_epsilon else "ρ": cost,
         "noise (sigma)": [format_sigma(of.sigma, summed=of.summed) for of in levels],
         "sd of a count": [deviations_of(of) for of in levels] if any(of.deviations for of in levels) else [],
         "error bound (95%)": bounds if any(of.bound is not None for of in levels) else [],
         "as released": after if any(of.bound_after is not None for of in levels) else [],
         interval: widths if {*widths} != {NOT_STATED} else [],
-        "rows that stand out": [_standing_out(of) for of in levels],
+        "rows that stand out": [f"{100 * rows / of:.3g}%" if of else NOT_STATED for rows, of in signals],
         "noise rows": [noise_rows_of(of) for of in levels] if any(of.noise_rows for of in levels) else [],
         f"rows, records above {stated.twice.short}": [above_noise_of(of) for of in levels]
         if any(of.above_noise for of in levels)
@@ -197,86 +158,72 @@ def _noise_table(manifest: Manifest, facts: Facts, stated: StatedFacts) -> Table
     return _by_level({head: cells for head, cells in columns.items() if cells})
 
 
-def _standing_out(entry: LevelEntry) -> str:
-    """Return how many rows of a level stand out from the noise, in per cent; nothing where there is no row."""
-    rows = entry.signal.rows if entry.signal else 0
-    return f"{100 * rows / entry.nonzero:.3g}%" if entry.nonzero else NOT_STATED
-
-
 def _charts(manifest: Manifest, facts: Facts, stated: StatedFacts) -> dict[str, dict[str, Any]]:
     """Return the charts of the levels, each with its numbers."""
     levels, cells = manifest.levels, stated.cells
+    of_cells: dict[str, list[int | None]] = {
+        f"possible {cells}": [level.possible_cells for level in facts.levels],
+        "measured": [level.cells for level in levels],
+        "released": [level.rows for level in facts.levels],
+    }
+    described = f"How many {cells} are possible at every level, and how many are released"
+    written = {head: list(map(format_cells, numbers)) for head, numbers in of_cells.items()}
     return {
-        "noise": {"svg": noise_picture(levels, facts, stated.counted), "numbers": _of_noise(levels, facts)},
-        "sizes": {"svg": sizes_picture(facts), "numbers": _of_sizes(facts)},
-        "cells": {"svg": cells_picture(levels, facts, cells), "numbers": _of_cells(levels, facts, cells)},
-        "areas": {"svg": areas_picture(facts), "numbers": _of_areas(facts)},
+        "noise": {"svg": noise_picture(levels, facts, stated.counted), "numbers": _noise_numbers(levels, facts)},
+        "sizes": {"svg": sizes_picture(facts), "numbers": _sizes_numbers(facts)},
+        "cells": {"svg": levels_picture(of_cells, cells, described, first=1), "numbers": _by_level(written)},
+        "areas": {"svg": areas_picture(facts), "numbers": _areas_numbers(facts)},
     }
 
 
 def _by_level(columns: Mapping[str, Sequence[str]]) -> Table:
-    return Table([*columns], [*zip(*columns.values(), strict=True)])
+    """Return a table with a row per level, after its number."""
+    rows = enumerate(zip(*columns.values(), strict=True))
+    return Table(["level", *columns], [[str(level), *cells] for level, cells in rows])
 
 
-def _numbered(facts: Facts, columns: Mapping[str, Sequence[str]]) -> Table:
-    return _by_level({"level": [str(level) for level in range(len(facts.levels))], **columns})
-
-
-def _of_noise(levels: Sequence[LevelEntry], facts: Facts) -> Table:
+def _noise_numbers(levels: Sequence[LevelEntry], facts: Facts) -> Table:
     """Return the noise and the errors of every level, beside the mean count; no column that would be empty."""
     columns = {head: [_rounded(value) for value in values] for head, values in noise_series(levels, facts).items()}
     if _SIGMA in columns:
         columns[_SIGMA] = [format_sigma(level.sigma, summed=level.summed) for level in levels]
-    return _numbered(facts, {head: cells for head, cells in columns.items() if not {*cells} <= {_ZERO, NOT_STATED}})
+    return _by_level({head: cells for head, cells in columns.items() if not {*cells} <= {_ZERO, NOT_STATED}})
 
 
-def _of_sizes(facts: Facts) -> Table:
+def _sizes_numbers(facts: Facts) -> Table:
     """Return how many rows of each level have a count of each size."""
     shown = [number for number in range(len(CLASS_NAMES)) if any(level.sizes[number] for level in facts.levels)]
-    return _numbered(
-        facts, {CLASS_NAMES[number]: [f"{level.sizes[number]:,}" for level in facts.levels] for number in shown}
-    )
+    return _by_level({CLASS_NAMES[number]: [f"{level.sizes[number]:,}" for level in facts.levels] for number in shown})
 
 
-def _of_cells(levels: Sequence[LevelEntry], facts: Facts, cells: str) -> Table:
-    """Return how many cells of each level are possible, measured and released."""
-    possible = [format_cells(level.possible_cells) for level in facts.levels]
-    measured, released = [f"{level.cells:,}" for level in levels], [f"{level.rows:,}" for level in facts.levels]
-    return _numbered(facts, {f"possible {cells}": possible, "measured": measured, "released": released})
-
-
-def _of_areas(facts: Facts) -> Table:
+def _areas_numbers(facts: Facts) -> Table:
     """Return how many areas of each axis have a released count at every level."""
-    there = [{areas.axis: areas for areas in level.areas} for level in facts.levels]
-    axes = [areas.axis for areas in facts.levels[-1].areas if areas.possible]
-    return _numbered(
-        facts,
-        {
-            axis: [f"{of[axis].left:,} of {of[axis].possible:,}" if axis in of else NOT_STATED for of in there]
-            for axis in axes
-        },
-    )
-
-
-def _of_series(series: OrderedCounts, names: Names) -> Table:
-    """Return the counts along an ordered axis, with their intervals."""
-    of_areas = zip(series.paths, series.counts.tolist(), series.low.tolist(), series.high.tolist(), strict=True)
-    rows = [
-        [names.called(series.axis, path), f"{count:,}", _end(low), _end(high)] for path, count, low, high in of_areas
+    levels = [
+        {of.axis: f"{of.left:,} of {of.possible:,}" for of in level.areas if of.possible} for level in facts.levels
     ]
-    return Table([series.axis, "count", "low", "high"], rows)
+    return _by_level({axis: [level.get(axis, NOT_STATED) for level in levels] for axis in levels[-1]})
 
 
-def _of_histograms(histograms: Histograms, names: Names) -> Table:
+def _series_numbers(series: OrderedCounts, names: Names) -> Table:
+    """Return the counts along an ordered axis, with their intervals."""
+    areas = [names.called(series.axis, path) for path in series.paths]
+    return Table([series.axis, "count", "low", "high"], _with_ends(areas, series))
+
+
+def _histograms_numbers(histograms: Histograms, names: Names) -> Table:
     """Return the numbers of groups of some regions by size, with their intervals."""
     rows = [
-        [names.called(REGION, region.path) or "everything", size, f"{count:,}", _end(low), _end(high)]
+        [names.called(REGION, region.path) or "everything", *row]
         for region in histograms.regions
-        for size, count, low, high in zip(
-            histograms.sizes, region.counts.tolist(), region.low.tolist(), region.high.tolist(), strict=True
-        )
+        for row in _with_ends(histograms.sizes, region)
     ]
     return Table(["region", "size", "groups", "low", "high"], rows)
+
+
+def _with_ends(names: Sequence[str], of: OrderedCounts | Histogram) -> list[list[str]]:
+    """Return counts by their names, each with the ends of its interval, if it has one."""
+    ends = [[NOT_STATED if math.isnan(end) else f"{end:,.0f}" for end in both] for both in (of.low, of.high)]
+    return [[name, f"{count:,}", *both] for name, count, *both in zip(names, of.counts, *ends, strict=True)]
 
 
 def _matrix(matrix: Matrix, names: Names, counted: str) -> dict[str, Any]:
@@ -303,8 +250,3 @@ def _matrix(matrix: Matrix, names: Names, counted: str) -> dict[str, Any]:
 
 def _rounded(value: float | None) -> str:
     return NOT_STATED if value is None else format_rounded(value) if value else _ZERO
-
-
-def _end(value: float) -> str:
-    """Return an end of an interval."""
-    return NOT_STATED if math.isnan(value) else f"{value:,.0f}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
+from math import fsum
 
 import polars as pl
 
@@ -35,11 +35,10 @@ class StatedFacts:
         has_negative: whether a count may be below zero.
         total_is_sum: whether the total is the sum of counts although the number of records is public.
         largest_size: of group sizes, the code of the largest one; empty for others.
-        has_widest_sums: whether the sigma of some level is that of the widest sum from which its intervals follow.
         by_deviations: whether the intervals of sums follow from the deviations of counts.
         estimates_noise_rows: whether the share of noise rows is estimated, and not only bounded.
         law: of the noise that costs ε, by name.
-        epsilon: the ε that it costs in all; likewise `paid_levels` and `paid_views`, the levels and the views that cost some.
+        epsilon: the ε that it costs in all.
     """
 
     counts_flows: bool
@@ -50,13 +49,10 @@ class StatedFacts:
     has_negative: bool
     total_is_sum: bool
     largest_size: str
-    has_widest_sums: bool
     by_deviations: bool
     estimates_noise_rows: bool
     law: str
     epsilon: float
-    paid_levels: int
-    paid_views: int
 
 
 def facts_stated(manifest: Manifest) -> StatedFacts:
@@ -65,7 +61,6 @@ def facts_stated(manifest: Manifest) -> StatedFacts:
     exact = [level.level for level in levels if level.is_exact and level.same_as is None]
     sizes = ordered_axes(manifest.spec)[SIZE].codes if manifest.counts_groups else [""]
     shares = [level.noise_rows for level in levels if level.noise_rows]
-    paid, paid_views = (sum(bool(entry.epsilon) for entry in of) for of in (levels, manifest.own_views))
     return StatedFacts(
         counts_flows=counts_flows,
         cells="pairs" if counts_flows else "cells",
@@ -75,13 +70,10 @@ def facts_stated(manifest: Manifest) -> StatedFacts:
         has_negative=COUNTS_POSITIVE in manifest.waived,
         total_is_sum=FIXED_TOTAL in manifest.waived,
         largest_size=sizes[-1],
-        has_widest_sums=manifest.sums_of_source and any(part.summed and part.sigma for part in manifest.parts),
         by_deviations=manifest.is_unbiased and tree_of_spec(manifest) is not None,
         estimates_noise_rows={share.estimate for share in shares if share.at_most} != {None},
         law=LAWS[manifest.finest_drawn.mechanism].called,
-        epsilon=float(sum(Fraction(entry.epsilon) for entry in manifest.parts)),
-        paid_levels=paid,
-        paid_views=paid_views,
+        epsilon=fsum(entry.epsilon for entry in manifest.parts),
     )
 
 
@@ -131,7 +123,6 @@ def formulas_in(tree: Tree, names: Names) -> list[str]:
     CSV file evaluates what begins with =, +, - or @, unless it is a number.
     """
     finest = zip(tree.axes, tree.axis_levels(tree.depth), strict=True)
-    codes = [of_level for axis, level in finest for of_level in axis.codes[:level]]
+    codes = [codes for axis, level in finest for codes in axis.codes[:level]]
     texts = pl.concat([*codes, *(areas[NAME].rename("") for areas in names.tables.values())], rechunk=False)
-    found = texts.filter(texts.str.contains(_FORMULA) & ~texts.str.contains(_NUMBER)).unique().sort()
-    return found.to_list()
+    return texts.filter(texts.str.contains(_FORMULA) & ~texts.str.contains(_NUMBER)).unique().sort().to_list()

@@ -1,8 +1,10 @@
-"""What a comparison of mechanisms found: `trellis compare` prints it, and the page of a comparison draws it."""
+"""The results of a comparison of mechanisms: `trellis compare` prints it, and the page of a comparison draws it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from tasks.format.stated import Table
 
 QUESTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -28,6 +30,10 @@ class Spread:
     mean: float
     min: float
     max: float
+
+    def written(self, form: Callable[[float], str]) -> str:
+        """Return the mean, with the least and the most in brackets, each in a form."""
+        return f"{form(self.mean)} [{form(self.min)}, {form(self.max)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +99,8 @@ class LevelResult:
 
     def measure(self, name: str) -> Spread:
         """Return a measure by its name."""
-        found: Spread = getattr(self, name)
-        return found
+        spread: Spread = getattr(self, name)
+        return spread
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,7 @@ class ComparedLevel:
 
 @dataclass(frozen=True, slots=True)
 class TrialResults:
-    """What a comparison found.
+    """The results of a comparison.
 
     Attributes:
         name: of the spec.
@@ -185,29 +191,33 @@ class TrialResults:
         """Return the results at one ε."""
         return [result for result in self.results if result.epsilon == epsilon]
 
-    @property
-    def with_deviations(self) -> list[MechanismResult]:
-        """The results of mechanisms whose errors of ranges are computed."""
-        return [result for result in self.results if result.deviations]
+    def of_questions(self, epsilon: float) -> list[MechanismResult]:
+        """Return the results at one ε of mechanisms that state intervals of questions at some level."""
+        return [result for result in self.at(epsilon) if any(level.intervals for level in result.levels)]
 
-    @property
-    def with_intervals(self) -> list[MechanismResult]:
-        """The results of mechanisms that state intervals of questions at some level."""
-        return [result for result in self.results if any(level.intervals for level in result.levels)]
-
-    @property
-    def with_any_intervals(self) -> list[MechanismResult]:
-        """The results of mechanisms that state intervals at some level or view, of questions or of published rows."""
+    def of_rows(self, epsilon: float) -> list[MechanismResult]:
+        """Return the results at one ε of mechanisms that state any intervals, of questions or of published rows."""
         return [
-            result for result in self.results if any(level.intervals or level.rows_covered for level in result.levels)
+            result
+            for result in self.at(epsilon)
+            if any(level.intervals or level.rows_covered for level in result.levels)
         ]
 
+    def deviations(self, epsilon: float) -> Table:
+        """Return the deviations of questions about an ordered axis, of the mechanisms for which they are computed."""
+        rows = [
+            [result.mechanism]
+            + [f"{result.deviations[of]:,.1f}" if of in result.deviations else "" for of in QUESTIONS]
+            for result in self.at(epsilon)
+            if result.deviations
+        ]
+        return Table(["mechanism", *QUESTIONS.values()], rows)
 
-def format_ratio(spread: Spread | None) -> str:
-    """Return the mean of a number with its least and its most in brackets; a dash where no run has the number."""
-    return f"{spread.mean:,.2f} [{spread.min:,.2f}, {spread.max:,.2f}]" if spread else "–"
-
-
-def format_deviation(result: MechanismResult, question: str) -> str:
-    """Return what a mechanism deviates for some questions; nothing where that is not known."""
-    return f"{result.deviations[question]:,.1f}" if question in result.deviations else ""
+    def utility(self, epsilon: float, name: str) -> Table:
+        """Return the numbers of a measure of the leaves: means, with the least and the most in brackets; a dash where no run has one."""
+        rows = [
+            [result.mechanism] + [spread.written("{:,.2f}".format) if spread else "–" for spread in measured.values()]
+            for result in self.at(epsilon)
+            if (measured := (result.utility or {}).get(name))
+        ]
+        return Table(["mechanism", *self.utilities[name]], rows)

@@ -75,9 +75,8 @@ class Names(AreaTables):
     def like(self, axis: str, asked: str) -> list[tuple[str, ...]]:
         """Return the areas of an axis whose names have a text in them, coarser levels and shorter names first; else those spelled nearly so."""
         text, known = folded(asked), [name for of, name in self._by_name if of == axis]
-        found = sorted((name for name in known if text in name), key=len) or get_close_matches(text, known, 3, 0.7)
-        paths = [path for name in found for path in self._by_name[axis, name]]
-        return sorted(paths, key=len)  # stable
+        alike = sorted((name for name in known if text in name), key=len) or get_close_matches(text, known, 3, 0.7)
+        return sorted((path for name in alike for path in self._by_name[axis, name]), key=len)  # stable
 
     @cached_property
     def _by_path(self) -> dict[tuple[str, tuple[str, ...]], str]:
@@ -87,11 +86,11 @@ class Names(AreaTables):
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, str], list[tuple[str, ...]]]:
-        found: dict[tuple[str, str], list[tuple[str, ...]]] = {}
+        paths: dict[tuple[str, str], list[tuple[str, ...]]] = {}
         for axis, level in sorted(self.tables):
             for *codes, name in self.tables[axis, level].iter_rows():
-                found.setdefault((axis, folded(name)), []).append(tuple(codes))
-        return found
+                paths.setdefault((axis, folded(name)), []).append(tuple(codes))
+        return paths
 
 
 def folded(name: str) -> str:
@@ -134,8 +133,8 @@ class Shapes(AreaTables):
         return points
 
     def _shapes(self, axis: str, level: int) -> NDArray[np.object_]:
-        found: NDArray[np.object_] = shapely.from_wkb(self.tables[axis, level][GEOMETRY].to_numpy())
-        return found
+        shapes: NDArray[np.object_] = shapely.from_wkb(self.tables[axis, level][GEOMETRY].to_numpy())
+        return shapes
 
 
 def geo_metadata(column: str, wkb: Sequence[bytes]) -> dict[bytes, bytes]:

@@ -64,10 +64,10 @@ def drawn_shapes(
             axis, level = place
             alike = [
                 key
-                for key, (other, of_level) in first.items()
-                if of_level == level
-                and shapes.tables[place].equals(shapes.tables[other, level])
-                and places[place] == places[other, level]
+                for key, other in first.items()
+                if other[1] == level
+                and shapes.tables[place].equals(shapes.tables[other])
+                and places[place] == places[other]
             ]
             keys[place] = alike[0] if alike else f"{axis} {level}"
             first.setdefault(keys[place], place)
@@ -104,16 +104,10 @@ def _drawing(
     shapes: Shapes, plane: Plane, place: AxisLevel, paths: Sequence[str], areas: Sequence[tuple[str, ...]]
 ) -> dict[str, Any]:
     """Return the drawing of an axis level, with its shapes in the order of its areas."""
-    numbers = {path: number for number, path in enumerate(shapes.paths(*place))}
     inside = (plane.placed(shapes.points(*place)) / _PARTS).tolist()
-    found = [numbers.get(area) for area in areas]
-    return {
-        "width": WIDTH,
-        "height": plane.height,
-        "d": [None if number is None else paths[number] for number in found],
-        "x": [None if number is None else inside[number][0] for number in found],
-        "y": [None if number is None else inside[number][1] for number in found],
-    }
+    drawn = {area: (path, x, y) for area, path, (x, y) in zip(shapes.paths(*place), paths, inside, strict=True)}
+    shown = [drawn.get(area, (None, None, None)) for area in areas]
+    return {"width": WIDTH, "height": plane.height} | {name: [of[at] for of in shown] for at, name in enumerate("dxy")}
 
 
 def _path(shape: Any, plane: Plane) -> str:

@@ -41,14 +41,7 @@ def place(axes: Axes) -> str:
 
 
 class GroupedBy(Protocol):
-    """What is stated of a view.
-
-    Attributes:
-        axes: the levels of its axes, and its derived columns.
-        same_as: the level that it is; None for others.
-        summed: whether nothing is measured for it.
-        source: the level or view from which its intervals follow.
-    """
+    """What is stated of a view, by the names of its entry in the manifest."""
 
     @property
     def axes(self) -> Axes: ...  # noqa: D102
@@ -77,11 +70,7 @@ def _named(axis: str, level: str) -> str:
 
 
 def poor_totals(errors: Mapping[str, float]) -> str:
-    """Return a warning about such totals, empty if there are none.
-
-    Args:
-        errors: by the name of the totals, the mean absolute noise of each before counts are settled, records.
-    """
+    """Return a warning about totals, by the mean absolute noise of each before counts are settled, records; empty without any."""
     if not errors:
         return ""
     named = ", ".join(f"{name} (± {error:,.3g})" for name, error in errors.items())
@@ -93,10 +82,9 @@ def poor_totals(errors: Mapping[str, float]) -> str:
 
 
 def differing_views(differences: Mapping[str, tuple[int, float]]) -> str:
-    """Return how far the sums of the finest level are from the views to which it is calibrated, empty if there are none.
+    """Return how far the sums of the finest level are from the views to which it is calibrated; empty without any.
 
-    Args:
-        differences: by the name of the view, the largest and the mean difference over its cells, records.
+    Of each view, the largest and the mean difference over its cells is given, records.
     """
     if not differences:
         return ""

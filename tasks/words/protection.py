@@ -82,42 +82,29 @@ def epsilon_in_words(epsilon: float, delta: float, unit: str, neighbours: str) -
         unit: whose records are protected, in words such as `one job`.
         neighbours: `substitution`, where the records of one unit are replaced by other records, or `add_remove`.
     """
+    suppose = f"Suppose that somebody knows the whole table, but not whether the records of {unit} are in it, and holds both equally likely."
     if neighbours == SUBSTITUTION:
         suppose = (
             f"Suppose that somebody knows the whole table but the records of {unit}. They have two possibilities for these records in"
             " mind, and hold both equally likely."
         )
-    else:
-        suppose = (
-            f"Suppose that somebody knows the whole table, but not whether the records of {unit} are in it, and holds both equally"
-            " likely."
-        )
+    without = "Without the release they guess right 50 of 100 times."
     if not limits_guesses(epsilon, delta):
-        no_limit = (
-            "Without the release they guess right 50 of 100 times. With it they may guess right every time: an ε as large as this limits"
-            " nothing that matters."
+        no_limit = "With it they may guess right every time: an ε as large as this limits nothing that matters."
+        return [suppose, f"{without} {no_limit}"]
+    guess = f"With it they guess right at most {format_right_guess(epsilon, delta)}, whatever they compute."
+    strongest, stronger = strongest_belief(epsilon, delta)
+    belief = f"No release makes them believe in the truth with more than {format_belief(strongest)}."
+    if delta:
+        belief = (
+            f"They come to believe in the truth with more than {format_belief(strongest)} only with a probability of at most 2 δ, which"
+            f" is {format_probability(stronger)}: this is what δ allows."
         )
-        return [suppose, no_limit]
-    guess = (
-        f"Without the release they guess right 50 of 100 times. With it they guess right at most {format_right_guess(epsilon, delta)},"
-        " whatever they compute."
-    )
     worst = (
         "This is the worst case: it holds whatever else they know. It does not cover what would be known without these records too,"
         f" such as what the release says about everybody together: {unit} may be like the others."
     )
-    return [suppose, guess, _belief_in_words(epsilon, delta), worst]
-
-
-def _belief_in_words(epsilon: float, delta: float) -> str:
-    belief, stronger = strongest_belief(epsilon, delta)
-    percent = format_belief(belief)
-    if not delta:
-        return f"No release makes them believe in the truth with more than {percent}."
-    return (
-        f"They come to believe in the truth with more than {percent} only with a probability of at most 2 δ, which is"
-        f" {format_probability(stronger)}: this is what δ allows."
-    )
+    return [suppose, f"{without} {guess}", belief, worst]
 
 
 def format_belief(belief: float) -> str:

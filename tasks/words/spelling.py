@@ -58,10 +58,10 @@ def faults_of_order(order: Sequence[str], levels: Levels, finest: Mapping[str, s
         finest: the finest released level of each feature, one of its levels.
     """
     refined = {entry: refinement(entry, levels) for entry in order}
-    unknown = [entry for entry, found in refined.items() if found is None]
+    unknown = [entry for entry, place in refined.items() if place is None]
     yield from (_unknown(entry, levels, finest) for entry in unknown)
     for feature, names in levels.items() if not unknown else ():  # a misspelt level is not also missing
-        entries = [(entry, found[1]) for entry in order if (found := refined[entry]) and found[0] == feature]
+        entries = [(entry, place[1]) for entry in order if (place := refined[entry]) and place[0] == feature]
         yield from _faults_of_feature(feature, entries, levels, names.index(finest[feature]) + 1)
 
 

@@ -129,7 +129,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     for name, (tree, leaves, sigma) in made.items():
         terms = terms_of(tree, sigma=sigma)
         facts = facts_of(tree, leaves, terms)
-        found[name].write_text(report(manifest_of(terms, facts), facts, {}))
+        found[name].write_text(report(manifest_of(terms, facts), facts, []))
     return found
 
 

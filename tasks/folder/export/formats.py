@@ -70,7 +70,7 @@ KINDS: Mapping[Format, FileKind] = {
         lambda tables: [table for table in tables.levels if matrices.is_square(table.axes)],
         None,
         lambda tables, tree, included, _: matrices.write_matrices(tables, tree, included),
-        lambda included: [matrices.matrix_path(table) for table in included],
+        lambda included: [table.path_in(matrices.FOLDER, matrices.ENDING) for table in included],
         matrices.matrix_failures,
     ),
     "geoparquet": FileKind(
@@ -79,7 +79,7 @@ KINDS: Mapping[Format, FileKind] = {
         lambda tables: [table for table in tables.levels if maps.shaped_axes(tables.manifest, table.axes)],
         None,
         lambda tables, _, included, __: maps.write_maps(tables, included),
-        lambda included: [maps.map_path(table) for table in included],
+        lambda included: [table.path_in(maps.FOLDER, maps.ENDING) for table in included],
         maps.map_failures,
     ),
     "sdmx": FileKind(
@@ -88,7 +88,7 @@ KINDS: Mapping[Format, FileKind] = {
         lambda tables: [table for table in tables.levels if any(table.axes.values())],  # all but level 0
         sdmx.MOST_ROWS,
         lambda tables, tree, included, _: sdmx.write_sdmx(tables, tree, included),
-        lambda included: [sdmx.STRUCTURE, *map(sdmx.sdmx_path, included)],
+        lambda included: [sdmx.STRUCTURE, *(table.path_in(SDMX, "csv") for table in included)],
         sdmx.sdmx_failures,
     ),
 }
@@ -110,7 +110,7 @@ def check_formats(formats: Sequence[Format], tree: Tree) -> None:
                 field=_FIELD,
                 hint=_INSTALL,
             )
-    least = min((_zones_of(tree, level) for level in _square(tree)), default=0)
+    least = min(_zones(tree).values(), default=0)
     if "omx" in formats and least > matrices.MOST_ZONES:
         raise SpecError(
             f"release.formats must not list omx: a matrix has at most {matrices.MOST_ZONES:,} zones, and the coarsest level with the"
@@ -121,21 +121,18 @@ def check_formats(formats: Sequence[Format], tree: Tree) -> None:
 
 def too_many_zones(formats: Sequence[Format], tree: Tree) -> list[int]:
     """Return the levels that have too many zones for the matrices that a spec asks for."""
-    most = matrices.MOST_ZONES
-    return [level for level in _square(tree) if _zones_of(tree, level) > most] if "omx" in formats else []
+    return [level for level, zones in _zones(tree).items() if "omx" in formats and zones > matrices.MOST_ZONES]
 
 
 def zones_of_matrices(tree: Tree) -> dict[int, int]:
     """Return the levels that matrices can be written of, and how many zones each has."""
-    return {level: zones for level in _square(tree) if (zones := _zones_of(tree, level)) <= matrices.MOST_ZONES}
+    return {level: zones for level, zones in _zones(tree).items() if zones <= matrices.MOST_ZONES}
 
 
-def _square(tree: Tree) -> list[int]:
-    return [level for level in range(tree.depth + 1) if matrices.is_square(tree.level_names(level))]
-
-
-def _zones_of(tree: Tree, level: int) -> int:
-    return tree.sizes(level)[0]
+def _zones(tree: Tree) -> dict[int, int]:
+    """Return the levels with the same zones at both ends, and how many each has."""
+    levels = range(tree.depth + 1)
+    return {level: tree.sizes(level)[0] for level in levels if matrices.is_square(tree.level_names(level))}
 
 
 def write_formats(
@@ -220,15 +217,17 @@ def metadata_of(folder: Path, manifest: Manifest) -> str | None:
         pyarrow.ArrowInvalid: it is not one.
     """
     names = names_in(folder)
-    files = list(_of_counts(folder, manifest, names))
-    for of in manifest.signal_tables:
-        files += _beside_parquet(folder, f"{SIGNAL}/level_{of.level}", of.level, names, of_signal=True)
-    for view in manifest.views:
-        files += _beside_parquet(folder, f"{VIEWS}/{view.name}", view.level, names, view=view.name)
+    files = list(_csv_of_levels(folder, manifest, names))
+    beside = [(f"{SIGNAL}/level_{of.level}", of.level, "") for of in manifest.signal_tables]
+    beside += [(f"{VIEWS}/{view.name}", view.level, view.name) for view in manifest.views]
+    for table, level, view in beside:
+        if (folder / f"{table}.csv").exists():
+            schema = pq.read_schema(folder / f"{table}.parquet")
+            files.append(csv_file(f"{table}.csv", level, schema, view, of_signal=not view, names=names))
     return metadata_text(manifest, files) if files else None
 
 
-def _of_counts(folder: Path, manifest: Manifest, names: Sequence[pl.DataFrame]) -> Iterator[CsvFile]:
+def _csv_of_levels(folder: Path, manifest: Manifest, names: Sequence[pl.DataFrame]) -> Iterator[CsvFile]:
     """Yield those of the counts, level by level, then the finest level by itself and the synthetic records."""
     finest = len(manifest.levels) - 1
     schemas = {level: pq.read_schema(files_there(folder, level)[0]) for level in range(finest + 1)}
@@ -240,15 +239,6 @@ def _of_counts(folder: Path, manifest: Manifest, names: Sequence[pl.DataFrame]) 
         yield CsvFile(records.name, finest, tuple(csv_header(records)))
 
 
-def _beside_parquet(
-    folder: Path, table: str, level: int, names: Sequence[pl.DataFrame], view: str = "", *, of_signal: bool = False
-) -> Iterator[CsvFile]:
-    """Yield that of a table, where it is there as CSV too."""
-    if (folder / f"{table}.csv").exists():
-        schema = pq.read_schema(folder / f"{table}.parquet")
-        yield csv_file(f"{table}.csv", level, schema, view, of_signal=of_signal, names=names)
-
-
 _OF_EVERY_RELEASE = ("README.md", REPORT, "manifest.json", "SHA256SUMS", METADATA, "counts.csv", "explorer.html")
 
 
@@ -258,28 +248,21 @@ def unknown_files(folder: Path, manifest: Manifest) -> list[str]:
     Names, shapes, the kinds in `formats`, and folders that should not be there are left to their own checks, which compare them with
     the manifest.
     """
-    known = set(_known(manifest))
+    known = {*_OF_EVERY_RELEASE, *(f"{DERIVED}/{name}.parquet" for name in manifest.derived)}
+    for entry in manifest.levels:
+        known |= {*entry.files, level_csv(entry.level)}
+    tables = [f"{SIGNAL}/level_{of.level}" for of in manifest.signal_tables]
+    tables += [f"{VIEWS}/{view.name}" for view in manifest.views]
+    known |= {f"{table}.{ending}" for table in tables for ending in ("parquet", "csv")}
+    if manifest.records in {"csv", "parquet"}:
+        known.add(f"records.{manifest.records}")
     elsewhere = {kind.files.partition("/")[0] for kind in KINDS.values()} | {NAMES, BOUNDARIES}
-    elsewhere |= {
-        place for place, is_there in ((FOLDER, manifest.noisy_counts), (SIGNAL, manifest.signal_tables)) if not is_there
-    }
+    if manifest.noisy_counts:
+        names = [f"level_{of.level}" for of in manifest.levels] + [f"view_{view.name}" for view in manifest.views]
+        known |= {CODEBOOK, *(f"{FOLDER}/{name}.parquet" for name in names)}
+    else:
+        elsewhere.add(FOLDER)
+    if not manifest.signal_tables:
+        elsewhere.add(SIGNAL)
     there = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     return [str(path) for path in there if str(path) not in known and path.parts[0] not in elsewhere]
-
-
-def _known(manifest: Manifest) -> Iterator[str]:
-    yield from _OF_EVERY_RELEASE
-    levels = [f"level_{of.level}" for of in manifest.levels]
-    views = [of.name for of in manifest.views]
-    with_csv = {SIGNAL: [f"level_{of.level}" for of in manifest.signal_tables], "views": views}
-    for place, names in with_csv.items():
-        for name in names:
-            yield from (f"{place}/{name}.parquet", f"{place}/{name}.csv")
-    for entry in manifest.levels:
-        yield from (*entry.files, level_csv(entry.level))
-    yield from (f"{DERIVED}/{name}.parquet" for name in manifest.derived)
-    if manifest.records in {"csv", "parquet"}:
-        yield f"records.{manifest.records}"
-    if manifest.noisy_counts:
-        yield CODEBOOK
-        yield from (f"{FOLDER}/{name}.parquet" for name in [*levels, *(f"view_{view}" for view in views)])

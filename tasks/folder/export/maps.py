@@ -5,8 +5,7 @@ inside one area have no line. Where one axis has, a row is the shape of its area
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from tasks.format.published_tree import published_shapes
 from tasks.format.tables import UNREADABLE
 from tasks.words.areas import GEOMETRY, code_columns
 
-FOLDER = "geo"
+FOLDER, ENDING = "geo", "parquet"
 
 _NUMBER = "\0number"  # no column of codes has such a name
 _LINE_STRING = 1  # as shapely numbers kinds of geometries
@@ -44,11 +43,6 @@ def shaped_axes(manifest: Manifest, axes: Any) -> list[str]:
     return shaped[:_LINES]
 
 
-def map_path(table: PublishedTable) -> str:
-    """Return the path of the table with shapes of a level in a published folder."""
-    return f"{FOLDER}/{Path(table.path).stem}.parquet"
-
-
 def write_maps(tables: PublishedTables, levels: Sequence[PublishedTable]) -> None:
     """Write the tables with shapes of some levels of a folder."""
     (tables.folder / FOLDER).mkdir()
@@ -56,7 +50,7 @@ def write_maps(tables: PublishedTables, levels: Sequence[PublishedTable]) -> Non
         schema = tables.schema(table).append(pa.field(GEOMETRY, pa.binary()))
         geometries = _Geometries(tables, table)
         with pq.ParquetWriter(
-            tables.folder / map_path(table), schema, compression="zstd", store_schema=False
+            tables.folder / table.path_in(FOLDER, ENDING), schema, compression="zstd", store_schema=False
         ) as writer:
             for part in tables.parts(table):
                 writer.write_table(part.append_column(GEOMETRY, geometries.of(part)).cast(schema))
@@ -68,12 +62,13 @@ class _Geometries:
 
     def __init__(self, tables: PublishedTables, table: PublishedTable) -> None:
         """Read the shapes of the areas of a level, and find a point inside each where lines connect them."""
-        self._axes = shaped_axes(tables.manifest, table.axes)
+        axes = shaped_axes(tables.manifest, table.axes)
+        self._are_lines = len(axes) == _LINES
         self._bounds = np.full(4, np.nan)
         self._kinds: set[str] = set()
         shapes = published_shapes(tables.folder, tables.manifest)
         self._shapes = []
-        for axis in self._axes:
+        for axis in axes:
             columns = tables.codes_of(table, axis)
             areas = shapes.tables[axis, len(columns)]
             codes = areas.select(code_columns(len(columns)))
@@ -81,10 +76,6 @@ class _Geometries:
             of_areas = np.asarray(shapely.from_wkb(areas[GEOMETRY].to_list()), dtype=object)
             self._shapes.append((codes.with_row_index(_NUMBER), of_areas))
         self._points = [shapely.point_on_surface(of_areas) for _, of_areas in self._shapes]
-
-    @property
-    def _is_of_lines(self) -> bool:
-        return len(self._axes) == _LINES
 
     def of(self, part: pa.Table) -> pa.Array:
         """Return the geometries of some rows, as WKB; missing where there is none."""
@@ -102,7 +93,7 @@ class _Geometries:
         if np.all(own[known] == expected[known]):
             return True
         is_line = (shapely.get_type_id(own[known]) == _LINE_STRING) & (shapely.get_num_points(own[known]) == _LINES)
-        if not (self._is_of_lines and is_line.all()):
+        if not (self._are_lines and is_line.all()):
             return False
         areas = (_taken(of, numbers)[known] for (_, of), numbers in zip(self._shapes, self._areas(part), strict=True))
         ends = (shapely.get_point(own[known], end) for end in (0, -1))
@@ -110,17 +101,17 @@ class _Geometries:
 
     def _made(self, part: pa.Table) -> Any:
         places = self._areas(part)
-        if self._is_of_lines:
+        if self._are_lines:
             return _lines(*(_taken(of, numbers) for of, numbers in zip(self._points, places, strict=True)))
         return _taken(self._shapes[0][1], places[0])
 
     def _areas(self, part: pa.Table) -> list[pl.Series]:
         """Return, per axis with shapes, the numbers of the areas of some rows; null where an area has no shape."""
-        rows, found = pl.DataFrame(part), []
+        rows, numbers = pl.DataFrame(part), []
         for codes, _ in self._shapes:
             columns = [column for column in codes.columns if column != _NUMBER]
-            found.append(rows.select(columns).join(codes, on=columns, how="left", maintain_order="left")[_NUMBER])
-        return found
+            numbers.append(rows.select(columns).join(codes, on=columns, how="left", maintain_order="left")[_NUMBER])
+        return numbers
 
     def _note(self, geometries: Any) -> None:
         there = geometries[~shapely.is_missing(geometries)]
@@ -139,9 +130,9 @@ class _Geometries:
 
 def _taken(geometries: Any, numbers: pl.Series) -> Any:
     """Return the geometries with some numbers; None where a number is null."""
-    found = np.full(len(numbers), None, dtype=object)
-    found[numbers.is_not_null().to_numpy()] = geometries[numbers.drop_nulls().to_numpy()]
-    return found
+    taken = np.full(len(numbers), None, dtype=object)
+    taken[numbers.is_not_null().to_numpy()] = geometries[numbers.drop_nulls().to_numpy()]
+    return taken
 
 
 def _lines(origins: Any, destinations: Any) -> Any:
@@ -159,7 +150,7 @@ def map_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> l
     """Return where the tables with shapes differ from the tables of their levels, one sentence per file."""
     failures = []
     for table in levels:
-        name = map_path(table)
+        name = table.path_in(FOLDER, ENDING)
         try:
             if not _is_same(tables, table):
                 failures.append(f"{name} differs from {table.path} or from the shapes of boundaries/.")
@@ -169,10 +160,10 @@ def map_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> l
 
 
 def _is_same(tables: PublishedTables, table: PublishedTable) -> bool:
-    path, geometries = tables.folder / map_path(table), _Geometries(tables, table)
+    path, geometries = tables.folder / table.path_in(FOLDER, ENDING), _Geometries(tables, table)
     if pq.read_schema(path).names != [*tables.schema(table).names, GEOMETRY]:
         return False
-    there = _parts(path)
+    there = of_rows(pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path).iter_batches())
     for part in of_rows(tables.parts(table)):
         own = next(there, None)
         if own is None or own.num_rows != part.num_rows or not own.drop_columns(GEOMETRY).equals(part):
@@ -181,8 +172,3 @@ def _is_same(tables: PublishedTables, table: PublishedTable) -> bool:
             return False
     stated = json.loads((pq.read_metadata(path).metadata or {})[b"geo"])
     return next(there, None) is None and stated == json.loads(geometries.metadata())
-
-
-def _parts(path: Path) -> Iterator[pa.Table]:
-    with pq.ParquetFile(path) as file:
-        yield from of_rows(pa.Table.from_batches([batch]) for batch in file.iter_batches())

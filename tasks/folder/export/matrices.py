@@ -7,7 +7,6 @@ their names, as UTF-8; `zone_code_<k>` has the codes of the areas of level k in 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from tasks.words.areas import NAME, code_columns
 
 MOST_ZONES = 20_000  # of a matrix of 400 million cells, 3.2 GB once it is read
 
-FOLDER = "omx"
+FOLDER, ENDING = "omx", "omx"
 _ZONE, _CODE, _NAME = "zone", "zone_code", "zone_name"  # mappings: in a list by name, the numbers come first
 _CELLS = 4_000_000  # of a block of rows that is written or compared at once
 _CHUNK_CELLS = 2**17  # a megabyte
@@ -44,11 +43,6 @@ def is_square(axes: Mapping[str, str | None]) -> bool:
     """
     origin, destination = (axes.get(end) for end in ENDS)
     return tuple(axes) == ENDS and origin is not None and origin == destination
-
-
-def matrix_path(table: PublishedTable) -> str:
-    """Return the path of the matrices of a level in a published folder."""
-    return f"{FOLDER}/{Path(table.path).stem}.omx"
 
 
 def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
@@ -76,7 +70,7 @@ def _write(tables: PublishedTables, table: PublishedTable, zones: pl.DataFrame) 
 
     size = zones.height
     numbers = _numbers(tables, table)
-    with openmatrix.open_file(str(tables.folder / matrix_path(table)), "w") as file:
+    with openmatrix.open_file(str(tables.folder / table.path_in(FOLDER, ENDING)), "w") as file:
         file.root._v_attrs["SHAPE"] = np.array([size, size], dtype=np.int32)
         for name, text in zip(_ABOUT, _about(tables.manifest, table), strict=True):
             file.root._v_attrs[name] = text
@@ -111,16 +105,11 @@ def _about(manifest: Manifest, table: PublishedTable) -> tuple[str, ...]:
 def _mappings(zones: pl.DataFrame) -> dict[str, NDArray[Any]]:
     """Return the mappings of zones: their numbers, their codes, those of the areas that hold them, and their names if they have any."""
     codes = [column for column in zones.columns if column != NAME]
-    found: dict[str, NDArray[Any]] = {_ZONE: np.arange(1, zones.height + 1, dtype=np.uint32)}
-    found[_CODE] = _bytes(zones[codes[-1]])
-    found |= {f"zone_{column}": _bytes(zones[column]) for column in codes[:-1]}
+    texts = {_CODE: zones[codes[-1]]} | {f"zone_{column}": zones[column] for column in codes[:-1]}
     if NAME in zones.columns:
-        found[_NAME] = _bytes(zones[NAME].fill_null(""))
-    return found
-
-
-def _bytes(texts: pl.Series) -> NDArray[Any]:
-    return np.array([text.encode() for text in texts.to_list()])
+        texts[_NAME] = zones[NAME].fill_null("")
+    numbers = {_ZONE: np.arange(1, zones.height + 1, dtype=np.uint32)}
+    return numbers | {name: np.array([text.encode() for text in of.to_list()]) for name, of in texts.items()}
 
 
 def _blocks(
@@ -168,17 +157,17 @@ def _placed(
             of_end = rows.select(tables.codes_of(table, end))
             of_end.columns = codes
             places[place] = of_end.join(numbered, on=codes, how="left", maintain_order="left")["number"]
-        found = pl.DataFrame(places)
-        if found.null_count().sum_horizontal().item():
+        placed = pl.DataFrame(places)
+        if placed.null_count().sum_horizontal().item():
             raise ValueError(f"{table.path} has areas that are not in the codebook.")
-        yield pl.concat([found, rows.select(numbers)], how="horizontal").cast(pl.Float64)
+        yield pl.concat([placed, rows.select(numbers)], how="horizontal").cast(pl.Float64)
 
 
 def matrix_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> list[str]:
     """Return where the matrices of some levels differ from their tables, one sentence per file."""
     failures = []
     for table in levels:
-        name = matrix_path(table)
+        name = table.path_in(FOLDER, ENDING)
         try:
             failures += [f"{name}: {failure}" for failure in _failures(tables, table)]
         except Exception as fault:  # noqa: BLE001 (HDF5 raises its own for every kind of damage)
@@ -189,19 +178,17 @@ def matrix_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -
 def _failures(tables: PublishedTables, table: PublishedTable) -> list[str]:
     import openmatrix
 
-    with openmatrix.open_file(str(tables.folder / matrix_path(table))) as file:
+    with openmatrix.open_file(str(tables.folder / table.path_in(FOLDER, ENDING))) as file:
         about = tuple(str(file.root._v_attrs[name]) for name in _ABOUT)
         if about != _about(tables.manifest, table):
             return ["it says something else than manifest.json."]
         zones = _zones_in(file, tables, table)
         if zones is None:
             return ["its zones are not the areas of the codebook, numbered in the order of their codes."]
-        if (
-            sorted(file.list_matrices()) != sorted(_numbers(tables, table))
-            or tuple(file.shape()) != (zones.height,) * 2
-        ):
+        shape = (zones.height, zones.height)
+        if sorted(file.list_matrices()) != sorted(_numbers(tables, table)) or tuple(file.shape()) != shape:
             return [f"its matrices are not those of the numbers of {table.path}."]
-        if any(file[name].shape != (zones.height,) * 2 for name in file.list_matrices()):
+        if any(file[name].shape != shape for name in file.list_matrices()):
             return ["a matrix has another shape."]
         try:
             for first, blocks in _blocks(tables, table, zones):
@@ -225,8 +212,13 @@ def _zones_in(file: Any, tables: PublishedTables, table: PublishedTable) -> pl.D
     zones = pl.DataFrame(texts, schema=dict.fromkeys(texts, pl.String))
     if not np.array_equal(there[_ZONE], np.arange(1, zones.height + 1)):
         return None
-    if not zones.equals(zones.unique().sort(zones.columns)) or not _are_of_codebook(zones, tables, level):
+    if not zones.equals(zones.unique().sort(zones.columns)):
         return None
+    codebook = tables.folder / CODEBOOK
+    if codebook.exists():  # beside noisy counts
+        tree = tree_of_codebook(tables.manifest, pl.read_parquet(codebook, glob=False))
+        if not zones.equals(tree.axes[0].paths(level).sort(code_columns(level))):
+            return None
     if names is None:
         return zones
     expected = zones.join(names, on=zones.columns, how="left", maintain_order="left")
@@ -235,12 +227,3 @@ def _zones_in(file: Any, tables: PublishedTables, table: PublishedTable) -> pl.D
 
 def _texts(entries: NDArray[Any]) -> list[str]:
     return [bytes(entry).decode() for entry in entries]
-
-
-def _are_of_codebook(zones: pl.DataFrame, tables: PublishedTables, level: int) -> bool:
-    """Return whether zones are the areas of the codebook, where it is published beside noisy counts; otherwise True."""
-    codebook = tables.folder / CODEBOOK
-    if not codebook.exists():
-        return True
-    tree = tree_of_codebook(tables.manifest, pl.read_parquet(codebook, glob=False))
-    return zones.equals(tree.axes[0].paths(level).sort(code_columns(level)))

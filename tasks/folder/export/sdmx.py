@@ -40,15 +40,10 @@ def sdmx_id(text: str, *, begins_with_letter: bool = False) -> str:
         text: a code, or the name of a column.
         begins_with_letter: whether the identifier must begin with a letter, as those of columns must; otherwise it gets `C_` in front.
     """
-    found = re.sub(r"_(?=x[0-9A-F]+_)|[^A-Za-z0-9_-]", lambda match: f"_x{ord(match[0]):X}_", text)
-    if begins_with_letter and (not re.match(r"(?!C_)[A-Za-z]", found) or found in _RESERVED):
-        return f"C_{found}"
-    return found
-
-
-def sdmx_path(table: PublishedTable) -> str:
-    """Return the path of the SDMX-CSV file of a level in a published folder."""
-    return f"{SDMX}/level_{table.level}.csv"
+    valid = re.sub(r"_(?=x[0-9A-F]+_)|[^A-Za-z0-9_-]", lambda match: f"_x{ord(match[0]):X}_", text)
+    if begins_with_letter and (not re.match(r"(?!C_)[A-Za-z]", valid) or valid in _RESERVED):
+        return f"C_{valid}"
+    return valid
 
 
 def write_sdmx(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
@@ -62,7 +57,7 @@ def write_sdmx(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTa
     (tables.folder / SDMX).mkdir()
     (tables.folder / STRUCTURE).write_text(_structure(tables, tree, levels), encoding="utf-8")
     for table in levels:
-        with (tables.folder / sdmx_path(table)).open("wb") as file:
+        with (tables.folder / table.path_in(SDMX, "csv")).open("wb") as file:
             for number, part in enumerate(_observations(tables, table)):
                 pl.DataFrame(part).write_csv(file, include_header=number == 0)
 
@@ -73,12 +68,12 @@ def _flow(manifest: Manifest, table: PublishedTable) -> str:
 
 def _dimensions(tables: PublishedTables, table: PublishedTable) -> dict[str, tuple[str, list[str]]]:
     """Return the dimensions of a level: by identifier, the axis, and the columns of its codes that make up a code."""
-    found, by_path = {}, axes_by_path(tables.manifest)
+    dimensions, by_path = {}, axes_by_path(tables.manifest)
     for axis in table.axes:
         if columns := tables.codes_of(table, axis):
             own = columns if axis in by_path else columns[-1:]
-            found[sdmx_id(columns[-1], begins_with_letter=True)] = (axis, own)
-    return found
+            dimensions[sdmx_id(columns[-1], begins_with_letter=True)] = (axis, own)
+    return dimensions
 
 
 def _numbers(tables: PublishedTables, table: PublishedTable) -> dict[str, tuple[str, pa.DataType]]:
@@ -107,11 +102,11 @@ def _schema(dimensions: dict[str, Any], numbers: dict[str, tuple[str, pa.DataTyp
 def _identified(rows: pl.DataFrame, columns: Sequence[str]) -> pl.Series:
     """Return the identifiers of the areas of some rows, by the columns of their codes."""
     areas = rows.select(columns).unique()
-    known = areas.with_columns(pl.Series("\0id", [_of_path(path) for path in areas.iter_rows()], pl.String))
+    known = areas.with_columns(pl.Series("\0id", [_code_of(path) for path in areas.iter_rows()], pl.String))
     return rows.select(columns).join(known, on=list(columns), how="left", maintain_order="left")["\0id"]
 
 
-def _of_path(path: Sequence[str]) -> str:
+def _code_of(path: Sequence[str]) -> str:
     return _BETWEEN.join(map(sdmx_id, path))
 
 
@@ -146,7 +141,7 @@ def _codelist(tables: PublishedTables, tree: Tree, name: str, axis: str, columns
     areas = of_axis.paths(level).sort(code_columns(level))
     names = published_names(tables.folder, tables.manifest)
     codes = [
-        Code(id=_of_path(path[-len(columns) :]), name=names.name_of(axis, path) or " / ".join(path[-len(columns) :]))
+        Code(id=_code_of(path[-len(columns) :]), name=names.name_of(axis, path) or " / ".join(path[-len(columns) :]))
         for path in areas.iter_rows()
     ]
     return Codelist(id=f"CL_{name}", name=columns[-1], agency=_AGENCY, version=_VERSION, items=codes)
@@ -183,7 +178,7 @@ def sdmx_failures(tables: PublishedTables, levels: Sequence[PublishedTable]) -> 
     """Return where the SDMX-CSV files of some levels differ from their tables, or from their structure; one sentence per file."""
     failures = _structure_failures(tables, levels)
     for table in levels:
-        name = sdmx_path(table)
+        name = table.path_in(SDMX, "csv")
         schema = _schema(_dimensions(tables, table), _numbers(tables, table))
         try:
             reader = open_csv(tables.folder / name, schema)
@@ -215,12 +210,12 @@ def _structure_failures(tables: PublishedTables, levels: Sequence[PublishedTable
         dimensions, numbers = _dimensions(tables, table), _numbers(tables, table)
         components = [of.id for of in structures[_flow(tables.manifest, table)].components]
         if sorted(components) != sorted([*dimensions, *numbers]):
-            return [f"{STRUCTURE} does not have the columns of {sdmx_path(table)}."]
+            return [f"{STRUCTURE} does not have the columns of {table.path_in(SDMX, 'csv')}."]
         for part in tables.parts(table):
             rows = pl.DataFrame(part)
             for name, (_, columns) in dimensions.items():
                 if not set(_identified(rows, columns)) <= lists.get(f"CL_{name}", {}).keys():
-                    return [f"{STRUCTURE} lacks codes of {sdmx_path(table)}."]
+                    return [f"{STRUCTURE} lacks codes of {table.path_in(SDMX, 'csv')}."]
         for name, (axis, columns) in dimensions.items():
             called = names.tables.get((axis, len(tables.codes_of(table, axis))))
             if called is not None and not _are_called(called, len(columns), lists[f"CL_{name}"]):
@@ -230,4 +225,4 @@ def _structure_failures(tables: PublishedTables, levels: Sequence[PublishedTable
 
 def _are_called(called: pl.DataFrame, depth: int, codes: dict[str, str | None]) -> bool:
     own = code_columns(called.width - 1)[-depth:]
-    return all(codes.get(_of_path(path)) == name for *path, name in called.select(*own, NAME).iter_rows())
+    return all(codes.get(_code_of(path)) == name for *path, name in called.select(*own, NAME).iter_rows())

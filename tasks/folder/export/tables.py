@@ -39,6 +39,10 @@ class PublishedTable:
     level: int | None = None
     parts: Sequence[str] = ()
 
+    def path_in(self, folder: str, ending: str) -> str:
+        """Return the path of its copy among files of another kind, such as `omx/level_3.omx`."""
+        return f"{folder}/{Path(self.path).stem}.{ending}"
+
 
 @dataclass(frozen=True)
 class PublishedTables:
@@ -60,17 +64,12 @@ class PublishedTables:
     @cached_property
     def levels(self) -> list[PublishedTable]:
         """The tables of the levels."""
-        return [
-            PublishedTable(
-                of.path,
-                f"level {of.level}",
-                place(axes_called(self.manifest.spec, of.axes)) if any(of.axes.values()) else "everything",
-                of.axes,
-                of.level,
-                of.files if of.parts else (),
-            )
-            for of in self.manifest.levels
-        ]
+        tables = []
+        for of in self.manifest.levels:
+            by = place(axes_called(self.manifest.spec, of.axes)) if any(of.axes.values()) else "everything"
+            parts = of.files if of.parts else ()
+            tables.append(PublishedTable(of.path, f"level {of.level}", by, of.axes, of.level, parts))
+        return tables
 
     @cached_property
     def every(self) -> list[PublishedTable]:
@@ -127,8 +126,8 @@ _DAY_OF_ID = re.compile(r"-(\d{4})-?(\d{2})-?(\d{2})(?:T\d{6}Z)?$")
 
 def day_of(manifest: Manifest) -> datetime:
     """Return the day in a release's id, for files that must state when they were made: the same release is the same bytes."""
-    if found := _DAY_OF_ID.search(manifest.id):
+    if match := _DAY_OF_ID.search(manifest.id):
         with suppress(ValueError):
-            year, month, day = map(int, found.groups())
+            year, month, day = map(int, match.groups())
             return datetime(year, month, day, tzinfo=UTC)
     return datetime(1980, 1, 1, tzinfo=UTC)

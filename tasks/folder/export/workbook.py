@@ -4,8 +4,8 @@ Codes and names are text cells: a spreadsheet keeps their leading zeros and comp
 """
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import count
+from collections.abc import Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile
@@ -33,25 +33,19 @@ _TEXT = {pa.string(), pa.large_string(), pa.string_view()}
 
 
 def sheets_of(included: Sequence[PublishedTable]) -> dict[str, PublishedTable]:
-    """Return the sheets of a workbook that has some tables, in their order: the name of each, and its table."""
-    found: dict[str, PublishedTable] = {}
-    taken = {README_SHEET.casefold()}
+    """Return the sheets of a workbook that has some tables, in their order: the name of each, and its table.
+
+    Names are short, without the characters that none may have, and unlike one another.
+    """
+    sheets, taken = dict[str, PublishedTable](), {README_SHEET.casefold()}
     for table in included:
-        name = _free_name(table.title, taken)
+        title = _NOT_IN_NAMES.sub("_", table.title)
+        ends = ("", *(f" ({number})" for number in range(2, len(taken) + 2)))
+        names = (title[: _NAME_LENGTH - len(end)] + end for end in ends)
+        name = next(name for name in names if name.casefold() not in taken)
         taken.add(name.casefold())
-        found[name] = table
-    return found
-
-
-def _free_name(title: str, taken: set[str]) -> str:
-    """Return the name of a sheet: short, without the characters that none may have, and unlike those before it."""
-    name = _NOT_IN_NAMES.sub("_", title)
-    for number in count(1):
-        end = f" ({number})" if number > 1 else ""
-        found = name[: _NAME_LENGTH - len(end)] + end
-        if found.casefold() not in taken:
-            return found
-    raise AssertionError  # there are more numbers than sheets
+        sheets[name] = table
+    return sheets
 
 
 def write_workbook(tables: PublishedTables, included: Sequence[PublishedTable], words: Words) -> None:
@@ -106,9 +100,10 @@ def _write_words(book: Any, tables: PublishedTables, sheets: dict[str, Published
             sheet.write_string(row, 0, paragraph, text)
     next(rows)
     row = next(rows)
-    of_levels = levels_stated(tables.manifest)
-    stated_of_levels = [heading for heading in of_levels[0] if heading != "rows"]
-    for column, heading in enumerate(["counts by", "sheet", "rows", *stated_of_levels]):
+    of_levels = [
+        {head: cell for head, cell in level.items() if head != "rows"} for level in levels_stated(tables.manifest)
+    ]
+    for column, heading in enumerate(["counts by", "sheet", "rows", *of_levels[0]]):
         sheet.write_string(row, column, heading, head)
     for name, table in sheets.items():
         row = next(rows)
@@ -116,8 +111,8 @@ def _write_words(book: Any, tables: PublishedTables, sheets: dict[str, Published
         sheet.write_string(row, 1, name)
         sheet.write_number(row, 2, tables.rows(table))
         if table.level is not None:
-            for column, heading in enumerate(stated_of_levels, 3):
-                sheet.write_string(row, column, of_levels[table.level][heading])
+            for column, cell in enumerate(of_levels[table.level].values(), 3):
+                sheet.write_string(row, column, cell)
 
 
 def _about_sheets(tables: PublishedTables, included: Sequence[PublishedTable]) -> list[str]:
@@ -133,44 +128,34 @@ def _about_sheets(tables: PublishedTables, included: Sequence[PublishedTable]) -
 def _write_sheet(book: Any, name: str, tables: PublishedTables, table: PublishedTable) -> None:
     from xlsxwriter.utility import xl_range
 
-    sheet = book.add_worksheet(name)
-    schema, rows = tables.schema(table), tables.rows(table)
+    sheet, schema, parts = book.add_worksheet(name), tables.schema(table), tables.parts(table)
     head = book.add_format({"bold": True, "bottom": 1})
     text, number = book.add_format({"num_format": "@"}), book.add_format({"num_format": "#,##0"})
-    of_text = [field.type in _TEXT for field in schema]
-    for column, (title, is_text) in enumerate(zip(schema.names, of_text, strict=True)):
-        sheet.set_column(column, column, _widths(title, None), text if is_text else number)
-        sheet.write_string(0, column, title, head)
-    writers = [_writer(sheet, field.type) for field in schema]
+    first, writers, texts = next(parts, schema.empty_table()), [], []
+    for column, field in enumerate(schema):
+        writers.append(sheet.write_boolean if pa.types.is_boolean(field.type) else sheet.write_number)
+        if field.type in _TEXT:
+            writers[-1] = sheet.write_string
+            texts.append(column)
+        width = _width(field.name, first.column(column)[:_SAMPLE].to_pylist())
+        sheet.set_column(column, column, width, text if column in texts else number)
+        sheet.write_string(0, column, field.name, head)
     row = 0
-    for part in tables.parts(table):
-        if not row:
-            for column, title in enumerate(schema.names):
-                width = _widths(title, part.column(column)[:_SAMPLE])
-                sheet.set_column(column, column, width, text if of_text[column] else number)
+    for part in chain([first], parts):
         for values in zip(*(column.to_pylist() for column in part.columns), strict=True):
             row += 1
             for column, (write, value) in enumerate(zip(writers, values, strict=True)):
                 if value is not None:
                     write(row, column, value)
     sheet.freeze_panes(1, 0)
-    sheet.autofilter(0, 0, rows, len(schema) - 1)
-    if texts := [place for place, is_text in enumerate(of_text) if is_text]:
-        sheet.ignore_errors({"number_stored_as_text": xl_range(1, texts[0], max(rows, 1), texts[-1])})
+    sheet.autofilter(0, 0, row, len(schema) - 1)
+    if texts:
+        sheet.ignore_errors({"number_stored_as_text": xl_range(1, texts[0], max(row, 1), texts[-1])})
 
 
-def _writer(sheet: Any, kind: pa.DataType) -> Any:
-    if kind in _TEXT:
-        return sheet.write_string
-    return sheet.write_boolean if pa.types.is_boolean(kind) else sheet.write_number
-
-
-def _widths(title: str, values: pa.ChunkedArray | None) -> int:
+def _width(title: str, values: Sequence[Any]) -> int:
     """Return the width of a column, characters: for its title with the button of the filter, and for some of its values."""
-    texts = [
-        f"{value:,}" if isinstance(value, int) else str(value)
-        for value in ([] if values is None else values.to_pylist())
-    ]
+    texts = [f"{value:,}" if isinstance(value, int) else str(value) for value in values]
     least, most = _WIDTHS
     return max(least, min(most, 2 + max([len(title) + 2, *map(len, texts)])))
 
@@ -222,20 +207,16 @@ def _is_same(book: Any, name: str, tables: PublishedTables, table: PublishedTabl
         for place, field in enumerate(schema)
     }
     try:
-        sheet = book.load_sheet(name, header_row=None, skip_rows=1, dtypes=kinds).to_polars()
+        sheet: pl.DataFrame = book.load_sheet(name, header_row=None, skip_rows=1, dtypes=kinds).to_polars()
         heads = book.load_sheet(name, header_row=None, n_rows=1, dtypes="string").to_polars()
     except fastexcel.FastExcelError:
         return False
     if sheet.width != len(schema) or list(heads.row(0)) != schema.names or sheet.height != tables.rows(table):
         return False
     sheet.columns = schema.names
-    return _are_equal(sheet, schema, tables.parts(table))
-
-
-def _are_equal(sheet: pl.DataFrame, schema: pa.Schema, parts: Iterator[pa.Table]) -> bool:
     numbers = [field.name for field in schema if pa.types.is_integer(field.type)]
     place = 0
-    for part in of_rows(parts):
+    for part in of_rows(tables.parts(table)):
         expected = pl.DataFrame(part).with_columns(pl.col(numbers).cast(pl.Float64))
         if not sheet[place : place + len(part)].equals(expected):
             return False

@@ -1,12 +1,9 @@
 """The publish stage: it writes the folder beside its final place and renames it, so that a folder is always complete."""
 
-import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,34 +13,34 @@ from storage.counts.published import partial_folder, store_table
 from storage.database.connections import store
 from storage.errors import StoreError, TrellisError, disk_fault
 from storage.ledger.events import Head, head
-from storage.machine.files import replace, sha256_of_all
+from storage.machine.files import force, replace, sha256_of_all
 from storage.machine.home import subfolder
 from storage.record import Record, load_record
 from storage.releases.register import REPORT, Release, list_checks
 from storage.tables import SIGNAL, flat_features, interval_columns
 from tasks.folder.export.formats import metadata_of, write_formats
 from tasks.folder.export.tables import PublishedTables
-from tasks.folder.publish.areas import write_boundaries, write_names
+from tasks.folder.publish.areas import write_areas
 from tasks.folder.publish.views import derived_entries, poor_margins, rounding_of, write_signal_tables, write_views
 from tasks.folder.verify.folder import SUMS, verify
 from tasks.format.csv import finest_columns, names_in, record_tables, records_path, write_csv
-from tasks.format.entries import LevelEntry, Rounding, ViewEntry
+from tasks.format.entries import LevelEntry
 from tasks.format.manifest import LedgerHead, Manifest, SealEntry, entry_fields
 from tasks.format.metadata import METADATA
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.tables import LevelTables, SlicedRows, slices, write_level, write_parquet
 from tasks.pages.explorer.page import EXPLORER, explorer
 from tasks.pages.facts import Collector
-from tasks.pages.report import passed_checks, report
+from tasks.pages.report import report
 from tasks.pages.statements import formulas_in, readme, workbook_words
 from tasks.pages.svg import warm_up
-from tasks.released.estimate import Known
 from tasks.released.families import estimate_of
 from tasks.released.query.overview import ends_of_groups, ranges_of_areas
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.job import JobSource
 from tasks.released.sources.published import FolderSource
 from tasks.tree.job import job_of, names_of, shapes_of, tree_of
+from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
 from tasks.work.capacity import cores, memory_of
@@ -77,9 +74,7 @@ def publish(release_id: str) -> bool:
         cells = sum(seal.rows for seal in record.shards["noisy"].values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         tree, names, shapes = tree_of(release), names_of(release), shapes_of(release)
-        flat = flat_features(release.terms.published_spec)
-        atlas = {"names": write_names(beside, tree, names, flat)}
-        atlas |= {"boundaries": write_boundaries(beside, tree, shapes, flat)}
+        atlas = write_areas(beside, tree, names, shapes, flat_features(release.terms.published_spec))
         ordered = ordered_axes(release.terms.published_spec)
         collector = Collector(tree, release.levels, ordered, names=names, shapes=shapes)
         formulas = formulas_in(tree, names)
@@ -90,16 +85,16 @@ def publish(release_id: str) -> bool:
                 stored.append(storing.submit(_store_rows, release, beside, level))
 
             drawing = threads.submit(warm_up)
-            written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
-            in_csv = threads.submit(written.write_csv)
-            manifest = _write_manifest(beside, record, written, ledger, atlas, csv=csv, noisy=noisy)
+            stated, write_finest = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
+            in_csv = threads.submit(write_finest)
+            manifest = _write_manifest(beside, record, stated | atlas, ledger, csv=csv, noisy=noisy)
             exploring = threads.submit(explorer, PublishedFolder(beside, manifest))
             how_counted = release.terms.how_counted
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
             drawing.result()
             asked = estimate_of(FolderSource(PublishedFolder(beside, manifest)))
-            facts = collector.facts(partial(ranges_of_areas, asked), partial(ends_of_groups, asked))
-            page = report(manifest, facts, passed_checks(checks), how_counted, formulas)
+            facts = collector.facts(ranges_of_areas(asked), ends_of_groups(asked))
+            page = report(manifest, facts, checks, how_counted, formulas)
             (beside / REPORT).write_text(page, encoding="utf-8")
             (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")
             in_csv.result()
@@ -148,38 +143,27 @@ def _beside(folder: Path) -> Iterator[Path]:
         raise refusal from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Written:
-    """What becomes known while the tables are written.
-
-    Attributes:
-        records: the kind of the records.
-        known: about each level.
-        views: what the manifest states about each view.
-        rounding: how far rounding has moved the counts; None where they were not settled together.
-        write_csv: writes `counts.csv`, if the folder has it; it may run beside whatever else is written.
-    """
-
-    records: RecordsKind | None
-    known: list[Known]
-    views: list[ViewEntry]
-    rounding: Rounding | None
-    write_csv: Callable[[], None]
-
-
 def _write_counts(
-    folder: Path, record: Record, collector: Collector, tell: Callable[[int], None], *, csv: CsvKind, noisy: bool
-) -> _Written:
-    """Write the tables of all levels and views, and tell which level is complete.
+    folder: Path,
+    record: Record,
+    collector: Collector,
+    begin_storing: Callable[[int], None],
+    *,
+    csv: CsvKind,
+    noisy: bool,
+) -> tuple[dict[str, Any], Callable[[], None]]:
+    """Write the tables of all levels and views, and begin to store each level that is complete.
 
     While one level is written, read the next, and collect facts for the report.
+
+    Returns:
+        What the manifest states of the tables; and a function that writes `counts.csv`, if the folder has it, while others write.
     """
     (folder / tables.COUNTS).mkdir()
-    release = record.release
-    job, terms = job_of(record), release.terms
+    job, terms = job_of(record), record.release.terms
     tree = job.tree
     bounds = interval_columns(simultaneous=terms.intervals.simultaneous)
-    sink = NoisyCounts(folder, tree, release.levels) if noisy else None
+    sink = NoisyCounts(folder, tree, record.release.levels) if noisy else None
     source = JobSource(job, sink, subfolder("tmp"), cores())
     estimate = estimate_of(source)
 
@@ -199,7 +183,7 @@ def _write_counts(
             table = LevelTables(tree, level, flat, bounds)
             looking = beside.submit(collector.take, rows, estimate.known(level).shares)
             write_level(folder, level, rows, table, tree.axes[0].name, threads)
-            tell(level)
+            begin_storing(level)
             if csv == "every_level":
                 write_csv(folder / tables.level_csv(level), table.of(rows, tables.PART_ROWS), names)
             looking.result()
@@ -209,35 +193,38 @@ def _write_counts(
         if csv is True:
             write_csv(folder / "counts.csv", table.of(rows, tables.PART_ROWS), names)
 
-    total = sum(int(part.counts.sum()) for part in slices(rows, tables.PART_ROWS)) if terms.records else 0
-    records = records_kind(total) if terms.records else None
-    if records in {"csv", "parquet"}:
-        of_records = record_tables(table.of(rows), finest_columns(tree, flat))
-        if records == "csv":
-            write_csv(records_path(folder, records), of_records)
-        else:
-            write_parquet(records_path(folder, records), of_records, tree.axes[0].name)
-    known = [estimate.known(level) for level in range(tree.depth + 1)]
-    return _Written(records, known, views, rounding_of(job), write_finest)
+    records = _write_records(folder, tree, rows, table, finest_columns(tree, flat)) if terms.records else None
+    levels = [
+        LevelEntry(
+            parts=tables.part_count(level.nonzero),
+            **entry_fields(level),
+            **estimate.known(level.level).stated(terms.intervals.confidence),
+        )
+        for level in record.released_levels()
+    ]
+    return {"records": records, "views": views, "rounding": rounding_of(job), "levels": levels}, write_finest
+
+
+def _write_records(folder: Path, tree: Tree, rows: SlicedRows, table: LevelTables, columns: list[str]) -> RecordsKind:
+    """Write a row for each record that the finest level counts, unless there are too many, and return the kind of the file."""
+    kind = records_kind(sum(int(part.counts.sum()) for part in slices(rows, tables.PART_ROWS)))
+    if kind == "csv":
+        write_csv(records_path(folder, kind), record_tables(table.of(rows), columns))
+    elif kind == "parquet":
+        write_parquet(records_path(folder, kind), record_tables(table.of(rows), columns), tree.axes[0].name)
+    return kind
 
 
 def _write_manifest(
-    folder: Path,
-    record: Record,
-    written: _Written,
-    ledger: Head,
-    atlas: Mapping[str, Any],
-    *,
-    csv: CsvKind,
-    noisy: bool,
+    folder: Path, record: Record, stated: Mapping[str, Any], ledger: Head, *, csv: CsvKind, noisy: bool
 ) -> Manifest:
+    """Write the manifest, and before it what follows from the tables; `stated` is what it states of the tables and of areas."""
     release, terms = record.release, record.release.terms
     manifest = Manifest(
         id=release.id,
         spec=dict(terms.published_spec),
         privacy=terms.privacy,
         unprotected=list(terms.unprotected),
-        levels=_level_entries(record, written.known),
         mechanism=terms.mechanism,
         codebooks=dict(terms.codebooks),
         seals=[
@@ -250,15 +237,12 @@ def _write_manifest(
         waived=list(terms.waived),
         **terms.rules,
         measure=terms.measure,
-        records=written.records,
         intervals=terms.intervals,
         noisy_counts=noisy,
         supersedes=release.supersedes,
-        views=written.views,
         derived=derived_entries(release),
         poor_margins=poor_margins(job_of(record)),
-        rounding=written.rounding,
-        **atlas,
+        **stated,
     )
     if terms.rows == SIGNAL:
         of_signal = write_signal_tables(folder, manifest, csv=csv)
@@ -272,21 +256,8 @@ def _write_manifest(
     return manifest
 
 
-def _level_entries(record: Record, known: Sequence[Known]) -> list[LevelEntry]:
-    """Return what the manifest states about each level, given what is known of it."""
-    confidence = record.release.terms.intervals.confidence
-    return [
-        LevelEntry(parts=tables.part_count(level.nonzero), **entry_fields(level), **of_level.stated(confidence))
-        for level, of_level in zip(record.released_levels(), known, strict=True)
-    ]
-
-
 def _make_durable_and_readable(folder: Path) -> None:
     """Force every file to disk, and let everybody read it, because what is published is public."""
     for path in [*folder.rglob("*"), folder]:
         path.chmod(0o755 if path.is_dir() else 0o644)
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        force(path)

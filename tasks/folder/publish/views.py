@@ -41,12 +41,12 @@ def write_signal_tables(folder: Path, manifest: Manifest, *, csv: CsvKind) -> li
     """
     (folder / FOLDER).mkdir()
     axis, stated = next(iter(manifest.levels[0].axes)), []
-    for of_level, rows in signal_tables(folder, manifest):
-        path = signal_path(folder, of_level.level)
+    for entry, rows in signal_tables(folder, manifest):
+        path = signal_path(folder, entry.level)
         write_parquet(path, _row_groups(rows), axis)
         if csv:
             write_csv(path.with_suffix(".csv"), _row_groups(rows), names_in(folder))
-        stated.append(of_level)
+        stated.append(entry)
     return stated
 
 
@@ -95,7 +95,7 @@ def write_views(
             finest[axis] = level
         every = Partition(job.tree, unnumbered(finest))
         derived = job.load_derived()[column.name]
-        columns = dict(_code_columns(every, flat))
+        columns = _code_columns(every, flat)
         columns[column.name] = derived.codes.to_arrow().cast(pa.string()).take(pa.array(derived.code_of))
         path = derived_path(folder, column.name)
         pq.write_table(pa.table(columns), path, compression="zstd", compression_level=1, store_schema=False)
@@ -109,44 +109,39 @@ def poor_margins(job: Job) -> list[PoorMargin]:
     if terms.unlisted or terms.is_unbiased or terms.counts_groups or adds_up:
         return []
     measured = {terms.level: (job.view(terms.level), noise_of(terms)) for terms in release.parts if not terms.is_summed}
-    found = []
+    poor = []
     for number, axis in enumerate(tree.axes):
         for level in range(1, axis.depth + 1):
             totals = margin(tree, number, level)
             if not any(have_same_cells(tree, view, totals) for view, _ in measured.values()):
                 name = column_name(axis.name, axis.level_names[level - 1], flat)
-                found.append(PoorMargin(margin=name, expected_error=expected_error(totals, measured, tree)))
-    return found
+                poor.append(PoorMargin(margin=name, expected_error=expected_error(totals, measured, tree)))
+    return poor
 
 
 def derived_entries(release: Release) -> dict[str, DerivedEntry]:
     """Return what the manifest states about derived columns."""
     flat, terms = flat_features(release.terms.published_spec), release.terms
-    names = {axis: dict.fromkeys(level.axes[axis] for level in release.levels) for axis in terms.axes}
-    found = {}
-    for column in terms.derived:
-        of = []
-        for axis, level in column.of:
-            name = [own for own in names[terms.axes[axis]] if own][level - 1]
-            of.append(column_name(terms.axes[axis], name, flat))
-        found[column.name] = DerivedEntry(of=of, sha256=column.sha256)
-    return found
-
-
-def _difference(job: Job, number: int, counts: IntArray) -> Difference:
-    """Return how far the counts of a view are from the sums of the released leaves."""
-    record, partition = job.record, job.partition(number)
-    distance = counts.copy()
-    for leaves in job.level(record.finest, record.released):
-        distance -= sums_of_leaves(partition, leaves)
-    distance = np.abs(distance)
-    return Difference(largest=int(distance.max()), mean=float(distance.mean()))
+    columns = [
+        [column_name(axis, name, flat) for name in dict.fromkeys(level.axes[axis] for level in release.levels) if name]
+        for axis in terms.axes
+    ]
+    return {
+        derived.name: DerivedEntry(of=[columns[axis][level - 1] for axis, level in derived.of], sha256=derived.sha256)
+        for derived in terms.derived
+    }
 
 
 def _entry(job: Job, made: ReleasedPart, view: ViewTerms, counts: IntArray, known: Known) -> ViewEntry:
     """Return what the manifest states about a view."""
-    stated = known.stated(job.record.release.terms.intervals.confidence)
-    differs = job.record.shards["calibrated"] and made.same_as is None
+    record, difference = job.record, None
+    if record.shards["calibrated"] and made.same_as is None:  # its counts need not be the sums of the released leaves
+        distance, partition = counts.copy(), job.partition(view.number)
+        for leaves in job.level(record.finest, record.released):
+            distance -= sums_of_leaves(partition, leaves)
+        distance = np.abs(distance)
+        difference = Difference(largest=int(distance.max()), mean=float(distance.mean()))
+    stated = known.stated(record.release.terms.intervals.confidence)
     own = {
         "name": view.name,
         "level": view.number,
@@ -154,7 +149,7 @@ def _entry(job: Job, made: ReleasedPart, view: ViewTerms, counts: IntArray, know
         "cells": len(counts),
         "nonzero": int((counts != 0).sum()),
         "derivation": made.derivation if made.same_as is None else f"same as level {made.same_as}",
-        "differs": _difference(job, view.number, counts) if differs else None,
+        "differs": difference,
         "view": "",  # its name says that
     }
     return ViewEntry(
@@ -185,23 +180,19 @@ def view_table(partition: Partition, flat: frozenset[str], rows: Rows) -> pa.Tab
         flat: the features that have one level.
         rows: all its cells, in the order of their areas.
     """
-    columns = dict(_code_columns(partition, flat))
-    return pa.table(columns | dict(zip((COUNT, *INTERVAL), (rows.counts, *rows.bounds), strict=True)))
+    numbers = zip((COUNT, *INTERVAL), (rows.counts, *rows.bounds), strict=True)
+    return pa.table(_code_columns(partition, flat) | dict(numbers))
 
 
-def _code_columns(partition: Partition, flat: frozenset[str]) -> list[tuple[str, pa.Array]]:
-    """Return the columns of codes of the cells of a view, each with its name."""
-    found, of_cells = list[tuple[str, pa.Array]](), partition.cells()
-    for axis, areas, level in zip(partition.tree.axes, of_cells.areas, of_cells.levels, strict=True):
+def _code_columns(partition: Partition, flat: frozenset[str]) -> dict[str, pa.Array]:
+    """Return the columns of codes of the cells of a view, by their names."""
+    columns, cells = dict[str, pa.Array](), partition.cells()
+    for axis, areas, level in zip(partition.tree.axes, cells.areas, cells.levels, strict=True):
         for own in range(1, level + 1):
             codes = axis.codes[own - 1].to_arrow().cast(pa.string())
-            found.append(
-                (
-                    column_name(axis.name, axis.level_names[own - 1], flat),
-                    codes.take(pa.array(axis.ancestors(areas, level, own))),
-                )
-            )
+            name = column_name(axis.name, axis.level_names[own - 1], flat)
+            columns[name] = codes.take(pa.array(axis.ancestors(areas, level, own)))
     for column in partition.view.derived:
         codes = column.codes.to_arrow().cast(pa.string())
-        found.append((column.name, codes.take(pa.array(of_cells.codes[column.name]))))
-    return found
+        columns[column.name] = codes.take(pa.array(cells.codes[column.name]))
+    return columns

@@ -1,6 +1,6 @@
 """The checks of what a published folder says of its areas: their names, and their shapes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -16,64 +16,37 @@ from tasks.words.areas import GEOMETRY, geo_metadata, name_column
 
 def atlas_failures(folder: Path, manifest: Manifest) -> list[str]:
     """Return where names and shapes of areas are not those that the manifest lists, or say less or other than they should."""
-    for name, check in ((NAMES, _names_failures), (BOUNDARIES, _shapes_failures)):
+    for place, listed, path_of, fault_of in (
+        (NAMES, manifest.names, names_path, _misnamed),
+        (BOUNDARIES, manifest.boundaries, shapes_path, _misshapen),
+    ):
+        axes = axes_of(manifest)
+        if any(level not in axes.get(axis, ()) for axis, levels in listed.items() for level in levels):
+            return [f"manifest.json: {place} must list levels that are released."]
+        codes = [
+            axis_columns(manifest, axis)[: axes[axis].index(level) + 1]
+            for axis, levels in listed.items()
+            for level in levels
+        ]
+        columns_of = {path_of(folder, columns[-1]): columns for columns in codes}
+        if {path for path in (folder / place).rglob("*") if path.is_file()} != columns_of.keys():
+            return [f"{place}/ does not hold the files that manifest.json lists."]
         try:
-            if failures := check(folder, manifest):
-                return failures
+            faults = {path.name: fault_of(path, columns) for path, columns in columns_of.items()}
         except (*UNREADABLE, pl.exceptions.PolarsError):
-            return [f"A table of {name}/ is not a Parquet file."]
+            return [f"A table of {place}/ is not a Parquet file."]
+        if failures := [f"{place}/{name} {fault}" for name, fault in faults.items() if fault]:
+            return failures
     return []
 
 
-def _names_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return where the tables of names are not those that the manifest lists, or do not name each area once."""
-    columns_of = _columns_by_level(manifest, manifest.names)
-    if columns_of is None:
-        return ["manifest.json: names must list levels that are released."]
-    listed = {names_path(folder, columns[-1]): columns for columns in columns_of}
-    if _files_in(folder / NAMES) != listed.keys():
-        return [f"{NAMES}/ does not hold the tables that manifest.json lists."]
-    return [
-        f"{NAMES}/{path.name} does not name each area once, in the order of codes."
-        for path, columns in listed.items()
-        if not _names_each_once(pl.read_parquet(path, glob=False), columns)
-    ]
-
-
-def _shapes_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return where the files of shapes are not those that the manifest lists, or do not have a shape for each of their areas."""
-    columns_of = _columns_by_level(manifest, manifest.boundaries)
-    if columns_of is None:
-        return ["manifest.json: boundaries must list levels that are released."]
-    listed = {shapes_path(folder, columns[-1]): columns for columns in columns_of}
-    if _files_in(folder / BOUNDARIES) != listed.keys():
-        return [f"{BOUNDARIES}/ does not hold the files that manifest.json lists."]
-    return [
-        f"{BOUNDARIES}/{path.name} {failure}"
-        for path, columns in listed.items()
-        if (failure := _misshapen(path, columns))
-    ]
-
-
-def _columns_by_level(manifest: Manifest, listed: Mapping[str, Sequence[str]]) -> list[list[str]] | None:
-    """Return the columns of codes of each listed level, those of the levels above it first; None if one is not released."""
-    axes = axes_of(manifest)
-    if any(level not in axes.get(axis, ()) for axis, levels in listed.items() for level in levels):
-        return None
-    places = [(axis, axes[axis].index(level) + 1) for axis, levels in listed.items() for level in levels]
-    return [axis_columns(manifest, axis)[:level] for axis, level in places]
-
-
-def _files_in(folder: Path) -> set[Path]:
-    return {path for path in folder.rglob("*") if path.is_file()}
-
-
-def _names_each_once(areas: pl.DataFrame, columns: Sequence[str]) -> bool:
-    name = name_column(columns[-1])
-    if areas.schema != dict.fromkeys([*columns, name], pl.String) or not areas.height:
-        return False
-    is_complete = areas.null_count().sum_horizontal().item() == 0 and (areas[name].str.strip_chars() != "").all()
-    return is_complete and _are_sorted(areas.select(columns))
+def _misnamed(path: Path, columns: Sequence[str]) -> str:
+    """Return what is wrong with a table of names, as the end of a sentence; empty if nothing is."""
+    areas, name = pl.read_parquet(path, glob=False), name_column(columns[-1])
+    has_columns = areas.schema == dict.fromkeys([*columns, name], pl.String)
+    is_named = has_columns and areas.height and (areas[name].str.strip_chars().fill_null("") != "").all()
+    is_right = is_named and not areas.null_count().sum_horizontal().item() and _are_sorted(areas.select(columns))
+    return "" if is_right else "does not name each area once, in the order of codes."
 
 
 def _are_sorted(codes: pl.DataFrame) -> bool:

@@ -108,11 +108,6 @@ def _view_failures(folder: Path, manifest: Manifest) -> list[str]:
 # by which estimates of shares that were made on another machine may differ, and other numbers
 _APART, _CLOSE = {"estimate": 0.002, "rows": 0.002, "records": 0.002}, 1e-9
 
-_OF_LEVELS = (
-    *("half_width", "cap_margin", "simultaneous_half_width", "bias", "bound_after", "signal"),
-    *("noise_rows", "above_noise", "deviations"),
-)
-
 
 def estimate_failures(folder: Path, manifest: Manifest, workers: int) -> list[str]:
     """Return which rows, views and statements do not follow from the noise and the noisy counts, one sentence each.
@@ -151,21 +146,16 @@ def _failures(source: FolderSource) -> Iterator[str]:
         for entry in manifest.parts:
             _check_order(source, entry)
     for entry in manifest.levels:
-        rows = estimate.rows(entry.level)
-        wrong = _row_failure(source, entry, rows)
-        wrong = wrong or _other_statement(entry, estimate.known(entry.level).stated(confidence), _OF_LEVELS)
-        if wrong:
+        wrong = _row_failure(source, entry, estimate.rows(entry.level))
+        known = estimate.known(entry.level).stated(confidence)
+        if wrong := wrong or _other_statement(entry, known, [name for name in known if name != "intervals"]):
             yield f"{entry.path} {wrong}"
         source.forget()
     for view in manifest.views:
-        cells, known = estimate.cells(view.level)
-        table = source.table(view).columns
-        wrong = _other_statement(view, known.stated(confidence), ("half_width", "deviations"))
-        if not all(
-            np.array_equal(table[name].to_numpy(), end) for name, end in zip(INTERVAL, cells.bounds, strict=True)
-        ):
-            wrong = _NO_INTERVALS
-        if wrong:
+        cells, of_view = estimate.cells(view.level)
+        ends = zip(source.table(view).columns.select(INTERVAL), cells.bounds, strict=True)
+        wrong = "" if all(np.array_equal(there.to_numpy(), end) for there, end in ends) else _NO_INTERVALS
+        if wrong := wrong or _other_statement(view, of_view.stated(confidence), ("half_width", "deviations")):
             yield f"{view.path} {wrong}"
     yield from estimate.unsettled()
 
@@ -177,12 +167,12 @@ def _row_failure(source: FolderSource, entry: LevelEntry, rows: SlicedRows) -> s
     """Return how the table of a level differs from rows, as the end of a sentence; empty if it does not."""
     first = 0
     for batch in _batches(level_paths(source.folder.path, entry), [*source.manifest.bounds, SIGNAL]):
-        found, first = rows[first : first + len(batch)], first + len(batch)
-        columns = dict(zip(source.manifest.bounds, found.bounds, strict=False))
+        expected, first = rows[first : first + len(batch)], first + len(batch)
+        columns = dict(zip(source.manifest.bounds, expected.bounds, strict=False))
         if not all(np.array_equal(batch.column(name).to_numpy(), of) for name, of in columns.items()):
             return _NO_INTERVALS
         marks = batch.column(SIGNAL).to_numpy(zero_copy_only=False)
-        if found.signal is None or not np.array_equal(marks, found.signal):
+        if expected.signal is None or not np.array_equal(marks, expected.signal):
             return f"does not mark the rows as {SIGNAL} that stand out."
     return "" if first == len(rows) else "does not have the rows that follow from the noisy counts."
 

@@ -10,17 +10,16 @@ from pydantic import ValidationError
 
 from storage.machine.files import sha256_of_all
 from storage.releases.register import REPORT
-from storage.releases.terms import COUNTS_POSITIVE
 from storage.tables import COUNT, COUNTS, column_name, flat_features, level_csv
 from tasks.folder.export.formats import format_failures, unknown_files
 from tasks.folder.export.tables import PublishedTables
 from tasks.folder.verify.areas import atlas_failures
 from tasks.folder.verify.estimated import estimate_failures, noisy_counts_failures
 from tasks.folder.verify.levels import check_level
-from tasks.folder.verify.views import signal_failures, view_failures
+from tasks.folder.verify.views import named, signal_failures, view_failures
 from tasks.format.areas import AxisAreas
 from tasks.format.csv import csv_failures, names_in, records_failures
-from tasks.format.entries import LevelEntry
+from tasks.format.entries import LevelEntry, ViewEntry
 from tasks.format.manifest import Manifest
 from tasks.format.metadata import METADATA, described_files, metadata_failures
 from tasks.format.noisy_counts import FOLDER as NOISY_COUNTS
@@ -48,7 +47,8 @@ def verify(folder: Path, workers: int | None = None) -> list[str]:
     if not folder.is_dir():
         return [f"There is no folder {folder}."]
     try:
-        if inside := _releases_in(folder):
+        is_release = any((folder / name).exists() for name in (SUMS, MANIFEST))
+        if not is_release and (inside := sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))):
             return [
                 f"{folder} is not a release: it holds releases ({in_short(inside)}). Verify the folder of one of them."
             ]
@@ -62,7 +62,9 @@ def verify(folder: Path, workers: int | None = None) -> list[str]:
     except ValidationError as fault:
         where = "; ".join(f"{'.'.join(map(str, error['loc'])) or 'file'}: {error['msg']}" for error in fault.errors())
         return [*failures, f"manifest.json is not valid ({where})."]
-    failures += [failure for failure in _missing(folder, manifest) if failure not in failures]
+    files = ["README.md", REPORT, EXPLORER, *([METADATA] if manifest.csv and described_files(folder) else [])]
+    missing = [f"{name} is missing." for name in files if not (folder / name).is_file()]
+    failures += [failure for failure in missing if failure not in failures]
     failures += [
         f"{name} is no file of this release."
         for name in unknown_files(folder, manifest)
@@ -72,13 +74,6 @@ def verify(folder: Path, workers: int | None = None) -> list[str]:
     if [entry.level for entry in manifest.levels] != list(range(len(manifest.levels))):
         return [*failures, "manifest.json does not list the levels 0, 1, 2, … in order."]
     return failures + _tables(folder, manifest, workers)
-
-
-def _releases_in(folder: Path) -> list[str]:
-    """Return the names of the published folders inside a folder that is not a release itself."""
-    if any((folder / name).exists() for name in (SUMS, MANIFEST)):
-        return []
-    return sorted(path.parent.name for path in folder.glob(f"*/{MANIFEST}"))
 
 
 def _manifest(manifest: Manifest) -> list[str]:
@@ -106,7 +101,7 @@ def _manifest(manifest: Manifest) -> list[str]:
             re.match(rf"level {entry.level}\b", statement) for statement in manifest.unprotected
         ):
             failures.append(f"{level} is exact, but unprotected does not list it.")
-    failures += _promises(manifest) + _promises_of_views(manifest)
+    failures += _promises(manifest)
     failures += _rounding(manifest) if manifest.has_sources else _margins(manifest)
     if manifest.supersedes != manifest.spec.get("supersedes") or manifest.supersedes == manifest.id:
         failures.append("manifest.json: supersedes must be the release that the spec names, and not this release.")
@@ -140,28 +135,17 @@ def _are_repeated(folder: Path, above: LevelEntry, entry: LevelEntry) -> bool:
 
 
 def _promises(manifest: Manifest) -> list[str]:
-    """Return which levels state another promise of their intervals than the mechanism can make."""
-    failures = []
-    for entry in manifest.levels:
-        promise = "cells" if manifest.is_grid else "rows"
-        if manifest.levels[-1].threshold:
+    """Return which levels and views state another promise of their intervals than the mechanism can make."""
+    failures, of_levels = [], "cells" if manifest.is_grid else "rows"
+    for entry in [*manifest.levels, *manifest.views]:
+        promise = "cells" if isinstance(entry, ViewEntry) else of_levels
+        if manifest.levels[-1].threshold and not isinstance(entry, ViewEntry):
             promise = "cells" if entry.threshold else ""
+        expected = (promise, manifest.intervals.confidence) if promise else None
         stated = entry.intervals
-        if (stated.promise if stated else "") != promise or (
-            stated and stated.confidence != manifest.intervals.confidence
-        ):
-            failures.append(f"manifest.json: level {entry.level} does not promise what its intervals hold.")
+        if (None if stated is None else (stated.promise, stated.confidence)) != expected:
+            failures.append(f"{named(entry)} does not promise what its intervals hold.")
     return failures
-
-
-def _promises_of_views(manifest: Manifest) -> list[str]:
-    """Return which views promise something else of their intervals than they hold."""
-    return [
-        f"manifest.json: view {view.name} does not promise what its intervals hold."
-        for view in manifest.views
-        if view.intervals is None
-        or (view.intervals.promise, view.intervals.confidence) != ("cells", manifest.intervals.confidence)
-    ]
 
 
 def _rounding(manifest: Manifest) -> list[str]:
@@ -195,13 +179,6 @@ def _margins(manifest: Manifest) -> list[str]:
     ]
 
 
-def _missing(folder: Path, manifest: Manifest) -> list[str]:
-    """Return the files that every folder has and this one lacks."""
-    files = ["README.md", REPORT, EXPLORER]
-    files += [METADATA] if manifest.csv and described_files(folder) else []
-    return [f"{name} is missing." for name in files if not (folder / name).is_file()]
-
-
 def _checksums(folder: Path, workers: int) -> list[str]:
     sums = folder / SUMS
     if not sums.is_file():
@@ -212,40 +189,26 @@ def _checksums(folder: Path, workers: int) -> list[str]:
     failures = [f"{name} is not listed in {SUMS}." for name in sorted(there - expected.keys())]
     failures += [f"{name} is missing." for name in sorted(expected.keys() - there)]
     both = sorted(there & expected.keys())
-    found = zip(both, sha256_of_all((folder / name for name in both), workers), strict=True)
-    return failures + [f"{name} is not the file that was published." for name, sha in found if sha != expected[name]]
+    hashes = zip(both, sha256_of_all((folder / name for name in both), workers), strict=True)
+    return failures + [f"{name} is not the file that was published." for name, sha in hashes if sha != expected[name]]
 
 
 def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
     """Return what is wrong with the tables; sums are checked only if every table on its own is correct."""
-    columns, finest = _columns(manifest), manifest.levels[-1]
+    columns = _columns(manifest)
     orders = {
         axis: [codes.to_arrow() for _, codes in order.levels()] for axis, order in ordered_axes(manifest.spec).items()
     }
     areas = {axis: AxisAreas(orders.get(axis, [])) for axis in columns[-1]}
     wrong, do_not_add_up, above = [], [], None
-    may_be_negative = COUNTS_POSITIVE in manifest.waived
-    for entry, of_level in zip(manifest.levels, columns, strict=True):
-        paths, name = level_paths(folder, entry), f"level_{entry.level}"
+    for entry, of_axes in zip(manifest.levels, columns, strict=True):
         try:
-            level = check_level(
-                paths,
-                entry,
-                of_level,
-                areas,
-                above,
-                is_finest=entry is finest,
-                may_be_negative=may_be_negative,
-                bounds=manifest.bounds,
-                are_stated=not (entry.summed and finest.threshold),
-                workers=workers,
-            )
+            above = check_level(folder, manifest, entry, of_axes, areas, above, workers)
         except UNREADABLE:
-            return [f"{_unreadable(paths, folder)} is missing or is not a Parquet file."]
-        wrong += [f"{name}: {failure}" for failure in level.wrong]
-        if not level.adds_up:
-            do_not_add_up.append(f"{name}: the counts do not add up to those of the level above.")
-        above = level
+            return [f"{_unreadable(level_paths(folder, entry), folder)} is missing or is not a Parquet file."]
+        wrong += [f"level_{entry.level}: {failure}" for failure in above.wrong]
+        if not above.adds_up:
+            do_not_add_up.append(f"level_{entry.level}: the counts do not add up to those of the level above.")
     if wrong:
         return wrong
     if wrong_areas := atlas_failures(folder, manifest):

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from storage.releases.terms import COUNTS_POSITIVE
 from storage.tables import COUNT, SIGNAL
 from tasks.format.areas import AxisAreas, Numbers
 from tasks.format.entries import LevelEntry
-from tasks.format.tables import Rows, batches, has_columns, in_order, joined
+from tasks.format.manifest import Manifest
+from tasks.format.tables import Rows, batches, has_columns, in_order, joined, level_paths
 from tasks.tree.axis import IntArray
 from tasks.tree.keys import all_differ, begins_run
 from tasks.work.capacity import side_by_side
@@ -116,63 +118,40 @@ class Level:
 
 
 def check_level(
-    paths: Sequence[Path],
+    folder: Path,
+    manifest: Manifest,
     entry: LevelEntry,
     columns: Columns,
     areas: Areas,
     above: Level | None,
-    *,
-    is_finest: bool,
-    may_be_negative: bool = False,
-    bounds: Sequence[str] = (),
-    are_stated: bool = True,
     workers: int = 1,
 ) -> Level:
     """Return whether a level's table is what the manifest says and adds up to the level above.
 
     Args:
-        paths: the files of the table, in the order of their rows.
-        entry: the manifest's entry for the level.
+        folder: the published folder.
+        manifest: its manifest.
+        entry: what that says of the level.
         columns: per axis, the columns that the table must have.
         areas: per axis, in the same order, the areas known so far; new ones are added.
         above: the level above; None at level 0.
-        is_finest: whether no level below needs the rows.
-        may_be_negative: whether counts may be below zero, so that a missing row stands for a count of 0.
-        bounds: the columns of intervals: low and high of each kind.
-        are_stated: whether this level has intervals; otherwise all values in these columns are missing.
         workers: how many parts are read at once.
     Raises:
         UNREADABLE: the table cannot be read to its end.
     """
-    texts = [name for of_axis in columns.values() for name in of_axis]
-    numbers = [COUNT, *bounds]
+    paths, is_finest = level_paths(folder, entry), entry is manifest.levels[-1]
+    texts, numbers = [name for of_axis in columns.values() for name in of_axis], [COUNT, *manifest.bounds]
     if not all(has_columns(path, texts, numbers, SIGNAL) for path in paths):
         of_codes = f"{', '.join(texts)} (text), " if texts else ""
         return Level(columns, [f"columns must be {of_codes}{', '.join(numbers)} (int64) and {SIGNAL} (bool)."])
-    seen = _Seen(columns, areas, may_be_zero=entry.level == 0, may_be_negative=may_be_negative, are_stated=are_stated)
-    sums = _Sums(columns, areas, above)
-    parts = []
+    seen, sums, parts = _Seen(columns, areas, manifest, entry), _Sums(columns, areas, above), []
     for batch, rows, ranks in _read(paths, columns, areas, workers):
         seen.take(batch, rows, ranks)
-        if not seen.wrong:
+        if not seen.is_wrong:
             sums.take(rows)
         if not is_finest:
             parts.append(rows)
-    wrong = []
-    if seen.rows != entry.nonzero:
-        wrong.append(f"has {seen.rows} rows, but the manifest says {entry.nonzero}.")
-    elif seen.signals != (entry.signal.rows if entry.signal else 0):
-        wrong.append(f"must mark as many rows as {SIGNAL} as the manifest says, and leave none without a mark.")
-    if entry.level == 0 and seen.rows != 1:
-        wrong.append("must have one row.")
-    if seen.is_missing:
-        which = "other than zero" if may_be_negative else "above zero"
-        wrong.append(f"counts must be whole numbers {which}, and no code may be missing.")
-    if seen.is_outside:
-        rule = "counts must lie between low and high" if are_stated else "low and high must be empty at this level"
-        wrong.append(f"{rule}.")
-    if may_be_negative and seen.magnitude >= _TOO_MUCH:  # otherwise the check of the totals finds it
-        wrong.append("the sum of the counts must fit in 64 bits.")
+    wrong = [*seen.faults()]
     if seen.is_repeated or (seen.is_unsorted and _has_repeated(paths, columns, areas)):
         wrong.append("two rows have the same codes.")
     if seen.is_unsorted:
@@ -199,19 +178,37 @@ class _Seen:
         is_unsorted: whether a row follows one that should come later.
     """
 
-    def __init__(
-        self, columns: Columns, areas: Areas, *, may_be_zero: bool, may_be_negative: bool, are_stated: bool
-    ) -> None:
+    def __init__(self, columns: Columns, areas: Areas, manifest: Manifest, entry: LevelEntry) -> None:
         self.rows = self.total = self.magnitude = self.signals = 0
         self.is_missing = self.is_outside = self.is_repeated = self.is_unsorted = False
-        self._may_be_zero, self._may_be_negative, self._are_stated = may_be_zero, may_be_negative, are_stated
+        self._entry, self._may_be_negative = entry, COUNTS_POSITIVE in manifest.waived
+        self._are_stated = not (entry.summed and manifest.levels[-1].threshold)  # intervals
         self._columns, self._areas, self._codes = columns, areas, sum(map(len, columns.values()))
         self._last: list[tuple[bool, str | int]] | None = None  # stands for the codes of the last row
 
     @property
-    def wrong(self) -> bool:
-        """Whether anything is wrong."""
+    def is_wrong(self) -> bool:
+        """Whether a row is wrong."""
         return self.is_missing or self.is_outside or self.is_repeated or self.is_unsorted
+
+    def faults(self) -> Iterator[str]:
+        """Yield what is wrong with the whole table, one sentence each, but for the order of its rows."""
+        entry = self._entry
+        if self.rows != entry.nonzero:
+            yield f"has {self.rows} rows, but the manifest says {entry.nonzero}."
+        elif self.signals != (entry.signal.rows if entry.signal else 0):
+            yield f"must mark as many rows as {SIGNAL} as the manifest says, and leave none without a mark."
+        if entry.level == 0 and self.rows != 1:
+            yield "must have one row."
+        if self.is_missing:
+            which = "other than zero" if self._may_be_negative else "above zero"
+            yield f"counts must be whole numbers {which}, and no code may be missing."
+        if self.is_outside and self._are_stated:
+            yield "counts must lie between low and high."
+        elif self.is_outside:
+            yield "low and high must be empty at this level."
+        if self._may_be_negative and self.magnitude >= _TOO_MUCH:  # otherwise the check of the totals finds it
+            yield "the sum of the counts must fit in 64 bits."
 
     def take(self, batch: pa.RecordBatch, rows: Rows, ranks: Sequence[IntArray]) -> None:
         """Check the next rows of the table; `ranks` gives, per axis, their order within the batch."""
@@ -222,7 +219,7 @@ class _Seen:
         self.magnitude += total - 2 * _exact_sum(counts[counts < 0])
         nothing = any(column.null_count for column in batch.columns[: self._codes + 1])
         negative = not self._may_be_negative and int(counts.min()) < 0
-        zero = not self._may_be_zero and not counts.all()
+        zero = self._entry.level > 0 and not counts.all()
         self.is_missing = self.is_missing or nothing or negative or zero
         *bounds, signal = batch.columns[self._codes + 1 :]
         self.is_outside = self.is_outside or self._outside(bounds, counts)
@@ -307,9 +304,8 @@ def _numbered(batch: pa.RecordBatch, columns: Columns, areas: Areas) -> tuple[Ro
         return areas[axis].number(batch.num_rows, texts[end - len(columns[axis]) : end])
 
     with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(number, columns, ends))
-    rows = Rows(tuple(numbers for numbers, _ in found), counts.fill_null(0).to_numpy())
-    return rows, tuple(ranks for _, ranks in found)
+        numbered, ranks = zip(*threads.map(number, columns, ends), strict=True)
+    return Rows(numbered, counts.fill_null(0).to_numpy()), ranks
 
 
 def _read(

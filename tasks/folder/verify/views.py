@@ -62,7 +62,7 @@ def signal_tables(folder: Path, manifest: Manifest) -> Iterator[tuple[SignalTabl
         width = _half_width(manifest, entry)
         stands_out = _with_intervals(marked, manifest, entry, width, total)
         parts = [stands_out.with_columns(pl.lit(value=False).alias(REMAINDER))]
-        parts += [_remainders(of_level, at_once) for of_level in reversed(left)]
+        parts += [_remainders(above, at_once) for above in reversed(left)]
         rows = pl.concat(parts, how="diagonal").select(*codes, COUNT, *manifest.bounds, REMAINDER)
         stated = SignalTable(
             level=entry.level, rows=rows.height, remainders=rows.height - marked.height, half_width=width
@@ -290,7 +290,7 @@ def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:
     failures = []
     for part in [*manifest.levels, *manifest.views]:
         if part.source not in measured:
-            failures.append(f"{_named(part)} must have a source that was measured.")
+            failures.append(f"{named(part)} must have a source that was measured.")
             continue
         own, (source, noise) = view_of(manifest, part, derived), measured[part.source]
         between = [
@@ -299,13 +299,13 @@ def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:
             if number != part.source and source.refines(view) and view.refines(own) and other.variance <= noise.variance
         ]
         if not (source.refines(own) or _follows(manifest, part, entries[source.number], finest)):
-            failures.append(f"{_named(part)} has a source that does not refine it.")
+            failures.append(f"{named(part)} has a source that does not refine it.")
         elif between:
             failures.append(
-                f"{_named(part)} must have a source that says as much about it as {_named(entries[between[0]])}."
+                f"{named(part)} must have a source that says as much about it as {named(entries[between[0]])}."
             )
         elif part.summed and not _is_sum(part.sigma, noise):
-            failures.append(f"{_named(part)} has a sigma that is not that of sums of its source.")
+            failures.append(f"{named(part)} has a sigma that is not that of sums of its source.")
     return failures
 
 
@@ -325,6 +325,6 @@ def _is_sum(sigma: float, noise: LevelNoise) -> bool:
     return terms > 0.5 and math.isclose(terms, round(terms), rel_tol=1e-9)
 
 
-def _named(part: LevelEntry) -> str:
+def named(part: LevelEntry) -> str:
     """Return how a failure names a level or view."""
     return f"manifest.json: view {part.name}" if isinstance(part, ViewEntry) else f"manifest.json: level {part.level}"

@@ -94,10 +94,10 @@ def _columns(folder: PublishedFolder, view: ViewEntry, rows: pl.DataFrame) -> li
         for axis in folder.axes
         for level, column in enumerate(axis_columns(folder.manifest, axis))
     }
-    found = []
+    columns = []
     for column in view_columns(folder.manifest, view):
         axis, path = of_axis.get(column, ("", []))
         names = names_of(folder, axis, list(rows.select(path).iter_rows())) if path else None
         place = {"axis": list(folder.axes).index(axis), "level": len(path)} if path else {"axis": None, "level": None}
-        found.append({"title": column, "values": rows[column].to_list(), "names": names} | place)
-    return found
+        columns.append({"title": column, "values": rows[column].to_list(), "names": names} | place)
+    return columns

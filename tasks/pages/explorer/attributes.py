@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from storage.tables import COUNT, HIGH, LOW, SIGNAL
 from tasks.format.entries import ViewEntry
 from tasks.pages.explorer.areas import views_shown
-from tasks.released.boxes import AxisLevels, Boxes, Met, Table, level_of
+from tasks.released.boxes import AxisLevels, Boxes, Met, level_of
 from tasks.released.estimate import Estimate
 from tasks.words.levels import in_short
 
@@ -19,22 +18,7 @@ _MOST_TABLES = 60
 _MOST_WORK = 10_000_000  # rows that are added up for all tables together
 _DIGITS = 4  # of standard deviations, after the point
 
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """A kind of table.
-
-    Attributes:
-        axes: the numbers of its axes, one or two.
-        at: their levels, from 1 on.
-        levels: per axis of the release, the level of its cells; 0 for everything.
-        words: its levels in words.
-    """
-
-    axes: tuple[int, ...]
-    at: tuple[int, ...]
-    levels: AxisLevels
-    words: str
+_Kind = Mapping[int, int]  # of a table: its axes by their numbers, one or two, each with its level, from 1 on
 
 
 def attributes(estimate: Estimate, most_cells: int) -> tuple[dict[str, Any], AxisLevels]:
@@ -44,20 +28,23 @@ def attributes(estimate: Estimate, most_cells: int) -> tuple[dict[str, Any], Axi
         estimate: of a published folder.
         most_cells: so many cells of tables, and rows of views, are taken in at most.
     """
-    shown, left_out, finest = list[dict[str, Any]](), dict[str, list[str]](), [0] * len(estimate.folder.folder.axes)
+    axes, tree = list(estimate.folder.folder.axes.items()), estimate.folder.tree
+    shown, left_out, finest = list[dict[str, Any]](), dict[str, list[str]](), [0] * len(axes)
     room, work = most_cells, _MOST_WORK
-    for kind in _kinds(estimate):
-        cells, rows = math.prod(_sizes(estimate, kind)), estimate.rows_added(kind.levels)
+    for kind in _kinds([len(levels) for _, levels in axes]):
+        cells = math.prod(tree.axes[axis].areas(level) for axis, level in kind.items())
+        rows = estimate.rows_added(_levels(estimate, kind))
         reason = "they are too large for this page" if cells > room else ""
         reason = reason or ("their cells are sums of too many others" if rows > work else "")
         reason = reason or (f"this page has room for {_MOST_TABLES}" if len(shown) == _MOST_TABLES else "")
         if reason:
-            left_out.setdefault(reason, []).append(kind.words)
+            words = " by ".join(_named(*axes[axis], level) for axis, level in kind.items())
+            left_out.setdefault(reason, []).append(words)
             continue
         room, work = room - cells, work - rows
         shown.append(_table(estimate, kind))
-        for axis, at in zip(kind.axes, kind.at, strict=True):
-            finest[axis] = max(finest[axis], at)
+        for axis, level in kind.items():
+            finest[axis] = max(finest[axis], level)
     apart = [view for view in estimate.folder.folder.manifest.views if not _is_table(estimate, view)]
     views, views_left_out = views_shown(estimate, apart, room)
     content = {
@@ -71,25 +58,21 @@ def attributes(estimate: Estimate, most_cells: int) -> tuple[dict[str, Any], Axi
     return content, tuple(finest)
 
 
-def _kinds(estimate: Estimate) -> Iterator[_Kind]:
+def _kinds(depths: Sequence[int]) -> Iterator[_Kind]:
     """Yield the kinds of tables, the most useful first: of one axis, of two at their finest levels, of two at coarser ones."""
-    depths = list(map(len, estimate.folder.folder.axes.values()))
     for axis, depth in enumerate(depths):
-        for level in reversed(range(1, depth + 1)):
-            yield _kind(estimate, (axis,), (level,))
+        yield from ({axis: level} for level in range(depth, 0, -1))
     pairs = list(combinations(range(len(depths)), 2))
-    for one, other in pairs:
-        yield _kind(estimate, (one, other), (depths[one], depths[other]))
-    for one, other in pairs:
-        for at in product(*(reversed(range(1, depths[axis] + 1)) for axis in (one, other))):
-            if at != (depths[one], depths[other]):
-                yield _kind(estimate, (one, other), (at[0], at[1]))
+    for pair in pairs:
+        yield {axis: depths[axis] for axis in pair}
+    for pair in pairs:
+        _, *coarser = product(*(range(depths[axis], 0, -1) for axis in pair))
+        yield from (dict(zip(pair, levels, strict=True)) for levels in coarser)
 
 
-def _kind(estimate: Estimate, axes: tuple[int, ...], at: tuple[int, ...]) -> _Kind:
-    names, found = list(estimate.folder.folder.axes.items()), dict(zip(axes, at, strict=True))
-    words = [_named(*names[axis], level) for axis, level in found.items()]
-    return _Kind(axes, at, tuple(found.get(axis, 0) for axis in range(len(names))), " by ".join(words))
+def _levels(estimate: Estimate, kind: _Kind) -> AxisLevels:
+    """Return, per axis of the release, the level of the cells of a kind of table; 0 for everything."""
+    return tuple(kind.get(axis, 0) for axis in range(len(estimate.folder.folder.axes)))
 
 
 def _named(axis: str, levels: Sequence[str], level: int) -> str:
@@ -100,10 +83,6 @@ def _named(axis: str, levels: Sequence[str], level: int) -> str:
     return name if name.startswith(f"{axis}_") else f"{axis} {name}"
 
 
-def _sizes(estimate: Estimate, kind: _Kind) -> list[int]:
-    return [estimate.folder.tree.axes[axis].areas(level) for axis, level in zip(kind.axes, kind.at, strict=True)]
-
-
 def _is_table(estimate: Estimate, view: ViewEntry) -> bool:
     """Return whether a view has one or two axes and no derived column, so that it can be shown as a table."""
     refined = sum(level > 0 for level in estimate.folder.levels_of(view.axes))
@@ -112,35 +91,29 @@ def _is_table(estimate: Estimate, view: ViewEntry) -> bool:
 
 def _table(estimate: Estimate, kind: _Kind) -> dict[str, Any]:
     """Return a table of all its cells, those of a view as they are published, all others as a question about each is answered."""
-    views = [
-        view
-        for view in estimate.folder.folder.manifest.views
-        if _is_table(estimate, view) and estimate.folder.levels_of(view.axes) == kind.levels
-    ]
-    rows = estimate.folder.table(views[0]) if views else None
-    boxes = Boxes(kind.levels, rows.areas if rows else _every_cell(estimate, kind))
-    found = _of_view(estimate, rows) if rows else _asked(estimate, boxes)
-    source = f"view {views[0].name}" if views else "sum of leaves"
-    level = level_of(estimate.folder.folder.steps, kind.levels)
-    if not views and estimate.folder.folder.reached(level) == kind.levels:
-        source = f"level {level}"
+    folder, levels = estimate.folder.folder, _levels(estimate, kind)
+    of_tables = (view for view in folder.manifest.views if _is_table(estimate, view))
+    view = next((view for view in of_tables if estimate.folder.levels_of(view.axes) == levels), None)
+    if view:
+        boxes = Boxes(levels, estimate.folder.table(view).areas)
+        source, cells = f"view {view.name}", _published(estimate, view)
+    else:
+        sizes = [axis.areas(level) for axis, level in zip(estimate.folder.tree.axes, levels, strict=True)]
+        boxes, level = Boxes(levels, tuple(of.ravel() for of in np.indices(sizes))), level_of(folder.steps, levels)
+        source = f"level {level}" if folder.reached(level) == levels else "sum of leaves"
+        cells = _asked(estimate, boxes)
     return {
-        "axes": list(kind.axes),
-        "at": list(kind.at),
+        "axes": list(kind),
+        "at": list(kind.values()),
         "source": source,
-        "exact": not views and estimate.folder.folder.is_exact(kind.levels),
-        "index": [boxes.areas[axis].tolist() for axis in kind.axes],
-        **found,
+        "exact": not view and folder.is_exact(levels),
+        "index": [boxes.areas[axis].tolist() for axis in kind],
+        **cells,
     }
 
 
-def _every_cell(estimate: Estimate, kind: _Kind) -> tuple[Any, ...]:
-    places = dict(zip(kind.axes, np.indices(_sizes(estimate, kind)).reshape(len(kind.axes), -1), strict=True))
-    many = len(next(iter(places.values())))
-    return tuple(places.get(axis, np.zeros(many, dtype=np.int64)) for axis in range(len(kind.levels)))
-
-
-def _of_view(estimate: Estimate, rows: Table) -> dict[str, Any]:
+def _published(estimate: Estimate, view: ViewEntry) -> dict[str, Any]:
+    rows = estimate.folder.table(view)
     table, deviation = rows.columns, estimate.deviations(Boxes(rows.levels, rows.areas))
     return {
         COUNT: table[COUNT].to_list(),
@@ -150,15 +123,15 @@ def _of_view(estimate: Estimate, rows: Table) -> dict[str, Any]:
     }
 
 
-def _asked(estimate: Estimate, boxes: Boxes) -> Mapping[str, Any]:
+def _asked(estimate: Estimate, boxes: Boxes) -> dict[str, Any]:
     """Return what a question about each box is answered, and the marks of rows that stand out if the boxes are cells of a level."""
-    found, level, signal = estimate.answers(boxes), level_of(estimate.folder.folder.steps, boxes.levels), None
+    answers, level, signal = estimate.answers(boxes), level_of(estimate.folder.folder.steps, boxes.levels), None
     rows = estimate.folder.level_table(level)
     if rows.levels == boxes.levels and SIGNAL in rows.columns.columns:
         signal = Met.of(estimate.folder.tree, rows, boxes).sums(SIGNAL).tolist()
     return {
-        COUNT: found.count.tolist(),
-        **found.ends(),
-        "sd": None if found.deviation is None else found.deviation.round(_DIGITS).tolist(),
+        COUNT: answers.count.tolist(),
+        **answers.ends(),
+        "sd": None if answers.deviation is None else answers.deviation.round(_DIGITS).tolist(),
         SIGNAL: signal,
     }

@@ -20,36 +20,27 @@ _PACKAGE = "vl-convert-python"  # carries Vega-Embed, which carries Vega
 @cache
 def library() -> str:
     """Return a script that defines `vegaEmbed`. It is the same for one version of the package, whether it was kept or not."""
-    found = _kept()
-    if found is None:
-        found = _made()
-        with suppress(OSError):  # the next process makes it again
-            _keep(found)
-    return found
-
-
-def _kept() -> str | None:
-    """Return the script that is kept; None where there is none, or where it is not the one that its name says."""
-    for file in _folder().glob(f"vega-{version(_PACKAGE)}-*.js"):
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trellis"
+    for file in folder.glob(f"vega-{version(_PACKAGE)}-*.js"):
         with suppress(OSError, UnicodeDecodeError):
-            text = file.read_text(encoding="utf-8")
-            if file.name == _name(text):
-                return text
-    return None
-
-
-def _keep(script: str) -> None:
-    folder = _folder()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:  # others may make it too; mode 600
-        partial = Path(file.name)
-        try:
-            file.write(script.encode())
-            file.flush()
-            os.fsync(file.fileno())
-            partial.replace(folder / _name(script))
-        finally:
-            partial.unlink(missing_ok=True)
+            script = file.read_text(encoding="utf-8")
+            if file.name == _name(script):
+                return script
+    script = _made()
+    with suppress(OSError):  # the next process makes it again
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with NamedTemporaryFile(
+            dir=folder, suffix=".partial", delete=False
+        ) as kept:  # others may make it too; mode 600
+            partial = Path(kept.name)
+            try:
+                kept.write(script.encode())
+                kept.flush()
+                os.fsync(kept.fileno())
+                partial.replace(folder / _name(script))
+            finally:
+                partial.unlink(missing_ok=True)
+    return script
 
 
 def _name(script: str) -> str:
@@ -61,10 +52,6 @@ def _made() -> str:
 
     bundle: str = javascript_bundle("window.vegaEmbed = vegaEmbed;")
     return bundle.replace("</script", "<\\/script")
-
-
-def _folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trellis"
 
 
 EXPLORER = "explorer.html"
@@ -119,13 +106,13 @@ def explorer_page(title: str, data: str) -> str:
 
 def _script() -> str:
     """Return the scripts of this package as one: each is a function in it, which returns what its module exports."""
-    return "\n".join(_as_function(name, _asset(f"{name}.js")) for name in _SCRIPTS)
-
-
-def _as_function(name: str, module: str) -> str:
-    exported = ", ".join(_EXPORT.findall(module))
-    text = _EXPORT.sub("", _IMPORT.sub(r"const \1 = $\2;\n", module))
-    return f"const ${name} = (() => {{\n{text}return {{ {exported} }};\n}})();"
+    functions = []
+    for name in _SCRIPTS:
+        module = _asset(f"{name}.js")
+        text = _EXPORT.sub("", _IMPORT.sub(r"const \1 = $\2;\n", module))
+        exported = ", ".join(_EXPORT.findall(module))
+        functions.append(f"const ${name} = (() => {{\n{text}return {{ {exported} }};\n}})();")
+    return "\n".join(functions)
 
 
 def _asset(name: str) -> str:

@@ -60,18 +60,14 @@ def kind_of(folder: PublishedFolder) -> str:
     return "sizes" if "size" in roles else "trips" if "origin" in roles else "features"
 
 
-def everything(estimate: Estimate) -> Boxes:
-    """Return the one box that holds everything."""
-    levels: AxisLevels = (0,) * len(estimate.folder.folder.axes)
-    return Boxes(levels, tuple(np.zeros(1, dtype=np.int64) for _ in levels))
-
-
 def _release(estimate: Estimate) -> dict[str, Any]:
-    manifest, total = estimate.folder.folder.manifest, estimate.answers(everything(estimate))
+    manifest = estimate.folder.folder.manifest
+    everywhere: AxisLevels = (0,) * len(estimate.folder.folder.axes)
+    total = estimate.answers(Boxes(everywhere, tuple(np.zeros(1, dtype=np.int64) for _ in everywhere)))
     privacy, intervals = manifest.privacy, manifest.intervals
-    is_of_groups = manifest.counts_groups
-    one, many = ("group", "groups") if is_of_groups else unit_words(privacy.unit, privacy.max_records_per_unit)
-    everywhere = everything(estimate).levels
+    one, many = unit_words(privacy.unit, privacy.max_records_per_unit)
+    if manifest.counts_groups:
+        one, many = "group", "groups"
     return {
         "id": manifest.id,
         "title": title_of(manifest.spec, manifest.id),
@@ -102,16 +98,10 @@ _DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', 
 
 def explorer_failures(folder: Path) -> list[str]:
     """Return what is wrong with the explorer of a published folder whose tables are sound."""
-    shown = _data(folder)
+    page = folder / _NAME
+    data = _DATA.search(page.read_text(encoding="utf-8", errors="replace")) if page.is_file() else None
     try:
-        is_right = shown is not None and shown == embedded(open_folder(folder))
+        is_right = data is not None and data[1] == embedded(open_folder(folder))
     except (TrellisError, ValueError, LookupError):  # the manifest says what cannot be
         is_right = False
     return [] if is_right else [f"{_NAME} does not show what the tables hold."]
-
-
-def _data(folder: Path) -> str | None:
-    """Return the data in the explorer of a folder as it stands there; None where there is none."""
-    page = folder / _NAME
-    found = _DATA.search(page.read_text(encoding="utf-8", errors="replace")) if page.is_file() else None
-    return found[1] if found else None

@@ -9,11 +9,11 @@ import numpy as np
 
 from storage.tables import COUNT, HIGH, LOW, SIGNAL, level_csv
 from tasks.format.entries import LevelEntry
-from tasks.format.manifest import Manifest
 from tasks.pages.explorer.areas import views_shown
 from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate
 from tasks.released.query.overview import area_totals, level_shown
+from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.order import flows_within
 
 _ENDS = ("from", "to")
@@ -37,25 +37,20 @@ def trips(estimate: Estimate, most_rows: int) -> dict[str, Any]:
         estimate: of a published folder.
         most_rows: so many rows of levels and views are taken in at most.
     """
-    entries, fit = estimate.folder.folder.manifest.levels, levels_that_fit(estimate, most_rows)
-    views, views_left_out = views_shown(
-        estimate, estimate.folder.folder.manifest.views, most_rows - sum(entry.nonzero for entry in entries[:fit])
-    )
+    folder, fit = estimate.folder.folder, levels_that_fit(estimate, most_rows)
+    shown, others = folder.manifest.levels[:fit], folder.manifest.levels[fit:]
+    room = most_rows - sum(entry.nonzero for entry in shown)
+    views, views_left_out = views_shown(estimate, folder.manifest.views, room)
     return {
-        "levels": [_level(estimate, entry) for entry in entries[:fit]],
-        "first": level_shown(estimate.folder.folder, fit - 1),
+        "levels": [_level(estimate, entry) for entry in shown],
+        "first": level_shown(folder, fit - 1),
         "left_out": [
-            {
-                "level": entry.level,
-                "at": list(estimate.folder.folder.reached(entry.level)),
-                "rows": entry.nonzero,
-                "file": _file(estimate, entry),
-            }
-            for entry in entries[fit:]
+            {"level": of.level, "at": list(folder.reached(of.level)), "rows": of.nonzero, "file": _file(folder, of)}
+            for of in others
         ],
         "totals": [
             _totals(estimate, axis, level)
-            for axis, finest in enumerate(estimate.folder.folder.reached(fit - 1))
+            for axis, finest in enumerate(folder.reached(fit - 1))
             for level in range(1, finest + 1)
         ],
         "crossed": list(_crossed(estimate, fit, most_rows)),
@@ -75,8 +70,8 @@ def _crossed(estimate: Estimate, fit: int, most_cells: int) -> Iterator[dict[str
         if math.prod(sizes) > room:
             continue
         room -= math.prod(sizes)
-        found = estimate.answers(Boxes(levels, tuple(of.ravel() for of in np.indices(sizes))))
-        yield {"at": list(levels), COUNT: found.count.tolist(), **found.ends(), "exact": folder.is_exact(levels)}
+        answers = estimate.answers(Boxes(levels, tuple(of.ravel() for of in np.indices(sizes))))
+        yield {"at": list(levels), COUNT: answers.count.tolist(), **answers.ends(), "exact": folder.is_exact(levels)}
 
 
 def _absent(estimate: Estimate, level: int) -> list[int | None] | None:
@@ -89,28 +84,26 @@ def _absent(estimate: Estimate, level: int) -> list[int | None] | None:
         return None
     lacks_row = np.ones(sizes, dtype=bool)
     lacks_row[rows.areas] = False
-    found = estimate.answers(Boxes(rows.levels, np.nonzero(lacks_row)))
-    if (found.low[found.stated] < 0).any() or found.count.any():
+    answers = estimate.answers(Boxes(rows.levels, np.nonzero(lacks_row)))
+    if (answers.low[answers.stated] < 0).any() or answers.count.any():
         return None
-    return found.ends()[HIGH]
+    return answers.ends()[HIGH]
 
 
-def _file(estimate: Estimate, entry: LevelEntry) -> str:
+def _file(folder: PublishedFolder, entry: LevelEntry) -> str:
     """Return the file that readers open for a level: CSV where there is one."""
-    manifest: Manifest = estimate.folder.folder.manifest
-    if manifest.csv == "every_level":
+    if folder.manifest.csv == "every_level":
         return level_csv(entry.level)
-    is_finest = entry.level == manifest.levels[-1].level
-    return "counts.csv" if is_finest and manifest.csv else entry.path
+    return "counts.csv" if folder.manifest.csv and entry is folder.manifest.levels[-1] else entry.path
 
 
 def _level(estimate: Estimate, entry: LevelEntry) -> dict[str, Any]:
     """Return a level: its table, what a question about each of its rows is answered, and what is said of the level."""
     rows = estimate.folder.level_table(entry.level)
-    found = estimate.answers(Boxes(rows.levels, rows.areas))
-    asked = {f"asked_{end}": of for end, of in found.ends().items()}
+    asked = {f"asked_{end}": of for end, of in estimate.answers(Boxes(rows.levels, rows.areas)).ends().items()}
     areas = {end: of.tolist() for end, level, of in zip(_ENDS, rows.levels, rows.areas, strict=True) if level}
     table, shares = rows.columns, entry.noise_rows
+    is_within = flows_within(estimate.folder.tree, entry.level)(rows.areas) if all(rows.levels) else np.zeros(0)
     return {
         "level": entry.level,
         "at": list(rows.levels),
@@ -120,7 +113,7 @@ def _level(estimate: Estimate, entry: LevelEntry) -> dict[str, Any]:
         **asked,
         SIGNAL: table[SIGNAL].cast(int).to_list() if SIGNAL in table.columns else None,
         "exact": estimate.folder.folder.is_exact(rows.levels),
-        "within": _within(estimate, entry.level),
+        "within": np.flatnonzero(is_within).tolist(),  # the rows that are of trips within one area
         "promise": entry.intervals.promise if entry.intervals else None,
         "noise_rows": shares.model_dump() if shares else None,
         "absent": _absent(estimate, entry.level),
@@ -128,18 +121,9 @@ def _level(estimate: Estimate, entry: LevelEntry) -> dict[str, Any]:
     }
 
 
-def _within(estimate: Estimate, level: int) -> list[int]:
-    """Return the rows of a level that are of trips within one area."""
-    rows = estimate.folder.level_table(level)
-    if not all(rows.levels):
-        return []
-    found: list[int] = np.flatnonzero(flows_within(estimate.folder.tree, level)(rows.areas)).tolist()
-    return found
-
-
 def _totals(estimate: Estimate, axis: int, level: int) -> dict[str, Any]:
     """Return what a question about each area of an axis level is answered, with everything of the other axes."""
-    found = area_totals(estimate, axis, level)
+    answers = area_totals(estimate, axis, level)
     levels = tuple(level if own == axis else 0 for own in range(len(estimate.folder.tree.axes)))
     exact = estimate.folder.folder.is_exact(levels)
-    return {"axis": axis, "level": level, COUNT: found.count.tolist(), **found.ends(), "exact": exact}
+    return {"axis": axis, "level": level, COUNT: answers.count.tolist(), **answers.ends(), "exact": exact}

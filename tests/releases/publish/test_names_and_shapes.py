@@ -694,7 +694,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "a table of names less": (
         lambda folder: (folder / NAMES).unlink(),
-        "names/ does not hold the tables that manifest.json lists.",
+        "names/ does not hold the files that manifest.json lists.",
     ),
     "no table of names": (
         lambda folder: (folder / NAMES).write_text("none"),

@@ -39,7 +39,7 @@ def series_of(name: str, codes: list[str]) -> OrderedCounts:
     """Return counts along an axis, with an interval but for the second one."""
     counts = np.arange(len(codes)) * 100
     low = np.where(np.arange(len(codes)) == 1, np.nan, counts - 7.0)
-    return OrderedCounts(name, "level 1", tuple(codes), tuple((code,) for code in codes), counts, low, low + 14)
+    return OrderedCounts(name, "level 1", tuple((code,) for code in codes), counts, low, low + 14)
 
 
 def histograms_of(names: list[str]) -> Histograms:

@@ -24,7 +24,7 @@ from tasks.format.tables import Rows
 from tasks.mechanisms import MECHANISMS
 from tasks.pages.comparison import comparison_page
 from tasks.pages.facts import CLASSES, MOST_SHOWN, Collector, Facts
-from tasks.pages.report import passed_checks, report
+from tasks.pages.report import report
 from tasks.pages.statements import formulas_in, readme
 from tasks.pages.trial_results import ComparedLevel, CoverageSpread, GroupIntervals, MechanismResult, Spread
 from tasks.released.query.summaries import MOST_LARGEST, LargeCount
@@ -70,7 +70,7 @@ def reported(
     """Return what is collected of a tree's counts, the report of it, and what a browser reads of that."""
     terms = terms or terms_of(tree)
     facts = facts_of(tree, leaves, terms, half_width)
-    text = report(manifest_of(terms, facts, **manifest), facts, {})
+    text = report(manifest_of(terms, facts, **manifest), facts, [])
     return facts, text, read(text)
 
 
@@ -96,7 +96,7 @@ def test_facts_are_those_of_the_rows(data: st.DataObject, universes: st.SearchSt
         assert known.rows == len(rows)
         edges = [-np.inf, *CLASSES, np.inf]
         assert known.sizes == tuple(np.histogram(rows.counts, edges)[0])
-        assert (known.least, known.most) == ((min(rows.counts), max(rows.counts)) if len(rows) else (0, 0))
+        assert known.most == max(rows.counts, default=0)
         refined = [number for number, own in enumerate(tree.axis_levels(level)) if own]
         assert [(areas.left, areas.possible) for areas in known.areas] == [
             (len(set(rows.areas[number].tolist())), tree.sizes(level)[number]) for number in refined
@@ -180,8 +180,8 @@ def test_trips_are_reported_at_any_depth(depth: int, axis_of: Callable[..., Axis
     """The page of trips names every file with its columns, rows, noise, bound and checks, and draws every picture."""
     terms = terms_of(tree := tree_of_trips(axis_of, depth))
     facts, levels = facts_of(tree, {(0, 0): 900, (0, 1): 90, (1, 1): 11}, terms), range(2 * depth + 1)
-    found = [CheckResult(name, level, passed=(name, level) != ("b", 1)) for name in "ab" for level in levels]
-    text = report(manifest_of(terms, facts), facts, passed_checks(found))
+    checks = [CheckResult(name, level, passed=(name, level) != ("b", 1)) for name in "ab" for level in levels]
+    text = report(manifest_of(terms, facts), facts, checks)
     seen = read(text)
     assert seen.tags.count("svg") == 5
     ids = re.findall(r' id="([^"]*)"', text)
@@ -228,7 +228,7 @@ def test_largest_counts_have_the_intervals_that_hold_at_once(axis_of: Callable[.
     facts = collector.facts()
     assert [(large.low, large.high) for large in facts.largest] == [(493, 509), (33, 49)]
     assert [level.half_width for level in facts.levels] == [2.0] * 3
-    text = report(manifest_of(terms, facts, intervals=Intervals(confidence=0.9, simultaneous=True)), facts, {})
+    text = report(manifest_of(terms, facts, intervals=Intervals(confidence=0.9, simultaneous=True)), facts, [])
     assert "<td>493</td><td>509</td>" in text
     assert "low (90%, all at once)" in read(text).text
     assert PICKED not in read(text).text
@@ -298,12 +298,12 @@ def test_everything_is_escaped(axis_of: Callable[..., Axis]) -> None:
         "formats": ["xlsx"],
     }
     manifest = made.model_copy(update=odd)
-    seen = read(report(manifest, facts, {}, ODD, [ODD]))
+    seen = read(report(manifest, facts, [], ODD, [ODD]))
     assert {"img", "script"}.isdisjoint(seen.tags)
     for code in HOSTILE:  # in the largest counts, and at both ends of the matrix unless it is long
         assert seen.text.count(code) >= 3 - (len(code) > 18), code
     assert seen.text.index(f"This release supersedes older{ODD}") < seen.text.index("records counted by")
-    named = read(report(manifest, replace(facts, names=called), {}, ODD, [ODD]))
+    named = read(report(manifest, replace(facts, names=called), [], ODD, [ODD]))
     assert {"img", "script"}.isdisjoint(named.tags)
     assert named.text.count(ODD) > seen.text.count(ODD) > 25
     text = readme(manifest, ODD, [ODD])

@@ -271,44 +271,23 @@ export function lineOf(rows, title, width) {
       { orient: "left", scale: "y", title: release.many, tickCount: 5, grid: true },
     ],
     marks: [
-      {
-        type: "area",
-        from: { data: "band" },
-        encode: {
-          enter: {
-            x: { scale: "x", field: "label" },
-            y: { scale: "y", field: "low" },
-            y2: { scale: "y", field: "high" },
-            fill: { value: line },
-            fillOpacity: { value: 0.25 },
-          },
-        },
-      },
-      {
-        type: "line",
-        from: { data: "rows" },
-        encode: {
-          enter: {
-            x: { scale: "x", field: "label" },
-            y: { scale: "y", field: "count" },
-            stroke: { value: line },
-            strokeWidth: { value: 2 },
-          },
-        },
-      },
-      {
-        type: "symbol",
-        from: { data: "rows" },
-        encode: {
-          enter: {
-            x: { scale: "x", field: "label" },
-            y: { scale: "y", field: "count" },
-            size: { value: rows.length > 40 ? 8 : 24 },
-            fill: { value: line },
-            tooltip: { field: "said" },
-          },
-        },
-      },
+      markOf("area", "band", "low", {
+        y2: { scale: "y", field: "high" },
+        fill: { value: line },
+        fillOpacity: { value: 0.25 },
+      }),
+      markOf("line", "rows", "count", { stroke: { value: line }, strokeWidth: { value: 2 } }),
+      markOf("symbol", "rows", "count", {
+        size: { value: rows.length > 40 ? 8 : 24 },
+        fill: { value: line },
+        tooltip: { field: "said" },
+      }),
     ],
   };
+}
+
+/** Return marks of a type at the label and at a number of each row, and what else they look like. */
+function markOf(type, data, y, look) {
+  const place = { x: { scale: "x", field: "label" }, y: { scale: "y", field: y } };
+  return { type, from: { data }, encode: { enter: { ...place, ...look } } };
 }
