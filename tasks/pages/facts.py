@@ -293,7 +293,7 @@ class Collector:
             if (axis.name, level) in self._shapes.tables:
                 of_areas = np.zeros((3, axis.areas(level)), dtype=np.int64)
                 of_areas[:, rows.areas[number]] = rows.counts, *rows.bounds[:2]
-                self._ranges[number, level] = Ranges(*of_areas)
+                self._ranges[number, level] = of_areas[0], of_areas[1], of_areas[2]
 
     def _take_series(self, levels: Sequence[int], source: str, rows: SlicedRows) -> None:
         """Keep the counts along an ordered axis that is refined alone, to few enough areas for a line, at its finest level."""

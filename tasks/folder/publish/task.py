@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ def publish(release_id: str) -> bool:
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
             drawing.result()
             asked = estimate_of(FolderSource(PublishedFolder(beside, manifest)))
-            facts = collector.facts(ranges_of_areas(asked), ends_of_groups(asked))
+            facts = collector.facts(partial(ranges_of_areas, asked), partial(ends_of_groups, asked))
             page = report(manifest, facts, checks, how_counted, formulas)
             (beside / REPORT).write_text(page, encoding="utf-8")
             (beside / EXPLORER).write_text(exploring.result(), encoding="utf-8")
