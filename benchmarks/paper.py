@@ -43,7 +43,7 @@ def half_rho(entry: Entry) -> Entry:
     """Return an entry that spends half of its ρ, as the authors' top-down code does."""
     plan = entry.plan
     rho = plan.guarantee.rho / 2
-    guarantee = replace(plan.guarantee, rho=rho, measurements=plan.scheme.allocation.measurements(rho))
+    guarantee = replace(plan.guarantee, measurements=plan.scheme.allocation.measurements(rho))
     plan = replace(plan, guarantee=guarantee, levels=level_terms(plan.scheme, guarantee))
     return replace(entry, name=f"{entry.name}, half ρ", plan=plan)
 
