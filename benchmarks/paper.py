@@ -24,7 +24,7 @@ from paper_page import SOLVER
 from results import save
 
 from flows.cli.arguments import json_object
-from flows.planning.parts import level_terms
+from flows.planning.parts import parts_of
 from flows.specification.file import parse_spec
 from flows.synthetic import write_ready
 from flows.trials.comparison import comparison_answer, make_comparison, trials_of
@@ -43,8 +43,8 @@ def half_rho(entry: Entry) -> Entry:
     """Return an entry that spends half of its ρ, as the authors' top-down code does."""
     plan = entry.plan
     rho = plan.guarantee.rho / 2
-    guarantee = replace(plan.guarantee, rho=rho, measurements=plan.scheme.allocation.measurements(rho))
-    plan = replace(plan, guarantee=guarantee, levels=level_terms(plan.scheme, guarantee))
+    guarantee = replace(plan.guarantee, measurements=plan.scheme.allocation.measurements(rho))
+    plan = replace(plan, guarantee=guarantee, parts=parts_of(plan.scheme, guarantee))
     return replace(entry, name=f"{entry.name}, half ρ", plan=plan)
 
 

@@ -1,6 +1,6 @@
 """The forecast of a planned release: its levels and cost, what its people have spent, its disk use and its days."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -17,7 +17,7 @@ from flows.forecast.values import (
     TypicalCells,
     planned_measure,
 )
-from flows.forecast.worth import planned_margins
+from flows.forecast.worth import finest_above, planned_margins
 from flows.planning.admission import Admission, admission
 from flows.planning.approval import approval_of
 from flows.planning.compatibility import guarantees
@@ -42,7 +42,7 @@ from tasks.folder.export.formats import too_many_zones, zones_of_matrices
 from tasks.folder.export.matrices import MOST_ZONES
 from tasks.folder.export.workbook import MOST_ROWS as MOST_SHEET_ROWS
 from tasks.laws.named import noise_of
-from tasks.uncertainty.bounds import finest_above_noise, records_above_noise
+from tasks.uncertainty.bounds import records_above_noise
 from tasks.uncertainty.intervals import margins_of
 from tasks.uncertainty.sources import for_every_level, own_levels
 from tasks.validate.size import bytes_of_formats, disk_size, expected_cells, expected_leaves
@@ -52,12 +52,7 @@ _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
 
 
 def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
-    """Return the forecast of a planned release.
-
-    Args:
-        plan: the plan.
-        target: an error bound whose ε is asked for too.
-    """
+    """Return the forecast of a planned release, and what an error bound takes, where one is asked for."""
     spec, guarantee = plan.file.spec, plan.guarantee
     with store() as con:
         admitted = admission(con, plan, plan.place_of_table)
@@ -89,7 +84,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         is_grid=plan.scheme.is_grid,
         rows=spec.release.rows,
         unprotected=plan.unprotected,
-        unlisted=plan.unlisted,
+        unlisted=plan.file.spec.unlisted,
         curve=guarantee.curve(),
         typical=_typical(plan, total, source),
         disk=_disk(plan, books, total),
@@ -105,17 +100,17 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
 
 def _levels(plan: Plan, total: int | None) -> list[PlannedPart]:
     confidence = plan.file.spec.release.intervals.confidence
-    if plan.scheme.is_summed or plan.scheme.is_together or plan.scheme.sizes:
+    if plan.mechanism.adds_up_leaves or plan.mechanism.settles_together or plan.mechanism.of_groups:
         return [_planned(plan, level, total, None) for level in plan.levels]
-    if plan.scheme.is_unbiased:  # the cells of a level may have different ones
+    if plan.mechanism.is_unbiased:  # the cells of a level may have different ones
         counts = plan.scheme.released(plan.guarantee.noises, confidence)
-        of_level = [plan.tree.axis_levels(level.level) for level in plan.levels]
+        axis_levels = [plan.tree.axis_levels(level.level) for level in plan.levels]
         return [
             replace(
                 _planned(plan, level, total, counts.widest_margin(own)),
                 deviations=dict(zip(("least", "most"), counts.deviations(own), strict=True)),
             )
-            for level, own in zip(plan.levels, of_level, strict=True)
+            for level, own in zip(plan.levels, axis_levels, strict=True)
         ]
     own = [noise_of(level) for level in own_levels(plan.levels)]
     margins = for_every_level(plan.levels, margins_of(own, confidence))
@@ -138,23 +133,19 @@ def _laws(plan: Plan, cap: Cap) -> list[LawForecast]:
     spec, mechanism = plan.file.spec, plan.mechanism
     if len(mechanism.laws) == 1:
         return []
-    found = {
-        name: guarantee
-        for name, _, guarantee in guarantees(spec, mechanism, plan.tree, plan.whole, plan.scheme.named_views)
-        if name != plan.law
-    }
-    found[plan.law] = plan.guarantee
+    planned = guarantees(spec, mechanism, plan.tree, plan.whole, plan.scheme.named_views)
+    by_law = {name: guarantee for name, _, guarantee in planned} | {plan.law: plan.guarantee}
     return [
         LawForecast(
-            law=name,
-            is_chosen=name == plan.law,
-            sigma=plan.scheme.finest_noise(found[name].noises).sigma,
-            epsilon=found[name].epsilon,
-            rho=float(found[name].rho),
-            releases=releases_within(cap, plan.spending_with(found[name])),
+            law=law,
+            is_chosen=law == plan.law,
+            sigma=plan.scheme.finest_noise(by_law[law].noises).sigma,
+            epsilon=by_law[law].epsilon,
+            rho=float(by_law[law].rho),
+            releases=releases_within(cap, plan.spending_with(by_law[law])),
         )
-        for name in mechanism.laws
-        if name in found
+        for law in mechanism.laws
+        if law in by_law
     ]
 
 
@@ -201,20 +192,13 @@ def _public_total(con: Connection, books: Books, plan: Plan) -> tuple[int | None
 def _typical(plan: Plan, total: int | None, source: str) -> TypicalCells | None:
     if total is None:
         return None
-    deviations, possible = plan.deviations, [level.possible_cells for level in plan.levels]
-    of_levels = [deviations[level.level] for level in plan.levels]
-    finest = finest_above_noise(total, of_levels, possible, plan.levels[-1].threshold)
+    deviations, cells_of = plan.deviations, {part.level: part.possible_cells for part in plan.parts}
     known = [] if plan.levels[-1].threshold else _possible_cells(plan)
-    above = [records_above_noise(total, deviation, cells) for deviation, cells in zip(of_levels, known, strict=False)]
+    above = [records_above_noise(total, deviations[level], cells) for level, cells in enumerate(known)]
     rounded = [[round(share, 3) for share in shares] for shares in above]
-    return TypicalCells(total, source, finest, rounded, _views_below_noise(plan, total, deviations))
-
-
-def _views_below_noise(plan: Plan, total: int, deviations: Mapping[int, float]) -> list[str]:
-    """Return the views, also those that are levels, of which a cell counts less than its noise if a total is spread evenly."""
-    cells = {terms.level: terms.possible_cells for terms in (*plan.levels, *plan.views)}
     named = ((view.name, view.number) for view in plan.named_views)
-    return [name for name, number in named if (many := cells[number]) and total / many < deviations[number]]
+    below = [name for name, number in named if (cells := cells_of[number]) and total / cells < deviations[number]]
+    return TypicalCells(total, source, finest_above(plan, total), rounded, below)
 
 
 def _possible_cells(plan: Plan) -> list[int]:
@@ -232,9 +216,9 @@ def _disk(plan: Plan, books: Books, total: int | None) -> DiskUse | None:
     if not possible:
         return None
     codes = [codes for axis in plan.tree.axes for codes in axis.codes]
-    code_bytes = sum(int(of_level.str.len_bytes().sum()) / len(of_level) + 1 for of_level in codes)
+    code_bytes = sum(int(areas.str.len_bytes().sum()) / len(areas) + 1 for areas in codes)
     sigmas = [level.sigma for level in plan.levels]
-    if plan.scheme.is_summed:
+    if plan.mechanism.adds_up_leaves:
         cells = expected_leaves(possible, total, plan.levels[-1].threshold)
     else:
         cells = expected_cells(possible, sigmas, total, complete_level(plan.measure, plan.tree.depth))

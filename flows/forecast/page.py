@@ -27,12 +27,7 @@ _EXAMPLES = (10, 100, 1_000)  # records
 
 
 def plan_page(plan: Plan, forecast: Forecast | None = None) -> str:
-    """Return the page of a plan. It is for use inside the office: it may show a guess of the total, which is not published.
-
-    Args:
-        plan: the plan.
-        forecast: of the plan; made anew if left out.
-    """
+    """Return the page of a plan. It is for use inside the office: it may show a guess of the total, which is not published."""
     forecast = forecast or plan_answer(plan)
     with store() as con:
         books = read_books(con)
@@ -54,13 +49,11 @@ def plan_page(plan: Plan, forecast: Forecast | None = None) -> str:
         about=about(spec),
         made=approval.made.replace("T", " ").removesuffix("Z"),
         fingerprint=short_hash(approval.fingerprint),
-        counted="groups" if plan.scheme.sizes else "records",
+        counted="groups" if plan.mechanism.of_groups else "records",
         table_name=plan.source.table.name,
         axes=list(levels[0].axes),
-        exact=_numbers_of(exact) if exact else "",
-        hardly_noisy=_numbers_of(few)
-        if (few := [of for of, at in of_levels if at.within == 0 and not at.is_exact])
-        else "",
+        exact=_numbers_of(exact),
+        hardly_noisy=_numbers_of([level for level, of in of_levels if of.within == 0 and not of.is_exact]),
         parts=parts,
         finest=planned.levels[len(levels) - 1] if planned.levels else None,
         within=_within,
@@ -102,14 +95,14 @@ def write_plan_page(path: Path, plan: Plan, forecast: Forecast) -> None:
 
 def _parts(forecast: Forecast, spec: Spec, worth: Sequence[LevelWorth]) -> list[dict[str, Any]]:
     """Return the levels, then the views that have no level of their own: each with its name, its place in words and its worth."""
-    found = []
+    parts = []
     for number, part in enumerate([*forecast.levels, *forecast.views]):
         view = f"view {part.view}" if part.view else ""
         own = f"{part.level} ({view})" if view else str(part.level)
         name = view if part.level >= len(forecast.levels) else own
         called = place(axes_called(spec, part.axes)) or "everything"
-        found.append({"part": part, "name": name, "place": called, "worth": worth[number] if worth else None})
-    return found
+        parts.append({"part": part, "name": name, "place": called, "worth": worth[number] if worth else None})
+    return parts
 
 
 def _within(worth: LevelWorth | None) -> str:
@@ -120,10 +113,10 @@ def _within(worth: LevelWorth | None) -> str:
 
 
 def _numbers_of(levels: Sequence[PlannedPart]) -> str:
-    """Return the numbers of some levels in words, such as `levels 0 to 2`."""
+    """Return the numbers of some levels in words, such as `levels 0 to 2`; empty for none."""
     numbers = [level.level for level in levels]
-    if len(numbers) == 1:
-        return f"level {numbers[0]}"
+    if len(numbers) < 2:
+        return f"level {numbers[0]}" if numbers else ""
     if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"levels {numbers[0]} to {numbers[-1]}"
     return f"levels {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
@@ -135,7 +128,7 @@ def _measured(forecast: Forecast, exact: Sequence[PlannedPart]) -> dict[str, Any
         return None
     levels = [level for level in forecast.levels if not level.summed and level not in exact]
     views = [f"view {view.view}" for view in forecast.views if not view.summed]
-    names = [*([_numbers_of(levels)] if levels else []), *([in_short(views)] if views else [])]
+    names = filter(None, [_numbers_of(levels), in_short(views) if views else ""])
     return {"names": " and ".join(names), "many": len(levels) + len(views)}
 
 

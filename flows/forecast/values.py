@@ -55,9 +55,7 @@ class PlannedMargin:
     """The totals of one axis at one of its levels, such as all trips that begin in each zone.
 
     Attributes:
-        axis: the name of the axis.
-        level: the name of its level.
-        cells: how many areas it has.
+        axis: its name; `level` is the name of the level, and `cells` how many areas that has.
         expected_error: the mean absolute noise of the best sum of measurements for a total, before counts are settled, where views are
             measured, records: those of the spec, or `views: margins` where it has none. Settled counts are usually nearer to the
             truth, and further from it where many small counts end at zero. None where views cannot be measured.
@@ -77,10 +75,8 @@ class LawForecast:
 
     Attributes:
         law: by its name in specs.
-        is_chosen: whether this release is drawn by it.
         sigma: the standard deviation of the noise at the finest level, records.
-        epsilon: of the release.
-        rho: of the release; 0 where the noise costs ε.
+        epsilon: of the release; `rho` is 0 where the noise costs ε.
         releases: how many such releases fit the cap, with nothing else.
     """
 
@@ -114,11 +110,7 @@ class TypicalCells:
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """The bytes that a release would leave on disk.
-
-    Attributes:
-        upper_bound: whether it may leave fewer, since nothing is known of the total.
-    """
+    """The bytes that a release would leave on disk; an upper bound where nothing is known of the total."""
 
     shards: int
     published: int
@@ -163,14 +155,7 @@ class BudgetForecast:
 
 @dataclass(frozen=True, slots=True)
 class TargetCost:
-    """What an error bound would cost.
-
-    Attributes:
-        level: the name of the level.
-        max_error: records; no count of the level is further off.
-        confidence: the probability with which that holds.
-        epsilon: that it takes, at the spec's δ; likewise `rho`.
-    """
+    """What it costs, in ε at the spec's δ and in ρ, that no count of a level is further off than some records, with a probability."""
 
     level: str
     max_error: float
@@ -189,9 +174,8 @@ class Forecast:
         epsilon: of the release, with `delta`; `rho` is the cost of its discrete Gaussians.
         tau: how far the sampler may be from its law, in total variation.
         statement: the guarantee, in words.
-        views: the views that have not the cells of a level.
-        margins: how far off the totals of one axis would be, with views and without.
-        measure: which cells of the tree would be measured; None where the mechanism has no choice.
+        views: those that have not the cells of a level.
+        measure: None where the mechanism has no choice.
         confidence: with which an interval holds the true count.
         is_grid: whether all pairs of levels of two axes are measured; intervals then hold for single cells, not for the rows of a table.
         rows: `signal` where the rows that stand out are published in tables of their own too, `all` elsewhere.
@@ -201,10 +185,9 @@ class Forecast:
         typical: None without a public total.
         disk: None where nothing is known of the codes.
         settling_memory: the bytes that settling all levels and views together takes at most; None where nothing is.
-        schedule: None without a schedule.
         caution: what the owner should know before the release; may be empty.
         warnings: what must be settled before the release.
-        approval: what somebody approves who approves this plan; `trellis release --approved-plan` holds a release to it.
+        approval: what `trellis release --approved-plan` holds a release to.
         for_: the cost of an error bound, where one was asked for.
         dry_run: True after a rehearsal.
     """

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from flows.forecast.values import PlannedMargin
 from flows.planning.composition import composed_epsilon, standing_of
-from flows.planning.guarantee import Guarantee, guarantee_of, noises_like
-from flows.planning.parts import level_terms, view_terms
+from flows.planning.guarantee import guarantee_of, noises_like
+from flows.planning.parts import parts_of
 from flows.planning.plan import Plan
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
@@ -32,18 +32,18 @@ def planned_margins(plan: Plan) -> list[PlannedMargin]:
 
     What an alternative would give is computed for the same cost, without searching for its ρ anew.
     """
-    scheme = plan.scheme
-    if plan.unlisted or scheme.is_unbiased or scheme.is_summed or scheme.sizes:
-        return []  # nothing is settled, or no totals are told apart
+    mechanism = plan.mechanism
+    if plan.file.spec.unlisted or mechanism.is_unbiased or mechanism.adds_up_leaves or mechanism.of_groups:
+        return []  # nothing is settled, or no codebook lists the areas
     with_views, without = _schemes(plan)
-    found = [_errors(plan, scheme) if scheme else {} for scheme in (with_views, without)]
+    of_views, of_tree = (_errors(plan, scheme) if scheme else {} for scheme in (with_views, without))
     return [
         PlannedMargin(
             axis=axis.name,
             level=axis.level_names[level - 1],
             cells=axis.areas(level),
-            expected_error=found[0].get((number, level)),
-            without_views=found[1].get((number, level)),
+            expected_error=of_views.get((number, level)),
+            without_views=of_tree.get((number, level)),
         )
         for number, axis in enumerate(plan.tree.axes)
         for level in range(1, axis.depth + 1)
@@ -59,13 +59,12 @@ def _schemes(plan: Plan) -> tuple[Scheme | None, Scheme | None]:
         mechanism = MECHANISMS[DEFAULT_MECHANISM] if mechanism.cells == "views" else mechanism
         keys = spec.privacy.model_copy(update={"split": "uniform"})
         return scheme, scheme_of(keys, plan.tree, plan.whole, mechanism, sampler, law)
-    together = can_settle_views(plan.tree)
-    mechanism = mechanism_with(plan.mechanism, has_views=True, together=together)
+    mechanism = mechanism_with(plan.mechanism, has_views=True, together=can_settle_views(plan.tree))
     if not mechanism.measures_views or spec.privacy.invariants:
         return None, scheme
     release = spec.release.model_copy(update={"views": "margins"})
     try:
-        views = views_of(spec.model_copy(update={"release": release}), plan.tree, {}, together=together)
+        views = views_of(spec.model_copy(update={"release": release}), plan.tree, {})
     except SpecError:
         return None, scheme
     named = [(terms.name, view) for terms, view in views]
@@ -75,10 +74,9 @@ def _schemes(plan: Plan) -> tuple[Scheme | None, Scheme | None]:
 
 def _errors(plan: Plan, scheme: Scheme) -> Mapping[Margin, float]:
     """Return the mean noise of every total of one axis before counts are settled, records."""
-    guarantee = plan.guarantee
-    noises = guarantee.noises if scheme is plan.scheme else noises_like(scheme, guarantee)
+    noises = noises_like(scheme, plan.guarantee)
     measured = dict(zip(scheme.measured, noises, strict=True))
-    if not scheme.is_together:  # a level that repeats another is as good as that one
+    if not scheme.mechanism.settles_together:  # a level that repeats another is as good as that one
         views = {number: noise for number, noise in measured.items() if number > plan.tree.depth}
         measured = dict(enumerate(scheme.noises(noises))) | views
     return {
@@ -94,7 +92,7 @@ def _errors(plan: Plan, scheme: Scheme) -> Mapping[Margin, float]:
 
 CONFIDENCE = 0.95  # 19 of 20
 
-_PARTS = (0.5, 1.0, 2.0)  # of the planned ε
+_TIMES = (0.5, 1.0, 2.0)  # the planned ε
 _MOST_RELEASES = 100
 
 
@@ -141,13 +139,9 @@ class Worth:
 def worth_at_three(plan: Plan, before: Sequence[Spending], cap: Cap, total: int | None) -> list[Worth]:
     """Return what a release would be worth at half the planned ε, at the planned one, and at twice that. Nothing is spent.
 
-    Args:
-        plan: the plan.
-        before: what the people's releases have spent.
-        cap: on all of them.
-        total: a public guess of the number of records, or None.
+    `before` is what the people's releases have spent, and `total` a public guess of the number of records, if there is one.
     """
-    return [_worth(plan, part, before, cap, total) for part in _PARTS]
+    return [_worth(plan, times, before, cap, total) for times in _TIMES]
 
 
 def further_releases(planned: Spending, before: Sequence[Spending], cap: Cap) -> int:
@@ -170,76 +164,66 @@ def left_around(planned: Spending, before: Sequence[Spending], cap: Cap) -> tupl
     return first, last
 
 
-def _worth(plan: Plan, part: float, before: Sequence[Spending], cap: Cap, total: int | None) -> Worth:
-    epsilon, is_planned = plan.guarantee.epsilon * part, part == 1
+def _worth(plan: Plan, times: float, before: Sequence[Spending], cap: Cap, total: int | None) -> Worth:
+    epsilon, is_planned = plan.guarantee.epsilon * times, times == 1
     try:
         other = plan if is_planned else _at(plan, epsilon)
     except SpecError:
         return Worth(epsilon, is_planned, math.inf, False, (), None)
     after = composed_epsilon([*before, other.spending], cap.delta, cap)
-    finest = None
-    if total is not None:
-        levels, deviations = other.levels, other.deviations
-        possible = [level.possible_cells for level in levels]
-        finest = finest_above_noise(
-            total, [deviations[level.level] for level in levels], possible, levels[-1].threshold
-        )
-    fits = after <= cap.epsilon
-    return Worth(epsilon, is_planned, after, fits, _levels(other), finest)
+    finest = None if total is None else finest_above(other, total)
+    return Worth(epsilon, is_planned, after, after <= cap.epsilon, _levels(other), finest)
+
+
+def finest_above(plan: Plan, total: int) -> int | None:
+    """Return the finest level whose mean count is at least twice the noise, given a public total; None for none."""
+    levels, deviations = plan.levels, plan.deviations
+    of_levels, possible = [deviations[of.level] for of in levels], [of.possible_cells for of in levels]
+    return finest_above_noise(total, of_levels, possible, levels[-1].threshold)
 
 
 def _at(plan: Plan, epsilon: float) -> Plan:
     """Return the same plan at another ε, with its law and its shares as they are."""
     keys = plan.scheme.keys.model_copy(update={"epsilon": epsilon, "rho": None, "target": None})
     scheme = replace(plan.scheme, keys=keys, rho=None)
-    guarantee: Guarantee = guarantee_of(scheme)
-    return replace(
-        plan,
-        scheme=scheme,
-        guarantee=guarantee,
-        levels=level_terms(scheme, guarantee),
-        views=view_terms(scheme, guarantee),
-    )
+    guarantee = guarantee_of(scheme)
+    return replace(plan, scheme=scheme, guarantee=guarantee, parts=parts_of(scheme, guarantee))
 
 
 def _levels(plan: Plan) -> list[LevelWorth]:
-    if plan.scheme.is_unbiased:
+    if plan.mechanism.is_unbiased:
         return _unbiased(plan)
     scheme, noises = plan.scheme, plan.scheme.noises(plan.guarantee.noises)
     if plan.views:
         measured = scheme.of_measured(plan.guarantee.noises)
         noises += [scheme.source(view.level, measured)[1] for view in plan.views]
-    parts = (*plan.levels, *plan.views)
-    return [_measured(plan, terms, noise) for terms, noise in zip(parts, noises, strict=True)]
+    return [_measured(plan, part, noise) for part, noise in zip(plan.parts, noises, strict=True)]
 
 
-def _measured(plan: Plan, terms: Part, noise: LevelNoise) -> LevelWorth:
+def _measured(plan: Plan, part: Part, noise: LevelNoise) -> LevelWorth:
     """Return the worth of counts that are measured, or sums; sums that miss what a threshold left out have none that is known."""
-    if terms.level == 0 and plan.file.spec.input.groups:
+    if part.level == 0 and plan.file.spec.input.groups:
         return _EXACT
     if not noise:
-        return LevelWorth(None, None) if terms.is_summed else _EXACT
-    sizes = plan.scheme.sizes
+        return LevelWorth(None, None) if part.is_summed else _EXACT
+    sizes = plan.mechanism.of_groups
     # a count of a size is a difference of two, and that of all sizes has a noise of its own
-    draws = 2 if sizes and terms.level and sizes.measured.name != "sizes" else 1
+    draws = 2 if sizes and part.level and sizes.measured.name != "sizes" else 1
     within = noise.quantile(math.log((1 - CONFIDENCE) / 2), draws)
-    return LevelWorth(within, noise.quantile(_log_tail(terms), draws))
+    return LevelWorth(within, noise.quantile(_log_tail(part), draws))
 
 
 def _unbiased(plan: Plan) -> list[LevelWorth]:
     """Return the worth of counts that are settled from all measurements: their exact standard deviations say it."""
-    released = plan.scheme.released(plan.guarantee.noises, CONFIDENCE)
-    found = []
-    for terms in (*plan.levels, *plan.views):
-        levels = plan.scheme.view(terms.level).axis_levels
+    released, worth = plan.scheme.released(plan.guarantee.noises, CONFIDENCE), []
+    for part in plan.parts:
+        levels = plan.scheme.view(part.level).axis_levels
         _, most = released.deviations(levels)
-        if not most:
-            found.append(_EXACT)
-            continue
-        found.append(LevelWorth(released.widest_margin(levels), math.ceil(most * math.sqrt(-2 * _log_tail(terms)))))
-    return found
+        exceeded = math.ceil(most * math.sqrt(-2 * _log_tail(part)))
+        worth.append(LevelWorth(released.widest_margin(levels), exceeded) if most else _EXACT)
+    return worth
 
 
-def _log_tail(terms: Part) -> float:
+def _log_tail(part: Part) -> float:
     """Return the logarithm of the probability that a cell has more noise, so that fewer than one of all cells is expected to."""
-    return -math.log(max(terms.possible_cells or 1, 20))
+    return -math.log(max(part.possible_cells or 1, 20))

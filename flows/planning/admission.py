@@ -19,6 +19,7 @@ from flows.planning.composition import epsilon_beside
 from flows.planning.guarantee import largest_epsilon_within, round_down
 from flows.planning.plan import Plan
 from flows.specification.file import is_same_spec
+from flows.specification.rules import wrong_key
 from storage.database.connections import Connection, store
 from storage.errors import BudgetExceeded, InputError, SpecError, TrellisError, UsageError
 from storage.ledger.books import Account, Books, DatasetTerms, Series
@@ -169,10 +170,9 @@ def _check_not_of_series(con: Connection, plan: Plan, series: Series | None, rel
         return
     to_come = releases_to_come(con, series)
     if to_come:
-        raise SpecError(
+        raise wrong_key(
             f"schedule.until: the releases of the series {series.name} are already reserved; an additional one would be charged"
             " separately.",
-            field="schedule.until",
             hint=f"`trellis rerun {to_come[0]}` makes the next one. For an additional release, give the spec another name.",
         )
 
@@ -203,29 +203,25 @@ def _check_supersedes(con: Connection, plan: Plan, books: Books, terms: DatasetT
         return
     state = state_of(con, earlier)
     if state is None:
-        raise SpecError(
+        raise wrong_key(
             f"supersedes must name a published release; there is no release {earlier}.",
-            field="supersedes",
             hint="`trellis releases` lists all releases.",
         )
     if state != "published":
-        raise SpecError(
+        raise wrong_key(
             f"supersedes must name a published release; {earlier} is {state}.",
-            field="supersedes",
             hint="A release that is not published needs no revision. Remove supersedes.",
         )
     account = books.account_of(earlier)
     if account is None or account.terms.dataset != terms.dataset:
-        raise SpecError(
+        raise wrong_key(
             f"supersedes must name a release about the same people; {earlier} belongs to dataset"
             f" {find_release(con, earlier).dataset}, which does not share the budget of {plan.file.spec.dataset}.",
-            field="supersedes",
             hint="If both datasets hold the same people, set same_people_as in the spec of a new dataset.",
         )
     for later, its_state, hint in _revisions_of(con, earlier):
-        raise SpecError(
+        raise wrong_key(
             f"supersedes: {earlier} is already superseded by {later}, which is {its_state}.",
-            field="supersedes",
             hint=hint,
         )
 

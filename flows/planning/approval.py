@@ -3,16 +3,17 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 from flows.planning.composition import composed_epsilon, standing_of
 from flows.planning.plan import Plan
-from flows.specification.file import SpecFile, keys_of_release, places_in
-from storage.errors import BudgetNotAsApproved, InputError, SpecError
-from storage.ledger.books import Account, Books, Cap, DatasetTerms
+from flows.specification.file import keys_of_release, places_in, without_paths
+from flows.specification.rules import wrong_key
+from storage.errors import BudgetNotAsApproved, InputError, SpecError, TrellisError
+from storage.ledger.books import Account, Books, DatasetTerms
 from storage.machine.clock import utc_now
 from storage.machine.files import short_hash
 from storage.releases.approvals import OPTION, Approval, ApprovedBudget, canonical, fingerprint_of, sha256_of_value
@@ -24,7 +25,9 @@ from tasks.words.numbers import rounded_up
 
 def approval_of(plan: Plan, terms: DatasetTerms, account: Account | None) -> Approval:
     """Return what a plan states, with its fingerprint, given its people's terms and their account, if they have one."""
-    keys, guarantee = keys_of_release(plan.file), plan.guarantee
+    keys, guarantee, cap = keys_of_release(plan.file), plan.guarantee, terms.cap
+    before = account.spendings if account else []
+    after = composed_epsilon([*before, plan.spending], cap.delta, cap)
     stated = Approval(
         fingerprint="",
         made=utc_now(),
@@ -32,7 +35,7 @@ def approval_of(plan: Plan, terms: DatasetTerms, account: Account | None) -> App
         name=plan.file.spec.name,
         dataset=plan.file.spec.dataset,
         spec=sha256_of_value(keys),
-        keys=published_keys(plan.file),
+        keys=canonical(without_paths(keys)),
         places={key: sha256_of_value(place) for key, place in places_in(keys)},
         codebooks=plan.source.codebooks,
         tables=other_tables(plan.source),
@@ -40,53 +43,24 @@ def approval_of(plan: Plan, terms: DatasetTerms, account: Account | None) -> App
         epsilon=guarantee.epsilon,
         delta=guarantee.delta,
         rho=float(guarantee.rho),
-        budget=_budget(plan, terms, account),
+        budget=replace(_budget(terms, account), after=after if isfinite(after) else None),
     )
     return replace(stated, fingerprint=fingerprint_of(asdict(stated)))
 
 
-def published_keys(file: SpecFile) -> dict[str, Any]:
-    """Return the keys of a spec on which its release depends, with file names in place of paths, as JSON has them."""
-    keys: dict[str, Any] = canonical(file.published())
-    if file.spec.release.records:  # `--records` sets it, whatever the file says
-        keys["release"] = keys["release"] | {"records": True}
-    return keys
-
-
-def charges_digest(account: Account | None) -> str:
-    """Return the sha256 over all charges to some people that count, so that any further or lesser charge shows."""
-    charges = account.charges.values() if account else ()
-    return sha256_of_value(
-        sorted(
-            [charge.release, charge.level, charge.mechanism, str(charge.rho), repr(charge.epsilon), repr(charge.delta)]
-            for charge in charges
-            if charge.state != "void"
-        )
+def _budget(terms: DatasetTerms, account: Account | None) -> ApprovedBudget:
+    """Return where some people's budget stands, given their account, if they have one; any further or lesser charge shows."""
+    cap, charges = terms.cap, [of for of in (account.charges.values() if account else ()) if of.state != "void"]
+    charged = sorted(
+        [of.release, of.level, of.mechanism, str(of.rho), repr(of.epsilon), repr(of.delta)] for of in charges
     )
-
-
-def charged_releases(account: Account | None) -> tuple[str, ...]:
-    """Return the releases that have spent or reserved a part of some people's budget, in the order of the ledger."""
-    charges = account.charges.values() if account else ()
-    return tuple(dict.fromkeys(charge.release for charge in charges if charge.state != "void"))
-
-
-def cap_stated(cap: Cap) -> dict[str, float]:
-    """Return a cap as approvals state it."""
-    return {"epsilon": cap.epsilon, "delta": cap.delta}
-
-
-def _budget(plan: Plan, terms: DatasetTerms, account: Account | None) -> ApprovedBudget:
-    cap = terms.cap
-    before = account.spendings if account else []
-    after = composed_epsilon([*before, plan.spending], cap.delta, cap)
     return ApprovedBudget(
         dataset=terms.dataset,
-        cap=cap_stated(cap),
-        releases=charged_releases(account),
-        charged=charges_digest(account),
-        spent=composed_epsilon(before, cap.delta, cap),
-        after=after if isfinite(after) else None,
+        cap={"epsilon": cap.epsilon, "delta": cap.delta},
+        releases=tuple(dict.fromkeys(of.release for of in charges)),
+        charged=sha256_of_value(charged),
+        spent=composed_epsilon(account.spendings if account else [], cap.delta, cap),
+        after=None,
     )
 
 
@@ -104,21 +78,6 @@ _SLACK = 1e-6  # an accountant's newer version may differ in the last digits
 _AGAIN = "new plan with `trellis plan SPEC --html plan.html` and have it approved. Nothing is reserved."
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Something that is not as it was approved.
-
-    Attributes:
-        kind: which error it is.
-        field: the key at fault.
-        text: the key, and what it was and is, in words.
-    """
-
-    kind: Literal["spec", "codebook", "budget"]
-    field: str
-    text: str
-
-
 def check_approved(plan: Plan, books: Books) -> None:
     """Refuse a release whose spec or codebooks are not those that were approved; a plan without an approval passes.
 
@@ -131,14 +90,13 @@ def check_approved(plan: Plan, books: Books) -> None:
     approval = plan.approved.approval
     wrong = [*_of_spec(approval, plan), *_of_codebooks(approval, plan)] or list(_of_guarantee(approval, plan))
     if wrong:
-        kind = SpecError if any(difference.kind == "spec" for difference in wrong) else InputError
+        kind = SpecError if any(isinstance(difference, SpecError) for difference in wrong) else InputError
         message = _in_words(approval, [*wrong, *_of_budget(approval, books)])
         raise kind(message, field=wrong[0].field, hint=f"Put it back as it was, or make a {_AGAIN}")
     schedule = plan.file.spec.schedule
     if schedule and schedule.until:
-        raise SpecError(
+        raise wrong_key(
             f"schedule.until: {OPTION} is for single releases, and this spec declares a series, which `trellis up` reserves as a whole.",
-            field="schedule.until",
             hint="Have the plan of a series signed by hand.",
         )
 
@@ -165,51 +123,48 @@ def check_budget_approved(plan: Plan, books: Books) -> None:
     raise refusal
 
 
-def _of_spec(approval: Approval, plan: Plan) -> list[Difference]:
+def _of_spec(approval: Approval, plan: Plan) -> list[TrellisError]:
     keys = keys_of_release(plan.file)
-    wrong = list(_of_keys(approval.keys, published_keys(plan.file), ""))
+    wrong: list[TrellisError] = list(_of_keys(approval.keys, canonical(without_paths(keys)), ""))
     named = {difference.field for difference in wrong}
     places = {key: sha256_of_value(place) for key, place in places_in(keys)}
     wrong += [
-        Difference("spec", key, f"{key}: a file of the same name → in another place")
+        SpecError(f"{key}: a file of the same name → in another place", field=key)
         for key in sorted(approval.places.keys() & places.keys())
         if places[key] != approval.places[key] and key not in named
     ]
     if not wrong and sha256_of_value(keys) != approval.spec:
-        wrong.append(Difference("spec", "SPEC", "the spec: a place that it names → another place"))
+        wrong.append(SpecError("the spec: a place that it names → another place", field="SPEC"))
     return wrong
 
 
-def _of_keys(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[Difference]:
+def _of_keys(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[TrellisError]:
     """Yield the keys of a section that differ, and those of the sections in it."""
     for key in dict.fromkeys([*before, *now]):
         was, is_now, name = before.get(key, _ABSENT), now.get(key, _ABSENT), f"{path}{key}"
         if isinstance(was, Mapping) and isinstance(is_now, Mapping):
             yield from _of_keys(was, is_now, f"{name}.")
         elif was != is_now:
-            yield Difference("spec", name, f"{name}: {_written(was)} → {_written(is_now)}")
+            yield SpecError(f"{name}: {_written(was)} → {_written(is_now)}", field=name)
 
 
-def _of_codebooks(approval: Approval, plan: Plan) -> Iterator[Difference]:
+def _of_codebooks(approval: Approval, plan: Plan) -> Iterator[TrellisError]:
     source = plan.source
     pairs = ((approval.codebooks, source.codebooks, "the codebook of "), (approval.tables, other_tables(source), ""))
     for before, now, called in pairs:
         for name in dict.fromkeys([*before, *now]):
             was, is_now = before.get(name, "none"), now.get(name, "none")
             if was != is_now:
-                yield Difference(
-                    "codebook",
-                    "hierarchy" if called else name,
-                    f"{called}{name}: sha256 {was[:12]}… → {is_now[:12]}…",
-                )
+                text = f"{called}{name}: sha256 {was[:12]}… → {is_now[:12]}…"
+                yield InputError(text, field="hierarchy" if called else name)
 
 
-def _of_guarantee(approval: Approval, plan: Plan) -> Iterator[Difference]:
+def _of_guarantee(approval: Approval, plan: Plan) -> Iterator[TrellisError]:
     """Yield what another version of Trellis makes of the same spec."""
     guarantee = plan.guarantee
     was_named, is_named = approval.mechanism, plan.mechanism.name
     if was_named != is_named:
-        yield Difference("spec", "mechanism", f"mechanism: {was_named} → {is_named}")
+        yield SpecError(f"mechanism: {was_named} → {is_named}", field="mechanism")
     pairs = (
         ("privacy.epsilon", approval.epsilon, guarantee.epsilon),
         ("privacy.delta", approval.delta, guarantee.delta),
@@ -217,34 +172,31 @@ def _of_guarantee(approval: Approval, plan: Plan) -> Iterator[Difference]:
     )
     for key, was, is_now in pairs:
         if not math.isclose(was, is_now, rel_tol=_SLACK):
-            yield Difference("spec", key, f"{key}, as this Trellis computes it: {was:.8g} → {is_now:.8g}")
+            yield SpecError(f"{key}, as this Trellis computes it: {was:.8g} → {is_now:.8g}", field=key)
 
 
-def _of_budget(approval: Approval, books: Books) -> Iterator[Difference]:
+def _of_budget(approval: Approval, books: Books) -> Iterator[TrellisError]:
     before, account = approval.budget, books.account(approval.budget.dataset)
     if account is None:
         if before.releases:  # a restored, older ledger
-            yield Difference("budget", "budget", f"the ledger: {len(before.releases)} releases charged → none")
+            yield BudgetNotAsApproved(f"the ledger: {len(before.releases)} releases charged → none", field="budget")
         return
-    if account.terms.dataset != before.dataset:
-        changed = f"the account that is charged: {before.dataset} → {account.terms.dataset}"
-        yield Difference("budget", "dataset", changed)
-    cap = cap_stated(account.terms.cap)
-    if cap != before.cap:
-        yield Difference("budget", "budget", f"the cap: {_cap_in_words(before.cap)} → {_cap_in_words(cap)}")
-    if charges_digest(account) != before.charged:
-        now = charged_releases(account)
-        spent = standing_of(account.spendings, account.terms.cap).epsilon
-        more = [release for release in now if release not in before.releases]
-        less = [release for release in before.releases if release not in now]
+    now = _budget(account.terms, account)
+    if now.dataset != before.dataset:
+        yield BudgetNotAsApproved(f"the account that is charged: {before.dataset} → {now.dataset}", field="dataset")
+    if now.cap != before.cap:
+        yield BudgetNotAsApproved(f"the cap: {_cap_in_words(before.cap)} → {_cap_in_words(now.cap)}", field="budget")
+    if now.charged != before.charged:
+        more = [release for release in now.releases if release not in before.releases]
+        less = [release for release in before.releases if release not in now.releases]
         why = [f"charged since: {in_short(more)}"] if more else []
         why += [f"given back: {in_short(less)}"] if less else []
-        changed = f"what is spent of the budget: ε = {rounded_up(before.spent)} → {rounded_up(spent)}"
-        yield Difference("budget", "budget", f"{changed} ({', '.join(why) or 'a part was given back'})")
+        changed = f"what is spent of the budget: ε = {rounded_up(before.spent)} → {rounded_up(now.spent)}"
+        yield BudgetNotAsApproved(f"{changed} ({', '.join(why) or 'a part was given back'})", field="budget")
 
 
-def _in_words(approval: Approval, wrong: list[Difference]) -> str:
-    shown = [difference.text for difference in wrong[:_MOST]]
+def _in_words(approval: Approval, wrong: list[TrellisError]) -> str:
+    shown = [str(difference) for difference in wrong[:_MOST]]
     further = [f"{len(wrong) - _MOST} more"] if len(wrong) > _MOST else []
     plan = f"plan {short_hash(approval.fingerprint)}"
     return f"This is not what was approved ({plan}): {'; '.join([*shown, *further])}."

@@ -10,8 +10,9 @@ from fractions import Fraction
 from math import isinf
 
 from flows.planning.composition import standing_of
+from flows.specification.rules import wrong_key
 from storage.database.connections import Connection
-from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
+from storage.errors import BudgetExceeded, StoreError, UsageError
 from storage.ledger.books import Account, Asked, Books, Cap, Claim, DatasetTerms, Standing
 from storage.ledger.events import (
     Reservation,
@@ -36,24 +37,20 @@ def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
     account = _account_for(books, asked)
     if account is None:
         if asked.cap is None:
-            raise SpecError("budget must be given by a dataset's first release.", field="budget")
+            raise wrong_key("budget must be given by a dataset's first release.")
         return DatasetTerms(asked.dataset, asked.unit, asked.neighbours, asked.cap)
     terms = account.terms
     fixed_by = f"The first release of dataset {terms.dataset} fixed it."
     if asked.unit != terms.unit:
-        raise SpecError(
-            f"privacy.unit must be “{terms.unit}”, got “{asked.unit}”.", field="privacy.unit", hint=fixed_by
-        )
+        raise wrong_key(f"privacy.unit must be “{terms.unit}”, got “{asked.unit}”.", hint=fixed_by)
     if asked.neighbours != terms.neighbours:
-        raise SpecError(
+        raise wrong_key(
             f"privacy.neighbours must be {terms.neighbours}, got {asked.neighbours}.",
-            field="privacy.neighbours",
             hint=fixed_by,
         )
     if asked.cap is not None and _key(asked.cap) not in {_key(terms.cap), _key(account.first_cap)}:
-        raise SpecError(
+        raise wrong_key(
             f"budget must be {_written(terms.cap)} or left out, got {_written(asked.cap)}.",
-            field="budget",
             hint=f"{fixed_by} Only `trellis budget raise` raises it.",
         )
     return terms
@@ -66,29 +63,21 @@ def _account_for(books: Books, asked: Asked) -> Account | None:
         return account
     shared = books.account(asked.same_people_as)
     if shared is None:
-        raise SpecError(
+        raise wrong_key(
             f"same_people_as: the ledger has no dataset {asked.same_people_as}.",
-            field="same_people_as",
             hint=f"Release dataset {asked.same_people_as} first, or remove same_people_as.",
         )
     if account is not None and account is not shared:
-        raise SpecError(
+        raise wrong_key(
             f"same_people_as: dataset {asked.dataset} is charged to dataset {account.terms.dataset}, not to"
             f" {shared.terms.dataset}.",
-            field="same_people_as",
             hint="The first release of a dataset fixes to which account it is charged. Remove same_people_as.",
         )
     return shared
 
 
 def users_of_table(books: Books, asked: Asked, is_of_table: Callable[[Claim], bool]) -> list[str]:
-    """Return the datasets of other people that have used a table, without those already confirmed to be of other people.
-
-    Args:
-        books: the ledger.
-        asked: the dataset that is to use the table, and whose people it holds.
-        is_of_table: whether a release used the table.
-    """
+    """Return the datasets of other people that have used a table, without those already confirmed to be of other people."""
     mine = _account_for(books, asked)
     my_names = {asked.dataset, *(mine.datasets if mine else ())}
     differing_from_mine = _different_from(books, mine, is_of_table)
@@ -150,10 +139,9 @@ def _check_same_total(before: Sequence[Spending], spending: Spending) -> None:
     earlier = weakest_promise(of.contributions for of in before)
     if promised and earlier and promised.exact_records_per_unit != earlier.exact_records_per_unit:
         says = str(earlier.exact_records_per_unit).lower()
-        raise SpecError(
+        raise wrong_key(
             f"privacy.exact_records_per_unit must be {says}, as in the earlier releases of these people, got"
             f" {str(promised.exact_records_per_unit).lower()}.",
-            field="privacy.exact_records_per_unit",
             hint="A total is published exactly only if every release promises that all units have the same number of records."
             " Or let ingest bound the records of a unit: set input.unit.",
         )
@@ -173,13 +161,10 @@ def reserve(con: Connection, reservation: Reservation) -> None:
 
 
 def declare(con: Connection, name: str, reservations: Sequence[Reservation], whole: Spending) -> None:
-    """Declare a series and reserve all its releases, before anything of any of them is drawn; inside a transaction.
+    """Declare a series and reserve all its releases, in the order of their days, before anything is drawn; inside a transaction.
 
-    Args:
-        con: the store.
-        name: of the series.
-        reservations: its releases, in the order of their days.
-        whole: what they cost and guarantee together.
+    `whole` is what they cost and guarantee together.
+
     Raises:
         BudgetExceeded: the cap would be exceeded; nothing is recorded.
         SpecError: the spec has other terms than the dataset.

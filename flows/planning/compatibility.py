@@ -1,6 +1,6 @@
 """What a spec and its mechanism allow together: the keys of the spec, and the law that draws the noise."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -8,7 +8,8 @@ from flows.planning.guarantee import Guarantee, guarantee_of
 from flows.planning.scheme import Scheme
 from flows.planning.shares import scheme_of
 from flows.specification.keys import Spec
-from flows.specification.sections.hierarchy import Hierarchy, Ordered
+from flows.specification.rules import wrong_key
+from flows.specification.sections.hierarchy import Ordered
 from flows.specification.sections.privacy import OF_AN_ORDER, PrivacyKeys, Targets, Workload
 from storage.errors import SpecError
 from storage.releases.terms import ALL, COUNTS_POSITIVE, SURVIVORS
@@ -29,9 +30,8 @@ def mechanism_named(name: str) -> Mechanism:
         SpecError: no mechanism has this name.
     """
     if name not in MECHANISMS:
-        raise SpecError(
+        raise wrong_key(
             f"mechanism must be one of {', '.join(MECHANISMS)}, got {name}.",
-            field="mechanism",
             hint=did_you_mean(name, MECHANISMS),
         )
     return MECHANISMS[name]
@@ -57,88 +57,70 @@ def most_measured(spec: Spec) -> int:
 def measured_by(spec: Spec, mechanism: Mechanism, tree: Tree) -> Mechanism:
     """Return a mechanism with the cells that it measures of a tree: as the spec asks for, or as its rule says.
 
-    Args:
-        spec: the spec.
-        mechanism: its mechanism, as it is with its views or without.
-        tree: that is released.
     Raises:
         SpecError: every cell is asked for, and there are too many; or the survivors' are, and every cell is measured.
     """
     if mechanism.cells == "views" and spec.measure == SURVIVORS:
-        raise SpecError(
-            "measure must be all or left out with release.views: every cell is measured and settled with the views, got survivors.",
-            field="measure",
+        raise wrong_key(
+            "measure must be all or left out with release.views: every cell is measured and settled with the views, got survivors."
         )
     if not mechanism.chooses_cells:
         return mechanism
     asked = AUTO if spec.measure == ALL else spec.measure or mechanism.measure
-    found = measuring(replace(mechanism, measure=asked), tree, most_measured(spec))
-    if spec.measure == ALL and found.measure == SURVIVORS:
-        cells = tree.possible_cells(max(tree.depth - 1, 1))
-        raise SpecError(
-            f"measure must not be all where the level above the finest has more than {MOST_MEASURED:,} cells: it has"
-            f" {format_cells(cells)}."
-            if tree.depth > 1
-            else f"measure must not be all where a single level has more than {MOST_MEASURED:,} cells: it has {format_cells(cells)},"
-            " and all are measured anyway.",
-            field="measure",
+    decided = measuring(replace(mechanism, measure=asked), tree, most_measured(spec))
+    if spec.measure == ALL and decided.measure == SURVIVORS:
+        cells = format_cells(tree.possible_cells(max(tree.depth - 1, 1)))
+        which = "the level above the finest" if tree.depth > 1 else "a single level"
+        but = "" if tree.depth > 1 else ", and all are measured anyway"
+        raise wrong_key(
+            f"measure must not be all where {which} has more than {MOST_MEASURED:,} cells: it has {cells}{but}.",
             hint="Leave measure out, write survivors or auto, or release a coarser level.",
         )
-    return found
+    return decided
+
+
+def _able(is_able: Callable[[Mechanism], bool], between: str = ", ") -> str:
+    """Return the names of the mechanisms that are able to do something."""
+    return between.join(name for name, mechanism in MECHANISMS.items() if is_able(mechanism))
 
 
 def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield an error for each key that a mechanism does not use, or needs and does not have."""
     for key, reason in mechanism.refused.items():
         if key in spec.privacy.model_fields_set and getattr(spec.privacy, key):
-            yield SpecError(
-                f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.", field=f"privacy.{key}"
-            )
-    if mechanism.counts_groups != (spec.release.group_sizes is not None):
-        able = ", ".join(
-            recipe.name for recipe in MECHANISMS.values() if recipe.counts_groups != mechanism.counts_groups
-        )
-        key = "release.group_sizes" if mechanism.counts_groups else "mechanism"
-        yield SpecError(
-            f"release.group_sizes must be given with mechanism {mechanism.name}."
-            if mechanism.counts_groups
-            else f"mechanism must be one of {able} for group sizes, got {mechanism.name}.",
-            field=key,
-        )
+            yield wrong_key(f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.")
+    if mechanism.counts_groups and spec.release.group_sizes is None:
+        yield wrong_key(f"release.group_sizes must be given with mechanism {mechanism.name}.")
+        return
+    if spec.release.group_sizes and not mechanism.counts_groups:
+        able = _able(lambda of: of.counts_groups)
+        yield wrong_key(f"mechanism must be one of {able} for group sizes, got {mechanism.name}.")
         return
     if spec.input.groups and not mechanism.takes_list:
-        able = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.takes_list)
-        yield SpecError(
+        able = _able(lambda of: of.takes_list, " or ")
+        yield wrong_key(
             f"input.groups must be left out with mechanism {mechanism.name}, which Trellis releases without a list of"
             " groups.",
-            field="input.groups",
             hint=f"Choose mechanism {able}, or leave input.groups out.",
         )
     if spec.run.workers == "dask" and mechanism.cells != "survivors":
-        yield SpecError(
+        yield wrong_key(
             f"run.workers must not be dask with mechanism {mechanism.name}: it runs at home, and has nothing to share out.",
-            field="run.workers",
             hint="Set run.workers to threads.",
         )
     yield from _faults_of_split(spec, mechanism)
     yield from _faults_of_views(spec, mechanism)
     if spec.priority and spec.priority not in mechanism.repair and not spec.views:
-        with_priorities = [recipe.name for recipe in MECHANISMS.values() if spec.priority in recipe.repair]
-        yield SpecError(
-            f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which only"
-            f" {', '.join(with_priorities)} can use.",
-            field="priority",
+        able = _able(lambda of: spec.priority in of.repair)
+        yield wrong_key(
+            f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which only {able} can use."
         )
     yield from _faults_of_measure(spec)
     yield from _faults_of_tables(spec, mechanism)
-    if spec.release.intervals.simultaneous and any(
-        isinstance(hierarchy, Hierarchy) and hierarchy.table is None
-        for _, hierarchy in map(spec.hierarchy_of, spec.axes)
-    ):
-        yield SpecError(
+    if spec.release.intervals.simultaneous and spec.unlisted:
+        yield wrong_key(
             "release.intervals.simultaneous must be left out without a codebook: the number of cells for which the"
-            " intervals must hold at once is unknown.",
-            field="release.intervals.simultaneous",
+            " intervals must hold at once is unknown."
         )
     yield from _faults_of_noise(spec, mechanism)
     yield from _faults_of_listing(spec, mechanism)
@@ -147,21 +129,18 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
 def _faults_of_tables(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield what cannot be published beside the full tables of a mechanism."""
     if spec.release.records and COUNTS_POSITIVE in mechanism.waived:
-        yield SpecError(
-            f"release.records must be left out with mechanism {mechanism.name}: its counts may be below zero.",
-            field="release.records",
+        yield wrong_key(
+            f"release.records must be left out with mechanism {mechanism.name}: its counts may be below zero."
         )
     if spec.release.rows == SIGNAL and mechanism.shows_codes:
-        yield SpecError(
+        yield wrong_key(
             f"release.rows must be all with mechanism {mechanism.name}, got {SIGNAL}: only cells with records have rows, so every row"
             " stands out.",
-            field="release.rows",
             hint="Leave release.rows out: the full tables are these rows.",
         )
     if spec.release.noisy_counts and mechanism.shows_codes:
-        yield SpecError(
-            f"release.noisy_counts must be left out with mechanism {mechanism.name}: its released counts are its noisy counts.",
-            field="release.noisy_counts",
+        yield wrong_key(
+            f"release.noisy_counts must be left out with mechanism {mechanism.name}: its released counts are its noisy counts."
         )
 
 
@@ -171,16 +150,11 @@ def _faults_of_measure(spec: Spec) -> Iterator[SpecError]:
     by_nature = {"survivors": SURVIVORS, "universe": ALL, "views": ALL}.get(mechanism.cells)
     if mechanism.chooses_cells or spec.measure in {None, AUTO, by_nature}:
         return
-    able = ", ".join(recipe.name for recipe in MECHANISMS.values() if recipe.chooses_cells)
-    why = (
-        "has no second pass, which alone would read other cells"
-        if by_nature == SURVIVORS
-        else "always measures the same cells"
-    )
-    yield SpecError(
+    no_pass, same = "has no second pass, which alone would read other cells", "always measures the same cells"
+    why = no_pass if by_nature == SURVIVORS else same
+    yield wrong_key(
         f"measure must be left out with mechanism {mechanism.name}, which {why}, got {spec.measure}.",
-        field="measure",
-        hint=f"Leave it out, or choose one of the mechanisms {able}.",
+        hint=f"Leave it out, or choose one of the mechanisms {_able(lambda of: of.chooses_cells)}.",
     )
 
 
@@ -197,11 +171,10 @@ def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield an error where the split is a rule for trees of which every node is measured, and the mechanism measures others."""
     split = spec.privacy.split
     if (rule := rule_for_nodes(split)) and not mechanism.is_unbiased:
-        able = [recipe.name for recipe in MECHANISMS.values() if recipe.is_unbiased][-1]
         yield SpecError(
             f"{rule} needs a mechanism that measures every node, got {mechanism.name}.",
             field="privacy.split",
-            hint=f"Choose mechanism: {able}.",
+            hint="Choose mechanism: unbiased_tree.",
         )
     is_ordered = any(isinstance(spec.hierarchy_of(axis)[1], Ordered) for axis in spec.axes)
     if isinstance(split, Workload) and split.workload in OF_AN_ORDER and not is_ordered:
@@ -215,16 +188,14 @@ def _faults_of_split(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
 def _faults_of_grid(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield what a release of all pairs of levels of two axes cannot have."""
     if not mechanism.is_unbiased:
-        able = [recipe.name for recipe in MECHANISMS.values() if recipe.is_unbiased]
-        yield SpecError(
-            f"release.grid needs a mechanism that measures every node ({', '.join(able)}), got {mechanism.name}.",
-            field="release.grid",
+        able = _able(lambda of: of.is_unbiased)
+        yield wrong_key(
+            f"release.grid needs a mechanism that measures every node ({able}), got {mechanism.name}.",
             hint="Choose mechanism: unbiased_tree, or name the features in release.order.",
         )
     if isinstance(spec.privacy.split, Targets):
-        yield SpecError(
+        yield wrong_key(
             "privacy.split.targets must be left out with release.grid: they are for the levels of one tree.",
-            field="privacy.split.targets",
             hint="Give epsilon, and a split such as {workload: ranges}.",
         )
 
@@ -235,50 +206,40 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         yield from _faults_of_grid(spec, mechanism)
         return
     if mechanism.cells == "views" and not spec.views:
-        yield SpecError(
+        yield wrong_key(
             f"release.views must be given with mechanism {mechanism.name}, which measures them beside the leaves.",
-            field="release.views",
             hint="For example views: margins, for the totals of every axis at every level.",
         )
     if not spec.views:
         return
     if not mechanism.measures_views:
-        able = [recipe.name for recipe in MECHANISMS.values() if recipe.cells in {"survivors", "views"}]
-        yield SpecError(
-            f"release.views must be left out with mechanism {mechanism.name}; {', '.join(able)} measure views.",
-            field="release.views",
-        )
+        able = _able(lambda of: of.cells in {"survivors", "views"})
+        yield wrong_key(f"release.views must be left out with mechanism {mechanism.name}; {able} measure views.")
     if spec.priority:
-        yield SpecError(
-            "priority must be left out with release.views: counts are settled with the views, whatever the priority.",
-            field="priority",
+        yield wrong_key(
+            "priority must be left out with release.views: counts are settled with the views, whatever the priority."
         )
     if spec.release.intervals.simultaneous:
-        yield SpecError(
+        yield wrong_key(
             "release.intervals.simultaneous must be left out with release.views: the intervals of overlapping groupings are not"
-            " stated at once.",
-            field="release.intervals.simultaneous",
+            " stated at once."
         )
 
 
 def _faults_of_noise(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
-    named, sampler = spec.noise.law, spec.noise.sampler
-    if "law" in spec.noise.model_fields_set and named not in {*mechanism.laws, AUTO}:
-        yield SpecError(
-            f"noise.law must be {' or '.join(mechanism.laws)} with mechanism {mechanism.name}, got {named}.",
-            field="noise.law",
-        )
-    law = mechanism.laws.get(named, mechanism.default_law)
-    if "law" not in spec.noise.model_fields_set:
-        law = mechanism.default_law
+    named, sampler, law = spec.noise.law, spec.noise.sampler, mechanism.default_law
+    if "law" in spec.noise.model_fields_set:
+        law = mechanism.laws.get(named, law)
+        if named not in {*mechanism.laws, AUTO}:
+            laws = " or ".join(mechanism.laws)
+            yield wrong_key(f"noise.law must be {laws} with mechanism {mechanism.name}, got {named}.")
     if sampler not in law.samplers:
-        yield SpecError(
-            f"noise.sampler must be {' or '.join(law.samplers)} with mechanism {mechanism.name}, got {sampler}.",
-            field="noise.sampler",
+        yield wrong_key(
+            f"noise.sampler must be {' or '.join(law.samplers)} with mechanism {mechanism.name}, got {sampler}."
         )
     for key, reason in law.refused.items():
         if key not in mechanism.refused and getattr(spec.privacy, key):
-            yield SpecError(f"privacy.{key} must be left out with noise.law {named}: {reason}.", field=f"privacy.{key}")
+            yield wrong_key(f"privacy.{key} must be left out with noise.law {named}: {reason}.")
 
 
 def check_listed(spec: Spec, mechanism: Mechanism) -> None:
@@ -288,16 +249,14 @@ def check_listed(spec: Spec, mechanism: Mechanism) -> None:
 
 
 def _faults_of_listing(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
-    for key, hierarchy in map(spec.hierarchy_of, spec.axes):
-        if isinstance(hierarchy, Hierarchy) and hierarchy.table is None and not mechanism.shows_codes:
-            only = " or ".join(recipe.name for recipe in MECHANISMS.values() if recipe.shows_codes)
-            yield SpecError(
-                f"{key}.table must be given with mechanism {mechanism.name}, which measures every possible area: areas"
-                " known only from the records would reveal who is in them.",
-                field=f"{key}.table",
-                hint=f"Give a public codebook of all areas, or choose mechanism {only}, which shows a code only where enough"
-                " records have it.",
-            )
+    only = _able(lambda of: of.shows_codes, " or ")
+    for axis in () if mechanism.shows_codes else spec.unlisted:
+        yield wrong_key(
+            f"{spec.hierarchy_of(axis)[0]}.table must be given with mechanism {mechanism.name}, which measures every possible area:"
+            " areas known only from the records would reveal who is in them.",
+            hint=f"Give a public codebook of all areas, or choose mechanism {only}, which shows a code only where enough"
+            " records have it.",
+        )
 
 
 def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree, views: Sequence[tuple[str, View]] = ()) -> str:
@@ -305,31 +264,20 @@ def law_of(spec: Spec, mechanism: Mechanism, tree: Tree, whole: Tree, views: Seq
 
     With `auto` it is the law whose standard deviation at the finest level is the smallest at the spec's ε; or, where the
     spec gives a target, the law that needs the smallest ε. With a schedule it is the mechanism's default, of which a cap
-    holds more releases. All of that is public.
-
-    Args:
-        spec: the spec.
-        mechanism: its mechanism.
-        tree: the tree that is released.
-        whole: as in `scheme_of`.
-        views: as in `scheme_of`.
-    Raises:
-        SpecError: no law gives a guarantee.
+    holds more releases. All of that is public. `whole` and `views` are as in `scheme_of`.
     """
-    default = next(iter(mechanism.laws))
+    default, named = next(iter(mechanism.laws)), spec.noise.law
     if "law" not in spec.noise.model_fields_set:
         return default
-    if spec.noise.law != AUTO:
-        return spec.noise.law if spec.noise.law in mechanism.laws else default
-    if spec.schedule or len(mechanism.laws) == 1:
-        return default
+    if named != AUTO or spec.schedule or len(mechanism.laws) == 1:
+        return named if named in mechanism.laws else default
     by_target = spec.privacy.target is not None
-    found = {
+    worth = {
         name: guarantee.epsilon if by_target else scheme.finest_noise(guarantee.noises).sigma
         for name, scheme, guarantee in guarantees(spec, mechanism, tree, whole, views)
         if not any(getattr(spec.privacy, key) for key in mechanism.laws[name].refused)
     }
-    return min(found, key=lambda name: found[name]) if found else default  # whose guarantee fails with the reason
+    return min(worth, key=worth.__getitem__) if worth else default  # whose guarantee fails with the reason
 
 
 def guarantees(

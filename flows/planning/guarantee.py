@@ -1,17 +1,19 @@
 """The guarantee of a release: the noise of its measurements, and the (ε, δ) that follows. What was computed before on this machine is remembered."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import ROUND_FLOOR, Context
 from fractions import Fraction
+from functools import partial
 from importlib.metadata import version
 from math import inf
 
 from flows.planning.scheme import Scheme, released_level
+from flows.specification.rules import wrong_key
 from flows.specification.sections.privacy import Target
-from storage.errors import SpecError, StoreError
+from storage.errors import StoreError
 from storage.ledger.books import Charge
 from storage.machine.files import beside
 from storage.machine.home import place_of_home
@@ -27,30 +29,6 @@ from tasks.laws.named import LAWS
 DELTAS = "deltas.json"  # in TRELLIS_HOME; it may be deleted
 
 _MOST = 4096  # of the last ones
-
-
-def kept_deltas() -> dict[str, float]:
-    """Return every δ that `keep_deltas` kept, by what it is of; nothing where the file is missing, altered or of another version."""
-    with suppress(OSError, ValueError, TypeError, KeyError):
-        kept = json.loads((place_of_home() / DELTAS).read_bytes())
-        if kept["version"] == _version():
-            return {str(of): float(delta) for of, delta in kept["deltas"].items()}
-    return {}
-
-
-def keep_deltas(deltas: Mapping[str, float]) -> None:
-    """Keep values for later processes, if there is a TRELLIS_HOME that can be written."""
-    last = dict(list(deltas.items())[-_MOST:])
-    text = json.dumps({"version": _version(), "deltas": last}, indent=0)
-    with suppress(OSError):
-        if place_of_home().is_dir():
-            with beside(place_of_home() / DELTAS) as file:
-                file.write(text.encode())
-
-
-def _version() -> str:
-    return version("dp-accounting")
-
 
 PRIVACY_MAP = "privacy_map"  # the accountant of a mechanism that is charged the (ε, δ) of its own privacy map
 
@@ -89,7 +67,6 @@ class Guarantee:
 
     Attributes:
         accountant: the accountant that computes it.
-        rho: the cost of all measurements together, exact; 0 where there are none.
         measurements: one per measured level, from the first to the finest, where the noise costs ρ; otherwise none.
         by_map: likewise where the noise costs (ε, δ).
     """
@@ -97,9 +74,13 @@ class Guarantee:
     accountant: Accountant
     epsilon: float
     delta: float
-    rho: Fraction
     measurements: tuple[Measurement, ...]
     by_map: tuple[MappedLevel, ...] = ()
+
+    @property
+    def rho(self) -> Fraction:
+        """The cost of all measurements together, exact; 0 where there are none."""
+        return rho_of(self.measurements)
 
     @property
     def approximate(self) -> tuple[tuple[float, float], ...]:
@@ -120,12 +101,9 @@ class Guarantee:
         """Return the δ that holds at five values of ε around the stated one. Without ρ, return none: a map has one point."""
         if not self.measurements:
             return []
-        points = (part * self.epsilon for part in _CURVE)
+        least_delta = partial(self.accountant.least_delta, self.measurements)
         with _remembering():
-            return [
-                CurvePoint(epsilon, min(1.0, self.accountant.least_delta(self.measurements, epsilon)))
-                for epsilon in points
-            ]
+            return [CurvePoint(at, min(1.0, least_delta(at))) for at in (times * self.epsilon for times in _CURVE)]
 
     def check(self) -> None:
         """Check the guarantee before it is charged, by its accountant, which uses nothing that it remembers.
@@ -133,8 +111,8 @@ class Guarantee:
         Raises:
             StoreError: what an earlier process kept is wrong.
         """
-        holds = cost_of(self.measurements) <= self.rho
-        if not (holds and self.accountant.holds(self.measurements, self.epsilon, self.delta)):
+        costs_no_more = cost_of(self.measurements) <= self.rho
+        if not (costs_no_more and self.accountant.holds(self.measurements, self.epsilon, self.delta)):
             raise StoreError(
                 f"the noise does not give epsilon {self.epsilon:g} by accountant {self.accountant.name}: {DELTAS} in"
                 " TRELLIS_HOME has been altered.",
@@ -177,11 +155,9 @@ def holds_together(charges: Sequence[Charge], accountants: Collection[str], epsi
     """Return whether the charges of a series give the (ε, δ) that was stated for all its releases together.
 
     Args:
-        charges: the charges of all its releases, also those that were given back.
-        accountants: the accountants of its releases. Privacy loss distributions are used only if they are the accountant of
-            all releases, and each unit moves at most two counts of a level, by one each.
-        epsilon: the stated ε.
-        delta: the stated δ.
+        charges: of all its releases, also those that were given back.
+        accountants: of its releases. Privacy loss distributions are used only if they are the accountant of all releases, and
+            each unit moves at most two counts of a level, by one each.
     """
     only = [charge for charge in charges if not _is_in_rho(charge)]
     if any(charge.rho or not charge.epsilon > 0 for charge in only):
@@ -225,29 +201,20 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
     """
     keys = scheme.keys
     try:
-        if not scheme.law.costs_rho:
-            return _guarantee_by_map(scheme, _epsilon_for(scheme) if keys.epsilon is None else keys.epsilon)
-        if scheme.rho is not None:
-            return _guarantee_from(scheme, scheme.rho)
-        if keys.epsilon is not None:
-            accountant = _accountant(scheme, keys.epsilon)
-            with _remembering():
-                rho = accountant.largest_rho(scheme.allocation, keys.epsilon, keys.delta)
-            return _guarantee(accountant, keys.epsilon, keys.delta, scheme.allocation.measurements(rho))
         if keys.target is not None:
             return guarantee_for(scheme, keys.target)
-        return _guarantee_from(scheme, Fraction(keys.rho or 0))
+        if not scheme.law.costs_rho:
+            return _guarantee_by_map(scheme, keys.epsilon or 0.0)
+        if scheme.rho is not None or keys.epsilon is None:
+            return _guarantee_from(scheme, scheme.rho or Fraction(keys.rho or 0))
+        accountant = _accountant(scheme, keys.epsilon)
+        with _remembering():
+            rho = accountant.largest_rho(scheme.allocation, keys.epsilon, keys.delta)
+        return Guarantee(accountant, keys.epsilon, keys.delta, scheme.allocation.measurements(rho))
     except ValueError as fault:
-        field = (
-            "split.targets"
-            if scheme.rho is not None
-            else "epsilon"
-            if keys.epsilon is not None
-            else "rho"
-            if keys.rho is not None
-            else "target"
-        )
-        raise SpecError(f"privacy.{field}: {fault}", field=f"privacy.{field}") from None
+        stated = {"split.targets": scheme.rho, "epsilon": keys.epsilon, "rho": keys.rho}
+        key = next((key for key, value in stated.items() if value is not None), "target")
+        raise wrong_key(f"privacy.{key}: {fault}") from None
 
 
 def _guarantee_by_map(scheme: Scheme, epsilon: float) -> Guarantee:
@@ -275,7 +242,7 @@ def _guarantee_by_map(scheme: Scheme, epsilon: float) -> Guarantee:
         raise ValueError(
             f"noise.sampler table needs more delta than {keys.delta:g} at epsilon {epsilon:g}; use opendp."
         )
-    return replace(_guarantee(by_map, epsilon, keys.delta, ()), by_map=levels)
+    return Guarantee(by_map, epsilon, keys.delta, (), levels)
 
 
 def _mapped_levels(scheme: Scheme, epsilon: float) -> tuple[MappedLevel, ...]:
@@ -338,23 +305,28 @@ def _guarantee_from(scheme: Scheme, rho: Fraction) -> Guarantee:
     accountant = _accountant(scheme, zcdp_epsilon(rho, keys.delta))
     with _remembering():
         epsilon = accountant.least_epsilon(measurements, keys.delta)
-    return _guarantee(accountant, epsilon, keys.delta, measurements)
-
-
-def _guarantee(
-    accountant: Accountant, epsilon: float, delta: float, measurements: tuple[Measurement, ...]
-) -> Guarantee:
-    return Guarantee(accountant, epsilon, delta, rho_of(measurements), measurements)
+    return Guarantee(accountant, epsilon, keys.delta, measurements)
 
 
 @contextmanager
 def _remembering() -> Iterator[None]:
-    """Let privacy loss distributions remember what they have computed, from one process to the next."""
-    remember_deltas(kept_deltas())
+    """Let privacy loss distributions remember what they have computed, from one process to the next.
+
+    A file that is missing, altered or of another version is not used; nothing is kept where there is no TRELLIS_HOME to write in.
+    """
+    place, composer = place_of_home() / DELTAS, version("dp-accounting")
+    with suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads(place.read_bytes())
+        if kept["version"] == composer:
+            remember_deltas({str(of): float(delta) for of, delta in kept["deltas"].items()})
     before = len(remembered_deltas())
     yield
-    if len(remembered_deltas()) > before:
-        keep_deltas(remembered_deltas())
+    deltas = remembered_deltas()
+    with suppress(OSError):
+        if len(deltas) > before and place.parent.is_dir():
+            text = json.dumps({"version": composer, "deltas": dict(list(deltas.items())[-_MOST:])}, indent=0)
+            with beside(place) as file:
+                file.write(text.encode())
 
 
 def _accountant(scheme: Scheme, epsilon: float) -> Accountant:
@@ -364,16 +336,14 @@ def _accountant(scheme: Scheme, epsilon: float) -> Accountant:
     """
     keys, allocation = scheme.keys, scheme.allocation
     if keys.accountant == "pld" and keys.max_records_per_unit > 1:
-        raise SpecError(
-            f"privacy.accountant: pld needs max_records_per_unit 1, got {keys.max_records_per_unit}; use zcdp.",
-            field="privacy.accountant",
+        raise wrong_key(
+            f"privacy.accountant: pld needs max_records_per_unit 1, got {keys.max_records_per_unit}; use zcdp."
         )
     moves_further = any(of.largest > 1 for of in scheme.sensitivities)
     if keys.accountant == "pld" and moves_further:
-        raise SpecError(
+        raise wrong_key(
             f"privacy.accountant: pld needs numbers that one unit moves by at most 1, and mechanism {scheme.mechanism.name} measures"
-            f" others with neighbours {keys.neighbours}; use zcdp.",
-            field="privacy.accountant",
+            f" others with neighbours {keys.neighbours}; use zcdp."
         )
     if keys.accountant:
         return ACCOUNTANTS[keys.accountant]
@@ -386,11 +356,8 @@ def _accountant(scheme: Scheme, epsilon: float) -> Accountant:
     return ACCOUNTANTS["pld"]
 
 
-def _epsilon_for(scheme: Scheme, target: Target | None = None) -> float:
+def _epsilon_for(scheme: Scheme, target: Target) -> float:
     """Return the least ε, to a part in 10¹², with which every count of a level stays within the target's error."""
-    target = target or scheme.keys.target
-    if target is None:
-        raise ValueError("must be given.")
     level = _bounded_level(scheme, target)
 
     def error(epsilon: float) -> float:
@@ -416,15 +383,13 @@ def _bounded_level(scheme: Scheme, target: Target) -> int:
     level = released_level(scheme.tree, target.level, "privacy.target.level")
     if scheme.mechanism.bounds is None:
         views = " with release.views" if scheme.names else ""
-        raise SpecError(
+        raise wrong_key(
             f"privacy.target: mechanism {scheme.mechanism.name} states no error bound{views}.",
-            field="privacy.target",
             hint=f"Choose a mechanism that states one, such as mechanism: inftda{' without release.views' if views else ''}.",
         )
-    if scheme.own(level) < scheme.first_measured and not scheme.is_summed:
-        raise SpecError(
-            f"privacy.target.level must be a measured level: {target.level} is published exactly, without error.",
-            field="privacy.target.level",
+    if scheme.own(level) < scheme.first_measured and not scheme.mechanism.adds_up_leaves:
+        raise wrong_key(
+            f"privacy.target.level must be a measured level: {target.level} is published exactly, without error."
         )
     return level
 

@@ -1,144 +1,127 @@
 """The parts of a planned release: what is decided of each level and view, with its noise, its cost and its bounds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 from flows.planning.guarantee import Guarantee
 from flows.planning.scheme import Scheme
 from storage.releases.parts import Part
-from tasks.laws.law import LevelNoise
 from tasks.tree.views import Partition, View, every_level
 from tasks.uncertainty.bounds import CONFIDENCE
 
 
-def level_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[Part, ...]:
-    """Return the terms of all levels. Levels above the first measured one are exact or sums, and take no share of ρ."""
-    stated, noises = scheme.bounds(guarantee.noises, CONFIDENCE), scheme.noises(guarantee.noises)
-    terms = list[Part]()
-    if scheme.is_unbiased:
-        return _unbiased_terms(scheme, guarantee, every_level(scheme.tree))
-    if scheme.sizes:
-        return tuple(_terms_of_groups(level, scheme, guarantee, noises) for level in range(scheme.tree.depth + 1))
-    if scheme.is_together:
-        return tuple(_settled_terms(level, scheme, guarantee) for level in range(scheme.tree.depth + 1))
-    for level in range(scheme.tree.depth + 1):
-        above, same = level < scheme.first_measured, scheme.same_as(level)
-        term = Part(
-            level=level,
-            axes=scheme.tree.level_names(level),
-            possible_cells=scheme.tree.possible_cells(level) if scheme.tree.is_listed(level) else None,
-            is_invariant=above and not scheme.is_summed,
-            rho=Fraction(0),
-            sigma=noises[level].sigma,
-            l2_sensitivity_squared=0,
-            bound=stated[level] if stated else None,
-            derivation=scheme.derivation(level),
-            is_summed=above and scheme.is_summed,
-            same_as=same,
-            view=next(iter(scheme.names_of(level)), "") if level in scheme.names else "",
+def parts_of(scheme: Scheme, guarantee: Guarantee) -> tuple[Part, ...]:
+    """Return the levels 0 to T, and after them the views that have not the cells of a level, with what each is charged."""
+    mechanism, levels = scheme.mechanism, every_level(scheme.tree)
+    if mechanism.is_unbiased:
+        uncharged = [*_unbiased([*levels, *scheme.views], scheme, guarantee)]
+    elif mechanism.settles_together:
+        uncharged = [*_settled([*levels, *scheme.views], scheme, guarantee)]
+    else:
+        of_tree = _of_groups if mechanism.of_groups else _walked
+        uncharged = [*of_tree(levels, scheme, guarantee), *_settled(scheme.views, scheme, guarantee)]
+    parts = list[Part]()
+    for part in uncharged:
+        if part.level in scheme.measured:
+            part = replace(part, **_charge(part.level, scheme, guarantee))
+        elif part.same_as is not None:
+            part = replace(part, mechanism=parts[part.same_as].mechanism, scale=parts[part.same_as].scale)
+        parts.append(part)
+    return tuple(parts)
+
+
+def _part(view: View, scheme: Scheme, /, **decided: Any) -> Part:
+    """Return a part before it is charged, given what differs between the kinds of releases."""
+    is_listed = scheme.tree.is_listed(min(view.number, scheme.tree.depth))
+    cells = len(Partition(scheme.tree, view)) if view.derived else math.prod(view.sizes(scheme.tree))
+    stated: dict[str, Any] = {"view": scheme.names.get(view.number, ""), "is_invariant": False, "bound": None} | decided
+    return Part(
+        level=view.number,
+        axes=view.names,
+        possible_cells=cells if is_listed else None,
+        rho=Fraction(0),
+        l2_sensitivity_squared=0,
+        derivation=scheme.derivation(view.number),
+        **stated,
+    )
+
+
+def _walked(levels: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Iterator[Part]:
+    """Yield the levels of a tree that is walked, or of which leaves alone are measured; those above are exact, or sums."""
+    bounds, noises = scheme.bounds(guarantee.noises, CONFIDENCE), scheme.noises(guarantee.noises)
+    is_summed = scheme.mechanism.adds_up_leaves
+    for level in levels:
+        is_above = level.number < scheme.first_measured
+        yield _part(
+            level,
+            scheme,
+            is_invariant=is_above and not is_summed,
+            sigma=noises[level.number].sigma,
+            bound=bounds[level.number] if bounds else None,
+            is_summed=is_above and is_summed,
+            same_as=scheme.same_as(level.number),
         )
-        if same is not None:
-            term = replace(term, mechanism=terms[same].mechanism, scale=terms[same].scale)
-        terms.append(_charged(term, scheme, guarantee) if level in scheme.measured else term)
-    return tuple(terms)
 
 
-def _unbiased_terms(scheme: Scheme, guarantee: Guarantee, views: Sequence[View]) -> tuple[Part, ...]:
-    """Return the terms of levels or views where every node is measured; their bounds follow from the exact variances of counts."""
-    measured, released, terms = scheme.of_measured(guarantee.noises), scheme.released(guarantee.noises), []
+def _unbiased(views: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Iterator[Part]:
+    """Yield levels and views where every node is measured; their bounds follow from the exact variances of counts."""
+    measured, released = scheme.of_measured(guarantee.noises), scheme.released(guarantee.noises)
     for view in views:
         noise = measured.get(view.number)
         is_exact = noise is not None and not noise
-        of_level = released.variances.of_level(view.axis_levels)
-        term = Part(
-            level=view.number,
-            axes=view.names,
-            possible_cells=math.prod(view.sizes(scheme.tree)),
+        of_counts = released.variances.of_level(view.axis_levels)
+        yield _part(
+            view,
+            scheme,
             is_invariant=is_exact,
-            rho=Fraction(0),
-            sigma=0.0 if is_exact else noise.sigma if noise else math.sqrt(of_level.most),
-            l2_sensitivity_squared=0,
+            sigma=0.0 if is_exact else noise.sigma if noise else math.sqrt(of_counts.most),
             bound=0.0 if is_exact else released.bound(view.axis_levels, CONFIDENCE),
-            derivation=scheme.derivation(view.number),
             is_summed=noise is None,
-            view=scheme.names.get(view.number, ""),
         )
-        terms.append(_charged(term, scheme, guarantee) if view.number in scheme.measured else term)
-    return tuple(terms)
 
 
-def _terms_of_groups(level: int, scheme: Scheme, guarantee: Guarantee, noises: Sequence[LevelNoise]) -> Part:
-    """Return the terms of a level of group sizes: it is measured, or a sum; then its σ is that of the sum from which its intervals follow."""
-    is_measured = level in scheme.measured
-    term = Part(
-        level=level,
-        axes=scheme.tree.level_names(level),
-        possible_cells=scheme.tree.possible_cells(level),
-        is_invariant=False,
-        rho=Fraction(0),
-        sigma=noises[level].sigma,
-        l2_sensitivity_squared=0,
-        bound=None,
-        derivation=scheme.derivation(level),
-        is_summed=not is_measured,
-        mechanism=scheme.law.name,
-    )
-    return _charged(term, scheme, guarantee) if is_measured else term
+def _of_groups(levels: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Iterator[Part]:
+    """Yield the levels of group sizes; a sum has the σ of the sum from which its intervals follow."""
+    for level, noise in zip(levels, scheme.noises(guarantee.noises), strict=True):
+        is_summed = level.number not in scheme.measured
+        yield _part(level, scheme, sigma=noise.sigma, is_summed=is_summed, mechanism=scheme.law.name)
 
 
-def view_terms(scheme: Scheme, guarantee: Guarantee) -> tuple[Part, ...]:
-    """Return the terms of the views that have not the cells of a level."""
-    if scheme.is_unbiased:
-        return _unbiased_terms(scheme, guarantee, scheme.views)
-    return tuple(_settled_terms(view.number, scheme, guarantee) for view in scheme.views)
+def _settled(views: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Iterator[Part]:
+    """Yield levels and views that are settled with others: each is measured, a public total, or a sum."""
+    measured = scheme.of_measured(guarantee.noises)
+    for view in views:
+        source, noise = scheme.source(view.number, measured)
+        is_measured = view.number in scheme.measured
+        yield _part(
+            view,
+            scheme,
+            is_invariant=view.number == 0 and not is_measured and not noise,
+            sigma=measured[view.number].sigma if is_measured else noise.sigma,
+            is_summed=not is_measured and bool(noise or view.number),
+            mechanism=scheme.law.name,
+            scale=noise.stated_scale,
+            view=next(iter(scheme.names_of(view.number)), ""),
+            source=source,
+        )
 
 
-def _settled_terms(number: int, scheme: Scheme, guarantee: Guarantee) -> Part:
-    """Return the terms of a level or view where everything is settled together: it is measured, a public total, or a sum."""
-    view, of_measured = scheme.view(number), scheme.of_measured(guarantee.noises)
-    source, noise = scheme.source(number, of_measured)
-    is_measured = number in scheme.measured
-    term = Part(
-        level=number,
-        axes=view.names,
-        possible_cells=len(Partition(scheme.tree, view)),
-        is_invariant=number == 0 and not is_measured and not noise,
-        rho=Fraction(0),
-        sigma=of_measured[number].sigma if is_measured else noise.sigma,
-        l2_sensitivity_squared=0,
-        bound=None,
-        derivation=scheme.derivation(number),
-        is_summed=not is_measured and bool(noise or number),
-        view=next(iter(scheme.names_of(number)), ""),
-        source=source,
-    )
-    if not is_measured:
-        return replace(term, mechanism=scheme.law.name, scale=noise.stated_scale)
-    return _charged(term, scheme, guarantee)
-
-
-def _charged(term: Part, scheme: Scheme, guarantee: Guarantee) -> Part:
-    """Return the terms of a measured level with what it is charged: ρ, or (ε, δ) and the scale and threshold of its noise."""
-    place, law = scheme.measured.index(term.level), scheme.law
+def _charge(number: int, scheme: Scheme, guarantee: Guarantee) -> dict[str, Any]:
+    """Return what a measured part is charged: ρ, or (ε, δ) and the scale and threshold of its noise."""
+    place, law = scheme.measured.index(number), scheme.law
     if law.costs_rho:
         of, scale = guarantee.measurements[place], guarantee.noises[place].stated_scale
-        return replace(
-            term,
-            mechanism=law.name,
-            rho=of.rho,
-            l2_sensitivity_squared=of.l2_sensitivity_squared,
-            tau=of.tau,
-            scale=scale,
-        )
-    level = guarantee.by_map[place]
-    return replace(
-        term,
-        mechanism=law.name,
-        epsilon=level.cost.epsilon,
-        delta=level.cost.delta,
-        scale=level.noise.scale,
-        threshold=level.threshold,
-        tau=level.tau,
-    )
+        square = of.l2_sensitivity_squared
+        return {"mechanism": law.name, "rho": of.rho, "l2_sensitivity_squared": square, "tau": of.tau, "scale": scale}
+    mapped = guarantee.by_map[place]
+    return {
+        "mechanism": law.name,
+        "epsilon": mapped.cost.epsilon,
+        "delta": mapped.cost.delta,
+        "scale": mapped.noise.scale,
+        "threshold": mapped.threshold,
+        "tau": mapped.tau,
+    }

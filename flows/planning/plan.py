@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from flows.planning.compatibility import incompatible_keys, law_of, measured_by, mechanism_asked_for, mechanism_named
 from flows.planning.composition import cap_of
 from flows.planning.guarantee import Guarantee, epsilon_of_series, guarantee_of
-from flows.planning.parts import level_terms, view_terms
+from flows.planning.parts import parts_of
 from flows.planning.scheme import (
     Scheme,
     check_fan_out,
@@ -43,7 +43,6 @@ from storage.releases.terms import (
 )
 from tasks.accounting.conversions import float_above
 from tasks.folder.export.formats import check_formats
-from tasks.ingest.codebook import Unlisted
 from tasks.ingest.contents import read_content
 from tasks.ingest.task import Source, check_areas, check_groups, read_ends
 from tasks.ingest.trips import Units
@@ -61,17 +60,14 @@ class Plan:
     """A planned release. Nothing in it comes from the confidential table.
 
     Attributes:
-        file: the spec.
         source: the table, the codebooks and the axes.
-        mechanism: the mechanism.
         tree: the axes and their order, down to the finest released levels.
         whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
         law: the law of the noise, by its name in specs; never `auto`.
         scheme: the measurements, without their noise.
         guarantee: the noise and the differential privacy that it gives.
         promised: per axis, the axis level at which a unit's records are promised distinct; 0 without a promise.
-        levels: the terms of levels 0 to T.
-        views: the terms of the views that have not the cells of a level.
+        parts: levels 0 to T, and after them the views that have not the cells of a level.
         named_views: every view that the spec names.
         derived: the derived columns, by name.
         shaped: by axis and axis level, how many areas have a shape, where some have one.
@@ -87,17 +83,21 @@ class Plan:
     scheme: Scheme
     guarantee: Guarantee
     promised: tuple[int, ...]
-    levels: tuple[Part, ...]
-    views: tuple[Part, ...] = ()
+    parts: tuple[Part, ...]
     named_views: tuple[ViewTerms, ...] = ()
     derived: Mapping[str, Derived] = field(default_factory=dict)
     shaped: Mapping[tuple[str, int], int] = field(default_factory=dict)
     approved: ApprovedPlan | None = None
 
     @property
-    def unlisted(self) -> list[str]:
-        """The axes without a codebook."""
-        return [axis.name for axis in self.source.axes if isinstance(axis.codebook, Unlisted)]
+    def levels(self) -> tuple[Part, ...]:
+        """Levels 0 to T."""
+        return self.parts[: self.tree.depth + 1]
+
+    @property
+    def views(self) -> tuple[Part, ...]:
+        """The views that have not the cells of a level."""
+        return self.parts[self.tree.depth + 1 :]
 
     @property
     def units(self) -> Units:
@@ -125,12 +125,8 @@ class Plan:
     @property
     def exact_levels(self) -> list[Part]:
         """The levels whose counts are published exactly although one unit could change them."""
-        keys = self.file.spec.privacy
-        if not keys.invariants:
-            return []
-        return [
-            level for level in self.levels if level.is_invariant and not (level.level == 0 and keys.total_is_public)
-        ]
+        first = 1 if self.file.spec.privacy.total_is_public else 0
+        return [level for level in self.levels[first:] if level.is_invariant]
 
     @property
     def exact_by_choice(self) -> list[str]:
@@ -141,9 +137,9 @@ class Plan:
     def unprotected(self) -> list[str]:
         """All counts that are published exactly, in words."""
         keys = self.file.spec.privacy
-        if self.scheme.sizes:
+        if self.mechanism.of_groups:
             return [_LIST] if self.file.spec.input.groups else []
-        if not keys.total_is_public or self.scheme.is_summed:
+        if not keys.total_is_public or self.mechanism.adds_up_leaves:
             return self.exact_by_choice
         many = "one" if keys.max_records_per_unit == 1 else str(keys.max_records_per_unit)
         public = f"level 0: the total number of records (public, since every unit has exactly {many})"
@@ -165,9 +161,6 @@ class Plan:
     def reservation(self, release_id: str, *, different_people: bool = False) -> Reservation:
         """Return the reservation of the whole release for the ledger, once its guarantee is checked.
 
-        Args:
-            release_id: the release.
-            different_people: whether the caller said that the table holds other people than datasets that had used it.
         Raises:
             StoreError: the guarantee does not hold.
         """
@@ -183,7 +176,7 @@ class Plan:
             different_people=different_people,
             contributions=self.contributions,
         )
-        return Reservation(self.asked(), (*self.levels, *self.views), claim)
+        return Reservation(self.asked(), self.parts, claim)
 
     @property
     def spending(self) -> Spending:
@@ -212,11 +205,10 @@ class Plan:
 
         It is that of the noise, or, where all measurements settle each count without bias, that of the count.
         """
-        parts = (*self.levels, *self.views)
-        if not self.scheme.is_unbiased:
-            return {of.level: of.sigma for of in parts}
+        if not self.mechanism.is_unbiased:
+            return {part.level: part.sigma for part in self.parts}
         released = self.scheme.released(self.guarantee.noises)
-        return {of.level: released.deviations(self.scheme.view(of.level).axis_levels)[1] for of in parts}
+        return {part.level: released.deviations(self.scheme.view(part.level).axis_levels)[1] for part in self.parts}
 
     @property
     def measure(self) -> Measure:
@@ -235,7 +227,7 @@ class Plan:
         """What the stages need to know of this plan, as the store keeps it."""
         spec = self.file.spec
         asked = spec.release.intervals
-        is_exact = self.scheme.is_summed or self.scheme.is_unbiased
+        is_exact = self.mechanism.adds_up_leaves or self.mechanism.is_unbiased
         is_rounded = not (spec.keep_noisy_counts or is_exact)
         return Terms(
             axes=tuple(axis.name for axis in self.tree.axes),
@@ -248,23 +240,18 @@ class Plan:
             published_spec=self.file.published(),
             unprotected=tuple(self.unprotected),
             codebooks=self.source.codebooks,
-            unlisted=tuple(self.unlisted),
+            unlisted=tuple(spec.unlisted),
             waived=tuple(sorted(self.mechanism.waived)),
             how_counted=self.mechanism.how_counted,
-            covariance=GRID if self.scheme.is_grid else TREE if self.scheme.is_unbiased else "",
-            statistic=self.scheme.sizes.measured.name if self.scheme.sizes else "",
+            covariance=GRID if self.scheme.is_grid else TREE if self.mechanism.is_unbiased else "",
+            statistic=self.mechanism.of_groups.measured.name if self.mechanism.of_groups else "",
             measure=self.measure,
             csv=spec.release.as_csv,
             records=spec.release.records,
             rows=spec.release.rows,
             formats=spec.release.more_formats,
             noisy_counts=self.noisy_counts_asked,
-            intervals=Intervals(
-                confidence=asked.confidence,
-                simultaneous=asked.simultaneous,
-                rounded=is_rounded,
-                signal_rate=spec.release.signal_rate,
-            ),
+            intervals=Intervals(**asked.model_dump(), rounded=is_rounded, signal_rate=spec.release.signal_rate),
             privacy=self.privacy,
             run=run_terms(spec.run),
             files=FileTerms(
@@ -364,9 +351,8 @@ def _plan(file: SpecFile) -> Plan:
         raise fault
     source = file.source()
     ends = read_ends(source)
-    unlisted = [axis.name for axis in source.axes if isinstance(axis.codebook, Unlisted)]
-    tree = tree_over({end.name: end.released for end in ends}, spec, unlisted)
-    whole = tree_over({end.name: end.codebook for end in ends}, spec, unlisted) if spec.privacy.distinct else tree
+    tree = tree_over({end.name: end.released for end in ends}, spec, spec.unlisted)
+    whole = tree_over({end.name: end.codebook for end in ends}, spec, spec.unlisted) if spec.privacy.distinct else tree
     if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run, memory_of_worker(spec.run))
     check_formats(spec.release.formats, tree)
@@ -377,7 +363,7 @@ def _plan(file: SpecFile) -> Plan:
     if mechanism.counts_groups:
         check_memory_of_groups(tree, spec.run.max_memory)
     derived = derived_columns(source, tree)
-    views = views_of(spec, tree, derived, together=can_settle_views(tree))
+    views = views_of(spec, tree, derived)
     if not (can_settle_views(tree) or any(view.number > tree.depth for _, view in views)):
         mechanism = mechanism_named(spec.mechanism)  # its levels are these views
     mechanism = measured_by(spec, mechanism, tree)
@@ -386,9 +372,9 @@ def _plan(file: SpecFile) -> Plan:
     scheme = scheme_of(spec.privacy, tree, whole, mechanism, spec.noise.sampler, mechanism.laws[law], named)
     check_settling(scheme, spec.run.max_memory)
     guarantee = guarantee_of(scheme)
-    levels = level_terms(scheme, guarantee)
+    parts = parts_of(scheme, guarantee)
     if spec.input.groups:  # how many groups there are is public
-        levels = (replace(levels[0], sigma=0.0), *levels[1:])
+        parts = (replace(parts[0], sigma=0.0), *parts[1:])
     return Plan(
         file,
         source,
@@ -399,8 +385,7 @@ def _plan(file: SpecFile) -> Plan:
         scheme,
         guarantee,
         promised_levels(spec.privacy, whole),
-        levels,
-        view_terms(scheme, guarantee),
+        parts,
         tuple(terms for terms, _ in views),
         derived,
         shaped,
@@ -410,9 +395,7 @@ def _plan(file: SpecFile) -> Plan:
 def memory_of_worker(keys: RunKeys) -> int | None:
     """Return the bytes for a branch at a worker, as the cluster file of this machine says. No cluster is asked.
 
-    Returns:
-        None where the spec wants no cluster, or there is no cluster file that can be used: a plan needs none, and `check` and
-        `release` say what is wrong with it.
+    None where the spec wants no cluster, or no cluster file can be used: `check` and `release` say what is wrong with it.
     """
     if keys.workers != "dask":
         return None

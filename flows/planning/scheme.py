@@ -6,10 +6,10 @@ from fractions import Fraction
 from typing import Any
 
 from flows.specification.keys import DEFAULT_MECHANISM, Spec
+from flows.specification.rules import wrong_key
 from flows.specification.sections.hierarchy import Ordered
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.specification.sections.run import RunKeys
-from storage.errors import SpecError
 from storage.tables import REGION, SIZE
 from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
@@ -31,6 +31,8 @@ from tasks.work.capacity import cores, default_memory
 
 NOTHING = Allocation((), ())
 
+_SUMS = "sums of the finest level's counts"
+
 # of the arrays that settle group sizes, per finest region and size, as benchmarks/group_sizes.py measures
 _BYTES_OF_CELL = 200
 
@@ -41,10 +43,8 @@ class Scheme:
 
     Attributes:
         keys: the spec's section `privacy`.
-        tree: the axes and their order.
-        mechanism: the mechanism, for its error bounds.
-        law: the law of its noise, one of the mechanism's.
-        most_distinct: per level, and per view after the levels, the most cells of the level `privacy.distinct` that meet one node; None without a promise.
+        law: of the noise, one of the mechanism's.
+        most_distinct: per level, and then per view, the most cells of the level `privacy.distinct` that meet one node; None without a promise.
         first_measured: the first tree level that the mechanism measures by itself. Levels above it are published exactly or are
             sums. Where everything is settled together, such a level is measured too if a view has its cells.
         measured: the numbers of all levels and views that are measured with noise, ascending: of the levels from
@@ -71,29 +71,9 @@ class Scheme:
     names: Mapping[int, str] = field(default_factory=dict)
 
     @property
-    def is_summed(self) -> bool:
-        """Whether the levels above the measured one are its sums."""
-        return self.mechanism.adds_up_leaves
-
-    @property
-    def is_together(self) -> bool:
-        """Whether all that is measured is settled together, so that every level and view is a sum of the leaves."""
-        return self.mechanism.settles_together
-
-    @property
-    def is_unbiased(self) -> bool:
-        """Whether every node is measured, and all levels are settled without bias."""
-        return self.mechanism.is_unbiased
-
-    @property
     def is_grid(self) -> bool:
         """Whether all pairs of levels of two axes are measured."""
         return self.mechanism.finish == Unbiased(is_grid=True)
-
-    @property
-    def sizes(self) -> Sizes | None:
-        """What is measured of group sizes, and how they are estimated; None for other releases."""
-        return self.mechanism.of_groups
 
     def released(self, measured: Sequence[LevelNoise], confidence: float = CONFIDENCE) -> ReleasedCounts:
         """Return what is known of the released counts where every node is measured, given the noise of what is measured."""
@@ -123,11 +103,9 @@ class Scheme:
     def source(self, number: int, measured: Mapping[int, LevelNoise]) -> tuple[int, LevelNoise]:
         """Return the measurement from which the intervals of a level or view follow, and its noise in the widest cell.
 
-        Args:
-            number: of the level or view.
-            measured: by number, the noise of what is measured; no noise where that is exact.
+        `measured` is, by number, the noise of what is measured; no noise where that is exact.
         """
-        if not self.is_together:
+        if not self.mechanism.settles_together:
             return number, measured[number]
         views = {other: (self.view(other), noise) for other, noise in measured.items()}
         return best_source(self.view(number), views, self.tree)
@@ -142,24 +120,22 @@ class Scheme:
         Sums of leaves that reached a threshold have none that could be stated: they miss the leaves that are left out. Where
         everything is settled together it is that of the measurement from which intervals follow.
         """
-        if self.is_together:
-            of_number = self.of_measured(measured)
-            return [self.source(level, of_number)[1] for level in range(self.tree.depth + 1)]
-        if self.sizes:
-            of_number = self.of_measured(measured)
-            of = self.sizes.measured.name
-            levels = range(self.tree.depth + 1)
-            return [of_number.get(level) or noise_of_sum(self.tree, level, of, of_number) for level in levels]
-        if self.law.keeps_some or not self.is_summed:
-            of_level = dict(zip(self.measured, measured, strict=True))
-            return [of_level.get(self.own(level), NO_NOISE) for level in range(self.tree.depth + 1)]
-        leaves = self.tree.axis_levels(self.tree.depth)
-        of_levels = (self.tree.most_cells_below(self.tree.axis_levels(of), leaves) for of in range(self.tree.depth + 1))
-        return [replace(measured[0], terms=terms) for terms in of_levels]
+        tree, of_number, groups = self.tree, self.of_measured(measured), self.mechanism.of_groups
+        levels = range(tree.depth + 1)
+        if self.mechanism.settles_together:
+            return [self.source(level, of_number)[1] for level in levels]
+        if groups:
+            statistic = groups.measured.name
+            return [of_number.get(level) or noise_of_sum(tree, level, statistic, of_number) for level in levels]
+        if self.law.keeps_some or not self.mechanism.adds_up_leaves:
+            return [of_number.get(self.own(level), NO_NOISE) for level in levels]
+        leaves = tree.axis_levels(tree.depth)
+        return [replace(measured[0], terms=tree.most_cells_below(tree.axis_levels(of), leaves)) for of in levels]
 
     def of_measured(self, measured: Sequence[LevelNoise]) -> dict[int, LevelNoise]:
         """Return the noise of what is measured, by number; a public total, which is met exactly, has none."""
-        exact = {0: NO_NOISE} if (self.is_together or self.is_unbiased) and self.keys.total_is_public else {}
+        meets_total = self.mechanism.settles_together or self.mechanism.is_unbiased
+        exact = {0: NO_NOISE} if meets_total and self.keys.total_is_public else {}
         return exact | dict(zip(self.measured, measured, strict=True))
 
     def bounds(self, measured: Sequence[LevelNoise], confidence: float) -> list[float] | None:
@@ -168,21 +144,18 @@ class Scheme:
             return None
         own = [level for level in range(self.tree.depth + 1) if self.same_as(level) is None]
         possible, noises = [self.tree.possible_cells(level) for level in own], self.noises(measured)
-        found = dict(
-            zip(own, self.mechanism.bounds([noises[level] for level in own], possible, confidence), strict=True)
-        )
-        return [found[self.own(level)] for level in range(self.tree.depth + 1)]
+        bounds = self.mechanism.bounds([noises[level] for level in own], possible, confidence)
+        bound_of = dict(zip(own, bounds, strict=True))
+        return [bound_of[self.own(level)] for level in range(self.tree.depth + 1)]
 
     def same_as(self, level: int) -> int | None:
         """Return the level above that a level repeats, since each of its cells holds one cell of this level; None for others.
 
         A level that the spec publishes exactly is measured, and one that is summed repeats nothing.
         """
-        is_settled = self.is_summed or self.is_together or self.is_unbiased or self.sizes
-        if is_settled or not self.first_measured <= level <= self.tree.depth:
+        if self.mechanism.cells != "survivors" or not self.first_measured <= level <= self.tree.depth:
             return None
         same = self.tree.same_as(level)
-        # a level that the spec publishes exactly repeats nothing, whatever the codebook says
         return None if same is None else max(same, self.first_measured - 1)
 
     def own(self, level: int) -> int:
@@ -192,49 +165,36 @@ class Scheme:
 
     def derivation(self, level: int) -> str:
         """Return how far one unit moves a level, and how that is computed, in words; or why nothing is said of it."""
-        if self.is_together and level not in self.measured:
-            if level == 0 and self.keys.total_is_public:
-                return "published exactly"
+        mechanism, groups, is_measured = self.mechanism, self.mechanism.of_groups, level in self.measured
+        if mechanism.settles_together and not is_measured:
             if level > self.tree.depth:
                 return f"same as level {level_alike(self.tree, self.view(level))}, by the codebooks"
-            return "sums of the finest level's counts"
-        if self.is_unbiased and level >= self.first_measured and level not in self.measured:
+            return "published exactly" if level == 0 and self.keys.total_is_public else _SUMS
+        if mechanism.is_unbiased and level >= self.first_measured and not is_measured:
             return "not measured by itself: settled from the other levels"
-        if self.sizes:
-            if level == 0:
-                return "sums of the finest level's counts"
-            if level not in self.measured:
-                return f"the regions of level {own_source(level, self.measured)}, by the codebook: sums of the finest level's counts"
-            keys, of = self.keys, self.sizes.measured
-            return sizes_derivation(
-                of.name, self.sensitivity(level), keys.neighbours, keys.max_records_per_unit, self.law.norm
+        if groups and not is_measured:
+            return (
+                f"the regions of level {own_source(level, self.measured)}, by the codebook: {_SUMS}" if level else _SUMS
             )
-        if level < self.first_measured and not self.is_together:
-            return "sums of the finest level's counts" if self.is_summed else "published exactly"
+        moved = self.keys.neighbours, self.keys.max_records_per_unit
+        if groups:
+            return sizes_derivation(groups.measured.name, self.sensitivity(level), *moved, self.law.norm)
+        if level < self.first_measured and not mechanism.settles_together:
+            return _SUMS if mechanism.adds_up_leaves else "published exactly"
         if (same := self.same_as(level)) is not None:
             return f"same as level {same}: each of its cells holds one cell of this level, so nothing is measured"
         if self.law.derivation:
-            return self.law.derivation(self.keys.neighbours, self.keys.max_records_per_unit, self.is_root(level))
-        return derivation(
-            self.keys.neighbours,
-            self.keys.max_records_per_unit,
-            self.most_distinct[level] if self.most_distinct else None,
-            is_root=self.is_root(level),
-        )
+            return self.law.derivation(*moved, self.is_root(level))
+        distinct = self.most_distinct[level] if self.most_distinct else None
+        return derivation(*moved, distinct, is_root=self.is_root(level))
 
     def sensitivity(self, number: int) -> Sensitivity:
         """Return how far one unit moves a level or view."""
-        if self.sizes:
-            keys = self.keys
-            return self.sizes.measured.sensitivity(
-                keys.neighbours, keys.max_records_per_unit, regions_of(self.tree, number)
-            )
-        return sensitivity_of(
-            self.keys.neighbours,
-            self.keys.max_records_per_unit,
-            self.most_distinct[number] if self.most_distinct else None,
-            is_root=self.is_root(number),
-        )
+        moved, groups = (self.keys.neighbours, self.keys.max_records_per_unit), self.mechanism.of_groups
+        if groups:
+            return groups.measured.sensitivity(*moved, regions_of(self.tree, number))
+        distinct = self.most_distinct[number] if self.most_distinct else None
+        return sensitivity_of(*moved, distinct, is_root=self.is_root(number))
 
     @property
     def total(self) -> int | None:
@@ -249,13 +209,7 @@ class Scheme:
 
 
 def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] = ()) -> Tree:
-    """Return the tree of a spec.
-
-    Args:
-        codebooks: the codebook of each axis.
-        spec: the spec, which gives the order in which the axes are refined.
-        unlisted: the axes without a codebook, whose table above has levels and no rows.
-    """
+    """Return the tree of a spec over the codebooks of its axes; those of axes that are unlisted have levels and no rows."""
     axes = tuple(
         replace(
             axis_from_codebook(name, codebook, spec.role_of(name)),
@@ -268,9 +222,8 @@ def tree_over(codebooks: dict[str, Any], spec: Spec, unlisted: Collection[str] =
     if spec.release.group_sizes:
         return Tree(axes, in_sequence(depths, [(spec.axes.index(SIZE), 1), (spec.axes.index(REGION), depths[0])]))
     if spec.release.order:
-        return Tree(
-            axes, in_sequence(depths, [(spec.axes.index(feature), level) for feature, level in spec.refinements])
-        )
+        order = [(spec.axes.index(feature), level) for feature, level in spec.refinements]
+        return Tree(axes, in_sequence(depths, order))
     first = spec.release.grid[0] if spec.release.grid else spec.release.tree or spec.axes[0]
     return Tree(axes, alternate(depths, spec.axes.index(first)))
 
@@ -279,12 +232,7 @@ def check_fan_out(tree: Tree, run: RunKeys, memory_of_worker: int | None = None)
     """Refuse a node with more children than fit in memory. All children of a node are measured and optimised together.
 
     Branches share the memory of this machine, one on each core. On a cluster this machine walks the trunk alone, and each
-    branch has the memory of a worker.
-
-    Args:
-        tree: the axes and their order.
-        run: where branches are walked, and the memory for them here.
-        memory_of_worker: bytes for a branch at a worker of a cluster; None where nobody knows yet.
+    branch has the memory of a worker, bytes; None where nobody knows yet.
     """
     memory, workers = run.max_memory or default_memory(), 1 if run.workers == "dask" else cores()
     _check_children(tree, "run.max_memory", memory, workers, "Raise run.max_memory")
@@ -300,10 +248,9 @@ def _check_children(tree: Tree, field: str, memory: int, workers: int, raised: s
         if children > most_cells(memory, workers, len(tree.axes)):
             names = tree.axes[axis].level_names
             one = f"one {names[own_level - 1]}" if own_level else "everything"
-            raise SpecError(
+            raise wrong_key(
                 f"{field} must be at least {rounded_up(memory_for(children, workers, len(tree.axes)) / 1e9, 3)}GB: {one} holds"
                 f" {children:,} areas of level {names[own_level]}, got {rounded_down(memory / 1e9, 3)}GB.",
-                field=field,
                 hint=f"{raised}, or add a level between the two to the codebook.",
             )
 
@@ -319,10 +266,9 @@ def check_memory(needed: int, max_memory: int | None, settled: str, otherwise: s
     """Refuse to settle what may take more bytes than a release has; words say what that is, and what to do beside raising them."""
     memory = max_memory or default_memory()
     if needed > memory:
-        raise SpecError(
+        raise wrong_key(
             f"run.max_memory must be at least {rounded_up(needed / 1e9, 3)}GB: so much memory may settling {settled} take,"
             f" got {rounded_down(memory / 1e9, 3)}GB.",
-            field="run.max_memory",
             hint=f"Raise run.max_memory if the machine has as much, {otherwise}.",
         )
 
@@ -333,10 +279,9 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     if most is None or leaves <= most:
         return
     if mechanism.counts_groups:
-        raise SpecError(
+        raise wrong_key(
             f"release.group_sizes.largest must leave at most {most:,} regions times sizes, which all are measured, got"
             f" {format_cells(leaves)}.",
-            field="release.group_sizes.largest",
             hint="Count larger groups together with a smaller largest, or name a coarser region.",
         )
     is_deep = any(axis.depth > 1 for axis in tree.axes)
@@ -351,10 +296,9 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
     else:
         other = "mechanism inftda, which measures only below cells with a count"
     field = "input.features" if spec.input.features and not is_deep else "release.finest"
-    raise SpecError(
+    raise wrong_key(
         f"{field} must leave at most {most:,} leaves with {'release.views' if with_views else f'mechanism {mechanism.name}'},"
         f" which {'need' if with_views else 'draws and writes'} noise for every leaf, got {format_cells(leaves)}.",
-        field=field,
         hint=f"{', '.join(fewer)}, or choose {other}." if fewer else f"Choose {other}.",
     )
 
@@ -362,7 +306,7 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
 def measured_scheme(
     keys: PrivacyKeys, tree: Tree, whole: Tree, mechanism: Mechanism, law: Law, views: Sequence[tuple[str, View]]
 ) -> Scheme:
-    """Return the measurements of a spec, without shares; arguments are those of `flows.planning.shares.scheme_of`.
+    """Return the measurements of a spec, without shares and sensitivities; arguments are those of `scheme_of`.
 
     Raises:
         SpecError: a level that the spec names does not exist, or nothing is left to measure.
@@ -372,16 +316,14 @@ def measured_scheme(
     first = _first_measured(keys, tree, mechanism)
     measured = _measured(tree, mechanism, first, [view for _, view in views], total_is_public=keys.total_is_public)
     if not measured and keys.invariants:
-        raise SpecError("privacy.invariants must leave a level to measure.", field="privacy.invariants")
+        raise wrong_key("privacy.invariants must leave a level to measure.")
     if not measured:
-        raise SpecError(
+        raise wrong_key(
             "hierarchy must leave something to measure: every level has one area in each area above it, and the total is public.",
-            field="hierarchy",
             hint="Release the table down to a level that has several areas.",
         )
     most_distinct = _most_distinct(keys, tree, whole, own) if law.norm == 2 else None  # ℓ₁ depends on records alone
-    scheme = Scheme(keys, tree, mechanism, law, most_distinct, first, measured, (), NOTHING, views=own, names=names)
-    return replace(scheme, sensitivities=tuple(map(scheme.sensitivity, measured)))
+    return Scheme(keys, tree, mechanism, law, most_distinct, first, measured, (), NOTHING, views=own, names=names)
 
 
 def _first_measured(keys: PrivacyKeys, tree: Tree, mechanism: Mechanism) -> int:
@@ -442,5 +384,5 @@ def released_level(tree: Tree, name: str, field: str) -> int:
     level = tree.level_named(name)
     if level is None:
         names = dict.fromkeys(name for axis in tree.axes for name in axis.level_names)
-        raise SpecError(f"{field} must be one of the released levels {', '.join(names)}, got {name}.", field=field)
+        raise wrong_key(f"{field} must be one of the released levels {', '.join(names)}, got {name}.")
     return level

@@ -2,16 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flows.planning.scheme import Scheme, measured_scheme, released_level
+from flows.specification.rules import wrong_key
 from flows.specification.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys, Targets, Workload
 from flows.specification.sections.views import LEAVES, TREE
-from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
 from tasks.accounting.sensitivity import joint_part
 from tasks.laws.law import NO_NOISE, Law
@@ -23,45 +23,32 @@ from tasks.tree.views import Partition, View, every_level
 from tasks.unbiased.precisions import costs_of, for_targets, for_workload, mean_fan_outs, twice_rho
 from tasks.unbiased.variance import ROUNDING_VARIANCE
 
-
-@dataclass(frozen=True, slots=True)
-class TreeSplit:
-    """Which levels of a tree, or pairs of levels of a grid, are measured, and how they share the budget.
-
-    Attributes:
-        measured: their numbers.
-        shares: the share of ρ of each; they add up to 1.
-        rho: what it costs, where targets say so; None where a budget does.
-    """
-
-    measured: tuple[int, ...]
-    shares: tuple[Fraction, ...]
-    rho: Fraction | None = None
+# the levels that are measured, the share of ρ of each, which add up to 1, and what all cost where targets say so
+TreeSplit = tuple[tuple[int, ...], tuple[Fraction, ...], Fraction | None]
 
 
-def tree_split(scheme: Scheme) -> TreeSplit | None:
-    """Return the split of a spec that a rule for trees makes; None where the spec gives shares of ρ for levels.
+def _tree_split(scheme: Scheme) -> TreeSplit | None:
+    """Return the split that a rule for trees, or for grids, makes of a spec; None where the spec gives shares of ρ for levels.
 
-    Args:
-        scheme: what would be measured; the mechanism's own split holds where the spec names none.
+    The mechanism's own split holds where the spec names none.
+
     Raises:
         SpecError: a target is of no released level, or smaller than rounding alone allows.
     """
-    keys, tree, mechanism = scheme.keys, scheme.tree, scheme.mechanism
+    keys, tree, mechanism, is_either = scheme.keys, scheme.tree, scheme.mechanism, scheme.total is not None
     levels = range(tree.depth + 1)
     squares = [scheme.sensitivity(level).l2_squared if level >= scheme.first_measured else 0 for level in levels]
     is_named = "split" in keys.model_fields_set and "split" not in mechanism.refused
     split = keys.split if is_named else mechanism.split
     if scheme.is_grid:
         return _grid_split(scheme, split)
-    is_either = scheme.total is not None
     if isinstance(split, Targets):
         for_all = for_targets(_variances(split, tree), tree, squares, is_either=is_either)
-        measured, shares = _split_by_precision(for_all, squares)
+        measured, shares, _ = _split_by_precision(for_all, squares)
         together = joint_part(shares[0] if is_either and not measured[0] else Fraction(0), Fraction(1))
-        return TreeSplit(measured, shares, together * Fraction(twice_rho(for_all, squares)) / 2)
+        return measured, shares, together * Fraction(twice_rho(for_all, squares)) / 2
     precisions = _by_rule(split, tree, squares, is_either=is_either)
-    return None if precisions is None else TreeSplit(*_split_by_precision(precisions, squares))
+    return None if precisions is None else _split_by_precision(precisions, squares)
 
 
 def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
@@ -74,60 +61,51 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
         side = Tree((axis,), (0,) * axis.depth)
         precisions = _by_rule(split, side, [1] * (side.depth + 1))
         if precisions is None:
-            raise SpecError(
-                f"privacy.split must be a rule for both axes with release.grid: {', '.join(SPLITS)} or {{workload: …}}.",
-                field="privacy.split",
+            raise wrong_key(
+                f"privacy.split must be a rule for both axes with release.grid: {', '.join(SPLITS)} or {{workload: …}}."
             )
         of_axes.append(precisions)
     parts = [*every_level(tree), *scheme.views]
     exact = int(scheme.keys.total_is_public)
     squares = [0 if part.number < exact else scheme.sensitivity(part.number).l2_squared for part in parts]
     products = [math.prod(of[level] for of, level in zip(of_axes, part.axis_levels, strict=True)) for part in parts]
-    return TreeSplit(*_split_by_precision(np.array(products), squares))
+    return _split_by_precision(np.array(products), squares)
 
 
 def _by_rule(split: object, tree: Tree, squares: Sequence[int], *, is_either: bool = False) -> FloatArray | None:
     """Return the relative precisions that a rule gives to the levels of a tree; None where the split is no such rule."""
-    if isinstance(split, Workload):
-        return _best_for(split.workload, tree, squares, is_either=is_either)
-    if isinstance(split, str) and split in SPLITS:
-        split = SPLITS[split]
+    split = SPLITS.get(split, split) if isinstance(split, str) else split
     if callable(split):
         precisions: FloatArray = split(mean_fan_outs(tree))
         return precisions
-    if split is None:
-        return _best_for("ranges" if tree.ordered else "nodes", tree, squares, is_either=is_either)
-    return None
-
-
-def _best_for(workload: str, tree: Tree, squares: Sequence[int], *, is_either: bool) -> FloatArray:
+    if not (split is None or isinstance(split, Workload)):
+        return None
+    workload = split.workload if split else "ranges" if tree.ordered else "nodes"
     try:
         return for_workload(workload, tree, squares, tree.ordered, is_either=is_either)
     except ValueError as fault:
-        raise SpecError(f"privacy.split.workload: {fault}", field="privacy.split.workload") from None
+        raise wrong_key(f"privacy.split.workload: {fault}") from None
 
 
-def _split_by_precision(precisions: FloatArray, squares: Sequence[int]) -> tuple[tuple[int, ...], tuple[Fraction, ...]]:
-    """Return the levels that are measured, and their shares of ρ."""
+def _split_by_precision(precisions: FloatArray, squares: Sequence[int]) -> TreeSplit:
     pairs = enumerate(zip(precisions.tolist(), squares, strict=True))
     measured = tuple(level for level, (precision, square) in pairs if precision and square)
-    return measured, shares_of(costs_of(precisions, squares))
+    return measured, shares_of(costs_of(precisions, squares)), None
 
 
 def _variances(split: Targets, tree: Tree) -> dict[int, float]:
     """Return the most variance of an estimate, before it is rounded, by the level of each target."""
-    found = dict[int, float]()
+    variances = dict[int, float]()
     for name, deviation in split.targets.items():
         field = f"privacy.split.targets.{name}"
         level = released_level(tree, name, field)
         if deviation**2 <= ROUNDING_VARIANCE:
             least = ROUNDING_VARIANCE**0.5
-            raise SpecError(
-                f"{field} must be > {least:.2f} records, which whole counts may differ by without any noise, got {deviation:g}.",
-                field=field,
+            raise wrong_key(
+                f"{field} must be > {least:.2f} records, which whole counts may differ by without any noise, got {deviation:g}."
             )
-        found[level] = min(deviation**2 - ROUNDING_VARIANCE, found.get(level, float("inf")))
-    return found
+        variances[level] = min(deviation**2 - ROUNDING_VARIANCE, variances.get(level, math.inf))
+    return variances
 
 
 def scheme_of(
@@ -145,8 +123,8 @@ def scheme_of(
         keys: the spec's section `privacy`.
         tree: the tree that is released.
         whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
-        mechanism: the mechanism.
-        sampler: the sampler of the law that draws the noise.
+        mechanism: what measures them.
+        sampler: of the law, by its name.
         law: one of the mechanism's; its first one if left out.
         views: by their names; those with the cells of a level have its number, the others follow from T + 1.
     Raises:
@@ -154,17 +132,12 @@ def scheme_of(
     """
     law = law or mechanism.default_law
     scheme, per_draw = measured_scheme(keys, tree, whole, mechanism, law, views), law.samplers[sampler].tau
-    split = tree_split(scheme) if scheme.is_unbiased else None
-    if split:
-        sensitivities = tuple(map(scheme.sensitivity, split.measured))
-        scheme = replace(scheme, measured=split.measured, sensitivities=sensitivities, rho=split.rho)
-    allocation = Allocation(
-        split.shares if split else _shares_of_scheme(scheme),
-        tuple(of.l2_squared for of in scheme.sensitivities),
-        tuple(per_draw * of.cells for of in scheme.sensitivities),
-        scheme.total,
-    )
-    return replace(scheme, allocation=allocation)
+    by_rule = _tree_split(scheme) if mechanism.is_unbiased else None
+    measured, shares, rho = by_rule or (scheme.measured, _shares_of_scheme(scheme), None)
+    sensitivities = tuple(map(scheme.sensitivity, measured))
+    scheme = replace(scheme, measured=measured, sensitivities=sensitivities, rho=rho)
+    squares, taus = (of.l2_squared for of in sensitivities), (per_draw * of.cells for of in sensitivities)
+    return replace(scheme, allocation=Allocation(shares, tuple(squares), tuple(taus), scheme.total))
 
 
 def _shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
@@ -180,23 +153,18 @@ def _shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
     levels = [number for number in measured if number not in views]
     for name in {LEAVES, TREE} - {rest}:
         if name in weights:
-            raise SpecError(
+            raise wrong_key(
                 f"privacy.split must call it {rest}, got {name}: mechanism {scheme.mechanism.name} measures"
-                f" {'the leaves alone' if rest == LEAVES else 'every level'} beside views.",
-                field="privacy.split",
+                f" {'the leaves alone' if rest == LEAVES else 'every level'} beside views."
             )
     for name in weights.keys() - {rest, *(name for number in measured for name in scheme.names_of(number))}:
         exact = "it holds everything in one cell, which is published exactly"
         held = "release.views: margins leaves it out, since it has the cells of the total, the leaves or a finer level"
-        raise SpecError(
-            f"privacy.split must not name {name}: {exact if name in scheme.names.values() else held}.",
-            field="privacy.split",
-        )
+        raise wrong_key(f"privacy.split must not name {name}: {exact if name in scheme.names.values() else held}.")
     of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else max(1, len(views)) * 4)
     if rest == LEAVES and not isinstance(split, dict | str):
-        raise SpecError(
-            f"privacy.split must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}.",
-            field="privacy.split",
+        raise wrong_key(
+            f"privacy.split must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}."
         )
     within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
     of_number = dict(zip(levels, (share * of_tree for share in within), strict=True))
@@ -222,11 +190,9 @@ def _minimised(scheme: Scheme, split: Minimise) -> tuple[Fraction, ...]:
     tree, numbers = scheme.tree, scheme.measured
     if len(scheme.mechanism.views(tree)) > 1:
         able = "a mechanism that measures the leaves and views alone, such as cbdp"
-        raise SpecError(f"privacy.split.minimise needs {able}.", field="privacy.split.minimise")
+        raise wrong_key(f"privacy.split.minimise needs {able}.")
     if TREE in split.minimise:
-        raise SpecError(
-            f"privacy.split.minimise must call the leaves {LEAVES}, got {TREE}.", field="privacy.split.minimise"
-        )
+        raise wrong_key(f"privacy.split.minimise must call the leaves {LEAVES}, got {TREE}.")
     others = [number for number in scheme.of_measured([NO_NOISE] * len(numbers)) if number != tree.depth]
     if not others:
         return (Fraction(1),)
@@ -235,10 +201,9 @@ def _minimised(scheme: Scheme, split: Minimise) -> tuple[Fraction, ...]:
     labels = [partition.places(leaves).astype(np.int32) for partition in partitions.values()]
     sizes, cells = atoms_of(labels)
     if len(sizes) > MOST_ATOMS:
-        raise SpecError(
+        raise wrong_key(
             f"privacy.split.minimise must have at most {MOST_ATOMS:,} groups of leaves that all views hold together, got"
             f" {len(sizes):,}.",
-            field="privacy.split.minimise",
             hint="Name weights by view instead, such as split: {by_mode: 2, leaves: 1}.",
         )
     parts = [
@@ -250,16 +215,15 @@ def _minimised(scheme: Scheme, split: Minimise) -> tuple[Fraction, ...]:
         )
         for (number, partition), cell in zip(partitions.items(), cells, strict=True)
     ]
-    moved = [of.l2_squared if scheme.law.costs_rho else of.l1 for of in scheme.sensitivities]
-    at = {number: place for place, number in enumerate(numbers)}
-    ordered = [*(number for number in others if number in at), tree.depth]
-    scale = np.array([moved[at[number]] for number in ordered], dtype=np.float64)
+    ordered = [*(number for number in others if number in numbers), tree.depth]
+    moved = [scheme.sensitivity(number) for number in ordered]
+    scale = np.array([of.l2_squared if scheme.law.costs_rho else of.l1 for of in moved], dtype=np.float64)
 
     def precision(shares: NDArray[np.float64]) -> NDArray[np.float64]:
         return shares / scale if scheme.law.costs_rho else (shares / scale) ** 2
 
-    found = least_error_shares(sizes, parts, split.minimise.get(LEAVES, 0.0), precision)
-    of_number = dict(zip(ordered, (_decimal(round(float(share), 3)) for share in found), strict=True))
+    shares = least_error_shares(sizes, parts, split.minimise.get(LEAVES, 0.0), precision)
+    of_number = dict(zip(ordered, (_decimal(round(float(share), 3)) for share in shares), strict=True))
     return shares_of([of_number[number] for number in numbers])
 
 
@@ -270,9 +234,8 @@ def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
         return finest(_decimal(keys.split.finest), measured)
     if isinstance(keys.split, list):
         if len(keys.split) != measured:
-            raise SpecError(
-                f"privacy.split must list {measured} shares, one per measured level, got {len(keys.split)}.",
-                field="privacy.split",
+            raise wrong_key(
+                f"privacy.split must list {measured} shares, one per measured level, got {len(keys.split)}."
             )
         return shares_of([_decimal(share) for share in keys.split])
     return uniform(measured)

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 
 from flows.planning.scheme import Scheme, check_memory
 from flows.specification.keys import Spec
+from flows.specification.rules import wrong_key
 from flows.specification.sections.views import MARGINS
-from storage.errors import SpecError
 from storage.releases.terms import ViewTerms
 from tasks.ingest.derived import read_derived
 from tasks.ingest.task import Source
 from tasks.laws.law import NO_NOISE
-from tasks.mechanisms import MOST_SETTLED
+from tasks.mechanisms import MOST_SETTLED, can_settle_views
 from tasks.settle.task import memory_to_settle
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, Partition, View, every_level, have_same_cells
@@ -26,29 +26,23 @@ def derived_columns(of: Source, tree: Tree) -> dict[str, Derived]:
     return {column.name: read_derived(column, of.table, codes, of.count, tree) for column in of.derived}
 
 
-def views_of(
-    spec: Spec, tree: Tree, derived: Mapping[str, Derived], *, together: bool = True
-) -> tuple[tuple[ViewTerms, View], ...]:
+def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tuple[ViewTerms, View], ...]:
     """Return the views of a spec, in its order, with their terms; one with the axis levels of a tree level has the number of that.
 
     `margins` leaves out totals that others hold by the codebooks. The views of a grid are all pairs of levels that its tree has not.
+    Where there are too many leaves to settle all of it together, all cells of levels 0 and 1 alone are measured, and views must be
+    totals of one axis that are no finer level.
 
-    Args:
-        spec: the spec.
-        tree: the axes and their order.
-        derived: the derived columns, by name.
-        together: whether all is settled together, so that all cells of all levels are measured. Otherwise all cells of levels 0 and 1
-            are, and views must be totals of one axis that are no finer level.
     Raises:
         SpecError: two views have the same cells, one has those of the leaves, or too many, or is not the total of one axis where it
             must be; or `margins` leaves out all.
     """
-    levels, found = every_level(tree), list[tuple[ViewTerms, View]]()
-    number = len(levels)
+    levels, views = every_level(tree), list[tuple[ViewTerms, View]]()
+    number, together = len(levels), can_settle_views(tree)
     for name, of in spec.views.items():
         view = _view(number, of, tree, derived)
         if spec.release.grid:
-            found.append((ViewTerms(name, number, view.axis_levels), view))
+            views.append((ViewTerms(name, number, view.axis_levels), view))
             number += 1
             continue
         if not together and (len(of) > 1 or view.derived):
@@ -58,46 +52,37 @@ def views_of(
         if spec.release.views == MARGINS and (is_lower or _is_held_by_another(tree, view)):
             continue
         if own is not None and is_lower:
-            _refuse_level(name, own)
+            raise wrong_key(
+                f"release.views.{name} must be left out: level {own.number} is this table.",
+                hint="With so many leaves, views are totals of one axis that no level has.",
+            )
         _check_cells(name, tree, view)
-        for terms, other in found:
+        for terms, other in views:
             if have_same_cells(tree, view, other):
-                raise SpecError(
+                raise wrong_key(
                     f"release.views.{name} must not repeat another view: it has the cells of {terms.name}.",
-                    field=f"release.views.{name}",
                     hint=f"By the codebooks, both are the same table. Leave out {name} or {terms.name}.",
                 )
         if own is None:
             number += 1
         view = own or view
         columns = tuple(column.name for column in view.derived)
-        found.append((ViewTerms(name, view.number, view.axis_levels, columns), view))
-    if spec.views and not found:
-        raise SpecError(
+        views.append((ViewTerms(name, view.number, view.axis_levels, columns), view))
+    if spec.views and not views:
+        raise wrong_key(
             "release.views: margins must stand for some totals, but by the codebooks each is everything or the leaves.",
-            field="release.views",
             hint="Leave release.views out, with a mechanism that walks the tree: nothing else is left to measure.",
         )
-    return tuple(found)
+    return tuple(views)
 
 
 def _refuse_crossing(name: str, tree: Tree) -> None:
     """Refuse a view that can only be settled together with the leaves, where there are too many of them."""
     leaves = tree.possible_cells(tree.depth)
-    raise SpecError(
+    raise wrong_key(
         f"release.views.{name} must be the totals of one axis, since there are {format_cells(leaves)} leaves: at most"
         f" {MOST_SETTLED:,} can be settled together with other groupings.",
-        field=f"release.views.{name}",
         hint="Name totals of one axis, such as views: margins, or choose a coarser finest level.",
-    )
-
-
-def _refuse_level(name: str, level: View) -> None:
-    """Refuse a view that is a level below level 1, whose cells are measured only where the level above has a count."""
-    raise SpecError(
-        f"release.views.{name} must be left out: level {level.number} is this table.",
-        field=f"release.views.{name}",
-        hint="With so many leaves, views are totals of one axis that no level has.",
     )
 
 
@@ -112,23 +97,21 @@ def _is_held_by_another(tree: Tree, view: View) -> bool:
 def _check_cells(name: str, tree: Tree, view: View) -> None:
     """Refuse a view with too many cells, or with those of the leaves."""
     if (cells := math.prod(view.sizes(tree))) > MOST_VIEW_CELLS:
-        raise SpecError(
+        raise wrong_key(
             f"release.views.{name} must have at most {MOST_VIEW_CELLS:,} cells, got {cells:,}.",
-            field=f"release.views.{name}",
             hint="Name coarser levels, or leave an axis out.",
         )
     if cells > 1 and len(Partition(tree, view)) == tree.possible_cells(tree.depth):
-        raise SpecError(
+        raise wrong_key(
             f"release.views.{name} must be coarser than the leaves, which are measured anyway: by the codebooks, each of its"
             " cells is one leaf.",
-            field=f"release.views.{name}",
             hint="Leave the view out, or name a level above.",
         )
 
 
 def settling_memory(scheme: Scheme) -> int | None:
     """Return how many bytes the arrays of settling take at most; None where nothing is settled together."""
-    if not scheme.is_together:
+    if not scheme.mechanism.settles_together:
         return None
     depth = scheme.tree.depth
     numbers = scheme.of_measured([NO_NOISE] * len(scheme.measured)).keys() - {depth}

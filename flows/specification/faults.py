@@ -27,10 +27,6 @@ def spec_errors_of(fault: ValidationError) -> Iterator[SpecError]:
 
 def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydantic's list, and the message of our rule
     field = ".".join(str(part) for part in error["loc"] if part not in TAGS)
-    if error["type"] == "extra_forbidden":
-        return SpecError(f"{field} is not a key of the spec.", field=field)
-    if error["type"] == "missing":
-        return SpecError(f"{field} must be given.", field=field)
     if error["type"] == "value_error":
         if field and isinstance(error.get("ctx", {}).get("error"), Faults):  # a rule about several keys of the section
             key = re.match(r"\w*", message)
@@ -39,14 +35,25 @@ def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydan
             return SpecError(f"{field} {message}", field=field)
         first, *_ = re.split(" (?:must|needs|would) ", message, maxsplit=1)  # a key, in which names may have spaces
         return SpecError(message, field=first)
-    if error["type"] == "string_pattern_mismatch":
-        return SpecError(f"{field} must be lower-case letters, digits and hyphens, at most 64.", field=field)
-    return _of_another_kind(error, field)
+    if error["loc"][-1] == "[key]":  # pydantic's mark for a key that is not text
+        field = field.removesuffix(".[key]")
+        return SpecError(
+            f"{field}: a name must be text, got {_as_yaml(error['input'])}; put it in quotes.", field=field
+        )
+    rule, hint = _rule(error)
+    return SpecError(f"{field}{rule}", field=field, hint=hint)
 
 
 # pydantic's name of an error, the name under which that error holds the bound, and its sign.
 _BOUNDS = {"greater_than_equal": ("ge", ">="), "greater_than": ("gt", ">")}
 _BOUNDS |= {"less_than_equal": ("le", "<="), "less_than": ("lt", "<")}
+_RULES = {
+    "extra_forbidden": " is not a key of the spec.",
+    "missing": " must be given.",
+    "string_pattern_mismatch": " must be lower-case letters, digits and hyphens, at most 64.",
+    "too_short": " must not be empty.",
+    "string_too_short": " must not be empty.",
+}
 _KINDS = {
     "string": "text",
     "int": "a whole number",
@@ -60,29 +67,23 @@ _KINDS = {
 }
 
 
-def _of_another_kind(error: Any, field: str) -> SpecError:
-    """Return the error for a value that pydantic refuses before our rules see it."""
+def _rule(error: Any) -> tuple[str, str]:
+    """Return what pydantic refuses of a value before our rules see it, to follow its key, and what to do next."""
     kind, value, got = error["type"], error["input"], _as_yaml(error["input"])
-    if error["loc"][-1] == "[key]":  # pydantic's mark for a key that is not text
-        named = field.removesuffix(".[key]")
-        return SpecError(f"{named}: a name must be text, got {got}; put it in quotes.", field=named)
+    if kind in _RULES:
+        return _RULES[kind], ""
     if kind in _BOUNDS:
         name, sign = _BOUNDS[kind]
-        return SpecError(f"{field} must be {sign} {error['ctx'][name]:,}, got {got}.", field=field)
-    if kind in {"too_short", "string_too_short"}:
-        return SpecError(f"{field} must not be empty.", field=field)
+        return f" must be {sign} {error['ctx'][name]:,}, got {got}.", ""
     if kind == "literal_error":
         expected = error["ctx"]["expected"].replace("'", "")
-        return SpecError(
-            f"{field} must be {expected}, got {got}.",
-            field=field,
-            hint=did_you_mean(str(value), re.split(r", | or ", expected)) if isinstance(value, str) else "",
-        )
+        hint = did_you_mean(value, re.split(r", | or ", expected)) if isinstance(value, str) else ""
+        return f" must be {expected}, got {got}.", hint
     wanted = _KINDS.get(kind.partition("_")[0])
     if wanted is None:
-        return SpecError(f"{field}: {error['msg']}, got {got}.", field=field)
+        return f": {error['msg']}, got {got}.", ""
     as_text = "; put it in quotes" if wanted == "text" and not isinstance(value, dict | list | None) else ""
-    return SpecError(f"{field} must be {wanted}, got {got}{as_text}.", field=field)
+    return f" must be {wanted}, got {got}{as_text}.", ""
 
 
 def _as_yaml(value: object) -> str:

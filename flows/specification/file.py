@@ -12,8 +12,9 @@ from pydantic import ValidationError, create_model
 
 from flows.specification.explanations import next_step
 from flows.specification.faults import spec_errors_of
-from flows.specification.keys import Spec, by_feature
-from flows.specification.rules import Keys
+from flows.specification.keys import Spec
+from flows.specification.kinds import by_feature
+from flows.specification.rules import Keys, wrong_key
 from flows.specification.sections.hierarchy import Hierarchy, Ordered
 from flows.specification.sections.privacy import Target
 from flows.specification.sections.schedule import second_run_of_a_day
@@ -45,8 +46,8 @@ class SpecFile:
 
     Attributes:
         spec: the checked keys.
-        text: the text as written.
-        path: the file. Paths in the spec are relative to its folder.
+        text: as written.
+        path: of the file. Paths in the spec are relative to its folder.
     """
 
     spec: Spec
@@ -113,7 +114,7 @@ class SpecFile:
     def published(self) -> dict[str, Any]:
         """Return the spec as written, unexpanded, with file names in place of paths and table names in place of databases, and without what says nothing of the counts."""
         kept = {key: value for key, value in keys_in(self.text).items() if key not in _NOT_PUBLISHED}
-        return _without_paths(kept)
+        return without_paths(kept)
 
     def _codebook(self, axis: str) -> Table | ListedCodes | OrderedAxis | Unlisted:
         key, hierarchy = self.spec.hierarchy_of(axis)
@@ -176,10 +177,9 @@ def check_daily(spec: Spec) -> None:
     twice = second_run_of_a_day(schedule.cron, schedule.timezone) if schedule else None
     if schedule and twice:
         first, second = (f"{moment:%H:%M}" for moment in twice)
-        raise SpecError(
+        raise wrong_key(
             f"schedule.cron must run at most once a day, because the id of a release holds the day; {schedule.cron} runs at"
             f" {first} and at {second} on {twice[0]:%Y-%m-%d} ({schedule.timezone}).",
-            field="schedule.cron",
             hint="Name one minute and one hour, such as 0 3 * * *. For several releases a day, run `trellis release`, which"
             " names a release after the time.",
         )
@@ -194,15 +194,12 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise SpecError(f"SPEC: {path} must be a text file that can be read.", field="SPEC") from None
+        raise wrong_key(f"SPEC: {path} must be a text file that can be read.") from None
 
 
 def parse_spec(text: str, path: Path) -> SpecFile:
-    """Return the spec in a text.
+    """Return the spec in the text of a file, which may have changed since.
 
-    Args:
-        text: the YAML.
-        path: the file that holds the text, or held it.
     Raises:
         SpecError: the text is not YAML, or a key breaks a rule. The error names the key.
     """
@@ -223,14 +220,13 @@ def faults_of(text: str) -> list[SpecError]:
         SpecError: the text is not YAML.
     """
     keys = keys_in(text)
-    found: list[SpecError] = []
     try:
         check_daily(Spec.model_validate(keys))
     except ValidationError as fault:
-        found += spec_errors_of(fault)
+        faults = list(spec_errors_of(fault))
     except SpecError as fault:
         return [fault]
-    if not found:
+    else:
         return []
     if all(isinstance(keys.get(part), dict) for part in ("input", "release")):
         keys = by_feature(keys)
@@ -239,13 +235,13 @@ def faults_of(text: str) -> list[SpecError]:
         try:
             alone.model_validate({name: keys[name]} if name in keys else {})
         except ValidationError as fault:
-            found += spec_errors_of(fault)
-    found += [
+            faults += spec_errors_of(fault)
+    faults += [
         SpecError(f"{name} is not a key of the spec.", field=str(name))
         for name in keys
         if name not in Spec.model_fields
     ]
-    return list({(fault.field, str(fault)): fault for fault in found}.values())
+    return list({(fault.field, str(fault)): fault for fault in faults}.values())
 
 
 def located(fault: T, text: str) -> T:
@@ -342,11 +338,12 @@ def output_below(folder: Path, output: str) -> Path:
 _OF_FILES = {"table", "matrix", "labels", "boundaries"}
 
 
-def _without_paths(keys: dict[str, Any]) -> dict[str, Any]:
+def without_paths(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys of a spec with file names in place of paths, and table names in place of databases."""
     return {
         key: {level: published_location(file) if isinstance(file, str) else file for level, file in value.items()}
         if key == "boundaries" and isinstance(value, dict)
-        else _without_paths(value)
+        else without_paths(value)
         if isinstance(value, dict)
         else published_location(value)
         if key in _OF_FILES and isinstance(value, str)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storage.tables import NOISY, NUMBERS, SIGNAL, VARIANCE
+from flows.specification.sections.views import NOT_OF_CODES
 
 # Words in the names of origin columns, each with its counterpart for destinations: LODES, taxis, shared bicycles, surveys.
 _ENDS = (
@@ -61,12 +61,7 @@ class GuessedColumns:
 
 
 def guess_columns(names: Sequence[str], most_features: int) -> GuessedColumns:
-    """Return the guessed use of columns.
-
-    Args:
-        names: the names of all columns, in order, each once.
-        most_features: the largest number of features; further columns are left over.
-    """
+    """Return the guessed use of columns, each named once; beyond so many features, columns are left over."""
     unit = next((name for name in names if _is_unit(name)), None)
     count = next((name for name in names if name != unit and _is_count(name)), None)
     others = [name for name in names if name not in {unit, count}]
@@ -142,5 +137,5 @@ def _may_be_feature(name: str) -> bool:
         and not is_identifier(name)
         and name.isprintable()
         and "/" not in name
-        and name.casefold() not in {*NUMBERS, SIGNAL, NOISY, VARIANCE}
+        and name.casefold() not in NOT_OF_CODES
     )

@@ -4,43 +4,21 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.specification.rules import (
-    ONE,
-    PER_END,
-    PER_FEATURE,
-    Keys,
-    Name,
-    PerFeature,
-    Slug,
-    as_list,
-    no_boolean,
-    one_or_each,
-    refuse,
-)
+from flows.specification.kinds import GRID, by_feature, faults_of_kind
+from flows.specification.rules import ONE, PER_END, PER_FEATURE, Keys, Name, Slug, no_boolean, one_or_each, refuse
 from flows.specification.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Ordered, Values
-from flows.specification.sections.input import (
-    Input,
-    faults_of_group_sizes,
-    faults_of_groups_kind,
-    is_of_groups,
-    sizes_of,
-)
+from flows.specification.sections.input import Input, faults_of_group_sizes, sizes_of
 from flows.specification.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
-from flows.specification.sections.release import ReleaseKeys, faults_of_formats
+from flows.specification.sections.release import ReleaseKeys
 from flows.specification.sections.run import NoiseKeys, RunKeys
 from flows.specification.sections.schedule import ScheduleKeys
 from flows.specification.sections.utility import UtilityKeys
 from flows.specification.sections.views import (
     LEAVES,
     MARGINS,
+    NOT_OF_CODES,
     TREE,
     VIEW_TAGS,
     DerivedKeys,
@@ -48,23 +26,17 @@ from flows.specification.sections.views import (
     faults_of_grid,
     faults_of_views,
     faults_of_weights,
-    margins_of,
+    margin_views,
     pairs_beside_levels,
 )
 from storage.machine.files import is_file_name
-from storage.tables import ENDS, NOISY, NUMBERS, REGION, REMAINDER, SIGNAL, SIZE, VARIANCE, Role, column_name
-from tasks.ingest.sources.locations import fault_of_matrix
+from storage.tables import ENDS, REGION, REMAINDER, SIGNAL, SIZE, Role, column_name
 from tasks.words.areas import GEOMETRY, name_column
 from tasks.words.spelling import faults_of_order, refinement
 
 # On no tested data set are its largest errors above those of inftda by more than two standard errors: docs/mechanisms.md.
 DEFAULT_MECHANISM = "inftda_reconciled"
 DEFAULT_FOR_SIZES = "group_sizes"
-
-_FOR_TRIPS = ("input.origin", "input.destination", "release.tree")
-_FOR_FEATURES = ("input.features", "release.order")
-_FOR_GROUPS = ("input.group", "release.group_sizes")
-GRID = "release.grid"  # takes the place of release.order
 
 # what pydantic adds to the path of an error
 TAGS = SPLIT_TAGS | DOMAIN_TAGS | VIEW_TAGS | {ONE, PER_END, PER_FEATURE}
@@ -151,21 +123,22 @@ class Spec(Keys):
         """Refuse a mixture of trips, features and group sizes, and mark the values that hold one entry per axis."""
         if not isinstance(keys, dict) or not all(isinstance(keys.get(part), dict) for part in ("input", "release")):
             return keys
-        refuse(_faults_of_kind(keys))
+        refuse(faults_of_kind(keys))
         return by_feature(keys)
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Spec":
-        of_each = (
-            self._faults_of_people(),
-            self._faults_of_groups(),
-            self._faults_of_levels(),
-            self._faults_of_features(),
-            self._faults_of_formats(),
-            self._faults_of_areas(),
-            self._faults_of_utility(),
+        refuse(
+            chain(
+                self._faults_of_people(),
+                self._faults_of_groups(),
+                self._faults_of_levels(),
+                self._faults_of_features(),
+                self._faults_of_formats(),
+                self._faults_of_areas(),
+                self._faults_of_utility(),
+            )
         )
-        refuse(chain(*of_each))
         refuse(self._faults_of_views())
         return self
 
@@ -185,10 +158,8 @@ class Spec(Keys):
         if not isinstance(region, Hierarchy | Values):
             yield f"{key} must be a codebook or values: regions have no order."
             return
-        yield from faults_of_group_sizes(
-            sizes, self.levels(REGION), self.input.group or [], self.input.region, self.input.groups, self.input.count
-        )
-        if self.input.unit and self.input.unit in {*(self.input.group or ())}:
+        yield from faults_of_group_sizes(sizes, self.input, self.levels(REGION))
+        if self.input.unit and self.input.unit in (self.input.group or ()):
             yield "input.unit must not be a column of input.group: a unit that is a whole group needs no group sizes; give the size of its group as a feature instead."
         if self.privacy.distinct:
             yield "privacy.distinct must be left out for group sizes: a unit's records are bounded by their number alone."
@@ -197,7 +168,7 @@ class Spec(Keys):
 
     def _faults_of_levels(self) -> Iterator[str]:
         if self.release.group_sizes and self.release.group_sizes.region not in self.levels(REGION):
-            return  # said already
+            return  # `_faults_of_groups` refuses it
         codes = {column for axis in self.axes for column in self.columns(axis)}
         if self.input.origin and self.input.origin == self.input.destination:
             yield "input.destination must not name the same column as input.origin."
@@ -214,10 +185,7 @@ class Spec(Keys):
             if not columns:  # the list of groups says what the table does not
                 continue
             if len(columns) not in {1, len(levels)}:
-                yield (
-                    f"input.{axis} must name one column, or one for each of the levels {', '.join(levels)};"
-                    f" got {len(columns)}."
-                )
+                yield f"input.{axis} must name one column, or one for each of the levels {', '.join(levels)}; got {len(columns)}."
             elif isinstance(hierarchy, Hierarchy) and hierarchy.table is None and len(columns) != len(levels):
                 which = "a feature has" if self.input.features else f"input.{axis} names"
                 yield (
@@ -248,20 +216,16 @@ class Spec(Keys):
         for name in self.release.finest if isinstance(self.release.finest, dict) else ():
             if name not in features:
                 yield f"release.finest must name features, got {name}."
-        columns = [column_name(name, level, self.flat_features) for name in features for level in self.levels(name)]
-        seen = {*NUMBERS, SIGNAL, NOISY, VARIANCE} | ({REMAINDER} if self.release.rows == SIGNAL else set())
-        for column in columns:
+        seen = {*NOT_OF_CODES} | ({REMAINDER} if self.release.rows == SIGNAL else set())
+        for column in chain(*self._published_columns.values()):
             if column.casefold() in seen:
                 yield f"input.features would give two columns of the published tables the name {column}."
             seen.add(column.casefold())
 
     def _faults_of_formats(self) -> Iterator[str]:
         domains = [self.hierarchy_of(axis)[1] for axis in self.axes]
-        columns = [column_name(axis, level, self.flat_features) for axis in self.axes for level in self.levels(axis)]
-        yield from faults_of_formats(
-            self.release.formats,
-            self.release.csv,
-            columns,
+        yield from self.release.faults_of_formats(
+            [*chain(*self._published_columns.values())],
             has_ends=all(self.role_of(axis) in ENDS for axis in self.axes),
             same_codebook=all(isinstance(of, Hierarchy) and of.table and of == domains[0] for of in domains),
             has_shapes=any(isinstance(of, Hierarchy) and of.boundaries for of in domains),
@@ -269,15 +233,12 @@ class Spec(Keys):
 
     def _faults_of_areas(self) -> Iterator[str]:
         """Yield what is wrong with the columns and files of names and shapes."""
-        of_axis = {axis: self.hierarchy_of(axis) for axis in self.axes}
-        flat, taken = self.flat_features, {*NUMBERS, SIGNAL, NOISY, VARIANCE, REMAINDER}
-        columns = {axis: [column_name(axis, level, flat) for level in self.levels(axis)] for axis in self.axes}
-        taken |= {column.casefold() for of in columns.values() for column in of}
-        for axis, (key, hierarchy) in of_axis.items():
+        columns = self._published_columns
+        taken = {*NOT_OF_CODES, REMAINDER, *(column.casefold() for column in chain(*columns.values()))}
+        for axis in self.axes:
+            key, hierarchy = self.hierarchy_of(axis)
             boundaries = hierarchy.boundaries if isinstance(hierarchy, Hierarchy) else None
-            if not (hierarchy.labels or boundaries):
-                continue
-            for column in columns[axis]:
+            for column in columns[axis] if hierarchy.labels or boundaries else ():
                 if hierarchy.labels and name_column(column).casefold() in taken:
                     yield f"{key}.labels would give two columns of the published tables the name {name_column(column)}."
                 if boundaries and column.casefold() == GEOMETRY:
@@ -287,8 +248,7 @@ class Spec(Keys):
 
     def _faults_of_utility(self) -> Iterator[str]:
         if self.utility and self.utility.fleet and not any(self._faults_of_levels()):
-            unlisted = [axis for axis in self.axes if getattr(self.hierarchy_of(axis)[1], "table", "") is None]
-            yield from self.utility.fleet.faults(self.released_levels if self.input.features else {}, unlisted)
+            yield from self.utility.fleet.faults(self.released_levels if self.input.features else {}, self.unlisted)
 
     def _faults_of_views(self) -> Iterator[str]:
         views, split = self.views, self.privacy.split
@@ -303,12 +263,18 @@ class Spec(Keys):
             yield from faults_of_weights(weights, [*views, LEAVES, TREE], key)
 
     @property
+    def _published_columns(self) -> dict[str, list[str]]:
+        """The columns of published tables that have the codes of each axis, coarse to fine."""
+        flat = self.flat_features
+        return {axis: [column_name(axis, level, flat) for level in self.levels(axis)] for axis in self.axes}
+
+    @property
     def views(self) -> dict[str, dict[str, str]]:
         """The views that are measured beside the tree: by name, the level of each axis that is not left out."""
         if self.release.grid:
             return pairs_beside_levels(self.release.grid, self.released_levels, self.flat_features)
         if self.release.views == MARGINS:
-            return margins_of(self.released_levels, self.flat_features)
+            return margin_views(self.released_levels, self.flat_features)
         return dict(self.release.views or {}) if not isinstance(self.release.views, str) else {}
 
     @property
@@ -372,7 +338,13 @@ class Spec(Keys):
     def refinements(self) -> list[tuple[str, int]]:
         """What each entry of `release.order` refines: a feature, and down to which of its levels, from 1 on."""
         levels = {axis: self.levels(axis) for axis in self.axes}
-        return [found for entry in self.release.order or () if (found := refinement(entry, levels))]
+        return [refined for entry in self.release.order or () if (refined := refinement(entry, levels))]
+
+    @property
+    def unlisted(self) -> list[str]:
+        """The axes without a codebook."""
+        domains = {axis: self.hierarchy_of(axis)[1] for axis in self.axes}
+        return [axis for axis, of in domains.items() if isinstance(of, Hierarchy) and of.table is None]
 
     def has_own_areas(self, axis: str) -> bool:
         """Return whether a blank code in the codebook of an axis is an area of its own."""
@@ -387,80 +359,3 @@ class Spec(Keys):
         if finest is None or isinstance(finest, dict):
             return (finest or {}).get(axis, self.levels(axis)[-1])
         return finest if isinstance(finest, str) else getattr(finest, axis)
-
-
-def by_feature(keys: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec's keys; for features and group sizes, mark the values that hold one entry per axis."""
-    domains, release = keys.get("hierarchy"), keys["release"]
-    if keys["input"].get("features") is None and not is_of_groups(keys):
-        return keys
-    if isinstance(domains, dict):
-        keys = keys | {"hierarchy": PerFeature(domains)}
-    if isinstance(release.get("finest"), dict):
-        keys = keys | {"release": release | {"finest": PerFeature(release["finest"])}}
-    return keys
-
-
-def _faults_of_matrix(given: set[str]) -> Iterator[str]:
-    """Yield the faults of a spec with a matrix, which is of trips, given its dotted keys of `input` and `release`."""
-    for key in ("release.tree", "release.finest"):
-        if key not in given:
-            yield f"{key} must be given."
-    if "input.table" in given:
-        yield "input.table must be left out with input.matrix, which replaces it."
-    for key in ("input.origin", "input.destination", "input.count"):
-        if key in given:
-            yield f"{key} must be left out with input.matrix: rows are origins, columns are destinations, cells are counts."
-    if "input.unit" in given:
-        yield "input.unit must be left out with input.matrix: a matrix has counts, and no units."
-    for key in (*_FOR_FEATURES, *_FOR_GROUPS, GRID, "input.region", "input.groups"):
-        if key in given:
-            yield f"{key} must be left out with input.matrix: a matrix holds trips."
-
-
-def _faults_of_kind(keys: dict[str, Any]) -> Iterator[str]:
-    """Yield the faults of a spec that mixes trips, features and group sizes, before each key is checked alone."""
-    given = {f"{part}.{key}" for part in ("input", "release") for key, value in keys[part].items() if value is not None}
-    if "input.matrix" in given:
-        yield from _faults_of_matrix(given)
-        return
-    table = keys["input"].get("table")
-    if isinstance(table, str) and (fault := fault_of_matrix(table)):
-        yield f"input.table {fault}"
-        return
-    if "input.table" not in given:
-        yield "input.table must be given."
-    if "input.zones" in given:
-        yield "input.zones must be left out without input.matrix: it names the zones of a matrix."
-    if is_of_groups(keys):
-        yield from faults_of_groups_kind(keys, given, (*_FOR_GROUPS, *_FOR_TRIPS, *_FOR_FEATURES))
-        return
-    for key in ("input.region", "input.groups"):
-        if key in given:
-            yield f"{key} must be left out when input.group is not given: it is for group sizes."
-    of_features = "input.features" in given
-    if GRID in given and not of_features:
-        yield f"{GRID} must be left out when input.features is not given: a release holds trips or features."
-    if {GRID, "release.order"} <= given:
-        yield f"release.order must be left out with {GRID}, which refines both features in turns."
-    needed = [key for key in _FOR_FEATURES if key != "release.order" or GRID not in given]
-    for key in _FOR_TRIPS if of_features else _FOR_FEATURES:
-        if key in given:
-            given_or_not = "is given" if of_features else "is not given"
-            yield f"{key} must be left out when input.features {given_or_not}: a release holds trips or features."
-    for key in needed if of_features else (*_FOR_TRIPS, "release.finest"):
-        if key not in given:
-            yield f"{key} must be given."
-    if not of_features:
-        return
-    features, domains = as_list(keys["input"]["features"]), keys.get("hierarchy")
-    if isinstance(features, list) and all(isinstance(name, str) for name in features) and isinstance(domains, dict):
-        for name in features:
-            if name not in domains:
-                yield f"hierarchy.{name} must be given: every feature needs its codes."
-        for name in domains if features else ():
-            if name not in features:
-                yield f"hierarchy.{name} must be left out: {name} is not one of input.features."
-    finest = keys["release"].get("finest")
-    if finest is not None and not isinstance(finest, dict):
-        yield "release.finest must be {feature: level} when input.features is given."

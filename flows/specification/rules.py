@@ -1,11 +1,13 @@
 """Rules for single values of a spec, the base class of its sections, and keys that hold one value per end of trips or per feature."""
 
 import math
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from storage.errors import SpecError
 from storage.tables import ENDS
 from tasks.ingest.sources.databases import fault_of_url
 
@@ -34,8 +36,14 @@ def refuse(messages: Iterable[str]) -> None:
     Raises:
         Faults: with all messages.
     """
-    if found := tuple(messages):
-        raise Faults(found)
+    if faults := tuple(messages):
+        raise Faults(faults)
+
+
+def wrong_key(message: str, hint: str = "") -> SpecError:
+    """Return the error of a message that begins with the key at fault, followed by must, needs, would or a colon."""
+    key, *_ = re.split(" (?:must|needs|would) |: ", message, maxsplit=1)
+    return SpecError(message, field=key, hint=hint)
 
 
 def no_boolean(value: object) -> object:

@@ -32,6 +32,7 @@ from tasks.ingest.tables import Table, opened, read_texts
 
 SCHEMA = Path(__file__).with_name("spec.schema.json")  # by which editors complete and check a spec
 FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
+_DECISION = f" # {FILL_IN}"
 
 # Examples for optional keys that have no default to show.
 _EXAMPLES = {
@@ -103,13 +104,7 @@ _EVERY_KEY = (
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A starter spec, and where it is.
-
-    Attributes:
-        path: the file; None where none was asked for.
-        spec: its text, YAML that `load_spec` reads.
-        columns: what it takes the columns of the table for.
-    """
+    """A starter spec, in its file if one was asked for, and what it takes the columns of the table for."""
 
     path: str | None
     spec: str
@@ -142,7 +137,8 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
             field="--codebook",
             hint="Name the codebook of each feature in the spec: hierarchy: {FEATURE: {table: …, levels: […]}}.",
         )
-    given = _given(place, folder, columns, _codebook_at(codebook, folder) if codebook else None)
+    areas = _areas(codebook, folder) if codebook else _keys_of_areas(f"codebook.csv{_DECISION}", _levels(columns))
+    given = _given(place, folder, columns, {} if columns.features else areas)
     remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
     head = [line for text in remarks for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
@@ -150,12 +146,8 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
 
 
 def starter_answer(table: str, out: Path | None, codebook: str | None = None, *, every_key: bool = False) -> Starter:
-    """Write the starter to a file, if one is named, and return the answer of `trellis new`.
+    """Write the starter to a file, if one is named, and return the answer of `trellis new`; arguments are those of `starter`.
 
-    Args:
-        table: the path of the table.
-        out: the file to write, which must not exist yet; None to write none.
-        codebook: as for `starter`; likewise `every_key`.
     Raises:
         InputError: the table cannot be read.
         UsageError: the file exists, or cannot be written.
@@ -217,7 +209,7 @@ def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
         for path, value in given.items():
             above, _, key = path.rpartition(".")
             if above == section:
-                line = value.replace(f"# {FILL_IN}", f"{_DECIDE.get(path, '')} # {FILL_IN}".lstrip())
+                line = value.replace(_DECISION.lstrip(), f"{_DECIDE.get(path, '')}{_DECISION}".lstrip())
                 yield f"{'  ' * bool(above)}{key}: {line}"
         if section == "input" and columns.left_over:
             yield f"  # not used: {_left_over(columns)}"
@@ -245,23 +237,8 @@ def _place(table: Table, folder: Path) -> str:
     return f"{place}::{table.inner}" if table.inner else place
 
 
-@dataclass(frozen=True, slots=True)
-class _Codebook:
-    """A public codebook.
-
-    Attributes:
-        place: its path, as the spec names it.
-        levels: its columns of codes, coarse to fine.
-        labels: by level, the column that seems to hold its names.
-    """
-
-    place: str
-    levels: list[str]
-    labels: dict[str, str]
-
-
-def _codebook_at(codebook: str, folder: Path) -> _Codebook:
-    """Return a codebook with its levels, coarse to fine: each column whose areas hold those of the next.
+def _areas(codebook: str, folder: Path) -> dict[str, str]:
+    """Return the keys about areas by a codebook with its levels, coarse to fine: each column whose areas hold those of the next.
 
     The finest level is the first column that has another code in every row. A column that says nothing new, such as a
     name beside a code, is no level.
@@ -284,27 +261,37 @@ def _codebook_at(codebook: str, folder: Path) -> _Codebook:
         pairs = areas.select(levels[0], name).n_unique() if name != levels[0] else 0
         if 1 < numbers[name] < numbers[levels[0]] and pairs == numbers[levels[0]]:
             levels.insert(0, name)
-    return _Codebook(_place(table, folder), levels, _labels(levels, areas))
+    labels = _labels(levels, areas)
+    guessed = {"hierarchy.labels": f"{_yaml(labels)} # guessed from the names of columns"} if labels else {}
+    return _keys_of_areas(_yaml(_place(table, folder)), levels) | guessed
+
+
+def _keys_of_areas(table: str, levels: list[str]) -> dict[str, str]:
+    return {
+        "hierarchy.table": table,
+        "hierarchy.levels": _yaml(levels) + _DECISION,
+        "release.tree": "destination",
+        "release.finest": _yaml(levels[-1]) + _DECISION,
+    }
 
 
 def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
     """Return, by level, the column that has its name with `name` behind or before it and gives every area one name."""
     folded = {re.sub(r"[\W_]+", "", column).casefold(): column for column in areas.columns}
-    found = {}
+    labels = {}
     for level in levels:
         stem = re.sub(r"[\W_]+|code$|id$", "", level.casefold())
         column = next((folded[name] for name in (f"{stem}name", f"name{stem}") if name in folded), None)
         if column and areas.select(level, column).n_unique() == areas[level].n_unique():
-            found[level] = column
-    return found
+            labels[level] = column
+    return labels
 
 
-def _given(table: Table, folder: Path, columns: GuessedColumns, codebook: _Codebook | None = None) -> dict[str, str]:
-    """Return the values of the keys that the starter sets, as YAML, some with a comment after them."""
+def _given(table: Table, folder: Path, columns: GuessedColumns, areas: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of the keys that the starter sets, as YAML, some with a comment after them; `areas` are those about areas."""
     of_table = table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0]
     name = re.sub(r"[^a-z0-9]+", "-", of_table.casefold()).strip("-")[:64].rstrip("-") or "release"
-    decide = f" # {FILL_IN}"
-    given = {"name": name, "dataset": name + decide, "input.table": _yaml(_place(table, folder))}
+    given = {"name": name, "dataset": name + _DECISION, "input.table": _yaml(_place(table, folder))}
     for end in ENDS if columns.origin else ():
         of_end = getattr(columns, end)
         given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
@@ -313,28 +300,21 @@ def _given(table: Table, folder: Path, columns: GuessedColumns, codebook: _Codeb
             f"{_yaml(list(columns.features))} # all other columns: delete those that are not features"
         )
     if columns.count:  # counts of something else would be released as counts of people
-        given["input.count"] = f"{_yaml(columns.count)} # guessed from its name: does it count records?{decide}"
+        given["input.count"] = f"{_yaml(columns.count)} # guessed from its name: does it count records?{_DECISION}"
     if columns.unit:
         given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name"
     if columns.features:
         given["release.order"] = _yaml(list(columns.features))
-    else:
-        levels = codebook.levels if codebook else _levels(columns)
-        given["hierarchy.table"] = _yaml(codebook.place) if codebook else "codebook.csv" + decide
-        given["hierarchy.levels"] = _yaml(levels) + decide
-        if codebook and codebook.labels:
-            given["hierarchy.labels"] = _yaml(codebook.labels) + " # guessed from the names of columns"
-        given["release.tree"] = "destination"
-        given["release.finest"] = _yaml(levels[-1]) + decide
-    return given | {
-        "privacy.unit": "one person" + decide,
-        "privacy.neighbours": "substitution" + decide,
-        "privacy.max_records_per_unit": "1" + decide,
-        "privacy.epsilon": "1.0" + decide,
-        "privacy.delta": "1.0e-8" + decide,
-        "budget.epsilon": "4.0" + decide,
-        "budget.delta": "1.0e-7" + decide,
+    decisions = {
+        "privacy.unit": "one person",
+        "privacy.neighbours": "substitution",
+        "privacy.max_records_per_unit": "1",
+        "privacy.epsilon": "1.0",
+        "privacy.delta": "1.0e-8",
+        "budget.epsilon": "4.0",
+        "budget.delta": "1.0e-7",
     }
+    return given | dict(areas) | {key: value + _DECISION for key, value in decisions.items()}
 
 
 def _levels(columns: GuessedColumns) -> list[str]:

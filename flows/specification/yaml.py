@@ -38,19 +38,14 @@ def keys_in(text: str) -> dict[str, Any]:
 
 
 def line_of(text: str, field: str) -> int | None:
-    """Return the line of a key in the text of a spec, or of the deepest section above it that is there; None for neither.
-
-    Args:
-        text: YAML that can be read.
-        field: the path of the key, with dots between its parts.
-    """
+    """Return the line of a key, by its dotted path, in a spec, or of the deepest section above it that is there; None for neither."""
     node, line = _NoRepeats(text).get_single_node(), None
     for part in field.split("."):
         pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-        found = next(((key, value) for key, value in pairs if key.value == part), None)
-        if found is None:
+        pair = next((pair for pair in pairs if pair[0].value == part), None)
+        if pair is None:
             break
-        line, node = found[0].start_mark.line + 1, found[1]
+        line, node = pair[0].start_mark.line + 1, pair[1]
     return line
 
 

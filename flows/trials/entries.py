@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flows.planning.compatibility import check_listed, measured_by, rule_for_nodes
 from flows.planning.guarantee import guarantee_of
-from flows.planning.parts import level_terms, view_terms
+from flows.planning.parts import parts_of
 from flows.planning.plan import Plan
 from flows.planning.scheme import check_leaves
 from flows.planning.shares import scheme_of
@@ -58,9 +58,9 @@ class Entry(Contestant):
     def variances(self) -> Mapping[str, float]:
         """By workload, the mean variance of its queries, where every node or every leaf is measured and none is pruned."""
         scheme, measured = self.plan.scheme, self.plan.guarantee.noises
-        if scheme.is_unbiased:
+        if scheme.mechanism.is_unbiased:
             return scheme.released(measured).mean_variances()
-        if not scheme.is_summed or scheme.law.keeps_some:
+        if not scheme.mechanism.adds_up_leaves or scheme.law.keeps_some:
             return {}
         precisions = [0.0] * scheme.tree.depth + [1 / measured[-1].variance]
         return mean_variances(tree_variances(scheme.tree, precisions), scheme.tree.ordered)
@@ -79,9 +79,9 @@ class Entry(Contestant):
         if threshold := max((level.threshold for level in plan.guarantee.by_map), default=0):
             leaves = thresholded_bounds(tree, trial.released[-1], noises[-1], threshold, confidence)
             return [None] * tree.depth + [leaves]
-        if plan.scheme.is_together or plan.scheme.is_unbiased:
+        if plan.mechanism.settles_together or plan.mechanism.is_unbiased:
             return [None] * (tree.depth + 1)
-        if plan.scheme.is_summed:
+        if plan.mechanism.adds_up_leaves:
             return [summed_bounds(tree, nodes, noises[-1], confidence) for nodes in trial.released]
         steps = [rounding_step(sigma) if terms.rounded else 1 for sigma in self.sigmas]
         own = [self.noises[level.level] for level in own_levels(plan.levels)]
@@ -242,8 +242,7 @@ def _entry(plan: Plan, name: str, mechanism: Mechanism, priority: str, epsilon: 
             law=plan.law if plan.law in mechanism.laws else next(iter(mechanism.laws)),
             scheme=scheme,
             guarantee=guarantee,
-            levels=level_terms(scheme, guarantee),
-            views=view_terms(scheme, guarantee) if has_views else (),
+            parts=parts_of(scheme, guarantee),
             named_views=plan.named_views if has_views else (),
         ),
     )

@@ -76,7 +76,7 @@ def try_spec(spec: Path, sampler: Any = None) -> tuple[Plan, PublicTable, Trial]
     """Make the release of a spec in memory, by its own noise or a sampler's, and return its plan, the table as it is read, and it."""
     plan = make_plan(load_spec(spec))
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
-    tree = tree_over(codebooks, plan.file.spec) if plan.unlisted else plan.tree
+    tree = tree_over(codebooks, plan.file.spec) if plan.file.spec.unlisted else plan.tree
     table = public_table(tree, areas, true_counts, plan.derived)
     release = reserved_release(plan, "one", Path())
     release = replace(release, terms=replace(release.terms, unlisted=()))  # the codes are in the tree of the table

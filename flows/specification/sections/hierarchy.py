@@ -18,11 +18,9 @@ DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER, _ONE_PLACE, _PER_LEVEL}
 
 def _kind_of_domain(value: object) -> str:
     """Return whether the codes of a feature are in a table or in the spec itself, and whether they have an order."""
-    if isinstance(value, Ordered) or (isinstance(value, dict) and "ordered" in value):
-        return _BY_ORDER
-    return (
-        _BY_TABLE if isinstance(value, Hierarchy) or (isinstance(value, dict) and "values" not in value) else _BY_LIST
-    )
+    if isinstance(value, dict):
+        return _BY_ORDER if "ordered" in value else _BY_LIST if "values" in value else _BY_TABLE
+    return _BY_ORDER if isinstance(value, Ordered) else _BY_TABLE if isinstance(value, Hierarchy) else _BY_LIST
 
 
 def _as_values(value: object) -> object:

@@ -1,13 +1,13 @@
 """The section `input`: the confidential table and its columns, and what groups are, where they lie, and how large they are counted."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from flows.specification.rules import Columns, Keys, Location, Name, no_boolean
 from flows.specification.sections.hierarchy import Ordered
-from storage.tables import REGION, SIZE, size_codes
+from storage.tables import SIZE, size_codes
 from tasks.tree.ordered import MOST_CODES
 from tasks.words.spelling import with_question
 
@@ -41,77 +41,6 @@ class GroupsKeys(Keys):
 def sizes_of(keys: GroupSizesKeys, groups: GroupsKeys | None) -> Ordered:
     """Return the codes of the axis of sizes: from 1 to the largest, or from 0 where a list has the groups without a record."""
     return Ordered.model_validate(size_codes(keys.largest, has_list=groups is not None))
-
-
-def is_of_groups(keys: Mapping[str, Any]) -> bool:
-    """Return whether a spec as written is about groups, by one of the two keys that such a spec has."""
-    return any(
-        isinstance(part := keys.get(section), dict) and part.get(key) is not None
-        for section, key in (("input", "group"), ("release", "group_sizes"))
-    )
-
-
-def faults_of_groups_kind(keys: Mapping[str, Any], given: set[str], of_kinds: Sequence[str]) -> Iterator[str]:
-    """Yield which keys of other kinds of releases a spec of group sizes has, and which of its own it lacks.
-
-    Args:
-        keys: of the spec as written.
-        given: the dotted keys of its sections `input` and `release`.
-        of_kinds: those of `given` that only some kinds have; the first two are those of this kind.
-    """
-    own, others = of_kinds[:2], of_kinds[2:]
-    for key in own:
-        if key not in given:
-            yield f"{key} must be given."
-    for key in (*others, "release.finest", "release.views"):
-        if key in given:
-            yield f"{key} must be left out for group sizes: input.group says what a group is, and release.group_sizes what is released."
-    domains = keys.get("hierarchy")
-    if not isinstance(domains, dict):
-        return
-    if REGION not in domains:
-        yield f"hierarchy.{REGION} must be given: the public codebook of the regions."
-    for name in domains:
-        if name != REGION:
-            yield f"hierarchy.{name} must be left out for group sizes, which have the regions alone."
-
-
-def faults_of_group_sizes(
-    sizes: GroupSizesKeys,
-    levels: Sequence[str],
-    group: Sequence[str],
-    region: str | None,
-    groups: GroupsKeys | None,
-    count: str | None,
-) -> Iterator[str]:
-    """Yield what is wrong with the keys of group sizes.
-
-    Args:
-        sizes: what is released.
-        levels: of hierarchy.region, coarse to fine.
-        group: the columns of the group.
-        region: the column of the region, where the spec names one.
-        groups: the public list of groups.
-        count: the column of counts.
-    """
-    if sizes.region not in levels:
-        rule = f"release.group_sizes.region must be one of the levels {', '.join(levels)} of hierarchy.region"
-        yield with_question(f"{rule}, got {sizes.region}.", sizes.region, levels)
-    if SIZE in levels:
-        yield f"hierarchy.region must have no level named {SIZE}, which is the name of the other axis."
-    if groups is not None:
-        if sizes.largest >= MOST_CODES:
-            yield f"release.group_sizes.largest must be below {MOST_CODES:,} with input.groups, got {sizes.largest:,}."
-        if region is not None:
-            yield "input.region must be left out with input.groups: the list says in which region a group is."
-        if len(groups.levels) != 1:
-            yield f"input.groups.levels must name one column, that of the finest regions, got {len(groups.levels)}."
-        if groups.group is not None and len(groups.group) != len(group):
-            yield f"input.groups.group must name as many columns as input.group, got {len(groups.group)}."
-    elif list(group) == [region or levels[-1]]:
-        yield f"input.group must not be the column of the regions, got {group[0]}: a region is no group."
-    if count in group:
-        yield "input.count must not be a column of input.group."
 
 
 MOST_FEATURES = 60
@@ -173,3 +102,26 @@ class Input(Keys):
     groups: GroupsKeys | None = None
     count: Name | None = None
     unit: Name | None = None
+
+
+def faults_of_group_sizes(sizes: GroupSizesKeys, keys: Input, levels: Sequence[str]) -> Iterator[str]:
+    """Yield what is wrong with the keys of group sizes, given the levels of hierarchy.region, coarse to fine."""
+    group, groups = keys.group or [], keys.groups
+    if sizes.region not in levels:
+        rule = f"release.group_sizes.region must be one of the levels {', '.join(levels)} of hierarchy.region"
+        yield with_question(f"{rule}, got {sizes.region}.", sizes.region, levels)
+    if SIZE in levels:
+        yield f"hierarchy.region must have no level named {SIZE}, which is the name of the other axis."
+    if groups is not None:
+        if sizes.largest >= MOST_CODES:
+            yield f"release.group_sizes.largest must be below {MOST_CODES:,} with input.groups, got {sizes.largest:,}."
+        if keys.region is not None:
+            yield "input.region must be left out with input.groups: the list says in which region a group is."
+        if len(groups.levels) != 1:
+            yield f"input.groups.levels must name one column, that of the finest regions, got {len(groups.levels)}."
+        if groups.group is not None and len(groups.group) != len(group):
+            yield f"input.groups.group must name as many columns as input.group, got {len(groups.group)}."
+    elif group == [keys.region or levels[-1]]:
+        yield f"input.group must not be the column of the regions, got {group[0]}: a region is no group."
+    if keys.count in group:
+        yield "input.count must not be a column of input.group."

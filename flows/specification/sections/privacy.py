@@ -11,26 +11,23 @@ from tasks.accounting.sensitivity import MOST_RECORDS, SUBSTITUTION
 # pydantic adds these names to the path of an error
 _BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST = "<by name>", "<by ratio>", "<by finest>", "<by list>"
 _BY_ERROR, _BY_VIEW, _BY_WORKLOAD, _BY_TARGETS = "<by error>", "<by view>", "<by workload>", "<by targets>"
-SPLIT_TAGS = {_BY_NAME, _BY_RATIO, _BY_FINEST, _BY_LIST, _BY_ERROR, _BY_VIEW, _BY_WORKLOAD, _BY_TARGETS}
-
+_BY_KEY = {
+    "finest": _BY_FINEST,
+    "geometric": _BY_RATIO,
+    "minimise": _BY_ERROR,
+    "workload": _BY_WORKLOAD,
+    "targets": _BY_TARGETS,
+}
+SPLIT_TAGS = {_BY_NAME, _BY_LIST, _BY_VIEW, *_BY_KEY.values()}
 
 OF_AN_ORDER = ("ranges", "prefix")  # workloads that only an ordered axis has
 
 
 def _kind_of_split(value: object) -> str:
     """Return whether a split is a name, a ratio, a weight of the finest level, a list, an error to minimise, or weights by view."""
-    for kind, key, tag in (
-        (Finest, "finest", _BY_FINEST),
-        (Geometric, "geometric", _BY_RATIO),
-        (Minimise, "minimise", _BY_ERROR),
-        (Workload, "workload", _BY_WORKLOAD),
-        (Targets, "targets", _BY_TARGETS),
-    ):
-        if isinstance(value, kind) or (isinstance(value, dict) and key in value):
-            return tag
-    if isinstance(value, dict):
-        return _BY_VIEW
-    return _BY_LIST if isinstance(value, list) else _BY_NAME
+    keys = value if isinstance(value, dict) else type(value).model_fields if isinstance(value, Keys) else ()
+    otherwise = _BY_VIEW if isinstance(value, dict) else _BY_LIST if isinstance(value, list) else _BY_NAME
+    return next((tag for key, tag in _BY_KEY.items() if key in keys), otherwise)
 
 
 class Target(Keys):

@@ -123,5 +123,5 @@ class UtilityKeys(Keys):
 
     def section(self, name: str) -> Keys | dict[str, Any] | None:
         """Return what the spec says of a measure: checked keys, or any keys as they were written; None if nothing."""
-        found: Keys | dict[str, Any] | None = getattr(self, name, None)
-        return found
+        section: Keys | dict[str, Any] | None = getattr(self, name, None)
+        return section

@@ -1,7 +1,12 @@
-"""The keys of a spec that name groupings of its cells: derived columns, views beside the tree, and two ordered axes side by side."""
+"""The keys of a spec that name groupings of its cells: derived columns, views beside the tree, and two ordered axes side by side.
+
+Below, `levels` are the released levels of each axis, coarse to fine, in the order of the axes, and `flat` is as in `column_name`.
+A view has a name, and the level of each axis that is not left out.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag
@@ -15,13 +20,7 @@ _AXES = 2
 
 
 def faults_of_grid(grid: Sequence[str], features: Sequence[str], ordered: Sequence[str]) -> Iterator[str]:
-    """Yield what is wrong with the axes of a grid.
-
-    Args:
-        grid: the axes that it names.
-        features: the axes of the spec.
-        ordered: those that are ordered.
-    """
+    """Yield what is wrong with the axes of a grid, given the features of the spec and those that are ordered."""
     if sorted(grid) != sorted(features) or len(grid) != _AXES:
         yield f"release.grid must name two features, and input.features these two alone, got {', '.join(grid)} of {', '.join(features)}."
         return
@@ -36,13 +35,7 @@ def faults_of_grid(grid: Sequence[str], features: Sequence[str], ordered: Sequen
 def pairs_beside_levels(
     grid: Sequence[str], levels: Mapping[str, Sequence[str]], flat: frozenset[str]
 ) -> dict[str, dict[str, str]]:
-    """Return the pairs of levels of a grid that are no levels of its tree, as views: by name, the level of each axis that is not left out.
-
-    Args:
-        grid: the two axes.
-        levels: the released levels of each axis, coarse to fine, in the order of the axes.
-        flat: as in `column_name`.
-    """
+    """Return the pairs of levels of a grid that are no levels of its tree, as views."""
     axes = list(levels)
     reached = [0] * len(axes)
     of_tree = {tuple(reached)}
@@ -50,13 +43,13 @@ def pairs_beside_levels(
         reached[axis] += 1
         of_tree.add(tuple(reached))
     one, two = axes
-    pairs = ((above, below) for above in range(len(levels[one]) + 1) for below in range(len(levels[two]) + 1))
-    found = {}
-    for pair in pairs:
-        if pair not in of_tree:
-            view = {axis: levels[axis][level - 1] for axis, level in zip(axes, pair, strict=True) if level}
-            found["_by_".join(column_name(axis, level, flat) for axis, level in view.items())] = view
-    return found
+    pairs = product(range(len(levels[one]) + 1), range(len(levels[two]) + 1))
+    views = [
+        {axis: levels[axis][level - 1] for axis, level in zip(axes, pair, strict=True) if level}
+        for pair in pairs
+        if pair not in of_tree
+    ]
+    return {"_by_".join(column_name(axis, level, flat) for axis, level in view.items()): view for view in views}
 
 
 MARGINS = "margins"
@@ -67,7 +60,7 @@ _ALL_MARGINS, _BY_NAME = "<margins>", "<by view>"
 VIEW_TAGS = {_ALL_MARGINS, _BY_NAME}
 
 _RESERVED = {LEAVES, TREE, MARGINS, "finest", "geometric", "minimise", "uniform"}
-_NUMBERS = (*NUMBERS, SIGNAL, NOISY, VARIANCE)  # the other columns of published tables
+NOT_OF_CODES = (*NUMBERS, SIGNAL, NOISY, VARIANCE)  # columns of published tables that no axis may have
 _FORM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 
 
@@ -96,44 +89,33 @@ Views = Annotated[
 ]
 
 
-def margins_of(levels: Mapping[str, Sequence[str]], flat: frozenset[str]) -> dict[str, dict[str, str]]:
-    """Return the views that `views: margins` stands for: the totals of every axis at every level, named as their columns.
-
-    Args:
-        levels: the released levels of each axis, coarse to fine.
-        flat: the features that have one level.
-    """
+def margin_views(levels: Mapping[str, Sequence[str]], flat: frozenset[str]) -> dict[str, dict[str, str]]:
+    """Return the views that `views: margins` stands for: the totals of every axis at every level, named as their columns."""
     return {column_name(axis, level, flat): {axis: level} for axis, names in levels.items() for level in names}
 
 
 def faults_of_derived(
     derived: Mapping[str, DerivedKeys], levels: Mapping[str, Sequence[str]], flat: frozenset[str]
 ) -> Iterator[str]:
-    """Yield what is wrong with derived columns, but for their tables.
-
-    Args:
-        derived: by the name of the column.
-        levels: the released levels of each axis, coarse to fine.
-        flat: the features that have one level, and the beginnings of the levels' names of ordered ones.
-    """
+    """Yield what is wrong with derived columns, by their names, but for their tables."""
     columns = {column_name(axis, level, flat).casefold() for axis, names in levels.items() for level in names}
     columns |= {column_name(axis, level).casefold() for axis, names in levels.items() for level in names}
-    taken = {*map(str.casefold, levels), *columns, *_NUMBERS}
+    taken = {*map(str.casefold, levels), *columns, *NOT_OF_CODES}
     for name, keys in derived.items():
         if name.casefold() in taken or not _FORM.fullmatch(name):
             yield (
                 f"derived.{name} must have a name of its own, of letters, digits, - and _ and at most 64: no axis, no"
-                f" column of codes, no other derived column and none of {', '.join(_NUMBERS)} may have it, in upper or"
+                f" column of codes, no other derived column and none of {', '.join(NOT_OF_CODES)} may have it, in upper or"
                 " lower case."
             )
         taken.add(name.casefold())
-        found = [refinement(one, levels) for one in keys.of]
-        for one, place in zip(keys.of, found, strict=True):
+        places = [refinement(one, levels) for one in keys.of]
+        for one, place in zip(keys.of, places, strict=True):
             if place is None:
                 released = [f"{axis}.{level}" for axis, names in levels.items() for level in names]
                 rule = f"derived.{name}.of must name released levels as axis.level"
                 yield with_question(f"{rule}, got {one}.", one, released)
-        axes = [place[0] for place in found if place]
+        axes = [place[0] for place in places if place]
         if len(set(axes)) < len(axes):
             yield f"derived.{name}.of must name each axis once."
 
@@ -141,13 +123,7 @@ def faults_of_derived(
 def faults_of_views(
     views: Mapping[str, Mapping[str, str]], levels: Mapping[str, Sequence[str]], derived: Sequence[str]
 ) -> Iterator[str]:
-    """Yield what is wrong with the views that a spec names.
-
-    Args:
-        views: by name, the level of each axis that is not left out, and the derived columns.
-        levels: the released levels of each axis, coarse to fine.
-        derived: the names of the derived columns.
-    """
+    """Yield what is wrong with the views that a spec names, given the names of its derived columns."""
     if len({name.casefold() for name in views}) < len(views):
         yield "release.views must have names that differ by more than upper and lower case."
     for name, of in views.items():

@@ -115,7 +115,7 @@ def test_a_series_ends_on_its_last_day(place):
 def guarantee_at(accountant: str, rho: Fraction, squares: tuple[int, ...]) -> Guarantee:
     """Return a guarantee of some noise; its own ε does not matter here."""
     measurements = Allocation(uniform(len(squares)), squares).measurements(rho)
-    return Guarantee(ACCOUNTANTS[accountant], 1.0, DELTA, rho, measurements)
+    return Guarantee(ACCOUNTANTS[accountant], 1.0, DELTA, measurements)
 
 
 def true_delta(measurements: Sequence[Measurement], epsilon: float) -> float:

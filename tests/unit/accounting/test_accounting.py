@@ -245,7 +245,7 @@ def test_a_stated_epsilon_is_never_under_stated(by: str, relation: str) -> None:
         assert delta > LEAST_PLD_DELTA
         assert accountant.holds(measurements, epsilon, delta * (1 + 1e-6))
         assert not accountant.holds(measurements, epsilon, delta * 0.98)
-    curve = Guarantee(accountant, 1.0, 1e-8, Fraction(1, 50), measurements).curve()
+    curve = Guarantee(accountant, 1.0, 1e-8, measurements).curve()
     assert [point.epsilon for point in curve] == [0.25, 0.5, 0.75, 1.0, 1.25]
     assert all(1 >= one.delta > other.delta > 0 for one, other in pairwise(curve))
     assert all(accountant.holds(measurements, point.epsilon, point.delta * (1 + 1e-6)) for point in curve)

@@ -87,7 +87,7 @@ def test_a_plan_states_what_is_measured(codes: int, keys: Keys, asked: str, chos
 def test_all_cells_may_be_asked_for_as_far_as_there_is_room(tmp_path: Path) -> None:
     """Settled with views all are measured anyway; beside a large tree all above the finest level; too many are refused."""
     plan = plan_of(tmp_path, measure="all", **VIEWS)
-    assert plan.scheme.is_together
+    assert plan.mechanism.settles_together
     assert plan_answer(plan).measure is None
     plan = plan_of(tmp_path, 4000, measure="all", **VIEWS)
     assert plan.mechanism.second_pass is not None

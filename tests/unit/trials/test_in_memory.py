@@ -15,7 +15,7 @@ import tasks.noise.task
 import tasks.optimize.task
 import tasks.tree.branches
 from flows.planning.guarantee import guarantee_of
-from flows.planning.parts import level_terms
+from flows.planning.parts import parts_of
 from flows.planning.shares import scheme_of
 from flows.specification.sections.privacy import PrivacyKeys
 from flows.trials.in_memory import PublicTable, public_table, try_release
@@ -79,7 +79,7 @@ def test_every_cell_is_measured_once(universes, data, seed, most):
     assert [record.shards["noisy"][level, "trunk"].rows for level in range(len(cells))] == cells
     assert {charge.state for charge in record.charges.values()} == {"sealed"}
     in_parts: list[int] = []
-    with parts_of(most):
+    with chunks_of(most):
         try_scales(table, TWICE, sigmas, noise_of(seed, in_parts))
     assert sum(in_parts) == sum(asked)
 
@@ -116,7 +116,7 @@ def test_beside_a_measured_total_no_level_is_drawn_with_less_noise_than_all_toge
         delta=1e-6,
     )
     scheme = scheme_of(keys, table.tree, table.tree, ONCE, "opendp", ONCE.laws[law])
-    levels = level_terms(scheme, guarantee_of(scheme))
+    levels = parts_of(scheme, guarantee_of(scheme))
     release = try_scales(table, ONCE, SIGMAS, noise_of(1), law=ONCE.laws[law]).job.record.release
 
     def drawn(terms: Sequence[Part]) -> list[int]:
@@ -134,7 +134,7 @@ def test_beside_a_measured_total_no_level_is_drawn_with_less_noise_than_all_toge
 
 
 @contextmanager
-def parts_of(cells: int) -> Iterator[None]:
+def chunks_of(cells: int) -> Iterator[None]:
     """Let chunks have so many cells."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (tasks.noise.task, tasks.noise.measure, tasks.optimize.task):
@@ -156,7 +156,7 @@ def test_leaves_without_noise_are_the_truth(universes, data):
     def all_that_is_there(true_counts: IntArray, scale: float, threshold: int) -> tuple[IntArray, IntArray]:
         return np.arange(len(true_counts)), true_counts
 
-    with parts_of(data.draw(st.integers(1, 9))):
+    with chunks_of(data.draw(st.integers(1, 9))):
         universes = try_scales(table, LEAVES, [1.0] * (table.tree.depth + 1), sampler)
         histograms = try_threshold(table, Thresholded(8.0, 2, 1e9, 1.0), "add_remove", 1, all_that_is_there)
     assert sum(seen) == len(universe.leaves())  # every leaf of the universe, zeros too
