@@ -15,7 +15,6 @@ from tasks.accounting.allocation import Allocation
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, derivation, sensitivity_of, sizes_derivation
 from tasks.laws.law import NO_NOISE, Law, LevelNoise
 from tasks.mechanisms import Mechanism
-from tasks.sizes.estimators import Sizes
 from tasks.sizes.intervals import noise_of_sum, own_source
 from tasks.sizes.task import regions_of
 from tasks.tree.axis import axis_from_codebook
