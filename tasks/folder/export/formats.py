@@ -53,6 +53,11 @@ class FileKind:
         """The packages that are not installed."""
         return [package for package in self.packages if find_spec(package) is None]
 
+    def with_too_many_rows(self, tables: PublishedTables) -> list[str]:
+        """Return the tables that have more rows than its files can hold, by their paths."""
+        most = self.most_rows
+        return [] if most is None else [table.path for table in self.tables(tables) if tables.rows(table) > most]
+
 
 KINDS: Mapping[Format, FileKind] = {
     "xlsx": FileKind(
@@ -152,23 +157,12 @@ def write_formats(
     for name in formats:
         kind = KINDS[name]
         levels = too_many_zones([name], tree)
-        too_large = [
-            table.path
-            for table in kind.tables(tables)
-            if table.level in levels or _has_too_many_rows(kind, tables, table)
-        ]
-        kind.write(tables, tree, _included(kind, tables, too_large), words)
+        too_large = [table.path for table in kind.tables(tables) if table.level in levels]
+        too_large += kind.with_too_many_rows(tables)
+        kind.write(tables, tree, [table for table in kind.tables(tables) if table.path not in too_large], words)
         if too_large:
             left_out[name] = too_large
     return left_out
-
-
-def _has_too_many_rows(kind: FileKind, tables: PublishedTables, table: PublishedTable) -> bool:
-    return kind.most_rows is not None and tables.rows(table) > kind.most_rows
-
-
-def _included(kind: FileKind, tables: PublishedTables, left_out: Sequence[str]) -> list[PublishedTable]:
-    return [table for table in kind.tables(tables) if table.path not in left_out]
 
 
 def format_failures(tables: PublishedTables) -> list[str]:
@@ -182,11 +176,10 @@ def format_failures(tables: PublishedTables) -> list[str]:
         if name not in tables.manifest.formats:
             failures += [f"{path} is there, but manifest.json does not list {name}." for path in sorted(there)]
             continue
-        left_out = tables.manifest.left_out.get(name, [])
-        every = kind.tables(tables)
-        included = _included(kind, tables, left_out)
-        too_large = [table.path for table in every if _has_too_many_rows(kind, tables, table)]
-        if (kind.most_rows is not None and left_out != too_large) or not {*left_out} <= {table.path for table in every}:
+        left_out, every = tables.manifest.left_out.get(name, []), kind.tables(tables)
+        included = [table for table in every if table.path not in left_out]
+        is_other = kind.most_rows is not None and left_out != kind.with_too_many_rows(tables)
+        if is_other or not {*left_out} <= {table.path for table in every}:
             failures.append(f"manifest.json leaves out other tables of {name} than those that are too large.")
             continue
         listed = kind.paths(included)

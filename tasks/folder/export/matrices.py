@@ -18,7 +18,7 @@ from storage.tables import COUNT, ENDS
 from tasks.folder.export.tables import PublishedTable, PublishedTables
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK
-from tasks.format.published_tree import axes_of, published_names, tree_of_codebook
+from tasks.format.published_tree import published_names, tree_of_codebook
 from tasks.tree.order import Tree
 from tasks.words.areas import NAME, code_columns
 
@@ -56,7 +56,7 @@ def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[Publish
     (tables.folder / FOLDER).mkdir()
     names = published_names(tables.folder, tables.manifest)
     for table in levels:
-        level = axes_of(tables.manifest)[ENDS[0]].index(str(table.axes[ENDS[0]])) + 1
+        level = len(tables.codes_of(table, ENDS[0]))
         zones = tree.axes[0].paths(level).sort(code_columns(level))
         called = names.tables.get((ENDS[0], level))
         if called is not None:

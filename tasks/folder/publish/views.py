@@ -54,10 +54,8 @@ def _row_groups(rows: pl.DataFrame) -> Iterator[pa.Table]:
     """Yield rows one row group at a time, at least one, with text as readers of the full tables get it."""
     for first in range(0, max(len(rows), 1), ROW_GROUP):
         part = rows[first : first + ROW_GROUP].to_arrow()
-        kinds = [
-            pa.string() if kind == pl.String else of.type for kind, of in zip(rows.dtypes, part.schema, strict=True)
-        ]
-        yield part.cast(pa.schema(list(zip(part.column_names, kinds, strict=True))))
+        fields = [of.with_type(pa.string()) if rows.schema[of.name] == pl.String else of for of in part.schema]
+        yield part.cast(pa.schema(fields))
 
 
 def write_views(
