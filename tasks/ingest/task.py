@@ -116,7 +116,7 @@ def names_of(ends: Sequence[End]) -> dict[tuple[str, int], pl.DataFrame]:
     Raises:
         InputError: as `read_names`.
     """
-    names = {}
+    names: dict[tuple[str, int], pl.DataFrame] = {}
     for end in ends:
         if end.axis.labels:
             table = end.axis.codebook if isinstance(end.axis.codebook, Table) else None

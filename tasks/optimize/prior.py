@@ -209,7 +209,8 @@ def fitted(sample: Sample) -> FloatArray:
     for one in there:
         weights[one] = _weights(sample[np.flatnonzero(stratum == one)])
     nearest = there[np.maximum(np.searchsorted(there, np.arange(STRATA), side="right") - 1, 0)]
-    return weights[nearest]
+    of_strata: FloatArray = weights[nearest]
+    return of_strata
 
 
 def _merged(stratum: IntArray, stand_for: FloatArray) -> IntArray:

@@ -93,7 +93,8 @@ def least_error_shares(
     shares = _shares(minimize(objective, start, jac=True, method="L-BFGS-B", bounds=[(-8, 8)] * len(start)).x)
     if shares[-1] < _LEAST_LEAVES:
         shares = np.append(shares[:-1] * (1 - _LEAST_LEAVES) / shares[:-1].sum(), _LEAST_LEAVES)
-    return np.maximum(np.round(shares, 3), _LEAST)
+    thousandths: FloatArray = np.maximum(np.round(shares, 3), _LEAST)
+    return thousandths
 
 
 def _variance(
