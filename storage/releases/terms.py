@@ -53,7 +53,8 @@ class Privacy(BaseModel):
         exact_records_per_unit: whether every unit has exactly `max_records_per_unit`, so that the total is public.
         distinct: the level at which a unit's records lie in distinct cells; None without that promise.
         bounded_by: what ensures the bound: `ingest`, which left out records beyond it, or the data owner's `promise`.
-        epsilon: of the whole release, with `delta`.
+        epsilon: ε of the whole release.
+        delta: δ of the whole release.
         rho: ρ of all discrete Gaussians together; 0 if there are none.
         accountant: the accountant that derives (ε, δ) from the noise.
         sampler: the sampler that drew the noise.

@@ -48,6 +48,8 @@ class SignalTable(Section):
     """The table of a level's rows that stand out, with remainder rows for what they leave of the counts above them.
 
     Attributes:
+        level: the tree level.
+        rows: how many rows it has.
         remainders: how many of them are remainders.
         half_width: how far the intervals of its other rows reach around a noisy count (z), records. On average at most a share α of
             these rows has a true count outside its interval, with the α of `intervals`. They reach at least as far as those of the
@@ -86,7 +88,12 @@ class AboveNoise(Section):
 
 
 class Deviations(Section):
-    """The least and the most standard deviation of a released count of a level, with the rounding to whole numbers, records."""
+    """The standard deviation of the released counts of a level, with the rounding to whole numbers, records.
+
+    Attributes:
+        least: of any of its cells.
+        most: of any of its cells.
+    """
 
     least: float
     most: float
@@ -95,16 +102,28 @@ class Deviations(Section):
 class LevelEntry(Section):
     """One level: how much noise its counts have and how far off they can be.
 
-    The fields that are not listed are those of `storage.releases.parts.StatedPart`, with defaults in place of None. The file leaves out
-    each field that has its default value.
-
     Attributes:
+        level: the tree level; 0 is everything.
+        axes: per axis, the name of the level reached; None where the axis is not refined yet.
         cells: how many cells were measured.
         nonzero: how many cells have a released count that is not 0.
+        rho: ρ that the level cost; 0 where it was not measured, or costs only (ε, δ).
         sigma: the standard deviation of the noise; for a summed level, that of its widest cell. 0 where the level is exact, and
             where leaves that did not reach a threshold are missing from its sums, so that none can be stated.
+        l2_sensitivity: how far one unit moves the level's counts, in the Euclidean norm, records.
+        derivation: how the sensitivity follows, in words.
+        bound: with 95% probability, every count at this level is within this many records of the true count; None where the
+            mechanism states none. It is known before anything is drawn.
+        summed: whether nothing was measured at this level. The file leaves it out where the level was measured, and likewise
+            leaves out each field below that has its default value.
+        same_as: the level above that this one repeats, since each of its cells holds one cell of this level: nothing was
+            measured or charged here, and the noise and the bounds are those of that level.
+        mechanism: what was drawn, where it costs only (ε, δ).
+        epsilon: ε of that, as charged.
+        delta: δ of that, as charged.
         scale: the scale of its noise, records; 0 where that is `sigma`, as of a discrete Gaussian that is not tiny.
-        bound_after: as `bound`, known from the released and the noisy counts: with 95% probability, every count at every level is
+        threshold: the least noisy count that was kept, records.
+        bound_after: the same, known from the released and the noisy counts: with 95% probability, every count at every level is
             within the level's of its true count. None where not every level is measured.
         bias: released minus noisy counts, the mean over the cells that have one, records; it is noisy itself. None where nothing was
             measured, where only counts that reached a threshold were kept, where counts are settled without bias or are of groups,
@@ -117,6 +136,7 @@ class LevelEntry(Section):
         signal: the rows that stand out from the noise; None where no row does.
         noise_rows: how many rows are noise alone; None where there is no row, or counts had to reach a threshold.
         above_noise: how much stands above the noise; None likewise.
+        view: the name of the view that has the cells of this level; empty for others.
         source: where everything was settled together, the level or view from whose noisy counts the intervals follow.
         deviations: the standard deviations of its released counts; None where counts are not unbiased estimates.
         parts: how many files hold the rows of a large level, one after the other: `counts/level_<k>/part-0000.parquet` and so on.

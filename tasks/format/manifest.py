@@ -37,6 +37,7 @@ class SealEntry(Section):
     """The hash of the sealed noisy counts of one level of one branch.
 
     Attributes:
+        level: the tree level.
         branch: the name of the branch; `trunk` for what is above all branches.
         sha256: the hash of the shard.
     """
@@ -51,6 +52,7 @@ class LedgerHead(Section):
 
     Attributes:
         head: the hash of its last event.
+        length: how many events it had.
         first: the hash of its first event.
     """
 
@@ -66,7 +68,8 @@ class Manifest(Section, Counted, BaseModel):
         id: the release's id.
         spec: the spec as written, with file names in place of paths.
         unprotected: what is published exactly, in words.
-        mechanism: as the spec names it.
+        levels: levels 0 to the finest.
+        mechanism: the mechanism, as the spec names it.
         seals: the seal of every shard of noisy counts.
         versions: the versions of the packages that made the release.
         codebooks: per axis, the sha256 of its codebook, or `from the released counts` where none lists its codes.

@@ -105,8 +105,8 @@ class Sheet(FileTable):
         while rows and rows[-1].count(None) == len(wanted):
             rows.pop()
         schema = pa.schema([(name, pa.string()) for name in wanted])
-        columns = list(zip(*rows, strict=True)) or [()] * len(wanted)
-        return pa.table([pa.array(column, pa.string()) for column in columns], schema=schema)
+        values = zip(*rows, strict=True) if rows else [()] * len(wanted)
+        return pa.table([pa.array(column, pa.string()) for column in values], schema=schema)
 
     def _text(self, name: str, cell: Any) -> str | None:
         """Return what a cell holds as text; refuse what no code or count is, naming the column alone."""
