@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from tasks.accounting.sensitivity import SUBSTITUTION, Sensitivity, sensitivity_of
 from tasks.sizes.down import within
@@ -51,6 +50,8 @@ def from_chain(levels: NoisyLevels) -> list[IntArray]:
     Source:
         Fioretto, Van Hentenryck and Zhu (2020), Model 3 with the constraint of recurrence (6b); it needs none of their cost tables.
     """
+    from scipy.optimize import isotonic_regression  # only where it is used: it takes a fifth of a second to import
+
     regions, largest = levels.noisy[-1].shape
     sums, weights = np.zeros((regions, largest)), np.zeros(regions)
     leaf = np.arange(regions)  # the first one of each region

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
-from scipy.optimize import minimize
 
 from tasks.tree.axis import FloatArray
 from tasks.tree.order import Tree
@@ -197,6 +196,8 @@ def _refined(
     precisions: FloatArray, workload: str, tree: Tree, costs: FloatArray, ordered: Collection[int]
 ) -> FloatArray:
     """Return precisions that are no worse for a workload, by its exact mean variance; the same where that is not known."""
+    from scipy.optimize import minimize  # only where it is used: it takes a fifth of a second to import
+
     free = (costs > 0) & np.append(True, mean_fan_outs(tree) > 1)
 
     def error(of_levels: FloatArray) -> float:
