@@ -170,9 +170,10 @@ def _check_not_of_series(con: Connection, plan: Plan, series: Series | None, rel
         return
     to_come = releases_to_come(con, series)
     if to_come:
-        raise wrong_key(
+        raise SpecError(
             f"schedule.until: the releases of the series {series.name} are already reserved; an additional one would be charged"
             " separately.",
+            field="schedule.until",
             hint=f"`trellis rerun {to_come[0]}` makes the next one. For an additional release, give the spec another name.",
         )
 
@@ -204,24 +205,28 @@ def _check_supersedes(con: Connection, plan: Plan, books: Books, terms: DatasetT
     state = state_of(con, earlier)
     if state is None:
         raise wrong_key(
-            f"supersedes must name a published release; there is no release {earlier}.",
+            "supersedes",
+            f"must name a published release; there is no release {earlier}.",
             hint="`trellis releases` lists all releases.",
         )
     if state != "published":
         raise wrong_key(
-            f"supersedes must name a published release; {earlier} is {state}.",
+            "supersedes",
+            f"must name a published release; {earlier} is {state}.",
             hint="A release that is not published needs no revision. Remove supersedes.",
         )
     account = books.account_of(earlier)
     if account is None or account.terms.dataset != terms.dataset:
         raise wrong_key(
-            f"supersedes must name a release about the same people; {earlier} belongs to dataset"
+            "supersedes",
+            f"must name a release about the same people; {earlier} belongs to dataset"
             f" {find_release(con, earlier).dataset}, which does not share the budget of {plan.file.spec.dataset}.",
             hint="If both datasets hold the same people, set same_people_as in the spec of a new dataset.",
         )
     for later, its_state, hint in _revisions_of(con, earlier):
-        raise wrong_key(
+        raise SpecError(
             f"supersedes: {earlier} is already superseded by {later}, which is {its_state}.",
+            field="supersedes",
             hint=hint,
         )
 

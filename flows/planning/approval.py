@@ -11,7 +11,6 @@ from typing import Any
 from flows.planning.composition import composed_epsilon, standing_of
 from flows.planning.plan import Plan
 from flows.specification.file import keys_of_release, places_in, without_paths
-from flows.specification.rules import wrong_key
 from storage.errors import BudgetNotAsApproved, InputError, SpecError, TrellisError
 from storage.ledger.books import Account, Books, DatasetTerms
 from storage.machine.clock import utc_now
@@ -95,8 +94,9 @@ def check_approved(plan: Plan, books: Books) -> None:
         raise kind(message, field=wrong[0].field, hint=f"Put it back as it was, or make a {_AGAIN}")
     schedule = plan.file.spec.schedule
     if schedule and schedule.until:
-        raise wrong_key(
+        raise SpecError(
             f"schedule.until: {OPTION} is for single releases, and this spec declares a series, which `trellis up` reserves as a whole.",
+            field="schedule.until",
             hint="Have the plan of a series signed by hand.",
         )
 

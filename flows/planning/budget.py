@@ -12,7 +12,7 @@ from math import isinf
 from flows.planning.composition import standing_of
 from flows.specification.rules import wrong_key
 from storage.database.connections import Connection
-from storage.errors import BudgetExceeded, StoreError, UsageError
+from storage.errors import BudgetExceeded, SpecError, StoreError, UsageError
 from storage.ledger.books import Account, Asked, Books, Cap, Claim, DatasetTerms, Standing
 from storage.ledger.events import (
     Reservation,
@@ -37,20 +37,22 @@ def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
     account = _account_for(books, asked)
     if account is None:
         if asked.cap is None:
-            raise wrong_key("budget must be given by a dataset's first release.")
+            raise wrong_key("budget", "must be given by a dataset's first release.")
         return DatasetTerms(asked.dataset, asked.unit, asked.neighbours, asked.cap)
     terms = account.terms
     fixed_by = f"The first release of dataset {terms.dataset} fixed it."
     if asked.unit != terms.unit:
-        raise wrong_key(f"privacy.unit must be “{terms.unit}”, got “{asked.unit}”.", hint=fixed_by)
+        raise wrong_key("privacy.unit", f"must be “{terms.unit}”, got “{asked.unit}”.", hint=fixed_by)
     if asked.neighbours != terms.neighbours:
         raise wrong_key(
-            f"privacy.neighbours must be {terms.neighbours}, got {asked.neighbours}.",
+            "privacy.neighbours",
+            f"must be {terms.neighbours}, got {asked.neighbours}.",
             hint=fixed_by,
         )
     if asked.cap is not None and _key(asked.cap) not in {_key(terms.cap), _key(account.first_cap)}:
         raise wrong_key(
-            f"budget must be {_written(terms.cap)} or left out, got {_written(asked.cap)}.",
+            "budget",
+            f"must be {_written(terms.cap)} or left out, got {_written(asked.cap)}.",
             hint=f"{fixed_by} Only `trellis budget raise` raises it.",
         )
     return terms
@@ -63,14 +65,16 @@ def _account_for(books: Books, asked: Asked) -> Account | None:
         return account
     shared = books.account(asked.same_people_as)
     if shared is None:
-        raise wrong_key(
+        raise SpecError(
             f"same_people_as: the ledger has no dataset {asked.same_people_as}.",
+            field="same_people_as",
             hint=f"Release dataset {asked.same_people_as} first, or remove same_people_as.",
         )
     if account is not None and account is not shared:
-        raise wrong_key(
+        raise SpecError(
             f"same_people_as: dataset {asked.dataset} is charged to dataset {account.terms.dataset}, not to"
             f" {shared.terms.dataset}.",
+            field="same_people_as",
             hint="The first release of a dataset fixes to which account it is charged. Remove same_people_as.",
         )
     return shared
@@ -140,7 +144,8 @@ def _check_same_total(before: Sequence[Spending], spending: Spending) -> None:
     if promised and earlier and promised.exact_records_per_unit != earlier.exact_records_per_unit:
         says = str(earlier.exact_records_per_unit).lower()
         raise wrong_key(
-            f"privacy.exact_records_per_unit must be {says}, as in the earlier releases of these people, got"
+            "privacy.exact_records_per_unit",
+            f"must be {says}, as in the earlier releases of these people, got"
             f" {str(promised.exact_records_per_unit).lower()}.",
             hint="A total is published exactly only if every release promises that all units have the same number of records."
             " Or let ingest bound the records of a unit: set input.unit.",

@@ -31,7 +31,8 @@ def mechanism_named(name: str) -> Mechanism:
     """
     if name not in MECHANISMS:
         raise wrong_key(
-            f"mechanism must be one of {', '.join(MECHANISMS)}, got {name}.",
+            "mechanism",
+            f"must be one of {', '.join(MECHANISMS)}, got {name}.",
             hint=did_you_mean(name, MECHANISMS),
         )
     return MECHANISMS[name]
@@ -62,7 +63,8 @@ def measured_by(spec: Spec, mechanism: Mechanism, tree: Tree) -> Mechanism:
     """
     if mechanism.cells == "views" and spec.measure == SURVIVORS:
         raise wrong_key(
-            "measure must be all or left out with release.views: every cell is measured and settled with the views, got survivors."
+            "measure",
+            "must be all or left out with release.views: every cell is measured and settled with the views, got survivors.",
         )
     if not mechanism.chooses_cells:
         return mechanism
@@ -73,7 +75,8 @@ def measured_by(spec: Spec, mechanism: Mechanism, tree: Tree) -> Mechanism:
         which = "the level above the finest" if tree.depth > 1 else "a single level"
         but = "" if tree.depth > 1 else ", and all are measured anyway"
         raise wrong_key(
-            f"measure must not be all where {which} has more than {MOST_MEASURED:,} cells: it has {cells}{but}.",
+            "measure",
+            f"must not be all where {which} has more than {MOST_MEASURED:,} cells: it has {cells}{but}.",
             hint="Leave measure out, write survivors or auto, or release a coarser level.",
         )
     return decided
@@ -88,24 +91,25 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield an error for each key that a mechanism does not use, or needs and does not have."""
     for key, reason in mechanism.refused.items():
         if key in spec.privacy.model_fields_set and getattr(spec.privacy, key):
-            yield wrong_key(f"privacy.{key} must be left out with mechanism {mechanism.name}: {reason}.")
+            yield wrong_key(f"privacy.{key}", f"must be left out with mechanism {mechanism.name}: {reason}.")
     if mechanism.counts_groups and spec.release.group_sizes is None:
-        yield wrong_key(f"release.group_sizes must be given with mechanism {mechanism.name}.")
+        yield wrong_key("release.group_sizes", f"must be given with mechanism {mechanism.name}.")
         return
     if spec.release.group_sizes and not mechanism.counts_groups:
         able = _able(lambda of: of.counts_groups)
-        yield wrong_key(f"mechanism must be one of {able} for group sizes, got {mechanism.name}.")
+        yield wrong_key("mechanism", f"must be one of {able} for group sizes, got {mechanism.name}.")
         return
     if spec.input.groups and not mechanism.takes_list:
         able = _able(lambda of: of.takes_list, " or ")
         yield wrong_key(
-            f"input.groups must be left out with mechanism {mechanism.name}, which Trellis releases without a list of"
-            " groups.",
+            "input.groups",
+            f"must be left out with mechanism {mechanism.name}, which Trellis releases without a list of groups.",
             hint=f"Choose mechanism {able}, or leave input.groups out.",
         )
     if spec.run.workers == "dask" and mechanism.cells != "survivors":
         yield wrong_key(
-            f"run.workers must not be dask with mechanism {mechanism.name}: it runs at home, and has nothing to share out.",
+            "run.workers",
+            f"must not be dask with mechanism {mechanism.name}: it runs at home, and has nothing to share out.",
             hint="Set run.workers to threads.",
         )
     yield from _faults_of_split(spec, mechanism)
@@ -113,14 +117,16 @@ def incompatible_keys(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     if spec.priority and spec.priority not in mechanism.repair and not spec.views:
         able = _able(lambda of: spec.priority in of.repair)
         yield wrong_key(
-            f"priority must be left out with mechanism {mechanism.name}, got {spec.priority}, which only {able} can use."
+            "priority",
+            f"must be left out with mechanism {mechanism.name}, got {spec.priority}, which only {able} can use.",
         )
     yield from _faults_of_measure(spec)
     yield from _faults_of_tables(spec, mechanism)
     if spec.release.intervals.simultaneous and spec.unlisted:
         yield wrong_key(
-            "release.intervals.simultaneous must be left out without a codebook: the number of cells for which the"
-            " intervals must hold at once is unknown."
+            "release.intervals.simultaneous",
+            "must be left out without a codebook: the number of cells for which the"
+            " intervals must hold at once is unknown.",
         )
     yield from _faults_of_noise(spec, mechanism)
     yield from _faults_of_listing(spec, mechanism)
@@ -130,17 +136,19 @@ def _faults_of_tables(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     """Yield what cannot be published beside the full tables of a mechanism."""
     if spec.release.records and COUNTS_POSITIVE in mechanism.waived:
         yield wrong_key(
-            f"release.records must be left out with mechanism {mechanism.name}: its counts may be below zero."
+            "release.records", f"must be left out with mechanism {mechanism.name}: its counts may be below zero."
         )
     if spec.release.rows == SIGNAL and mechanism.shows_codes:
         yield wrong_key(
-            f"release.rows must be all with mechanism {mechanism.name}, got {SIGNAL}: only cells with records have rows, so every row"
+            "release.rows",
+            f"must be all with mechanism {mechanism.name}, got {SIGNAL}: only cells with records have rows, so every row"
             " stands out.",
             hint="Leave release.rows out: the full tables are these rows.",
         )
     if spec.release.noisy_counts and mechanism.shows_codes:
         yield wrong_key(
-            f"release.noisy_counts must be left out with mechanism {mechanism.name}: its released counts are its noisy counts."
+            "release.noisy_counts",
+            f"must be left out with mechanism {mechanism.name}: its released counts are its noisy counts.",
         )
 
 
@@ -153,7 +161,8 @@ def _faults_of_measure(spec: Spec) -> Iterator[SpecError]:
     no_pass, same = "has no second pass, which alone would read other cells", "always measures the same cells"
     why = no_pass if by_nature == SURVIVORS else same
     yield wrong_key(
-        f"measure must be left out with mechanism {mechanism.name}, which {why}, got {spec.measure}.",
+        "measure",
+        f"must be left out with mechanism {mechanism.name}, which {why}, got {spec.measure}.",
         hint=f"Leave it out, or choose one of the mechanisms {_able(lambda of: of.chooses_cells)}.",
     )
 
@@ -190,12 +199,14 @@ def _faults_of_grid(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     if not mechanism.is_unbiased:
         able = _able(lambda of: of.is_unbiased)
         yield wrong_key(
-            f"release.grid needs a mechanism that measures every node ({able}), got {mechanism.name}.",
+            "release.grid",
+            f"needs a mechanism that measures every node ({able}), got {mechanism.name}.",
             hint="Choose mechanism: unbiased_tree, or name the features in release.order.",
         )
     if isinstance(spec.privacy.split, Targets):
         yield wrong_key(
-            "privacy.split.targets must be left out with release.grid: they are for the levels of one tree.",
+            "privacy.split.targets",
+            "must be left out with release.grid: they are for the levels of one tree.",
             hint="Give epsilon, and a split such as {workload: ranges}.",
         )
 
@@ -207,22 +218,23 @@ def _faults_of_views(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         return
     if mechanism.cells == "views" and not spec.views:
         yield wrong_key(
-            f"release.views must be given with mechanism {mechanism.name}, which measures them beside the leaves.",
+            "release.views",
+            f"must be given with mechanism {mechanism.name}, which measures them beside the leaves.",
             hint="For example views: margins, for the totals of every axis at every level.",
         )
     if not spec.views:
         return
     if not mechanism.measures_views:
         able = _able(lambda of: of.cells in {"survivors", "views"})
-        yield wrong_key(f"release.views must be left out with mechanism {mechanism.name}; {able} measure views.")
+        yield wrong_key("release.views", f"must be left out with mechanism {mechanism.name}; {able} measure views.")
     if spec.priority:
         yield wrong_key(
-            "priority must be left out with release.views: counts are settled with the views, whatever the priority."
+            "priority", "must be left out with release.views: counts are settled with the views, whatever the priority."
         )
     if spec.release.intervals.simultaneous:
         yield wrong_key(
-            "release.intervals.simultaneous must be left out with release.views: the intervals of overlapping groupings are not"
-            " stated at once."
+            "release.intervals.simultaneous",
+            "must be left out with release.views: the intervals of overlapping groupings are not stated at once.",
         )
 
 
@@ -232,14 +244,14 @@ def _faults_of_noise(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
         law = mechanism.laws.get(named, law)
         if named not in {*mechanism.laws, AUTO}:
             laws = " or ".join(mechanism.laws)
-            yield wrong_key(f"noise.law must be {laws} with mechanism {mechanism.name}, got {named}.")
+            yield wrong_key("noise.law", f"must be {laws} with mechanism {mechanism.name}, got {named}.")
     if sampler not in law.samplers:
         yield wrong_key(
-            f"noise.sampler must be {' or '.join(law.samplers)} with mechanism {mechanism.name}, got {sampler}."
+            "noise.sampler", f"must be {' or '.join(law.samplers)} with mechanism {mechanism.name}, got {sampler}."
         )
     for key, reason in law.refused.items():
         if key not in mechanism.refused and getattr(spec.privacy, key):
-            yield wrong_key(f"privacy.{key} must be left out with noise.law {named}: {reason}.")
+            yield wrong_key(f"privacy.{key}", f"must be left out with noise.law {named}: {reason}.")
 
 
 def check_listed(spec: Spec, mechanism: Mechanism) -> None:
@@ -252,7 +264,8 @@ def _faults_of_listing(spec: Spec, mechanism: Mechanism) -> Iterator[SpecError]:
     only = _able(lambda of: of.shows_codes, " or ")
     for axis in () if mechanism.shows_codes else spec.unlisted:
         yield wrong_key(
-            f"{spec.hierarchy_of(axis)[0]}.table must be given with mechanism {mechanism.name}, which measures every possible area:"
+            f"{spec.hierarchy_of(axis)[0]}.table",
+            f"must be given with mechanism {mechanism.name}, which measures every possible area:"
             " areas known only from the records would reveal who is in them.",
             hint=f"Give a public codebook of all areas, or choose mechanism {only}, which shows a code only where enough"
             " records have it.",

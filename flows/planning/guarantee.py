@@ -13,7 +13,7 @@ from math import inf
 from flows.planning.scheme import Scheme, released_level
 from flows.specification.rules import wrong_key
 from flows.specification.sections.privacy import Target
-from storage.errors import StoreError
+from storage.errors import SpecError, StoreError
 from storage.ledger.books import Charge
 from storage.machine.files import beside
 from storage.machine.home import place_of_home
@@ -214,7 +214,7 @@ def guarantee_of(scheme: Scheme) -> Guarantee:
     except ValueError as fault:
         stated = {"split.targets": scheme.rho, "epsilon": keys.epsilon, "rho": keys.rho}
         key = next((key for key, value in stated.items() if value is not None), "target")
-        raise wrong_key(f"privacy.{key}: {fault}") from None
+        raise SpecError(f"privacy.{key}: {fault}", field=f"privacy.{key}") from None
 
 
 def _guarantee_by_map(scheme: Scheme, epsilon: float) -> Guarantee:
@@ -336,14 +336,16 @@ def _accountant(scheme: Scheme, epsilon: float) -> Accountant:
     """
     keys, allocation = scheme.keys, scheme.allocation
     if keys.accountant == "pld" and keys.max_records_per_unit > 1:
-        raise wrong_key(
-            f"privacy.accountant: pld needs max_records_per_unit 1, got {keys.max_records_per_unit}; use zcdp."
+        raise SpecError(
+            f"privacy.accountant: pld needs max_records_per_unit 1, got {keys.max_records_per_unit}; use zcdp.",
+            field="privacy.accountant",
         )
     moves_further = any(of.largest > 1 for of in scheme.sensitivities)
     if keys.accountant == "pld" and moves_further:
-        raise wrong_key(
+        raise SpecError(
             f"privacy.accountant: pld needs numbers that one unit moves by at most 1, and mechanism {scheme.mechanism.name} measures"
-            f" others with neighbours {keys.neighbours}; use zcdp."
+            f" others with neighbours {keys.neighbours}; use zcdp.",
+            field="privacy.accountant",
         )
     if keys.accountant:
         return ACCOUNTANTS[keys.accountant]
@@ -383,13 +385,14 @@ def _bounded_level(scheme: Scheme, target: Target) -> int:
     level = released_level(scheme.tree, target.level, "privacy.target.level")
     if scheme.mechanism.bounds is None:
         views = " with release.views" if scheme.names else ""
-        raise wrong_key(
+        raise SpecError(
             f"privacy.target: mechanism {scheme.mechanism.name} states no error bound{views}.",
+            field="privacy.target",
             hint=f"Choose a mechanism that states one, such as mechanism: inftda{' without release.views' if views else ''}.",
         )
     if scheme.own(level) < scheme.first_measured and not scheme.mechanism.adds_up_leaves:
         raise wrong_key(
-            f"privacy.target.level must be a measured level: {target.level} is published exactly, without error."
+            "privacy.target.level", f"must be a measured level: {target.level} is published exactly, without error."
         )
     return level
 

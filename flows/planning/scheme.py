@@ -248,7 +248,8 @@ def _check_children(tree: Tree, field: str, memory: int, workers: int, raised: s
             names = tree.axes[axis].level_names
             one = f"one {names[own_level - 1]}" if own_level else "everything"
             raise wrong_key(
-                f"{field} must be at least {rounded_up(memory_for(children, workers, len(tree.axes)) / 1e9, 3)}GB: {one} holds"
+                field,
+                f"must be at least {rounded_up(memory_for(children, workers, len(tree.axes)) / 1e9, 3)}GB: {one} holds"
                 f" {children:,} areas of level {names[own_level]}, got {rounded_down(memory / 1e9, 3)}GB.",
                 hint=f"{raised}, or add a level between the two to the codebook.",
             )
@@ -266,7 +267,8 @@ def check_memory(needed: int, max_memory: int | None, settled: str, otherwise: s
     memory = max_memory or default_memory()
     if needed > memory:
         raise wrong_key(
-            f"run.max_memory must be at least {rounded_up(needed / 1e9, 3)}GB: so much memory may settling {settled} take,"
+            "run.max_memory",
+            f"must be at least {rounded_up(needed / 1e9, 3)}GB: so much memory may settling {settled} take,"
             f" got {rounded_down(memory / 1e9, 3)}GB.",
             hint=f"Raise run.max_memory if the machine has as much, {otherwise}.",
         )
@@ -279,8 +281,8 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
         return
     if mechanism.counts_groups:
         raise wrong_key(
-            f"release.group_sizes.largest must leave at most {most:,} regions times sizes, which all are measured, got"
-            f" {format_cells(leaves)}.",
+            "release.group_sizes.largest",
+            f"must leave at most {most:,} regions times sizes, which all are measured, got {format_cells(leaves)}.",
             hint="Count larger groups together with a smaller largest, or name a coarser region.",
         )
     is_deep = any(axis.depth > 1 for axis in tree.axes)
@@ -296,7 +298,8 @@ def check_leaves(spec: Spec, tree: Tree, mechanism: Mechanism) -> None:
         other = "mechanism inftda, which measures only below cells with a count"
     field = "input.features" if spec.input.features and not is_deep else "release.finest"
     raise wrong_key(
-        f"{field} must leave at most {most:,} leaves with {'release.views' if with_views else f'mechanism {mechanism.name}'},"
+        field,
+        f"must leave at most {most:,} leaves with {'release.views' if with_views else f'mechanism {mechanism.name}'},"
         f" which {'need' if with_views else 'draws and writes'} noise for every leaf, got {format_cells(leaves)}.",
         hint=f"{', '.join(fewer)}, or choose {other}." if fewer else f"Choose {other}.",
     )
@@ -315,10 +318,11 @@ def measured_scheme(
     first = _first_measured(keys, tree, mechanism)
     measured = _measured(tree, mechanism, first, [view for _, view in views], total_is_public=keys.total_is_public)
     if not measured and keys.invariants:
-        raise wrong_key("privacy.invariants must leave a level to measure.")
+        raise wrong_key("privacy.invariants", "must leave a level to measure.")
     if not measured:
         raise wrong_key(
-            "hierarchy must leave something to measure: every level has one area in each area above it, and the total is public.",
+            "hierarchy",
+            "must leave something to measure: every level has one area in each area above it, and the total is public.",
             hint="Release the table down to a level that has several areas.",
         )
     most_distinct = _most_distinct(keys, tree, whole, own) if law.norm == 2 else None  # ℓ₁ depends on records alone
@@ -383,5 +387,5 @@ def released_level(tree: Tree, name: str, field: str) -> int:
     level = tree.level_named(name)
     if level is None:
         names = dict.fromkeys(name for axis in tree.axes for name in axis.level_names)
-        raise wrong_key(f"{field} must be one of the released levels {', '.join(names)}, got {name}.")
+        raise wrong_key(field, f"must be one of the released levels {', '.join(names)}, got {name}.")
     return level

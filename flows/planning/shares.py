@@ -12,6 +12,7 @@ from flows.planning.scheme import Scheme, measured_scheme, released_level
 from flows.specification.rules import wrong_key
 from flows.specification.sections.privacy import Finest, Geometric, Minimise, PrivacyKeys, Targets, Workload
 from flows.specification.sections.views import LEAVES, TREE
+from storage.errors import SpecError
 from tasks.accounting.allocation import Allocation, finest, geometric, shares_of, uniform
 from tasks.accounting.sensitivity import joint_part
 from tasks.laws.law import NO_NOISE, Law
@@ -62,7 +63,8 @@ def _grid_split(scheme: Scheme, split: object) -> TreeSplit:
         precisions = _by_rule(split, side, [1] * (side.depth + 1))
         if precisions is None:
             raise wrong_key(
-                f"privacy.split must be a rule for both axes with release.grid: {', '.join(SPLITS)} or {{workload: …}}."
+                "privacy.split",
+                f"must be a rule for both axes with release.grid: {', '.join(SPLITS)} or {{workload: …}}.",
             )
         of_axes.append(precisions)
     parts = [*every_level(tree), *scheme.views]
@@ -84,7 +86,7 @@ def _by_rule(split: object, tree: Tree, squares: Sequence[int], *, is_either: bo
     try:
         return for_workload(workload, tree, squares, tree.ordered, is_either=is_either)
     except ValueError as fault:
-        raise wrong_key(f"privacy.split.workload: {fault}") from None
+        raise SpecError(f"privacy.split.workload: {fault}", field="privacy.split.workload") from None
 
 
 def _split_by_precision(precisions: FloatArray, squares: Sequence[int]) -> TreeSplit:
@@ -102,7 +104,8 @@ def _variances(split: Targets, tree: Tree) -> dict[int, float]:
         if deviation**2 <= ROUNDING_VARIANCE:
             least = ROUNDING_VARIANCE**0.5
             raise wrong_key(
-                f"{field} must be > {least:.2f} records, which whole counts may differ by without any noise, got {deviation:g}."
+                field,
+                f"must be > {least:.2f} records, which whole counts may differ by without any noise, got {deviation:g}.",
             )
         variances[level] = min(deviation**2 - ROUNDING_VARIANCE, variances.get(level, math.inf))
     return variances
@@ -154,17 +157,18 @@ def _shares_of_scheme(scheme: Scheme) -> tuple[Fraction, ...]:
     for name in {LEAVES, TREE} - {rest}:
         if name in weights:
             raise wrong_key(
-                f"privacy.split must call it {rest}, got {name}: mechanism {scheme.mechanism.name} measures"
-                f" {'the leaves alone' if rest == LEAVES else 'every level'} beside views."
+                "privacy.split",
+                f"must call it {rest}, got {name}: mechanism {scheme.mechanism.name} measures"
+                f" {'the leaves alone' if rest == LEAVES else 'every level'} beside views.",
             )
     for name in weights.keys() - {rest, *(name for number in measured for name in scheme.names_of(number))}:
         exact = "it holds everything in one cell, which is published exactly"
         held = "release.views: margins leaves it out, since it has the cells of the total, the leaves or a finer level"
-        raise wrong_key(f"privacy.split must not name {name}: {exact if name in scheme.names.values() else held}.")
+        raise wrong_key("privacy.split", f"must not name {name}: {exact if name in scheme.names.values() else held}.")
     of_tree = _decimal(weights[rest]) if rest in weights else Fraction(1 if rest == LEAVES else max(1, len(views)) * 4)
     if rest == LEAVES and not isinstance(split, dict | str):
         raise wrong_key(
-            f"privacy.split must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}."
+            "privacy.split", f"must be uniform, {{view: weight}} or minimise with mechanism {scheme.mechanism.name}."
         )
     within = _shares(scheme.keys, len(levels)) if not isinstance(split, dict) else uniform(len(levels))
     of_number = dict(zip(levels, (share * of_tree for share in within), strict=True))
@@ -190,9 +194,9 @@ def _minimised(scheme: Scheme, split: Minimise) -> tuple[Fraction, ...]:
     tree, numbers = scheme.tree, scheme.measured
     if len(scheme.mechanism.views(tree)) > 1:
         able = "a mechanism that measures the leaves and views alone, such as cbdp"
-        raise wrong_key(f"privacy.split.minimise needs {able}.")
+        raise wrong_key("privacy.split.minimise", f"needs {able}.")
     if TREE in split.minimise:
-        raise wrong_key(f"privacy.split.minimise must call the leaves {LEAVES}, got {TREE}.")
+        raise wrong_key("privacy.split.minimise", f"must call the leaves {LEAVES}, got {TREE}.")
     others = [number for number in scheme.of_measured([NO_NOISE] * len(numbers)) if number != tree.depth]
     if not others:
         return (Fraction(1),)
@@ -202,8 +206,8 @@ def _minimised(scheme: Scheme, split: Minimise) -> tuple[Fraction, ...]:
     sizes, cells = atoms_of(labels)
     if len(sizes) > MOST_ATOMS:
         raise wrong_key(
-            f"privacy.split.minimise must have at most {MOST_ATOMS:,} groups of leaves that all views hold together, got"
-            f" {len(sizes):,}.",
+            "privacy.split.minimise",
+            f"must have at most {MOST_ATOMS:,} groups of leaves that all views hold together, got {len(sizes):,}.",
             hint="Name weights by view instead, such as split: {by_mode: 2, leaves: 1}.",
         )
     parts = [
@@ -235,7 +239,7 @@ def _shares(keys: PrivacyKeys, measured: int) -> tuple[Fraction, ...]:
     if isinstance(keys.split, list):
         if len(keys.split) != measured:
             raise wrong_key(
-                f"privacy.split must list {measured} shares, one per measured level, got {len(keys.split)}."
+                "privacy.split", f"must list {measured} shares, one per measured level, got {len(keys.split)}."
             )
         return shares_of([_decimal(share) for share in keys.split])
     return uniform(measured)

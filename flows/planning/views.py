@@ -7,6 +7,7 @@ from flows.planning.scheme import Scheme, check_memory
 from flows.specification.keys import Spec
 from flows.specification.rules import wrong_key
 from flows.specification.sections.views import MARGINS
+from storage.errors import SpecError
 from storage.releases.terms import ViewTerms
 from tasks.ingest.derived import read_derived
 from tasks.ingest.task import Source
@@ -53,14 +54,16 @@ def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tu
             continue
         if own is not None and is_lower:
             raise wrong_key(
-                f"release.views.{name} must be left out: level {own.number} is this table.",
+                f"release.views.{name}",
+                f"must be left out: level {own.number} is this table.",
                 hint="With so many leaves, views are totals of one axis that no level has.",
             )
         _check_cells(name, tree, view)
         for terms, other in views:
             if have_same_cells(tree, view, other):
                 raise wrong_key(
-                    f"release.views.{name} must not repeat another view: it has the cells of {terms.name}.",
+                    f"release.views.{name}",
+                    f"must not repeat another view: it has the cells of {terms.name}.",
                     hint=f"By the codebooks, both are the same table. Leave out {name} or {terms.name}.",
                 )
         if own is None:
@@ -69,8 +72,9 @@ def views_of(spec: Spec, tree: Tree, derived: Mapping[str, Derived]) -> tuple[tu
         columns = tuple(column.name for column in view.derived)
         views.append((ViewTerms(name, view.number, view.axis_levels, columns), view))
     if spec.views and not views:
-        raise wrong_key(
+        raise SpecError(
             "release.views: margins must stand for some totals, but by the codebooks each is everything or the leaves.",
+            field="release.views",
             hint="Leave release.views out, with a mechanism that walks the tree: nothing else is left to measure.",
         )
     return tuple(views)
@@ -80,7 +84,8 @@ def _refuse_crossing(name: str, tree: Tree) -> None:
     """Refuse a view that can only be settled together with the leaves, where there are too many of them."""
     leaves = tree.possible_cells(tree.depth)
     raise wrong_key(
-        f"release.views.{name} must be the totals of one axis, since there are {format_cells(leaves)} leaves: at most"
+        f"release.views.{name}",
+        f"must be the totals of one axis, since there are {format_cells(leaves)} leaves: at most"
         f" {MOST_SETTLED:,} can be settled together with other groupings.",
         hint="Name totals of one axis, such as views: margins, or choose a coarser finest level.",
     )
@@ -98,12 +103,14 @@ def _check_cells(name: str, tree: Tree, view: View) -> None:
     """Refuse a view with too many cells, or with those of the leaves."""
     if (cells := math.prod(view.sizes(tree))) > MOST_VIEW_CELLS:
         raise wrong_key(
-            f"release.views.{name} must have at most {MOST_VIEW_CELLS:,} cells, got {cells:,}.",
+            f"release.views.{name}",
+            f"must have at most {MOST_VIEW_CELLS:,} cells, got {cells:,}.",
             hint="Name coarser levels, or leave an axis out.",
         )
     if cells > 1 and len(Partition(tree, view)) == tree.possible_cells(tree.depth):
         raise wrong_key(
-            f"release.views.{name} must be coarser than the leaves, which are measured anyway: by the codebooks, each of its"
+            f"release.views.{name}",
+            "must be coarser than the leaves, which are measured anyway: by the codebooks, each of its"
             " cells is one leaf.",
             hint="Leave the view out, or name a level above.",
         )

@@ -178,7 +178,8 @@ def check_daily(spec: Spec) -> None:
     if schedule and twice:
         first, second = (f"{moment:%H:%M}" for moment in twice)
         raise wrong_key(
-            f"schedule.cron must run at most once a day, because the id of a release holds the day; {schedule.cron} runs at"
+            "schedule.cron",
+            f"must run at most once a day, because the id of a release holds the day; {schedule.cron} runs at"
             f" {first} and at {second} on {twice[0]:%Y-%m-%d} ({schedule.timezone}).",
             hint="Name one minute and one hour, such as 0 3 * * *. For several releases a day, run `trellis release`, which"
             " names a release after the time.",
@@ -194,7 +195,7 @@ def text_of(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise wrong_key(f"SPEC: {path} must be a text file that can be read.") from None
+        raise SpecError(f"SPEC: {path} must be a text file that can be read.", field="SPEC") from None
 
 
 def parse_spec(text: str, path: Path) -> SpecFile:

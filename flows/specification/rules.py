@@ -1,7 +1,6 @@
 """Rules for single values of a spec, the base class of its sections, and keys that hold one value per end of trips or per feature."""
 
 import math
-import re
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -40,10 +39,9 @@ def refuse(messages: Iterable[str]) -> None:
         raise Faults(faults)
 
 
-def wrong_key(message: str, hint: str = "") -> SpecError:
-    """Return the error of a message that begins with the key at fault, followed by must, needs, would or a colon."""
-    key, *_ = re.split(" (?:must|needs|would) |: ", message, maxsplit=1)
-    return SpecError(message, field=key, hint=hint)
+def wrong_key(key: str, rest: str, hint: str = "") -> SpecError:
+    """Return the error of a key of the spec, whose message begins with the key and goes on with the rule."""
+    return SpecError(f"{key} {rest}", field=key, hint=hint)
 
 
 def no_boolean(value: object) -> object:
