@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -86,52 +86,53 @@ DERIVED = """\
 derived:
   mode: {table: modes.csv, of: [origin.stop, destination.stop]}
 """
-GROUPS_SPEC = """\
-# SYNTHETIC: a {place} that does not exist, see README.md.{groups}
-name: {name}
-dataset: {dataset}
+HOUSEHOLDS_SPEC = """\
+# SYNTHETIC: a country that does not exist, see README.md.
+name: households-by-<name>
+dataset: <dataset>
 public_data: true
-input: {{{input}}}
+input: {<input>}
 hierarchy:
-  region: {{table: {codebook}, levels: [{above}, {region}]}}
+  region: {table: counties.csv, levels: [state, county]}
 release:
-  group_sizes: {{region: {region}, largest: {largest}}}
+  group_sizes: {region: county, largest: 20}
 mechanism: group_sizes
 privacy:
-  unit: {unit}
+  unit: one person
   neighbours: add_remove
   max_records_per_unit: 1
   epsilon: 1.0
   delta: 1.0e-8
-  split: {{finest: 4}}
-budget: {{epsilon: 10.0, delta: 1.0e-7}}
+  split: {finest: 4}
+budget: {epsilon: 10.0, delta: 1.0e-7}
 output: out
 """
-COUNTRY_OF_HOUSEHOLDS = {
-    "place": "country",
-    "groups": "",
-    "codebook": "counties.csv",
-    "above": "state",
-    "region": "county",
-    "largest": 20,
-    "unit": "one person",
-}
 HOUSEHOLDS = {  # the name of each spec, and its section input: a row a person; a row a household; with all addresses
     "people": "table: people.csv.gz, group: address",
     "homes": "table: homes.parquet, group: address, count: people",
     "addresses": "table: people.csv.gz, group: address, groups: {table: addresses.csv.gz, levels: county}",
 }
-CITY_OF_TAXIS = {
-    "place": "city",
-    "groups": " What a taxi does in one zone is a group, so that a group lies in one region.",
-    "name": "taxis",
-    "input": "table: pickups.parquet, group: [medallion, zone], count: pickups",
-    "codebook": "zones.csv",
-    "above": "borough",
-    "region": "zone",
-    "largest": 200,
-    "unit": "one trip",
-}
+TAXIS_SPEC = """\
+# SYNTHETIC: a city that does not exist, see README.md. What a taxi does in one zone is a group, so that a group lies in one region.
+name: taxis
+dataset: <dataset>
+public_data: true
+input: {table: pickups.parquet, group: [medallion, zone], count: pickups}
+hierarchy:
+  region: {table: zones.csv, levels: [borough, zone]}
+release:
+  group_sizes: {region: zone, largest: 200}
+mechanism: group_sizes
+privacy:
+  unit: one trip
+  neighbours: add_remove
+  max_records_per_unit: 1
+  epsilon: 1.0
+  delta: 1.0e-8
+  split: {finest: 4}
+budget: {epsilon: 10.0, delta: 1.0e-7}
+output: out
+"""
 GROUPS_README = """\
 SYNTHETIC: {what} that do not exist, drawn at random by `trellis synthesise {set} --seed {seed}`.
 
@@ -341,9 +342,9 @@ def _synthesise_groups(
         GROUPS_README.format(what=what, set=kind, seed=seed, tables=tables), encoding="utf-8"
     )
     paths = []
-    for name, choices in specs.items():
+    for name, text in specs.items():
         path = folder / f"{name}.yaml"
-        path.write_text(GROUPS_SPEC.format(dataset=f"synthetic-{kind}-{seed}", **choices), encoding="utf-8")
+        path.write_text(text.replace("<dataset>", f"synthetic-{kind}-{seed}"), encoding="utf-8")
         paths.append(str(path))
     sizes = table.to_series(-1)
     return SyntheticGroups(
@@ -353,7 +354,7 @@ def _synthesise_groups(
 
 def _draw_households(
     folder: Path, groups: int | None, regions: int, generator: np.random.Generator
-) -> tuple[pl.DataFrame, dict[str, dict[str, Any]], str]:
+) -> tuple[pl.DataFrame, dict[str, str], str]:
     """Write the tables of a country; return its households, its specs by their names, and what the tables are."""
     drawn = draw_households(states=min(6, regions), counties=regions, households=groups or 20_000, generator=generator)
     drawn.codebook.write_csv(folder / "counties.csv")
@@ -361,8 +362,7 @@ def _draw_households(
     for name, table in (("people", drawn.people()), ("addresses", drawn.addresses)):
         table.write_csv(folder / f"{name}.csv.gz", compression="gzip")
     specs = {
-        name: {**COUNTRY_OF_HOUSEHOLDS, "name": f"households-by-{name}", "input": given}
-        for name, given in HOUSEHOLDS.items()
+        name: HOUSEHOLDS_SPEC.replace("<name>", name).replace("<input>", given) for name, given in HOUSEHOLDS.items()
     }
     tables = (
         "- `people.csv.gz`: a row per person. `homes.parquet`: a row per household, with its people.\n"
@@ -373,7 +373,7 @@ def _draw_households(
 
 def _draw_taxis(
     folder: Path, groups: int | None, regions: int, generator: np.random.Generator
-) -> tuple[pl.DataFrame, dict[str, dict[str, Any]], str]:
+) -> tuple[pl.DataFrame, dict[str, str], str]:
     """Write the tables of a city; return what its taxis do in each zone, its spec, and what the tables are."""
     taxis = groups or 400
     drawn = draw_taxis(
@@ -382,4 +382,4 @@ def _draw_taxis(
     drawn.codebook.write_csv(folder / "zones.csv")
     drawn.pickups.write_parquet(folder / "pickups.parquet")
     tables = "- `pickups.parquet`: how many pickups a taxi has in a zone. `zones.csv`: the codebook of the regions."
-    return drawn.pickups, {"taxis": CITY_OF_TAXIS}, tables
+    return drawn.pickups, {"taxis": TAXIS_SPEC}, tables

@@ -3,15 +3,15 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
 
 from flows.planning.composition import composed_epsilon, standing_of
 from flows.planning.plan import Plan
 from flows.specification.file import keys_of_release, places_in, without_paths
-from storage.errors import BudgetNotAsApproved, InputError, SpecError, TrellisError
+from storage.errors import BudgetNotAsApproved, InputError, SpecError
 from storage.ledger.books import Account, Books, DatasetTerms
 from storage.machine.clock import utc_now
 from storage.machine.files import short_hash
@@ -77,6 +77,21 @@ _SLACK = 1e-6  # an accountant's newer version may differ in the last digits
 _AGAIN = "new plan with `trellis plan SPEC --html plan.html` and have it approved. Nothing is reserved."
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is not as it was approved.
+
+    Attributes:
+        kind: which error it makes of the refusal.
+        field: the key at fault.
+        text: the key, and what it was and is, in words.
+    """
+
+    kind: Literal["spec", "codebook", "budget"]
+    field: str
+    text: str
+
+
 def check_approved(plan: Plan, books: Books) -> None:
     """Refuse a release whose spec or codebooks are not those that were approved; a plan without an approval passes.
 
@@ -89,7 +104,7 @@ def check_approved(plan: Plan, books: Books) -> None:
     approval = plan.approved.approval
     wrong = [*_of_spec(approval, plan), *_of_codebooks(approval, plan)] or list(_of_guarantee(approval, plan))
     if wrong:
-        kind = SpecError if any(isinstance(difference, SpecError) for difference in wrong) else InputError
+        kind = SpecError if any(difference.kind == "spec" for difference in wrong) else InputError
         message = _in_words(approval, [*wrong, *_of_budget(approval, books)])
         raise kind(message, field=wrong[0].field, hint=f"Put it back as it was, or make a {_AGAIN}")
     schedule = plan.file.spec.schedule
@@ -123,32 +138,32 @@ def check_budget_approved(plan: Plan, books: Books) -> None:
     raise refusal
 
 
-def _of_spec(approval: Approval, plan: Plan) -> list[TrellisError]:
+def _of_spec(approval: Approval, plan: Plan) -> list[Difference]:
     keys = keys_of_release(plan.file)
-    wrong: list[TrellisError] = list(_of_keys(approval.keys, canonical(without_paths(keys)), ""))
+    wrong = list(_of_keys(approval.keys, canonical(without_paths(keys)), ""))
     named = {difference.field for difference in wrong}
     places = {key: sha256_of_value(place) for key, place in places_in(keys)}
     wrong += [
-        SpecError(f"{key}: a file of the same name → in another place", field=key)
+        Difference("spec", key, f"{key}: a file of the same name → in another place")
         for key in sorted(approval.places.keys() & places.keys())
         if places[key] != approval.places[key] and key not in named
     ]
     if not wrong and sha256_of_value(keys) != approval.spec:
-        wrong.append(SpecError("the spec: a place that it names → another place", field="SPEC"))
+        wrong.append(Difference("spec", "SPEC", "the spec: a place that it names → another place"))
     return wrong
 
 
-def _of_keys(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[TrellisError]:
+def _of_keys(before: Mapping[str, Any], now: Mapping[str, Any], path: str) -> Iterator[Difference]:
     """Yield the keys of a section that differ, and those of the sections in it."""
     for key in dict.fromkeys([*before, *now]):
         was, is_now, name = before.get(key, _ABSENT), now.get(key, _ABSENT), f"{path}{key}"
         if isinstance(was, Mapping) and isinstance(is_now, Mapping):
             yield from _of_keys(was, is_now, f"{name}.")
         elif was != is_now:
-            yield SpecError(f"{name}: {_written(was)} → {_written(is_now)}", field=name)
+            yield Difference("spec", name, f"{name}: {_written(was)} → {_written(is_now)}")
 
 
-def _of_codebooks(approval: Approval, plan: Plan) -> Iterator[TrellisError]:
+def _of_codebooks(approval: Approval, plan: Plan) -> Iterator[Difference]:
     source = plan.source
     pairs = ((approval.codebooks, source.codebooks, "the codebook of "), (approval.tables, other_tables(source), ""))
     for before, now, called in pairs:
@@ -156,15 +171,15 @@ def _of_codebooks(approval: Approval, plan: Plan) -> Iterator[TrellisError]:
             was, is_now = before.get(name, "none"), now.get(name, "none")
             if was != is_now:
                 text = f"{called}{name}: sha256 {was[:12]}… → {is_now[:12]}…"
-                yield InputError(text, field="hierarchy" if called else name)
+                yield Difference("codebook", "hierarchy" if called else name, text)
 
 
-def _of_guarantee(approval: Approval, plan: Plan) -> Iterator[TrellisError]:
+def _of_guarantee(approval: Approval, plan: Plan) -> Iterator[Difference]:
     """Yield what another version of Trellis makes of the same spec."""
     guarantee = plan.guarantee
     was_named, is_named = approval.mechanism, plan.mechanism.name
     if was_named != is_named:
-        yield SpecError(f"mechanism: {was_named} → {is_named}", field="mechanism")
+        yield Difference("spec", "mechanism", f"mechanism: {was_named} → {is_named}")
     pairs = (
         ("privacy.epsilon", approval.epsilon, guarantee.epsilon),
         ("privacy.delta", approval.delta, guarantee.delta),
@@ -172,31 +187,31 @@ def _of_guarantee(approval: Approval, plan: Plan) -> Iterator[TrellisError]:
     )
     for key, was, is_now in pairs:
         if not math.isclose(was, is_now, rel_tol=_SLACK):
-            yield SpecError(f"{key}, as this Trellis computes it: {was:.8g} → {is_now:.8g}", field=key)
+            yield Difference("spec", key, f"{key}, as this Trellis computes it: {was:.8g} → {is_now:.8g}")
 
 
-def _of_budget(approval: Approval, books: Books) -> Iterator[TrellisError]:
+def _of_budget(approval: Approval, books: Books) -> Iterator[Difference]:
     before, account = approval.budget, books.account(approval.budget.dataset)
     if account is None:
         if before.releases:  # a restored, older ledger
-            yield BudgetNotAsApproved(f"the ledger: {len(before.releases)} releases charged → none", field="budget")
+            yield Difference("budget", "budget", f"the ledger: {len(before.releases)} releases charged → none")
         return
     now = _budget(account.terms, account)
     if now.dataset != before.dataset:
-        yield BudgetNotAsApproved(f"the account that is charged: {before.dataset} → {now.dataset}", field="dataset")
+        yield Difference("budget", "dataset", f"the account that is charged: {before.dataset} → {now.dataset}")
     if now.cap != before.cap:
-        yield BudgetNotAsApproved(f"the cap: {_cap_in_words(before.cap)} → {_cap_in_words(now.cap)}", field="budget")
+        yield Difference("budget", "budget", f"the cap: {_cap_in_words(before.cap)} → {_cap_in_words(now.cap)}")
     if now.charged != before.charged:
         more = [release for release in now.releases if release not in before.releases]
         less = [release for release in before.releases if release not in now.releases]
         why = [f"charged since: {in_short(more)}"] if more else []
         why += [f"given back: {in_short(less)}"] if less else []
         changed = f"what is spent of the budget: ε = {rounded_up(before.spent)} → {rounded_up(now.spent)}"
-        yield BudgetNotAsApproved(f"{changed} ({', '.join(why) or 'a part was given back'})", field="budget")
+        yield Difference("budget", "budget", f"{changed} ({', '.join(why) or 'a part was given back'})")
 
 
-def _in_words(approval: Approval, wrong: list[TrellisError]) -> str:
-    shown = [str(difference) for difference in wrong[:_MOST]]
+def _in_words(approval: Approval, wrong: list[Difference]) -> str:
+    shown = [difference.text for difference in wrong[:_MOST]]
     further = [f"{len(wrong) - _MOST} more"] if len(wrong) > _MOST else []
     plan = f"plan {short_hash(approval.fingerprint)}"
     return f"This is not what was approved ({plan}): {'; '.join([*shown, *further])}."
