@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 from flows.planning.guarantee import Guarantee
 from flows.planning.scheme import Scheme
@@ -26,26 +25,28 @@ def parts_of(scheme: Scheme, guarantee: Guarantee) -> tuple[Part, ...]:
     parts = list[Part]()
     for part in uncharged:
         if part.level in scheme.measured:
-            part = replace(part, **_charge(part.level, scheme, guarantee))
+            part = _charged(part, scheme, guarantee)
         elif part.same_as is not None:
             part = replace(part, mechanism=parts[part.same_as].mechanism, scale=parts[part.same_as].scale)
         parts.append(part)
     return tuple(parts)
 
 
-def _part(view: View, scheme: Scheme, /, **decided: Any) -> Part:
-    """Return a part before it is charged, given what differs between the kinds of releases."""
+def _part(view: View, scheme: Scheme) -> Part:
+    """Return a part of which nothing is decided but its cells: neither its noise, nor its bound, nor its charge."""
     is_listed = scheme.tree.is_listed(min(view.number, scheme.tree.depth))
     cells = len(Partition(scheme.tree, view)) if view.derived else math.prod(view.sizes(scheme.tree))
-    stated: dict[str, Any] = {"view": scheme.names.get(view.number, ""), "is_invariant": False, "bound": None} | decided
     return Part(
         level=view.number,
         axes=view.names,
         possible_cells=cells if is_listed else None,
+        is_invariant=False,
         rho=Fraction(0),
+        sigma=0.0,
         l2_sensitivity_squared=0,
+        bound=None,
         derivation=scheme.derivation(view.number),
-        **stated,
+        view=scheme.names.get(view.number, ""),
     )
 
 
@@ -55,9 +56,8 @@ def _walked(levels: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Ite
     is_summed = scheme.mechanism.adds_up_leaves
     for level in levels:
         is_above = level.number < scheme.first_measured
-        yield _part(
-            level,
-            scheme,
+        yield replace(
+            _part(level, scheme),
             is_invariant=is_above and not is_summed,
             sigma=noises[level.number].sigma,
             bound=bounds[level.number] if bounds else None,
@@ -73,9 +73,8 @@ def _unbiased(views: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> It
         noise = measured.get(view.number)
         is_exact = noise is not None and not noise
         of_counts = released.variances.of_level(view.axis_levels)
-        yield _part(
-            view,
-            scheme,
+        yield replace(
+            _part(view, scheme),
             is_invariant=is_exact,
             sigma=0.0 if is_exact else noise.sigma if noise else math.sqrt(of_counts.most),
             bound=0.0 if is_exact else released.bound(view.axis_levels, CONFIDENCE),
@@ -87,7 +86,8 @@ def _of_groups(levels: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> 
     """Yield the levels of group sizes; a sum has the σ of the sum from which its intervals follow."""
     for level, noise in zip(levels, scheme.noises(guarantee.noises), strict=True):
         is_summed = level.number not in scheme.measured
-        yield _part(level, scheme, sigma=noise.sigma, is_summed=is_summed, mechanism=scheme.law.name)
+        part = _part(level, scheme)
+        yield replace(part, sigma=noise.sigma, is_summed=is_summed, mechanism=scheme.law.name)
 
 
 def _settled(views: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Iterator[Part]:
@@ -96,9 +96,8 @@ def _settled(views: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Ite
     for view in views:
         source, noise = scheme.source(view.number, measured)
         is_measured = view.number in scheme.measured
-        yield _part(
-            view,
-            scheme,
+        yield replace(
+            _part(view, scheme),
             is_invariant=view.number == 0 and not is_measured and not noise,
             sigma=measured[view.number].sigma if is_measured else noise.sigma,
             is_summed=not is_measured and bool(noise or view.number),
@@ -109,19 +108,20 @@ def _settled(views: Sequence[View], scheme: Scheme, guarantee: Guarantee) -> Ite
         )
 
 
-def _charge(number: int, scheme: Scheme, guarantee: Guarantee) -> dict[str, Any]:
-    """Return what a measured part is charged: ρ, or (ε, δ) and the scale and threshold of its noise."""
-    place, law = scheme.measured.index(number), scheme.law
+def _charged(part: Part, scheme: Scheme, guarantee: Guarantee) -> Part:
+    """Return a measured part with what it is charged: ρ, or (ε, δ) and the scale and threshold of its noise."""
+    place, law = scheme.measured.index(part.level), scheme.law
     if law.costs_rho:
         of, scale = guarantee.measurements[place], guarantee.noises[place].stated_scale
         square = of.l2_sensitivity_squared
-        return {"mechanism": law.name, "rho": of.rho, "l2_sensitivity_squared": square, "tau": of.tau, "scale": scale}
+        return replace(part, mechanism=law.name, rho=of.rho, l2_sensitivity_squared=square, tau=of.tau, scale=scale)
     mapped = guarantee.by_map[place]
-    return {
-        "mechanism": law.name,
-        "epsilon": mapped.cost.epsilon,
-        "delta": mapped.cost.delta,
-        "scale": mapped.noise.scale,
-        "threshold": mapped.threshold,
-        "tau": mapped.tau,
-    }
+    return replace(
+        part,
+        mechanism=law.name,
+        epsilon=mapped.cost.epsilon,
+        delta=mapped.cost.delta,
+        scale=mapped.noise.scale,
+        threshold=mapped.threshold,
+        tau=mapped.tau,
+    )

@@ -4,10 +4,10 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from storage import tables
 from storage.counts.published import partial_folder, store_table
@@ -24,11 +24,12 @@ from tasks.folder.export.tables import PublishedTables
 from tasks.folder.publish.areas import write_areas
 from tasks.folder.publish.views import derived_entries, poor_margins, rounding_of, write_signal_tables, write_views
 from tasks.folder.verify.folder import SUMS, verify
-from tasks.format.csv import finest_columns, names_in, record_tables, records_path, write_csv
-from tasks.format.entries import LevelEntry
+from tasks.format.csv import NAMES, finest_columns, names_in, record_tables, records_path, write_csv
+from tasks.format.entries import LevelEntry, Rounding, ViewEntry
 from tasks.format.manifest import LedgerHead, Manifest, SealEntry, entry_fields
 from tasks.format.metadata import METADATA
 from tasks.format.noisy_counts import NoisyCounts
+from tasks.format.published_tree import BOUNDARIES
 from tasks.format.tables import LevelTables, SlicedRows, slices, write_level, write_parquet
 from tasks.pages.explorer.page import EXPLORER, explorer
 from tasks.pages.facts import Collector
@@ -75,7 +76,7 @@ def publish(release_id: str) -> bool:
         cells = sum(seal.rows for seal in record.shards["noisy"].values())
         noisy = are_noisy_counts_published(release.terms.noisy_counts, cells)
         tree, names, shapes = tree_of(release), names_of(release), shapes_of(release)
-        atlas = write_areas(beside, tree, names, shapes, flat_features(release.terms.published_spec))
+        listed = write_areas(beside, tree, names, shapes, flat_features(release.terms.published_spec))
         ordered = ordered_axes(release.terms.published_spec)
         collector = Collector(tree, release.levels, ordered, names=names, shapes=shapes)
         formulas = formulas_in(tree, names)
@@ -86,9 +87,9 @@ def publish(release_id: str) -> bool:
                 stored.append(storing.submit(_store_rows, release, beside, level))
 
             drawing = threads.submit(warm_up)
-            stated, write_finest = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
-            in_csv = threads.submit(write_finest)
-            manifest = _write_manifest(beside, record, stated | atlas, ledger, csv=csv, noisy=noisy)
+            written = _write_counts(beside, record, collector, begin_storing, csv=csv, noisy=noisy)
+            in_csv = threads.submit(written.write_csv)
+            manifest = _write_manifest(beside, record, written, listed, ledger, csv=csv, noisy=noisy)
             exploring = threads.submit(explorer, PublishedFolder(beside, manifest))
             how_counted = release.terms.how_counted
             (beside / "README.md").write_text(readme(manifest, how_counted, formulas))
@@ -144,6 +145,24 @@ def _beside(folder: Path) -> Iterator[Path]:
         raise refusal from None
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What is written of the tables.
+
+    Attributes:
+        levels: what the manifest states of each level; likewise `views`.
+        rounding: how far rounding has moved the counts; None where they were not settled together.
+        records: the kind of the records.
+        write_csv: writes `counts.csv`, if the folder has it; it may run beside whatever else is written.
+    """
+
+    levels: list[LevelEntry]
+    views: list[ViewEntry]
+    rounding: Rounding | None
+    records: RecordsKind | None
+    write_csv: Callable[[], None]
+
+
 def _write_counts(
     folder: Path,
     record: Record,
@@ -152,13 +171,10 @@ def _write_counts(
     *,
     csv: CsvKind,
     noisy: bool,
-) -> tuple[dict[str, Any], Callable[[], None]]:
+) -> _Written:
     """Write the tables of all levels and views, and begin to store each level that is complete.
 
     While one level is written, read the next, and collect facts for the report.
-
-    Returns:
-        What the manifest states of the tables; and a function that writes `counts.csv`, if the folder has it, while others write.
     """
     (folder / tables.COUNTS).mkdir()
     job, terms = job_of(record), record.release.terms
@@ -203,7 +219,7 @@ def _write_counts(
         )
         for level in record.released_levels()
     ]
-    return {"records": records, "views": views, "rounding": rounding_of(job), "levels": levels}, write_finest
+    return _Written(levels, views, rounding_of(job), records, write_finest)
 
 
 def _write_records(folder: Path, tree: Tree, rows: SlicedRows, table: LevelTables, columns: list[str]) -> RecordsKind:
@@ -217,15 +233,23 @@ def _write_records(folder: Path, tree: Tree, rows: SlicedRows, table: LevelTable
 
 
 def _write_manifest(
-    folder: Path, record: Record, stated: Mapping[str, Any], ledger: Head, *, csv: CsvKind, noisy: bool
+    folder: Path,
+    record: Record,
+    written: _Written,
+    listed: Mapping[str, dict[str, list[str]]],
+    ledger: Head,
+    *,
+    csv: CsvKind,
+    noisy: bool,
 ) -> Manifest:
-    """Write the manifest, and before it what follows from the tables; `stated` is what it states of the tables and of areas."""
+    """Write the manifest, and before it what follows from the tables, given what is written of them and which areas are `listed`."""
     release, terms = record.release, record.release.terms
     manifest = Manifest(
         id=release.id,
         spec=dict(terms.published_spec),
         privacy=terms.privacy,
         unprotected=list(terms.unprotected),
+        levels=written.levels,
         mechanism=terms.mechanism,
         codebooks=dict(terms.codebooks),
         seals=[
@@ -238,12 +262,16 @@ def _write_manifest(
         waived=list(terms.waived),
         **terms.rules,
         measure=terms.measure,
+        records=written.records,
         intervals=terms.intervals,
         noisy_counts=noisy,
         supersedes=release.supersedes,
+        views=written.views,
         derived=derived_entries(release),
         poor_margins=poor_margins(job_of(record)),
-        **stated,
+        rounding=written.rounding,
+        names=listed[NAMES],
+        boundaries=listed[BOUNDARIES],
     )
     if terms.rows == SIGNAL:
         of_signal = write_signal_tables(folder, manifest, csv=csv)
