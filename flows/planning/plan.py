@@ -251,7 +251,12 @@ class Plan:
             rows=spec.release.rows,
             formats=spec.release.more_formats,
             noisy_counts=self.noisy_counts_asked,
-            intervals=Intervals(**asked.model_dump(), rounded=is_rounded, signal_rate=spec.release.signal_rate),
+            intervals=Intervals(
+                confidence=asked.confidence,
+                simultaneous=asked.simultaneous,
+                rounded=is_rounded,
+                signal_rate=spec.release.signal_rate,
+            ),
             privacy=self.privacy,
             run=run_terms(spec.run),
             files=FileTerms(

@@ -91,6 +91,7 @@ def report(
         matrix=_matrix(matrix, names, stated.counted) if matrix is not None and matrix.counts.size else None,
         is_small=matrix is not None and is_written(matrix) and 0 < len(facts.largest_axes) <= 2 and not names,
         files=_files(manifest, facts, checks),
+        line_after=_line_after(manifest, facts),
         views=views_stated(manifest),
         noise=_noise_table(manifest, facts, stated, places),
     )
@@ -100,6 +101,12 @@ def _called(facts: Facts, large: LargeCount) -> list[dict[str, str | None]]:
     """Return, per axis, what the area of a large count is called, if it has a name, and what identifies it."""
     areas = zip(facts.largest_axes, large.paths or large.codes, large.codes, strict=True)
     return [{"name": facts.names.name_of(axis, path), "code": STEP.join(codes)} for axis, path, codes in areas]
+
+
+def _line_after(manifest: Manifest, facts: Facts) -> int | None:
+    """Return the level below which most counts are small beside their noise, as the noisy counts themselves show it."""
+    finest, last = facts.finest_above_noise or 0, manifest.levels[-1]
+    return None if not facts.is_noise_compared or last.threshold or finest == last.level else finest
 
 
 def _files(manifest: Manifest, facts: Facts, checks: Sequence[CheckResult]) -> list[dict[str, Any]]:

@@ -112,14 +112,27 @@ def part_for(record: Record, branch: str) -> Record:
     return Record(_public(record.release), {}, branches, by_kind(filter(is_needed, record.all_shards)))
 
 
-# what no stage needs of a release
-_NEEDLESS: dict[str, Any] = {"name": "", "state": "running", "reason": "", "created": "", "spec": "", "folder": ""}
-
-
 def _public(release: Release) -> Release:
     """Return a release without what no stage needs: its spec and its paths."""
     terms = replace(release.terms, published_spec={}, files=FileTerms("", {}))
-    return replace(release, terms=terms, supersedes=None, **_NEEDLESS)
+    return _needed(release.id, release.dataset, terms, release.levels, release.views)
+
+
+def _needed(release_id: str, dataset: str, terms: Terms, levels: tuple[Part, ...], views: tuple[Part, ...]) -> Release:
+    """Return a release of which nothing is known but what stages need."""
+    return Release(
+        id=release_id,
+        name="",
+        dataset=dataset,
+        state="running",
+        reason="",
+        created="",
+        spec="",
+        terms=terms,
+        folder="",
+        levels=levels,
+        views=views,
+    )
 
 
 def _plain_release(release: Release) -> dict[str, Any]:
@@ -133,14 +146,8 @@ def _plain_release(release: Release) -> dict[str, Any]:
 
 
 def _release_of(content: Mapping[str, Any]) -> Release:
-    return Release(
-        id=content["id"],
-        dataset=content["dataset"],
-        terms=Terms.from_json(content["terms"]),
-        levels=_levels_of(content["levels"]),
-        views=_levels_of(content["views"]),
-        **_NEEDLESS,
-    )
+    terms, levels, views = Terms.from_json(content["terms"]), content["levels"], content["views"]
+    return _needed(content["id"], content["dataset"], terms, _levels_of(levels), _levels_of(views))
 
 
 def _plain_levels(levels: Iterable[Part]) -> list[dict[str, Any]]:

@@ -72,7 +72,7 @@ KINDS: Mapping[Format, FileKind] = {
     "omx": FileKind(
         f"{matrices.FOLDER}/*",
         ("openmatrix", "tables"),
-        lambda tables: [table for table in tables.levels if matrices.is_square(table.axes)],
+        lambda tables: [of for of in tables.levels if matrices.is_square(of.axes, tables.manifest.roles.values())],
         None,
         lambda tables, tree, included, _: matrices.write_matrices(tables, tree, included),
         lambda included: [table.path_in(matrices.FOLDER, matrices.ENDING) for table in included],
@@ -136,8 +136,8 @@ def zones_of_matrices(tree: Tree) -> dict[int, int]:
 
 def _zones(tree: Tree) -> dict[int, int]:
     """Return the levels with the same zones at both ends, and how many each has."""
-    levels = range(tree.depth + 1)
-    return {level: tree.sizes(level)[0] for level in levels if matrices.is_square(tree.level_names(level))}
+    levels, roles = range(tree.depth + 1), [axis.role for axis in tree.axes]
+    return {level: tree.sizes(level)[0] for level in levels if matrices.is_square(tree.level_names(level), roles)}
 
 
 def write_formats(

@@ -6,7 +6,7 @@ order of their codes, with trips or without. The mapping `zone` numbers them fro
 their names, as UTF-8; `zone_code_<k>` has the codes of the areas of level k in which they lie.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from storage.tables import COUNT, ENDS
+from storage.tables import COUNT, ENDS, Role
 from tasks.folder.export.tables import PublishedTable, PublishedTables
 from tasks.format.manifest import Manifest
 from tasks.format.noisy_counts import CODEBOOK
@@ -35,14 +35,15 @@ _OF_CELLS = (
 )
 
 
-def is_square(axes: Mapping[str, str | None]) -> bool:
+def is_square(axes: Mapping[str, str | None], roles: Iterable[Role | None]) -> bool:
     """Return whether the cells of a level are pairs of areas of one level of the codebook of both ends.
 
     Args:
         axes: per axis, the name of the level that is reached.
+        roles: of the same axes.
     """
-    origin, destination = (axes.get(end) for end in ENDS)
-    return tuple(axes) == ENDS and origin is not None and origin == destination
+    reached = set(axes.values())
+    return tuple(roles) == ENDS and len(reached) == 1 and None not in reached
 
 
 def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:

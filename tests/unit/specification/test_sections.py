@@ -11,6 +11,7 @@ import yaml
 from flows.planning.plan import make_plan
 from flows.specification.file import is_same_spec, parse_spec
 from storage.errors import SpecError
+from storage.tables import ENDS
 from tasks.folder.export import matrices
 from tasks.folder.export.formats import check_formats, too_many_zones
 from tasks.folder.export.sdmx import sdmx_id
@@ -64,9 +65,11 @@ def planned(folder: Path, finest: Any) -> Any:
 def test_matrices_are_for_levels_with_the_same_zones_at_both_ends(tmp_path: Path) -> None:
     """A matrix is square: it takes levels where both ends have reached the same level, and every release of trips has one."""
     tree = planned(tmp_path, {"origin": "region", "destination": "municipality"})
-    assert [level for level in range(tree.depth + 1) if matrices.is_square(tree.level_names(level))] == [2]
-    assert not matrices.is_square({"origin": None, "destination": None})
-    assert not matrices.is_square({"region": "a", "size": "a"})
+    assert [axis.role for axis in tree.axes] == [*ENDS]
+    assert [level for level in range(tree.depth + 1) if matrices.is_square(tree.level_names(level), ENDS)] == [2]
+    assert not matrices.is_square({"origin": None, "destination": None}, ENDS)
+    assert not matrices.is_square({"region": "a", "size": "a"}, ("region", "size"))
+    assert not matrices.is_square({"origin": "a", "destination": "a"}, (None, None))  # two features of these names
 
 
 def test_matrices_have_a_limit_of_zones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
