@@ -12,7 +12,16 @@ from typing import Any, Literal
 
 from storage.errors import StoreError
 from storage.releases.register import Release
-from storage.releases.terms import ABOVE, ADJUSTED, ALL, COUNTS_POSITIVE, FIXED_TOTAL, SURVIVORS, Measure
+from storage.releases.terms import (
+    ABOVE,
+    ADJUSTED,
+    ALL,
+    COUNTS_POSITIVE,
+    DEFAULT_FOR_SIZES,
+    FIXED_TOTAL,
+    SURVIVORS,
+    Measure,
+)
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
 from tasks.laws.law import Law, LevelNoise
@@ -38,8 +47,6 @@ EVERY_CELL: Mapping[str, Law] = MappingProxyType({"gaussian": GAUSSIAN, "laplace
 
 MOST_SETTLED = 10**7  # leaves that are settled together
 MOST_MEASURED = 10**7  # cells of one level that are all measured, whatever survives
-
-DEFAULT_FOR_SIZES = "group_sizes"  # of group sizes, where a spec names no mechanism
 
 AUTO: Literal["auto"] = "auto"
 

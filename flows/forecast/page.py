@@ -18,7 +18,7 @@ from storage.errors import UsageError, disk_fault
 from storage.ledger.events import read_books
 from storage.machine.files import beside, short_hash
 from storage.releases.approvals import BESIDE, approval_element, canonical
-from tasks.format.stated import Table
+from tasks.format.stated import TextTable
 from tasks.pages.templates import page
 from tasks.words.levels import Spec, about, axes_called, in_short, level_called, place, title_of
 from tasks.words.numbers import format_rounded
@@ -132,7 +132,7 @@ def _measured(forecast: Forecast, exact: Sequence[PlannedPart]) -> dict[str, Any
     return {"names": " and ".join(names), "many": len(levels) + len(views)}
 
 
-def _example_table(parts: Sequence[Mapping[str, Any]]) -> Table:
+def _example_table(parts: Sequence[Mapping[str, Any]]) -> TextTable:
     """Return what counts of example sizes would be measured as, level by level, at the planned ε."""
     has_means = any(of["part"].typical_count is not None for of in parts)
     rows = []
@@ -143,7 +143,7 @@ def _example_table(parts: Sequence[Mapping[str, Any]]) -> Table:
         examples = [_example(count, part, worth) for count in _EXAMPLES]
         rows.append([of["name"], of["place"], *mean, _within(worth), *examples, more])
     heads = ["level", "counted by", *(["mean count"] if has_means else []), "19 of 20 are within"]
-    return Table([*heads, *(f"a count of {count:,}" for count in _EXAMPLES), "more than noise above"], rows)
+    return TextTable([*heads, *(f"a count of {count:,}" for count in _EXAMPLES), "more than noise above"], rows)
 
 
 def _example(count: int, part: PlannedPart, worth: LevelWorth | None) -> str:

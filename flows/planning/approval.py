@@ -17,7 +17,7 @@ from storage.machine.clock import utc_now
 from storage.machine.files import short_hash
 from storage.releases.approvals import OPTION, Approval, ApprovedBudget, canonical, fingerprint_of, sha256_of_value
 from tasks.ingest.tables import Table
-from tasks.ingest.task import Source
+from tasks.ingest.task import TableSource
 from tasks.words.levels import in_short
 from tasks.words.numbers import rounded_up
 
@@ -63,7 +63,7 @@ def _budget(terms: DatasetTerms, account: Account | None) -> ApprovedBudget:
     )
 
 
-def other_tables(source: Source) -> dict[str, str]:
+def other_tables(source: TableSource) -> dict[str, str]:
     """Return the sha256 of every public table that is no codebook, by its key."""
     codebooks = {axis.codebook.field for axis in source.axes if isinstance(axis.codebook, Table)}
     return {key: sha256 for key, sha256 in source.hashes.items() if key not in codebooks}

@@ -44,7 +44,7 @@ from storage.releases.terms import (
 from tasks.accounting.conversions import float_above
 from tasks.folder.export.formats import check_formats
 from tasks.ingest.contents import read_content
-from tasks.ingest.task import Source, check_areas, check_groups, read_ends
+from tasks.ingest.task import TableSource, check_areas, check_groups, read_ends
 from tasks.ingest.trips import Units
 from tasks.mechanisms import AUTO, Mechanism, can_settle_views
 from tasks.tree.order import Tree
@@ -75,7 +75,7 @@ class Plan:
     """
 
     file: SpecFile
-    source: Source
+    source: TableSource
     mechanism: Mechanism
     tree: Tree
     whole: Tree
@@ -356,7 +356,7 @@ def _plan(file: SpecFile) -> Plan:
         raise fault
     source = file.source()
     ends = read_ends(source)
-    tree = tree_over({end.name: end.released for end in ends}, spec, spec.unlisted)
+    tree = tree_over({end.name: end.released_codebook for end in ends}, spec, spec.unlisted)
     whole = tree_over({end.name: end.codebook for end in ends}, spec, spec.unlisted) if spec.privacy.distinct else tree
     if not mechanism.shows_codes:  # otherwise no children are listed
         check_fan_out(tree, spec.run, memory_of_worker(spec.run))

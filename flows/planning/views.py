@@ -10,7 +10,7 @@ from flows.specification.sections.views import MARGINS
 from storage.errors import SpecError
 from storage.releases.terms import ViewTerms
 from tasks.ingest.derived import read_derived
-from tasks.ingest.task import Source
+from tasks.ingest.task import TableSource
 from tasks.laws.law import NO_NOISE
 from tasks.mechanisms import MOST_SETTLED, can_settle_views
 from tasks.settle.task import memory_to_settle
@@ -21,7 +21,7 @@ from tasks.words.numbers import format_cells
 MOST_VIEW_CELLS = 10**7
 
 
-def derived_columns(of: Source, tree: Tree) -> dict[str, Derived]:
+def derived_columns(of: TableSource, tree: Tree) -> dict[str, Derived]:
     """Return the derived columns of a spec, by name. Does not open the confidential table."""
     codes = {column for axis in of.axes for column in axis.columns}
     return {column.name: read_derived(column, of.table, codes, of.count, tree) for column in of.derived}

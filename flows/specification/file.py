@@ -27,7 +27,7 @@ from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.sources.locations import is_url, matrix_at, published_location, shapes_at, table_at
 from tasks.ingest.sources.matrices import COUNT
 from tasks.ingest.tables import Table
-from tasks.ingest.task import Source
+from tasks.ingest.task import TableSource
 from tasks.ingest.trips import AxisSource
 from tasks.tree.ordered import OrderedAxis
 from tasks.words.spelling import refinement
@@ -59,7 +59,7 @@ class SpecFile:
         """The folder of the file, to which paths in the spec are relative."""
         return self.path.parent
 
-    def source(self) -> Source:
+    def source(self) -> TableSource:
         """Return where the tables are; refuse a table that does not exist."""
         spec = self.spec
         axes = tuple(
@@ -77,7 +77,7 @@ class SpecFile:
             for axis in spec.axes
         )
         count = COUNT if spec.input.matrix else spec.input.count
-        source = Source(self._confidential(), count, axes, self._groups(), tuple(self._derived()))
+        source = TableSource(self._confidential(), count, axes, self._groups(), tuple(self._derived()))
         return replace(source, hashes={key: table.sha256() for key, table in source.public_tables.items()})
 
     def _confidential(self) -> Table:

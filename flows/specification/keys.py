@@ -30,13 +30,13 @@ from flows.specification.sections.views import (
     pairs_beside_levels,
 )
 from storage.machine.files import is_file_name
+from storage.releases.terms import DEFAULT_FOR_SIZES
 from storage.tables import ENDS, REGION, REMAINDER, SIGNAL, SIZE, Role, column_name
 from tasks.words.areas import GEOMETRY, name_column
 from tasks.words.spelling import faults_of_order, refinement
 
 # On no tested data set are its largest errors above those of inftda by more than two standard errors: docs/mechanisms.md.
 DEFAULT_MECHANISM = "inftda_reconciled"
-DEFAULT_FOR_SIZES = "group_sizes"
 
 # what pydantic adds to the path of an error
 TAGS = SPLIT_TAGS | DOMAIN_TAGS | VIEW_TAGS | {ONE, PER_END, PER_FEATURE}

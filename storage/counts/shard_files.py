@@ -99,15 +99,15 @@ def read_codebook(shards: Path, axis: str) -> pl.DataFrame:
     return pl.read_parquet(shards / f"codebook_{axis}.parquet", glob=False)
 
 
-Atlas = Literal["names", "shapes"]  # of areas
+AreaTable = Literal["names", "shapes"]  # of areas
 
 
-def write_atlas(release_id: str, kind: Atlas, axis: str, level: int, areas: pl.DataFrame) -> None:
+def write_area_table(release_id: str, kind: AreaTable, axis: str, level: int, areas: pl.DataFrame) -> None:
     """Write the names or the shapes of the areas of an axis level to the folder of a release's shards."""
     _write(shard_path(release_id, f"{kind}_{level}_{axis}"), areas)
 
 
-def read_atlas(release_id: str, kind: Atlas, axis: str, level: int) -> pl.DataFrame | None:
+def read_area_table(release_id: str, kind: AreaTable, axis: str, level: int) -> pl.DataFrame | None:
     """Return the names or the shapes of the areas of an axis level from the folder of a release's shards; None where they have none."""
     return _read(shard_path(release_id, f"{kind}_{level}_{axis}"))
 

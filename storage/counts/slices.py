@@ -13,16 +13,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
+from storage.counts.shard_files import IntArray
 from storage.counts.vault import read_true_rows
 from storage.database.connections import Connection
 from storage.errors import StoreError
 from storage.machine.files import beside
 from storage.mailbox.ciphertext import EncryptedReader, EncryptedWriter
 from storage.mailbox.keys import key_name
-
-IntArray = NDArray[np.int64]
 
 SLICE_ROWS = 2**17  # of a row group, and at a time
 

@@ -11,13 +11,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
-from numpy.typing import NDArray
 
+from storage.counts.shard_files import IntArray
 from storage.database.connections import Connection, connect
 from storage.errors import StoreError
 from storage.machine.home import VAULTS, subfolder
-
-IntArray = NDArray[np.int64]
 
 
 def vault_path(release_id: str) -> Path:

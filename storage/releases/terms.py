@@ -32,6 +32,7 @@ def complete_level(measure: Measure, finest: int) -> int:
 # how most mechanisms count, in words that follow "the noise in one measurement,"
 ADJUSTED = "before the counts were adjusted to add up"
 
+DEFAULT_FOR_SIZES = "group_sizes"  # the mechanism of group sizes, where a spec names none
 SIGNAL_RATE = 0.1  # of rows that stand out, where a spec says nothing
 
 # the rows of levels: all in one table, or beside it also those that stand out in another

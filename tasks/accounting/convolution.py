@@ -91,7 +91,7 @@ def _beyond(probabilities: FloatArray, losses: FloatArray, left: FloatArray) -> 
     return np.maximum(beyond[more] * (1 + _OF_DIFFERENCE) - np.exp(left + weighed[more]), 0.0)
 
 
-Events = Sequence[tuple[float, int]]  # scales, records, and how many counts of each change by one
+Events = tuple[tuple[float, int], ...]  # scales, records, and how many counts of each change by one
 
 _FEW_VALUES = 2**10  # of the sum of all outcomes of one scale, for them to be few
 _MOST_LOSSES = 2**18  # of all scales together

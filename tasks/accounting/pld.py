@@ -10,7 +10,7 @@ from scipy.special import log_ndtr
 
 from tasks.accounting.allocation import Allocation, Measurement, rho_of, ways_of
 from tasks.accounting.conversions import check_delta, check_epsilon, zcdp_epsilon
-from tasks.accounting.convolution import has_few_values, largest_rho_of_few, least_epsilon_of_few, summed_delta
+from tasks.accounting.convolution import Events, has_few_values, largest_rho_of_few, least_epsilon_of_few, summed_delta
 
 LEAST_PLD_DELTA = 1e-12  # below it the truncated tails of composed privacy loss distributions would matter
 LARGEST_PLD_EPSILON = 100.0  # above it, and with delta above epsilon, they take gigabytes, and give no privacy
@@ -23,8 +23,6 @@ _NEAR_EPSILON = 1e-8  # and ε, which moves no loss
 _MOST_STEPS = 6  # of the quick search, each of which may be twice as far from it; it takes two to four
 _STEEPEST = 4.0  # how much faster δ may change than that of normal noise, and how much more slowly, as logarithms
 _WIDEST = math.log(1e6)  # how far from its start it looks, in logarithms
-
-Events = tuple[tuple[float, int], ...]  # scales, and how many counts of each change by one
 
 _remembered: dict[str, float] = {}  # δ, by what it is of: see `pld_delta`
 

@@ -26,7 +26,7 @@ class Twice:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TextTable:
     """A table of texts: its heads, one per column, and its rows, one cell per column."""
 
     heads: Sequence[str]
@@ -79,7 +79,7 @@ def _level(level: LevelEntry, manifest: Manifest) -> dict[str, str]:
     }
 
 
-def views_stated(manifest: Manifest) -> Table:
+def views_stated(manifest: Manifest) -> TextTable:
     """Return a row per view: its name, what it counts by, its cells, its cost, its noise and its interval."""
     rows = [
         [
@@ -93,7 +93,7 @@ def views_stated(manifest: Manifest) -> Table:
         ]
         for view in manifest.views
     ]
-    return Table(["view", "counts by", "cells", "cost", "noise (sigma)", "interval"], rows)
+    return TextTable(["view", "counts by", "cells", "cost", "noise (sigma)", "interval"], rows)
 
 
 def _cost_of_view(view: ViewEntry) -> str:

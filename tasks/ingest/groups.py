@@ -76,7 +76,7 @@ def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArr
     _refuse_rows(
         groups["area"].is_null(), listed.table, f"column {listed.region} must hold codes of the codebook of the regions"
     )
-    per_region = np.bincount(groups["area"].to_numpy().astype(np.int64), minlength=region.released.height)
+    per_region = np.bincount(groups["area"].to_numpy().astype(np.int64), minlength=region.released_codebook.height)
     return groups.select(*keys, "area", "place"), per_region.astype(np.int64)
 
 
@@ -109,7 +109,7 @@ def ingest_groups(
         _refuse_groups_in_two_regions(con, table, groups, keys)
     sized = f"SELECT area_0, least(sum(true_count), {groups.largest})::BIGINT AS size FROM summed WHERE true_count > 0 GROUP BY area_0, {keys}"
     sizes = con.execute(f"SELECT area_0, size, count(*)::BIGINT AS groups FROM ({sized}) GROUP BY ALL").fetchnumpy()
-    regions, offset = region.released.height, 0 if listed is None else 1
+    regions, offset = region.released_codebook.height, 0 if listed is None else 1
     tails = np.zeros((regions, groups.largest + offset), dtype=np.int64)
     tails[sizes["area_0"], sizes["size"] - 1 + offset] = sizes["groups"]
     np.cumsum(tails[:, ::-1], axis=1, out=tails[:, ::-1])

@@ -8,7 +8,7 @@ import duckdb
 import numpy as np
 import polars as pl
 
-from storage.counts.shard_files import write_atlas, write_codebook, write_derived, write_groups
+from storage.counts.shard_files import write_area_table, write_codebook, write_derived, write_groups
 from storage.counts.vault import read_records, remove_vault, vault, write_true_codebook
 from storage.database.connections import Connection
 from storage.errors import InputError
@@ -29,7 +29,7 @@ _CODEBOOK = "its areas would reveal who is in it.", "Give a public codebook of a
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TableSource:
     """The confidential table, with the columns and codes of its axes, and all public tables.
 
     Attributes:
@@ -66,7 +66,7 @@ class Source:
         return Columns(tuple(dict.fromkeys([*of_axes, *of_groups])), self.count)
 
 
-def read_ends(source: Source) -> tuple[End, ...]:
+def read_ends(source: TableSource) -> tuple[End, ...]:
     """Return the axes with their codebooks, empty for an axis without one. Does not open the confidential table.
 
     Raises:
@@ -93,7 +93,7 @@ def read_ends(source: Source) -> tuple[End, ...]:
     return tuple(map(end_of, source.axes))
 
 
-def with_codes_of_records(con: Connection, source: Source, ends: Sequence[End]) -> tuple[End, ...]:
+def with_codes_of_records(con: Connection, source: TableSource, ends: Sequence[End]) -> tuple[End, ...]:
     """Return the axes; those without a codebook get the codes in the records. Confidential.
 
     Args:
@@ -120,7 +120,7 @@ def names_of(ends: Sequence[End]) -> dict[tuple[str, int], pl.DataFrame]:
     for end in ends:
         if end.axis.labels:
             table = end.axis.codebook if isinstance(end.axis.codebook, Table) else None
-            by_level = read_names(end.axis.labels, end.released, table, own_area=end.axis.own_area)
+            by_level = read_names(end.axis.labels, end.released_codebook, table, own_area=end.axis.own_area)
             names |= {(end.name, level): areas for level, areas in by_level.items()}
     return names
 
@@ -138,7 +138,7 @@ def shapes_of(ends: Sequence[End]) -> dict[tuple[str, int], pl.DataFrame]:
         if end.axis.boundaries:
             by_level = next((of_other for other, of_other in done if _have_same_shapes(other, end)), None)
             if by_level is None:
-                by_level = read_shapes(end.axis.boundaries, end.codebook, end.released.width, read)
+                by_level = read_shapes(end.axis.boundaries, end.codebook, end.released_codebook.width, read)
                 done.append((end, by_level))
             shapes |= {(end.name, level): areas for level, areas in by_level.items()}
     return shapes
@@ -159,7 +159,7 @@ def check_areas(ends: Sequence[End]) -> dict[tuple[str, int], int]:
     return {place: shapes.height for place, shapes in shapes_of(ends).items()}
 
 
-def _public(source: Source) -> list[Table]:
+def _public(source: TableSource) -> list[Table]:
     """Return the public tables: codebooks, names and shapes that are in files of their own, and a list of groups."""
     tables = [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
     tables += [axis.labels.table for axis in source.axes if axis.labels and axis.labels.table]
@@ -168,7 +168,7 @@ def _public(source: Source) -> list[Table]:
 
 
 @stage("ingest")
-def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int], memory: int) -> None:
+def ingest(release_id: str, source: TableSource, units: Units, promised: Sequence[int], memory: int) -> None:
     """Check the table and write its records to the vault of a release, and the codebooks beside its shards.
 
     Codes without a codebook go to the vault, like the records from which they come.
@@ -193,14 +193,14 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
         ends = with_codes_of_records(con, source, ends)
         for number, end in enumerate(ends):
             if isinstance(end.axis.codebook, Unlisted):
-                write_true_codebook(con, number, end.released)
+                write_true_codebook(con, number, end.released_codebook)
             else:
-                write_codebook(release_id, end.name, end.released)
+                write_codebook(release_id, end.name, end.released_codebook)
         _write_derived(release_id, source, ends)
         for (name, level), names in names_of(ends).items():
-            write_atlas(release_id, "names", name, level, names)
+            write_area_table(release_id, "names", name, level, names)
         for (name, level), shapes in shapes_of(ends).items():
-            write_atlas(release_id, "shapes", name, level, shapes)
+            write_area_table(release_id, "shapes", name, level, shapes)
         ends = tuple(replace(end, promised=level) for end, level in zip(ends, promised, strict=True))
         if source.groups is None:
             ingest_trips(con, source.table, ends, source.count, units)
@@ -210,7 +210,7 @@ def ingest(release_id: str, source: Source, units: Units, promised: Sequence[int
             write_groups(release_id, listed)
 
 
-def check_groups(source: Source, ends: Sequence[End]) -> None:
+def check_groups(source: TableSource, ends: Sequence[End]) -> None:
     """Refuse a public list of groups that breaks a rule; does not read the confidential table.
 
     Raises:
@@ -220,9 +220,9 @@ def check_groups(source: Source, ends: Sequence[End]) -> None:
         read_listed(source.groups.listed, ends[0])
 
 
-def _write_derived(release_id: str, source: Source, ends: Sequence[End]) -> None:
+def _write_derived(release_id: str, source: TableSource, ends: Sequence[End]) -> None:
     """Write the codes of derived columns beside the shards of a release."""
-    tree = Tree(tuple(axis_from_codebook(end.name, end.released) for end in ends), ())
+    tree = Tree(tuple(axis_from_codebook(end.name, end.released_codebook) for end in ends), ())
     for column in source.derived:
         check_derived(column, source.table, source.columns)
         read = read_derived(
@@ -232,7 +232,7 @@ def _write_derived(release_id: str, source: Source, ends: Sequence[End]) -> None
 
 
 def read_in_memory(
-    source: Source, units: Units, promised: Sequence[int]
+    source: TableSource, units: Units, promised: Sequence[int]
 ) -> tuple[dict[str, pl.DataFrame], list[IntArray], IntArray]:
     """Return the codebooks of a table, per axis the area of each record at the finest released level, and the true counts.
 
@@ -253,5 +253,5 @@ def read_in_memory(
         else:
             ingest_groups(con, source.table, ends, source.count, units, source.groups)
         areas, true_counts = read_records(con, len(source.axes))
-    codebooks = {end.name: end.released for end in ends}
+    codebooks = {end.name: end.released_codebook for end in ends}
     return codebooks, [np.asarray(of_axis) for of_axis in areas], np.asarray(true_counts)

@@ -120,7 +120,7 @@ class End:
         return self.axis.name
 
     @property
-    def released(self) -> pl.DataFrame:
+    def released_codebook(self) -> pl.DataFrame:
         """The codebook down to the finest released level."""
         return down_to(self.codebook, self.axis.finest)
 

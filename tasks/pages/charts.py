@@ -10,7 +10,20 @@ from markupsafe import Markup
 from storage.tables import REGION
 from tasks.format.entries import LevelEntry
 from tasks.pages.facts import CLASS_NAMES, Facts, Matrix, OrderedCounts
-from tasks.pages.svg import INK, Axis, Layer, Row, chart, levels_axis, linear_axis, lines, log_axis, marks, short, style
+from tasks.pages.svg import (
+    INK,
+    Layer,
+    Row,
+    Scale,
+    chart,
+    levels_axis,
+    linear_axis,
+    lines,
+    log_axis,
+    marks,
+    short,
+    style,
+)
 from tasks.released.query.summaries import Histogram, Histograms
 from tasks.tree.axis import Path
 from tasks.words.areas import Names
@@ -92,7 +105,7 @@ def series_picture(series: OrderedCounts, confidence: float, names: Names) -> Ma
     ]
     line = [{"x": at, "y": count, "of": "count"} for at, count in enumerate(counts)]
     labels = [_label(names.name_of(series.axis, path), path[-1:]) for path in series.paths]
-    x = Axis(series.axis, (-0.02 * len(counts), 1.02 * len(counts) - 1), labels)
+    x = Scale(series.axis, (-0.02 * len(counts), 1.02 * len(counts) - 1), labels)
     y = linear_axis("records", [*counts, *(end for _, *both in ends for end in both)])
     layers = [marks("area", band), marks("line", line)]
     described = f"The released counts along {series.axis}, with their intervals"
@@ -109,7 +122,7 @@ def histograms_picture(histograms: Histograms, confidence: float, names: Names) 
         called = _label(names.name_of(REGION, region.path), region.path) if region.path else "everything"
         panels.append((called, [marks("rect", bars, opacity=0.75), marks("rule", reach)]))
         heights += [*counts, *(end for _, *both in ends for end in both)]
-    axes = Axis("size", (-0.9, len(histograms.sizes) - 0.1), histograms.sizes), linear_axis("groups", heights)
+    axes = Scale("size", (-0.9, len(histograms.sizes) - 0.1), histograms.sizes), linear_axis("groups", heights)
     description = f"The released numbers of groups by size, at level {histograms.level}"
     wide = min(_WHOLE_PAGE, 240 + 260 * len(panels))
     return chart(panels, axes, [("groups", {"c": _BLUE}), (interval, {"c": INK})], description, wide)
@@ -122,8 +135,8 @@ def matrix_picture(matrix: Matrix, names: Names, counted: str = "records") -> Ma
     wide, high = (72, 36) if written else (21, 20)  # pixels of a cell
     wide = max(min(wide, (_WHOLE_PAGE - 200) // len(columns)), 280 // len(columns))
     ends = (-0.5, len(columns) - 0.5), (len(rows) - 0.5, -0.5)
-    x = Axis(matrix.axes[-1], ends[0], columns)
-    y = Axis(matrix.axes[0] if len(labels) > 1 else "", ends[1], rows)
+    x = Scale(matrix.axes[-1], ends[0], columns)
+    y = Scale(matrix.axes[0] if len(labels) > 1 else "", ends[1], rows)
     ground = marks("rect", [{"x": -0.5, "x2": ends[0][1], "y": -0.5, "y2": ends[1][0]}], fill="white")
     clear = (matrix.counts > 0) & ~matrix.may_be_zero
     of_clear = (int(matrix.counts[clear].min()), int(matrix.counts[clear].max())) if clear.any() else (1, 1)

@@ -6,8 +6,8 @@ from functools import partial
 
 from markupsafe import Markup
 
-from tasks.format.stated import Table
-from tasks.pages.svg import INK, Axis, Layer, Row, chart, levels_axis, linear_axis, lines, log_axis, marks, style
+from tasks.format.stated import TextTable
+from tasks.pages.svg import INK, Layer, Row, Scale, chart, levels_axis, linear_axis, lines, log_axis, marks, style
 from tasks.pages.templates import page
 from tasks.pages.trial_results import (
     ABOUT_QUESTIONS,
@@ -128,7 +128,7 @@ def _seconds_chart(trials: TrialResults) -> Markup:
     spreads = [seconds[one] for one in tried]
     ends = [end for of in spreads for end in (of.min / 1.05, of.mean, of.max)]  # so that the least bar has a length
     x = log_axis("seconds, in memory; several trials run at once", ends)
-    y = Axis("", (len(tried) - 0.4, -0.6), labels)
+    y = Scale("", (len(tried) - 0.4, -0.6), labels)
     bars = [{"x": x.ends[0], "x2": of.mean, "y": at - 0.4, "y2": at + 0.4} for at, of in enumerate(spreads)]
     reach = [row for at, of in enumerate(spreads) for row in _reach(of, at, 0.15, x.ends[0], "xy", INK)]
     layers = [marks("rect", bars, fill="#8fabba", stroke=INK, strokeWidth=0.7), marks("rule", reach)]
@@ -155,7 +155,7 @@ def _coverage_chart(trials: TrialResults, epsilon: float, results: Sequence[Mech
     return chart(panels, (levels_axis(labels), linear_axis("covered", shown)), named, described, _WHOLE_PAGE)
 
 
-def _marks(trials: TrialResults, epsilon: float) -> Table:
+def _marks(trials: TrialResults, epsilon: float) -> TextTable:
     """Return the shares of false rows among all rows and among marked ones; no row where no mechanism that was tried marks any."""
     rows = [
         [compared.label, result.mechanism, *map(_share, (level.false_rows, level.false_signal))]
@@ -164,15 +164,15 @@ def _marks(trials: TrialResults, epsilon: float) -> Table:
         for result in trials.of_rows(epsilon)
         if (level := result.levels[number]).rows_covered
     ]
-    return Table(["level", "mechanism", "of all rows, %", "of the marked rows, %"], rows)
+    return TextTable(["level", "mechanism", "of all rows, %", "of the marked rows, %"], rows)
 
 
-def _intervals(trials: TrialResults, result: MechanismResult) -> Table:
+def _intervals(trials: TrialResults, result: MechanismResult) -> TextTable:
     """Return the coverage and the width of a mechanism's intervals, of rows and by true count."""
     heads = ["level", "rows", "width", "false discovery: estimated", "at most"]
     heads += [head for group in TRUE_COUNTS for head in (_LABELS.get(group, group), "width")]
     compared = zip(trials.levels, result.levels, strict=True)
-    return Table([*heads, ZEROED], [[of.label, *_interval_cells(level, trials.runs)] for of, level in compared])
+    return TextTable([*heads, ZEROED], [[of.label, *_interval_cells(level, trials.runs)] for of, level in compared])
 
 
 def _interval_cells(level: LevelResult, runs: int) -> Iterator[str]:
@@ -196,14 +196,14 @@ def _covered(of: GroupIntervals | None, runs: int) -> str:
     return f"({share})" if are_few(of.cells * runs) else share
 
 
-def _numbers(trials: TrialResults, epsilon: float, measure: _Measure) -> Table:
+def _numbers(trials: TrialResults, epsilon: float, measure: _Measure) -> TextTable:
     """Return a measure by level, a column per mechanism."""
     results, form = trials.at(epsilon), _number if measure.is_log else partial(_share, sign="%")
     rows = [
         [level.label, *(form(result.levels[number].measure(measure.name)) for result in results)]
         for number, level in enumerate(trials.levels)
     ]
-    return Table(["level", *(result.mechanism for result in results)], rows)
+    return TextTable(["level", *(result.mechanism for result in results)], rows)
 
 
 def _share(share: Spread | None, sign: str = "") -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tasks.format.stated import Table
+from tasks.format.stated import TextTable
 from tasks.pages.facts import Facts
 from tasks.released.query.summaries import AreaTotals
 from tasks.tree.axis import IntArray
@@ -65,7 +65,7 @@ def _map(totals: AreaTotals, facts: Facts, spec: Spec, percent: str) -> dict[str
     }
 
 
-def _numbers(totals: AreaTotals, word: str, called: Sequence[str], percent: str) -> Table:
+def _numbers(totals: AreaTotals, word: str, called: Sequence[str], percent: str) -> TextTable:
     """Return the totals of all areas, the largest first, with what is known of their noise."""
     columns = {word: called, "count": [f"{count:,}" for count in totals.counts]}
     if totals.ends:
@@ -74,7 +74,7 @@ def _numbers(totals: AreaTotals, word: str, called: Sequence[str], percent: str)
     elif totals.noise is not None:
         columns["above twice the noise"] = ["yes" if clear else "no" for clear in totals.stands_out]
     rows = [*zip(*columns.values(), strict=True)]
-    return Table([*columns], [rows[area] for area in np.argsort(-totals.counts, kind="stable").tolist()])
+    return TextTable([*columns], [rows[area] for area in np.argsort(-totals.counts, kind="stable").tolist()])
 
 
 def _limits(counts: IntArray) -> list[int]:

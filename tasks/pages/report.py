@@ -11,7 +11,7 @@ from storage.releases.terms import ADJUSTED
 from storage.tables import REGION, column_name, flat_features
 from tasks.format.entries import LevelEntry
 from tasks.format.manifest import Manifest
-from tasks.format.stated import Table, above_noise_of, deviations_of, noise_rows_of, views_stated
+from tasks.format.stated import TextTable, above_noise_of, deviations_of, noise_rows_of, views_stated
 from tasks.pages.charts import (
     areas_picture,
     histograms_picture,
@@ -131,7 +131,7 @@ def _files(manifest: Manifest, facts: Facts, checks: Sequence[CheckResult]) -> l
     return files
 
 
-def _noise_table(manifest: Manifest, facts: Facts, stated: StatedFacts, places: Sequence[str]) -> Table:
+def _noise_table(manifest: Manifest, facts: Facts, stated: StatedFacts, places: Sequence[str]) -> TextTable:
     """Return what each level costs, how noisy it is and how far off it can be; no column that would be empty."""
     levels, of_epsilon = manifest.levels, sum(bool(entry.epsilon) for entry in manifest.levels) > 1
     interval = f"interval ({format_percent(manifest.intervals.confidence)}), on average"
@@ -183,13 +183,13 @@ def _charts(manifest: Manifest, facts: Facts, stated: StatedFacts) -> dict[str, 
     }
 
 
-def _by_level(columns: Mapping[str, Sequence[str]]) -> Table:
+def _by_level(columns: Mapping[str, Sequence[str]]) -> TextTable:
     """Return a table with a row per level, after its number."""
     rows = enumerate(zip(*columns.values(), strict=True))
-    return Table(["level", *columns], [[str(level), *cells] for level, cells in rows])
+    return TextTable(["level", *columns], [[str(level), *cells] for level, cells in rows])
 
 
-def _noise_numbers(levels: Sequence[LevelEntry], facts: Facts) -> Table:
+def _noise_numbers(levels: Sequence[LevelEntry], facts: Facts) -> TextTable:
     """Return the noise and the errors of every level, beside the mean count; no column that would be empty."""
     columns = {head: [_rounded(value) for value in values] for head, values in noise_series(levels, facts).items()}
     if _SIGMA in columns:
@@ -197,13 +197,13 @@ def _noise_numbers(levels: Sequence[LevelEntry], facts: Facts) -> Table:
     return _by_level({head: cells for head, cells in columns.items() if not {*cells} <= {_ZERO, NOT_STATED}})
 
 
-def _sizes_numbers(facts: Facts) -> Table:
+def _sizes_numbers(facts: Facts) -> TextTable:
     """Return how many rows of each level have a count of each size."""
     shown = [number for number in range(len(CLASS_NAMES)) if any(level.sizes[number] for level in facts.levels)]
     return _by_level({CLASS_NAMES[number]: [f"{level.sizes[number]:,}" for level in facts.levels] for number in shown})
 
 
-def _areas_numbers(facts: Facts) -> Table:
+def _areas_numbers(facts: Facts) -> TextTable:
     """Return how many areas of each axis have a released count at every level."""
     levels = [
         {of.axis: f"{of.left:,} of {of.possible:,}" for of in level.areas if of.possible} for level in facts.levels
@@ -211,20 +211,20 @@ def _areas_numbers(facts: Facts) -> Table:
     return _by_level({axis: [level.get(axis, NOT_STATED) for level in levels] for axis in levels[-1]})
 
 
-def _series_numbers(series: OrderedCounts, names: Names) -> Table:
+def _series_numbers(series: OrderedCounts, names: Names) -> TextTable:
     """Return the counts along an ordered axis, with their intervals."""
     areas = [names.called(series.axis, path) for path in series.paths]
-    return Table([series.axis, "count", "low", "high"], _with_ends(areas, series))
+    return TextTable([series.axis, "count", "low", "high"], _with_ends(areas, series))
 
 
-def _histograms_numbers(histograms: Histograms, names: Names) -> Table:
+def _histograms_numbers(histograms: Histograms, names: Names) -> TextTable:
     """Return the numbers of groups of some regions by size, with their intervals."""
     rows = [
         [names.called(REGION, region.path) or "everything", *row]
         for region in histograms.regions
         for row in _with_ends(histograms.sizes, region)
     ]
-    return Table(["region", "size", "groups", "low", "high"], rows)
+    return TextTable(["region", "size", "groups", "low", "high"], rows)
 
 
 def _with_ends(names: Sequence[str], of: OrderedCounts | Histogram) -> list[list[str]]:
@@ -251,7 +251,7 @@ def _matrix(matrix: Matrix, names: Names, counted: str) -> dict[str, Any]:
         "has_negative": (matrix.counts < 0).any(),
         "has_noise": matrix.may_be_zero.any(),
         "cut": [{"axis": of, "shown": len(codes), "left": left} for of, codes, left in areas if left > len(codes)],
-        "numbers": Table([" by ".join(matrix.axes), *called[-1]], rows),
+        "numbers": TextTable([" by ".join(matrix.axes), *called[-1]], rows),
     }
 
 

@@ -66,7 +66,7 @@ _HATCH = (
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class Scale:
     """The horizontal or the vertical axis of panels.
 
     Attributes:
@@ -83,13 +83,13 @@ class Axis:
     is_log: bool = False
 
 
-def levels_axis(levels: Iterable[str | int]) -> Axis:
+def levels_axis(levels: Iterable[str | int]) -> Scale:
     """Return an axis of levels by their numbers and views by their names, the first one at 0."""
     labels = [str(level) for level in levels]
-    return Axis("level", (-0.5, len(labels) - 0.5), labels)
+    return Scale("level", (-0.5, len(labels) - 0.5), labels)
 
 
-def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Axis:
+def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Scale:
     """Return a logarithmic axis of whole powers of ten, from the least value to the largest or beyond.
 
     Args:
@@ -100,14 +100,14 @@ def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Axis:
     above = [value for value in values if value > 0] or [1.0, 10.0]
     first = math.floor(math.log10(max(min(above), least)))
     last = max(math.ceil(math.log10(max(*above, least))), first + 1)
-    return Axis(title, (float(f"1e{first}"), float(f"1e{last}")), is_log=True)
+    return Scale(title, (float(f"1e{first}"), float(f"1e{last}")), is_log=True)
 
 
-def linear_axis(title: str, values: Iterable[float]) -> Axis:
+def linear_axis(title: str, values: Iterable[float]) -> Scale:
     """Return an axis from the least of some values or below to the largest or above."""
     shown = list(values) or [0.0]
     least, most = min(shown), max(shown)
-    return Axis(title, (least, max(most, least + 1e-9 if least != most else least + 1)))
+    return Scale(title, (least, max(most, least + 1e-9 if least != most else least + 1)))
 
 
 def short(text: str) -> str:
@@ -151,7 +151,7 @@ def lines(rows: Sequence[Row]) -> list[Layer]:
 
 def chart(
     panels: Sequence[tuple[str, Sequence[Layer]]],
-    axes: tuple[Axis, Axis],
+    axes: tuple[Scale, Scale],
     named: Sequence[tuple[str, Row]],
     description: str,
     wide: float,
@@ -229,7 +229,7 @@ def _with_looks(layer: Layer, looks: Mapping[str, Layer]) -> Layer:
     return layer | {"encoding": detail | layer["encoding"] | own}
 
 
-def _place(name: str, axis: Axis, pixels: float, *, is_first: bool = True) -> Layer:
+def _place(name: str, axis: Scale, pixels: float, *, is_first: bool = True) -> Layer:
     """Return what Vega-Lite needs to know of an axis; of the panels after the first one, the vertical axis has no labels."""
     shown: Layer = {"title": axis.title or None, "labels": is_first, "labelOverlap": False}
     if axis.labels is None:

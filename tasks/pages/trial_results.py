@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from tasks.format.stated import Table
+from tasks.format.stated import TextTable
 
 QUESTIONS: Mapping[str, str] = MappingProxyType(
     {
@@ -203,7 +203,7 @@ class TrialResults:
             if any(level.intervals or level.rows_covered for level in result.levels)
         ]
 
-    def deviations(self, epsilon: float) -> Table:
+    def deviations(self, epsilon: float) -> TextTable:
         """Return the deviations of questions about an ordered axis, of the mechanisms for which they are computed."""
         rows = [
             [result.mechanism]
@@ -211,13 +211,13 @@ class TrialResults:
             for result in self.at(epsilon)
             if result.deviations
         ]
-        return Table(["mechanism", *QUESTIONS.values()], rows)
+        return TextTable(["mechanism", *QUESTIONS.values()], rows)
 
-    def utility(self, epsilon: float, name: str) -> Table:
+    def utility(self, epsilon: float, name: str) -> TextTable:
         """Return the numbers of a measure of the leaves: means, with the least and the most in brackets; a dash where no run has one."""
         rows = [
             [result.mechanism] + [spread.written("{:,.2f}".format) if spread else "–" for spread in measured.values()]
             for result in self.at(epsilon)
             if (measured := (result.utility or {}).get(name))
         ]
-        return Table(["mechanism", *self.utilities[name]], rows)
+        return TextTable(["mechanism", *self.utilities[name]], rows)

@@ -8,13 +8,11 @@ import numpy as np
 import polars as pl
 
 from storage.tables import NOISY
-from tasks.tree.axis import Axis, IntArray
+from tasks.tree.axis import Axis, AxisLevels, IntArray
 from tasks.tree.frontier import locate
 from tasks.tree.keys import packed
 from tasks.tree.order import Tree
 from tasks.uncertainty.intervals import NO_CAP
-
-AxisLevels = tuple[int, ...]  # per axis, an axis level; 0 for everything
 
 
 @dataclass(frozen=True, slots=True, eq=False)

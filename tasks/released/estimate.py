@@ -11,10 +11,10 @@ import numpy as np
 from storage.tables import HIGH, LOW
 from tasks.format.entries import AboveNoise, Deviations, LevelIntervals, NoiseRows, Promise, Signal
 from tasks.format.tables import Rows, SlicedRows
-from tasks.released.boxes import AxisLevels, Boxes, Met, level_of
+from tasks.released.boxes import Boxes, Met, level_of
 from tasks.released.sources.protocol import Source
 from tasks.released.sources.published import FolderSource
-from tasks.tree.axis import BoolArray, FloatArray, IntArray
+from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
 from tasks.uncertainty.intervals import rounding_step
 from tasks.uncertainty.noise_rows import Shares
 

@@ -13,7 +13,7 @@ from tasks.laws.law import LevelNoise
 from tasks.released.boxes import Boxes, each
 from tasks.released.estimate import Answers, Estimate, Known, without_intervals
 from tasks.released.sources.protocol import Source
-from tasks.sizes.intervals import own_source, regions_inside, row_log_tail, signals, source_of
+from tasks.sizes.intervals import log_tail_of_sizes, own_source, regions_inside, signals_of_sizes, source_of
 from tasks.sizes.task import by_region
 from tasks.tree.axis import BoolArray, IntArray
 from tasks.uncertainty.intervals import NO_CAP, intervals, rounded_outwards
@@ -169,7 +169,7 @@ class ReleasedSizes:
         measured, alpha = self.measured, 1 - self.confidence
         of_rows = math.log(alpha / (2 * measured.counts.size))
         if measured.is_paired:
-            of_rows = row_log_tail(measured.every_other, len(self.places[0]), self.confidence)
+            of_rows = log_tail_of_sizes(measured.every_other, len(self.places[0]), self.confidence)
         return min(of_rows, math.log(alpha / 2))  # no narrower than for a cell that is fixed beforehand
 
     def simultaneous_log_tail(self, levels: int) -> float:
@@ -193,7 +193,7 @@ class ReleasedSizes:
         if not self.measured.is_paired:
             margin = self.measured.margins(math.log(rate / self.measured.counts.size), terms)
             return noisy > margin, int(margin[0]) if margin.size == 1 else None
-        return signals(noisy, terms, self.measured.every_other, rate, self.measured.margins)
+        return signals_of_sizes(noisy, terms, self.measured.every_other, rate, self.measured.margins)
 
 
 _MEASURED = {

@@ -9,10 +9,10 @@ from storage.releases.terms import GRID
 from storage.tables import COUNT
 from tasks.format.entries import Signal
 from tasks.format.tables import Rows
-from tasks.released.boxes import AxisLevels, Boxes, fewest_areas, level_of, possible_cells
+from tasks.released.boxes import Boxes, fewest_areas, level_of, possible_cells
 from tasks.released.estimate import Answers, Estimate, Known, without_intervals
 from tasks.released.sources.protocol import Misfit, Source, measured_cells
-from tasks.tree.axis import FloatArray, IntArray
+from tasks.tree.axis import AxisLevels, FloatArray, IntArray
 from tasks.tree.frontier import taking
 from tasks.tree.views import Partition, leaves_of, level_view
 from tasks.unbiased.deviations import ReleasedCounts, pair_precisions, released_counts

@@ -23,7 +23,7 @@ from tasks.released.explanations import (
     explain_missing_simultaneous,
 )
 from tasks.released.sources.protocol import Source
-from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, Run, fit_on_disk
+from tasks.released.sources.rows_kept import RowsInMemory, RowsKept, RowsOnDisk, WalkedRows, fit_on_disk
 from tasks.released.sums import box_intervals, leaf_sum_intervals, simultaneous_box_intervals
 from tasks.released.together import TogetherEstimate
 from tasks.tree.axis import BoolArray, IntArray
@@ -125,7 +125,7 @@ class WalkedEstimate(Estimate):
         if source.disk is not None and part.nonzero > tables.PART_ROWS and fit_on_disk(sizes):
             kept = RowsOnDisk(source.disk, sizes)
         reach = reach_after(noise, part.cells, sum(not own.is_exact for own in self._own))
-        begin = partial(Run, noise, self._step(level), reach, margins, kept)
+        begin = partial(WalkedRows, noise, self._step(level), reach, margins, kept)
         whole = begin()
         for run in source.runs(level, self._margins, begin):
             whole.moves.add_all(run.moves)

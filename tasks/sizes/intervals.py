@@ -27,7 +27,7 @@ _OF_ONE = 0.1  # of α, for one chosen cell
 MarginOf = Callable[[float, IntArray], IntArray]
 
 
-def row_log_tail(every_other: int, rows: int, confidence: float) -> float:
+def log_tail_of_sizes(every_other: int, rows: int, confidence: float) -> float:
     """Return the logarithm of the probability with which a row's noise may go beyond z, to one side.
 
     Args:
@@ -39,7 +39,7 @@ def row_log_tail(every_other: int, rows: int, confidence: float) -> float:
     return own - math.log(2)
 
 
-def signals(
+def signals_of_sizes(
     noisy: IntArray, terms: IntArray, every_other: int, rate: float, margin_of: MarginOf
 ) -> tuple[BoolArray, int | None]:
     """Return which rows stand out from the noise, and above what, if that is one number for all marked rows.
@@ -47,7 +47,7 @@ def signals(
     Args:
         noisy: the noisy counts of the rows, int64, shape (rows,), records.
         terms: how many draws each bears, int64, shape (rows,); a row without any is exact, and stands out if it counts something.
-        every_other: as in `row_log_tail`.
+        every_other: as in `log_tail_of_sizes`.
         rate: of the marked rows, the share that is expected to have a true count of 0 at most.
         margin_of: from the logarithm of a probability and the terms of the rows to what their noise exceeds with at most that
             probability.

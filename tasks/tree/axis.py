@@ -13,6 +13,7 @@ from tasks.words.areas import code_columns
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
+AxisLevels = tuple[int, ...]  # per axis, the axis level of some cells; 0 where the axis is summed over
 Path = tuple[str, ...]  # the codes of an area and of those that contain it, coarse to fine
 
 

@@ -11,10 +11,10 @@ import polars as pl
 import pyarrow as pa
 
 from storage.counts.shard_files import (
-    Atlas,
+    AreaTable,
     ShardStore,
     derived_path,
-    read_atlas,
+    read_area_table,
     read_codebook,
     read_groups,
     shards_in_folder,
@@ -201,18 +201,18 @@ def tree_in(folder: Path, terms: Terms) -> Tree:
 
 def names_of(release: Release) -> Names:
     """Return the names of the areas of a release that the store knows, as they were kept when it was ingested."""
-    return Names(_atlas(release, "names"))
+    return Names(_area_tables(release, "names"))
 
 
 def shapes_of(release: Release) -> Shapes:
     """Return the shapes of the areas of a release that the store knows, as they were kept when it was ingested."""
-    return Shapes(_atlas(release, "shapes"))
+    return Shapes(_area_tables(release, "shapes"))
 
 
-def _atlas(release: Release, kind: Atlas) -> dict[tuple[str, int], pl.DataFrame]:
+def _area_tables(release: Release, kind: AreaTable) -> dict[tuple[str, int], pl.DataFrame]:
     """Return the names or the shapes of the areas of a release, by axis and axis level, where there are any."""
     places = ((axis.name, level) for axis in tree_of(release).axes for level in range(1, axis.depth + 1))
-    kept = {place: read_atlas(release.id, kind, *place) for place in places}
+    kept = {place: read_area_table(release.id, kind, *place) for place in places}
     return {place: areas for place, areas in kept.items() if areas is not None}
 
 

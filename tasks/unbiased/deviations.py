@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.laws.law import LevelNoise
-from tasks.tree.axis import FloatArray, IntArray
+from tasks.tree.axis import AxisLevels, FloatArray, IntArray
 from tasks.tree.order import Tree
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE, Grid, grid_of
 from tasks.unbiased.least_squares import precisions_of
@@ -17,13 +17,11 @@ from tasks.uncertainty.estimates import (
     GRID_ROUNDING,
     ROUNDING,
     Estimates,
+    log_tail_of_estimates,
     margins,
     reach,
-    row_log_tail,
-    simultaneous_margins,
+    simultaneous_margins_of_estimates,
 )
-
-AxisLevels = tuple[int, ...]  # per axis, the axis level of some cells; 0 where the axis is summed over
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,8 @@ class ReleasedCounts:
         for levels, areas in self.variances.whole_cells(first, stop):
             if len(areas[0]):
                 deviations = self.with_rounding(self.variances.of_cells(levels, areas))
-                margin += int(simultaneous_margins(deviations, self._log_odds(levels), self.rounding).sum())
+                at_once = simultaneous_margins_of_estimates(deviations, self._log_odds(levels), self.rounding)
+                margin += int(at_once.sum())
                 pieces += len(areas[0])
         return margin, pieces
 
@@ -99,8 +98,10 @@ class ReleasedCounts:
     def half_widths(self, levels: AxisLevels, rows: int) -> tuple[int | None, int | None]:
         """Return z of the intervals of rows, and of simultaneous ones; None where rows have different ones."""
         both = np.array(self.deviations(levels))
-        log_tail = self._cell_log_tail if self.is_grid else row_log_tail(self._cells(levels), rows, self.confidence)
-        at_once = simultaneous_margins(both, self._log_odds(levels), self.rounding)
+        log_tail = (
+            self._cell_log_tail if self.is_grid else log_tail_of_estimates(self._cells(levels), rows, self.confidence)
+        )
+        at_once = simultaneous_margins_of_estimates(both, self._log_odds(levels), self.rounding)
         return _single(margins(both, log_tail, self.rounding)), _single(at_once)
 
     def cell_half_width(self, levels: AxisLevels) -> int | None:

@@ -65,7 +65,7 @@ class Estimates:
         """
         if self.is_any_dependence:
             return self.cell_intervals(confidence, total)
-        margin = self._margins(row_log_tail(self.cells, len(self.counts), confidence))
+        margin = self._margins(log_tail_of_estimates(self.cells, len(self.counts), confidence))
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
     def cell_intervals(self, confidence: float, total: int | None) -> tuple[IntArray, IntArray]:
@@ -75,7 +75,7 @@ class Estimates:
 
     def simultaneous_intervals(self, log_odds: float, total: int | None) -> tuple[IntArray, IntArray]:
         """Return intervals of the rows that each miss with a probability of at most 2 exp(-x), given x."""
-        margin = simultaneous_margins(self.deviations, log_odds, self.rounding)
+        margin = simultaneous_margins_of_estimates(self.deviations, log_odds, self.rounding)
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
     def signals(self, rate: float) -> tuple[BoolArray, int | None]:
@@ -107,12 +107,12 @@ def margins(deviations: FloatArray, log_tail: float, rounding: int = ROUNDING) -
     return np.where(deviations > 0, reached + rounding, 0)
 
 
-def simultaneous_margins(deviations: FloatArray, log_odds: float, rounding: int = ROUNDING) -> IntArray:
+def simultaneous_margins_of_estimates(deviations: FloatArray, log_odds: float, rounding: int = ROUNDING) -> IntArray:
     """Return what errors exceed to either side with a probability of at most 2 exp(-x), given x; int64, of the same shape, records."""
     reached = np.floor(math.sqrt(2 * log_odds) * deviations).astype(np.int64)
     return np.where(deviations > 0, reached + rounding, 0)
 
 
-def row_log_tail(cells: int, rows: int, confidence: float) -> float:
+def log_tail_of_estimates(cells: int, rows: int, confidence: float) -> float:
     """Return the logarithm of the probability with which a row's error may go beyond its margin, to one side."""
     return tails_of(max(cells, 1), (1 - confidence) / 2).of(max(rows, 1))

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from flows.specification.keys import DEFAULT_FOR_SIZES, DEFAULT_MECHANISM
+from flows.specification.keys import DEFAULT_MECHANISM
 from storage.releases.parts import DISCRETE_GAUSSIAN
+from storage.releases.terms import DEFAULT_FOR_SIZES
 from tasks.laws.named import LAWS
 from tasks.mechanisms import MECHANISMS
 from tests.support.user import REPOSITORY
@@ -22,7 +23,6 @@ TABLES = {"tasks/mechanisms.py", "tasks/sizes/estimators.py", "flows/trials/base
 # where a name stands for itself: the defaults of a spec and of a ledger's charge, and the laws that a spec may name
 NAMED = {
     ("flows/specification/keys.py", DEFAULT_MECHANISM),
-    ("flows/specification/keys.py", DEFAULT_FOR_SIZES),
     ("flows/specification/sections/input.py", DEFAULT_FOR_SIZES),  # the key of a spec has the name of the mechanism
     ("storage/tables.py", DEFAULT_FOR_SIZES),  # likewise
     ("flows/specification/sections/run.py", "gaussian"),
@@ -30,6 +30,7 @@ NAMED = {
     ("flows/specification/sections/privacy.py", "cascade"),  # splits have the names of the mechanisms that they make
     ("flows/specification/sections/privacy.py", "wavelet"),
     ("storage/releases/parts.py", DISCRETE_GAUSSIAN),
+    ("storage/releases/terms.py", DEFAULT_FOR_SIZES),
 }
 BY_NAME = """
 if manifest.mechanism == "inftda_reconciled": pass

@@ -14,7 +14,7 @@ from tasks.format.tables import UNREADABLE
 from tasks.words.areas import GEOMETRY, geo_metadata, name_column
 
 
-def atlas_failures(folder: Path, manifest: Manifest) -> list[str]:
+def area_failures(folder: Path, manifest: Manifest) -> list[str]:
     """Return where names and shapes of areas are not those that the manifest lists, or say less or other than they should."""
     for place, listed, path_of, fault_of in (
         (NAMES, manifest.names, names_path, _misnamed),

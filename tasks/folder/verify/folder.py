@@ -13,7 +13,7 @@ from storage.releases.register import REPORT
 from storage.tables import COUNT, COUNTS, column_name, flat_features, level_csv
 from tasks.folder.export.formats import format_failures, unknown_files
 from tasks.folder.export.tables import PublishedTables
-from tasks.folder.verify.areas import atlas_failures
+from tasks.folder.verify.areas import area_failures
 from tasks.folder.verify.estimated import estimate_failures, noisy_counts_failures
 from tasks.folder.verify.levels import check_level
 from tasks.folder.verify.views import named, signal_failures, view_failures
@@ -211,7 +211,7 @@ def _tables(folder: Path, manifest: Manifest, workers: int) -> list[str]:
             do_not_add_up.append(f"level_{entry.level}: the counts do not add up to those of the level above.")
     if wrong:
         return wrong
-    if wrong_areas := atlas_failures(folder, manifest):
+    if wrong_areas := area_failures(folder, manifest):
         return wrong_areas
     do_not_add_up += [
         f"level_{entry.level}: the rows are not those of level {entry.same_as}."

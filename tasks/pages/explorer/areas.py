@@ -8,10 +8,9 @@ import polars as pl
 from storage.tables import COUNT, HIGH, LOW
 from tasks.format.entries import ViewEntry
 from tasks.format.published_tree import axis_columns, view_columns
-from tasks.released.boxes import AxisLevels
 from tasks.released.estimate import Estimate
 from tasks.released.sources.folder import PublishedFolder
-from tasks.tree.axis import Path
+from tasks.tree.axis import AxisLevels, Path
 from tasks.words.drawings import drawn_shapes
 from tasks.words.levels import level_called
 

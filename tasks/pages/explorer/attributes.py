@@ -10,8 +10,9 @@ import numpy as np
 from storage.tables import COUNT, HIGH, LOW, SIGNAL
 from tasks.format.entries import ViewEntry
 from tasks.pages.explorer.areas import views_shown
-from tasks.released.boxes import AxisLevels, Boxes, Met, level_of
+from tasks.released.boxes import Boxes, Met, level_of
 from tasks.released.estimate import Estimate
+from tasks.tree.axis import AxisLevels
 from tasks.words.levels import in_short
 
 _MOST_TABLES = 60

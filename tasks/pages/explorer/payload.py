@@ -13,11 +13,12 @@ from storage.tables import COUNT
 from tasks.pages.explorer.areas import axes_shown
 from tasks.pages.explorer.attributes import attributes
 from tasks.pages.explorer.trips import levels_that_fit, trips
-from tasks.released.boxes import AxisLevels, Boxes
+from tasks.released.boxes import Boxes
 from tasks.released.estimate import Estimate
 from tasks.released.families import estimate_of
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.released.sources.published import FolderSource
+from tasks.tree.axis import AxisLevels
 from tasks.words.levels import description_of, source_of, title_of
 from tasks.words.protection import epsilon_in_words, unit_words
 

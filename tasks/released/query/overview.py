@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from storage.tables import COUNT, ends_of
 from tasks.format.published_tree import axes_by_path
-from tasks.released.boxes import AxisLevels, Boxes
+from tasks.released.boxes import Boxes
 from tasks.released.estimate import Answers, Estimate
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
-from tasks.tree.axis import IntArray
+from tasks.tree.axis import AxisLevels, IntArray
 from tasks.tree.order import are_the_same, finest_clear, levels_of_flows
 
 MOST_CELLS = 5_000_000  # of a table that is added up for a map

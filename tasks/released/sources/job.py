@@ -14,7 +14,7 @@ from tasks.format.manifest import entry_fields
 from tasks.format.noisy_counts import NoisyCounts
 from tasks.format.tables import Rows, in_order
 from tasks.released.sources.protocol import Source, measured_cells
-from tasks.released.sources.rows_kept import Run
+from tasks.released.sources.rows_kept import WalkedRows
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, Frontier, cell_counts, cells_of, chunks, expand, joined, taking
 from tasks.tree.job import Job
@@ -106,7 +106,9 @@ class JobSource(Source):
         for areas in measured_cells(self, number):
             self.sink.add(number, areas, take(len(areas[0])))
 
-    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Run]) -> Iterator[Run]:
+    def runs(
+        self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], WalkedRows]
+    ) -> Iterator[WalkedRows]:
         """Yield the rows of a level that was walked, branch by branch, as in `Source`; several branches are read at once."""
         self._give(level, [_NOTHING] * len(self.tree.axes), _NOTHING)
         above, self._above = self._above, {}
@@ -114,7 +116,7 @@ class JobSource(Source):
         of_level = [of_kind[level] for of_kind in margins]
         threads = 1 if self.sink else self.threads  # the sink receives cells in their order
 
-        def read_one(shard: Shard) -> tuple[_Nodes, Run]:
+        def read_one(shard: Shard) -> tuple[_Nodes, WalkedRows]:
             run = begin()
             return self._read(shard, of_level, above, run), run
 
@@ -144,7 +146,7 @@ class JobSource(Source):
         """Return whether only some cells of a level were measured: the children of what was left above."""
         return not (self.has_whole_parts or self.levels[0].summed) and number <= self._record.finest
 
-    def _read(self, shard: Shard, margins: Sequence[Margins], above: Mapping[str, _Nodes], run: Run) -> _Nodes:
+    def _read(self, shard: Shard, margins: Sequence[Margins], above: Mapping[str, _Nodes], run: WalkedRows) -> _Nodes:
         """Read the rows of a level of a branch with what was measured, and return the nodes that its first pass has kept."""
         kept = self.job.nodes(shard)
         rows, counts = self._released_of(shard.level, shard.branch, kept)

@@ -8,7 +8,7 @@ from storage.errors import TrellisError
 from storage.releases.terms import GRID, Covariance, Intervals
 from tasks.format.entries import LevelEntry
 from tasks.format.tables import Rows
-from tasks.released.sources.rows_kept import Run
+from tasks.released.sources.rows_kept import WalkedRows
 from tasks.tree.axis import IntArray
 from tasks.tree.frontier import CHUNK_CELLS, expand, nodes_above, root_of
 from tasks.tree.order import Tree
@@ -82,7 +82,9 @@ class Source(Protocol):
     def possible_cells(self, level: int) -> int | None:
         """Return how many cells a level can have; None where no codebook lists them."""
 
-    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Run]) -> Iterator[Run]:
+    def runs(
+        self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], WalkedRows]
+    ) -> Iterator[WalkedRows]:
         """Yield the rows of a level that was walked, in runs; levels are read one after the other.
 
         Args:

@@ -15,7 +15,6 @@ from tasks.format.noisy_counts import CODEBOOK, noisy_counts_path
 from tasks.format.published_tree import areas_of_rows, axis_columns, axis_of_levels, levels_named, view_columns, view_of
 from tasks.format.tables import Rows, joined, level_paths
 from tasks.released.boxes import (
-    AxisLevels,
     Boxes,
     Children,
     Groups,
@@ -31,8 +30,8 @@ from tasks.released.boxes import (
 )
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.protocol import Misfit, Source
-from tasks.released.sources.rows_kept import Run
-from tasks.tree.axis import Axis, IntArray
+from tasks.released.sources.rows_kept import WalkedRows
+from tasks.tree.axis import Axis, AxisLevels, IntArray
 from tasks.tree.frontier import CHUNK_CELLS, locate
 from tasks.tree.keys import all_differ, packed
 from tasks.tree.order import Tree
@@ -100,7 +99,12 @@ class FolderSource(Source):
         """Return how many cells a level can have; None where no codebook lists them."""
         return None if self.manifest.unlisted else self.tree.possible_cells(level)
 
-    def runs(self, level: int, margins: Sequence[Sequence[Margins]], begin: Callable[[], Run]) -> Iterator[Run]:  # noqa: ARG002
+    def runs(
+        self,
+        level: int,
+        margins: Sequence[Sequence[Margins]],  # noqa: ARG002
+        begin: Callable[[], WalkedRows],
+    ) -> Iterator[WalkedRows]:
         """Yield the rows of a level that was walked, as one run, with the caps of the first kind of interval alone.
 
         Raises:

@@ -163,7 +163,7 @@ class RowsOnDisk:
 RowsKept = RowsInMemory | RowsOnDisk
 
 
-class Run:
+class WalkedRows:
     """The rows of a level that was walked, or some of them, while they are read with what was measured.
 
     Attributes:
@@ -189,7 +189,7 @@ class Run:
         self.rows: Any = None
 
     def see(self, noisy: IntArray, released: IntArray) -> None:
-        """Look at measured cells with their released counts, 0 where there is no row; all cells of the run are shown, chunk by chunk."""
+        """Look at measured cells with their released counts, 0 where there is no row; all cells are shown, chunk by chunk."""
         self.moves.add(noisy, released)
         if self.seen:
             self.seen.add(noisy)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tasks.pages.charts import histograms_picture, matrix_picture, noise_picture, series_picture, sizes_picture
 from tasks.pages.facts import CLASS_NAMES, Matrix, OrderedCounts
-from tasks.pages.svg import STYLES, Axis, chart, levels_axis, linear_axis, lines, log_axis, style, warm_up
+from tasks.pages.svg import STYLES, Scale, chart, levels_axis, linear_axis, lines, log_axis, style, warm_up
 from tasks.released.query.summaries import Histogram, Histograms
-from tasks.tree.axis import Axis as TreeAxis
+from tasks.tree.axis import Axis
 from tasks.words.areas import Names
 from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.reports import read
@@ -128,7 +128,7 @@ def test_lines_are_told_apart_without_colour() -> None:
         assert all(len(set(re.findall(kind, part))) == 12 for kind in kinds)
 
 
-def test_sizes_are_told_apart_without_colour(axis_of: Callable[..., TreeAxis]) -> None:
+def test_sizes_are_told_apart_without_colour(axis_of: Callable[..., Axis]) -> None:
     """The shades of the size classes are darker for more, by steps that can be seen in grey."""
     terms = terms_of(tree := tree_of_trips(axis_of, 1, areas=8))
     facts = facts_of(tree, {(area, area): 5 * 10**area for area in range(7)}, terms)
@@ -166,7 +166,7 @@ def test_a_matrix_shows_counts_noise_and_what_is_missing(areas: int) -> None:
         assert "130" not in texts
 
 
-def test_levels_below_the_noise_are_hatched_and_a_line_ends_at_the_edge(axis_of: Callable[..., TreeAxis]) -> None:
+def test_levels_below_the_noise_are_hatched_and_a_line_ends_at_the_edge(axis_of: Callable[..., Axis]) -> None:
     """They begin at a dashed line, which says so; nothing is drawn below the picture, where mean counts are tiny."""
     terms = terms_of(tree := tree_of_features(axis_of, 60))
     facts = facts_of(tree, {(0,) * 60: 50, (1,) * 60: 7}, terms)
@@ -210,7 +210,7 @@ def test_axes_hold_their_values(above_zero: list[float], counts: list[int]) -> N
         (linear_axis("", [-20, 1234567]), ["0", "200k", "400k", "600k", "800k", "1M", "1.2M"]),
     ],
 )
-def test_numbers_at_axes_are_few_and_short(axis: Axis, shown: list[str]) -> None:
+def test_numbers_at_axes_are_few_and_short(axis: Scale, shown: list[str]) -> None:
     """They are in full up to a hundred thousand; of many powers of ten, some are left out."""
     texts = [
         text for text in texts_of(chart([("", [])], (levels_axis([]), axis), [], "", 500)) if text and text != "level"

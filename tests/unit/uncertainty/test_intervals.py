@@ -108,7 +108,7 @@ def test_simultaneous_margins_share_alpha_among_all_cells():
     ]
     assert margins[0] == 0
     assert 0.08 < sum(missed) <= 0.1
-    of_estimates = estimates.simultaneous_margins(np.array([0.0, 40.0]), math.log(1e4))
+    of_estimates = estimates.simultaneous_margins_of_estimates(np.array([0.0, 40.0]), math.log(1e4))
     assert of_estimates[0] == 0
     assert ndtr(-of_estimates[1] / 40.0) <= 1e-4  # to either side
 

@@ -51,11 +51,11 @@ FAMILIES = {  # from normal draws to the noise of half as many pairs of cells, a
     ),
     "adjacent cells share a draw": (
         lambda draws: np.diff(draws) / 2**0.5,
-        lambda cells, rows: adjacent.row_log_tail(cells // 2, rows, 0.9),
+        lambda cells, rows: adjacent.log_tail_of_sizes(cells // 2, rows, 0.9),
     ),
     "siblings share what their parent has": (
         lambda draws: np.hstack([draws[:, 1::2], -draws[:, 1::2]]),
-        lambda cells, rows: estimates.row_log_tail(cells, rows, 0.9),
+        lambda cells, rows: estimates.log_tail_of_estimates(cells, rows, 0.9),
     ),
 }
 
@@ -100,7 +100,7 @@ def test_where_adjacent_cells_share_a_draw_few_marked_rows_are_noise(cells):
     random, terms, marked = np.random.default_rng(5), np.full(cells, 2), []
     for draws in random.normal(0, 5 / 2**0.5, (4000, cells + 1)):
         noisy = np.round(np.diff(draws)).astype(np.int64)
-        found, _ = adjacent.signals(
+        found, _ = adjacent.signals_of_sizes(
             noisy, terms, cells // 2, 0.1, lambda log_tail, of: np.full(len(of), normal(log_tail))
         )
         marked.append(found.any())
