@@ -10,7 +10,7 @@ from growth import slope
 from peers import PEER, compare
 from results import load, markdown
 
-from tasks.pages.svg import Axis, chart, linear_axis, lines, log_axis, marks, style
+from tasks.pages.svg import Scale, chart, linear_axis, lines, log_axis, marks, style
 
 HERE = Path(__file__).parent
 Row = dict[str, Any]
@@ -333,7 +333,7 @@ def draw_rooms(rows: list[Row]) -> None:
             {"x": start, "x2": end, "y": at - 0.4, "y2": at + 0.4, "of": room}
             for room, (start, end) in zip(rooms, pairwise(ends), strict=True)
         ]
-    runs = Axis("", (len(rows) - 0.5, -0.5), names)
+    runs = Scale("", (len(rows) - 0.5, -0.5), names)
     axes = linear_axis("% of thread seconds", [0, 100]), runs
     svg = chart(
         [("", [marks("rect", bars)])],

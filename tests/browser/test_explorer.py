@@ -204,7 +204,7 @@ def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reade
     click("0203")
     reader.waits_for("", other)
     assert next(iter(reader.cards())) == f"To {other}"
-    assert other in reader.text("#map-said")
+    assert other in reader.text("#map-answer")
     click("0105")
     reader.waits_for("", "")
     assert list(reader.cards()) == ["Everything"]

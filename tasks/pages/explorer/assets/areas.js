@@ -7,7 +7,7 @@ export const TO = 1;
 
 /** Return all areas, coarse to fine, each once: `at` has its number on each axis, or null where the axis has no such area. */
 function areasOfBothEnds() {
-  const found = new Map();
+  const byKey = new Map();
   data.axes.forEach((axis, end) => {
     let above = [];
     axis.levels.forEach((of, place) => {
@@ -17,17 +17,17 @@ function areasOfBothEnds() {
         const label = nameOf(of, at) ?? code;
         const key = [of.name, ...path].join("\u0000");
         const same = `${key}\u0000${label}`; // ends with codebooks of their own may use a code for two areas
-        if (!found.has(same)) {
-          found.set(same, { key, path, parent, at: [null, null], depth: place + 1, levelName: of.called, label, code });
+        if (!byKey.has(same)) {
+          byKey.set(same, { key, path, parent, at: [null, null], depth: place + 1, levelName: of.called, label, code });
         }
-        const area = found.get(same);
+        const area = byKey.get(same);
         area.at[end] = at;
         return area;
       });
       above = own;
     });
   });
-  const every = [...found.values()].toSorted((one, other) => one.depth - other.depth);
+  const every = [...byKey.values()].toSorted((one, other) => one.depth - other.depth);
   entitle(every);
   return every;
 }

@@ -26,11 +26,11 @@ function sameAttribute(one, two) {
 
 /** Return every attribute that has a table of its own or with another. */
 function allAttributes() {
-  const found = [];
+  const every = [];
   for (const table of data.tables) {
-    for (const one of attributesOf(table)) if (!found.some((two) => sameAttribute(one, two))) found.push(one);
+    for (const one of attributesOf(table)) if (!every.some((two) => sameAttribute(one, two))) every.push(one);
   }
-  return found.toSorted((one, two) => one.axis - two.axis || one.level - two.level);
+  return every.toSorted((one, two) => one.axis - two.axis || one.level - two.level);
 }
 
 /** Return the table of one or two attributes, and the places of the attributes in it; null where the page has none. */
@@ -70,16 +70,16 @@ export function showAttributes() {
   const attributes = allAttributes();
   const first = attributes[chosen.first];
   const second = chosen.second === null ? null : attributes[chosen.second];
-  const found = tableFor(first, second);
+  const inTable = tableFor(first, second);
   const only = document.getElementById("only-part");
-  only.hidden = !second || !found;
-  if (!found) {
+  only.hidden = !second || !inTable;
+  if (!inTable) {
     fill("answer", make("p", {}, "This page has no table of these two attributes. The tables of the release may have it."));
     fill("list");
     document.getElementById("chart-part").hidden = true;
     return;
   }
-  let rows = rowsOf(found, [first, second]);
+  let rows = rowsOf(inTable, [first, second]);
   if (second) {
     const values = [...new Set(rows.map((row) => row.other))].toSorted((one, two) => one - two);
     const select = document.getElementById("only");
@@ -94,7 +94,7 @@ export function showAttributes() {
   const title = `${capital(release.many)} by ${attributeTitle(first)}${isMatrix ? ` and ${attributeTitle(second)}` : ""}${where}`;
   const labelled = rows.map((row) => {
     const name = labelOf(first, row.at) + (isMatrix ? `, ${labelOf(second, row.other)}` : "");
-    return { ...row, label: name, said: `${name}: ${counted(row.count)}${row.low === null || found.table.exact ? "" : ` (${interval(row.low, row.high)})`}`, exact: found.table.exact };
+    return { ...row, label: name, tooltip: `${name}: ${counted(row.count)}${row.low === null || inTable.table.exact ? "" : ` (${interval(row.low, row.high)})`}`, exact: inTable.table.exact };
   });
   drawAttributes(labelled, first, second, title, isMatrix);
   const heads = [attributeTitle(first), ...(isMatrix ? [attributeTitle(second)] : []), release.many];
@@ -112,7 +112,7 @@ export function showAttributes() {
     row.count,
     ...(bounds.length ? [row.low ?? "–", row.high ?? "–"] : []),
     ...(deviations.length ? [row.sd === null ? "–" : +row.sd.toPrecision(3)] : []),
-    row.kind === "noise" ? "may be noise" : row.low === null && row.signal === null && !found.table.exact ? "unknown" : "yes",
+    row.kind === "noise" ? "may be noise" : row.low === null && row.signal === null && !inTable.table.exact ? "unknown" : "yes",
   ]);
   const more = () => {
     chosen.shown *= 4;
@@ -120,9 +120,9 @@ export function showAttributes() {
   };
   fill(
     "list",
-    tableOf(title, [...heads, ...bounds, ...deviations, found.table.signal ? "stands out" : "above 0"], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
+    tableOf(title, [...heads, ...bounds, ...deviations, inTable.table.signal ? "stands out" : "above 0"], cells, bounds.length ? `For a row that you fix beforehand, low to high holds the true number with ${percent} probability.` : ""),
     rows.length > chosen.shown ? make("button", { type: "button", class: "more", onclick: more }, "Show more rows") : null,
-    make("p", { class: "note" }, `Numbers from: ${found.table.source}. Choose a row to read and quote it.`),
+    make("p", { class: "note" }, `Numbers from: ${inTable.table.source}. Choose a row to read and quote it.`),
   );
   fill("answer", card("Everything", "in all", release.total));
   const attributesNow = attributes.map((one) => attributeTitle(one));
@@ -136,10 +136,10 @@ function showRow(row, first, second, where) {
   const both = second && row.other !== null ? ` and ${is(second, row.other)}` : where;
   const what = `with ${is(first, row.at)}${second ? both : ""}`;
   const note = row.sd === null ? "" : `Standard deviation: ${+row.sd.toPrecision(3)}.`;
-  const found = { ...row, signal: row.signal === null ? null : Boolean(row.signal), note };
-  fill("answer", card(capital(what.slice(5)), what, found));
+  const answer = { ...row, signal: row.signal === null ? null : Boolean(row.signal), note };
+  fill("answer", card(capital(what.slice(5)), what, answer));
   document.getElementById("answer").scrollIntoView({ block: "nearest" });
-  announce(`${what}: ${spoken(found)}.`);
+  announce(`${what}: ${spoken(answer)}.`);
 }
 
 function drawAttributes(rows, first, second, title, isMatrix) {
@@ -148,7 +148,7 @@ function drawAttributes(rows, first, second, title, isMatrix) {
   document.getElementById("chart-title").textContent = title;
   const width = widthOf("chart");
   const ordered = data.axes[first.axis].ordered || data.axes[first.axis].role === "size";
-  const said = `${title}. The table has the same numbers.`;
+  const description = `${title}. The table has the same numbers.`;
   document.getElementById("chart-keys").hidden = !isMatrix;
   if (isMatrix) {
     const labels = [first, second].map((attribute, place) => {
@@ -165,16 +165,16 @@ function drawAttributes(rows, first, second, title, isMatrix) {
       column: labelOf(second, row.other),
       count: Math.max(row.count, 0),
       kind: row.kind,
-      label: row.said,
+      label: row.tooltip,
     }));
-    draw("chart", matrixOf(cells, labels[0], labels[1], [attributeTitle(first), attributeTitle(second)], width), said, (cell) =>
+    draw("chart", matrixOf(cells, labels[0], labels[1], [attributeTitle(first), attributeTitle(second)], width), description, (cell) =>
       showRow(rows[cell.at], first, second, ""),
     );
   } else if (ordered && data.kind !== "sizes") {
-    draw("chart", lineOf(rows, attributeTitle(first), width), said);
+    draw("chart", lineOf(rows, attributeTitle(first), width), description);
   } else {
     const few = ordered ? rows.slice(0, LONGEST_BARS) : rows.toSorted((one, two) => two.count - one.count).slice(0, LONGEST_BARS);
-    draw("chart", barsOf(few, release.many, width), said);
+    draw("chart", barsOf(few, release.many, width), description);
   }
 }
 

@@ -80,8 +80,8 @@ function judged({ count, low, high, exact, signal, ofRows }) {
   if (exact) return ["sure", counted(count), "This number is published exactly. It has no noise."];
   if (low === null || low === undefined) return ["unknown", counted(count), "No interval can be stated for this number."];
   if (low <= 0) {
-    const told = signal === true ? "stands out among the rows of its level, but its own range reaches 0" : "is too small to be told from noise";
-    return ["noise", "Too small to say", `This number ${told}: the true number may be 0, and is at most ${number(high)}, ${sure}.`];
+    const reason = signal === true ? "stands out among the rows of its level, but its own range reaches 0" : "is too small to be told from noise";
+    return ["noise", "Too small to say", `This number ${reason}: the true number may be 0, and is at most ${number(high)}, ${sure}.`];
   }
   if (signal === false) return ["noise", "Too small to say", "This number does not stand out from the noise among the rows of its level. Do not quote it as it is."];
   const wide = Math.max(high - count, count - low) / Math.max(count, 1);
@@ -100,7 +100,7 @@ function quoted(kind, { count, low, high, signal, ofRows }, what) {
   const source = `Source: ${from}${release.title} (${release.id}).${noise}${noise ? ` (differential privacy, ε = ${+release.epsilon.toPrecision(4)}).` : ""}`;
   const range = `between ${number(low)} and ${number(high)}`;
   const there = Math.abs(count) === 1 ? "There is" : "There are";
-  const said = {
+  const sentences = {
     sure: () => (low === null ? `${there} ${counted(count)} ${what}` : `${there} about ${counted(count)} ${what} (${range}, ${sure})`),
     unknown: () => `${there} ${counted(count)} ${what}, a number with noise of unknown size`,
     noise: () =>
@@ -108,8 +108,8 @@ function quoted(kind, { count, low, high, signal, ofRows }, what) {
     rough: () => `${there} roughly ${counted(count)} ${what} (${range}, ${sure})`,
     vague: () => `There are ${range} ${release.many} ${what}, ${sure}`,
   };
-  said.fair = said.sure;
-  return `${said[kind]()}. ${source}`;
+  sentences.fair = sentences.sure;
+  return `${sentences[kind]()}. ${source}`;
 }
 
 export function capital(text) {
@@ -117,27 +117,27 @@ export function capital(text) {
 }
 
 /** Return what is said of a count to readers who do not see its card. */
-export function spoken(found) {
-  const [kind, largest] = judged({ exact: false, signal: null, ofRows: false, ...found });
-  const hedge = { fair: "about ", rough: "roughly ", sure: found.exact ? "" : "about " };
-  return kind === "noise" ? `too small to say, at most ${counted(found.high)}` : `${hedge[kind] ?? ""}${largest}`;
+export function spoken(answer) {
+  const [kind, largest] = judged({ exact: false, signal: null, ofRows: false, ...answer });
+  const hedge = { fair: "about ", rough: "roughly ", sure: answer.exact ? "" : "about " };
+  return kind === "noise" ? `too small to say, at most ${counted(answer.high)}` : `${hedge[kind] ?? ""}${largest}`;
 }
 
 function copyButton(quote) {
-  const said = make("span", { role: "status", class: "copied" });
+  const status = make("span", { role: "status", class: "copied" });
   const copy = (event) => {
     const text = make("textarea", { class: "away", "aria-hidden": "true" });
     text.value = quote;
     document.body.append(text);
     text.select();
-    said.textContent = document.execCommand("copy") ? "Copied." : "Select the sentence and copy it.";
+    status.textContent = document.execCommand("copy") ? "Copied." : "Select the sentence and copy it.";
     text.remove();
     event.target.focus();
     setTimeout(() => {
-      said.textContent = "";
+      status.textContent = "";
     }, SHOWN);
   };
-  return make("p", { class: "copying" }, make("button", { type: "button", class: "copy", onclick: copy }, "Copy"), " ", said);
+  return make("p", { class: "copying" }, make("button", { type: "button", class: "copy", onclick: copy }, "Copy"), " ", status);
 }
 
 /**
@@ -145,10 +145,10 @@ function copyButton(quote) {
  *
  * @param {string} title of the card
  * @param {string} what is counted, after the unit
- * @param {object} found the count with its interval; `signal`: whether it stands out among rows, null where it is none; `ofRows`: whether that is the interval of a row; `note`: a further sentence
+ * @param {object} answer the count with its interval; `signal`: whether it stands out among rows, null where it is none; `ofRows`: whether that is the interval of a row; `note`: a further sentence
  */
-export function card(title, what, found) {
-  const all = { exact: false, signal: null, ofRows: false, note: "", ...found, ...(found.exact ? { low: null, high: null } : {}) };
+export function card(title, what, answer) {
+  const all = { exact: false, signal: null, ofRows: false, note: "", ...answer, ...(answer.exact ? { low: null, high: null } : {}) };
   const { count, low, high, ofRows, note } = all;
   const [kind, largest, sentence] = judged(all);
   const isCount = largest === counted(count);
@@ -188,9 +188,9 @@ export function tableOf(caption, headings, rows, note = "") {
     ),
   );
   const promise = note ? make("p", { class: "promise", id: `promise-${(promises += 1)}` }, note) : null;
-  const said = { "aria-label": caption, "aria-describedby": promise?.id ?? null };
+  const labels = { "aria-label": caption, "aria-describedby": promise?.id ?? null };
   const table = make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody", {}, ...body));
-  return make("div", {}, make("div", { class: "scroll", tabindex: "0", role: "group", ...said }, table), promise);
+  return make("div", {}, make("div", { class: "scroll", tabindex: "0", role: "group", ...labels }, table), promise);
 }
 
 /** Keep the state of the page in its address, so that a link leads back to it. */

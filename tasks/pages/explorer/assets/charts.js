@@ -216,7 +216,7 @@ export function barsOf(rows, title, width) {
             x: { scale: "x", value: 0 },
             x2: { scale: "x", field: "count" },
             fill: [{ test: "datum.kind === 'noise'", value: "url(#noise)" }, { value: line }],
-            tooltip: { field: "said" },
+            tooltip: { field: "tooltip" },
           },
         },
       },
@@ -280,7 +280,7 @@ export function lineOf(rows, title, width) {
       markOf("symbol", "rows", "count", {
         size: { value: rows.length > 40 ? 8 : 24 },
         fill: { value: line },
-        tooltip: { field: "said" },
+        tooltip: { field: "tooltip" },
       }),
     ],
   };

@@ -93,7 +93,7 @@ export function combobox(input, choices, chosen) {
   }
 
   /** Return the choices that have every word that was typed, of some length: those first that are called so, then those whose names begin so. */
-  function found(typed, shortest = 1) {
+  function matching(typed, shortest = 1) {
     const wanted = folded(typed);
     const words = wanted.split(/[\s,;()]+/).filter((word) => word.length >= shortest);
     const rank = ({ label, code }) => [label === wanted || code === wanted, label.startsWith(words[0] ?? ""), true].indexOf(true);
@@ -113,7 +113,7 @@ export function combobox(input, choices, chosen) {
   /** Return the choices that have the longer words of what was typed, or whose names are spelt most like it. */
   function meant(typed) {
     const wanted = folded(typed);
-    const longer = /\S{3}/.test(wanted) ? found(typed, 3) : [];
+    const longer = /\S{3}/.test(wanted) ? matching(typed, 3) : [];
     if (longer.length) return longer;
     const most = 1 + Math.floor(wanted.length / 5);
     const near = searched.map(({ choice, label }) => ({ choice, far: distance(wanted, label.slice(0, wanted.length)) }));
@@ -122,7 +122,7 @@ export function combobox(input, choices, chosen) {
   }
 
   function open() {
-    const fit = found(input.value);
+    const fit = matching(input.value);
     const all = fit.length ? fit : meant(input.value).slice(0, MOST_MEANT);
     offered = all.slice(0, MOST_OFFERED);
     const options = offered.map((choice, place) =>

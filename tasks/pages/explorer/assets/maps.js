@@ -22,16 +22,16 @@ export function showMap() {
   const places = of.codes.map((_, at) => ({ at, count: 0, kind: "none", label: areaAt(end, depth, at).title }));
   const arcs = here ? around(here, places, end) : largestArcs(level, end, depth);
   if (!here) totalsOn(places, end, depth);
-  const said = here
+  const title = here
     ? `${direction === FROM ? "Where trips from" : "Where trips to"} ${here.title} ${direction === FROM ? "end" : "begin"}`
     : `Where trips ${direction === FROM ? "begin" : "end"}`;
-  document.getElementById("map-title").textContent = `${said}, by ${of.called}`;
+  document.getElementById("map-title").textContent = `${title}, by ${of.called}`;
   const far = here === trips.here ? trips.other : trips.here;
   if (far && here !== far && far.depth === depth && far.at[end] !== null) places[far.at[end]].isOther = true;
   const lacking = shapes.d.flatMap((path, at) => (path === null ? [areaAt(end, depth, at).title] : []));
   showKeys(places, arcs, lacking);
   const view = { width: widthOf("map"), zoom: trips.zoom, ...middleOf(shapes, here, end) };
-  draw("map", mapOf(shapes, places, arcs, view), `Map. ${said}. The list has these numbers${trips.within ? "" : ", but for trips within one area"}.`, (place) =>
+  draw("map", mapOf(shapes, places, arcs, view), `Map. ${title}. The list has these numbers${trips.within ? "" : ", but for trips within one area"}.`, (place) =>
     actions.point(areaAt(end, depth, place.at)),
   );
 }

@@ -12,13 +12,13 @@ const FIRST_ROWS = 15; // rows of a list before more are asked for
 const fields = []; // of the two ends
 
 /** Return the card of an answer about a pair; one without a number where the page holds none. */
-function cardOf(title, what, found) {
-  if (!found) {
+function cardOf(title, what, answer) {
+  if (!answer) {
     const text = "This page holds no level with both of these areas. The tables of the release may, and trellis query adds them up.";
     return make("article", { class: "card" }, make("h3", {}, title), make("p", {}, text));
   }
-  const share = found.signal === false && !found.lacksRow ? unmarkedShare(found.level) : "";
-  return card(title, what, { ...found, note: [found.note, share].filter(Boolean).join(" ") });
+  const share = answer.signal === false && !answer.lacksRow ? unmarkedShare(answer.level) : "";
+  return card(title, what, { ...answer, note: [answer.note, share].filter(Boolean).join(" ") });
 }
 
 /** Show the whole release: its total, and the largest flows. */
@@ -33,21 +33,21 @@ function showEverything() {
 }
 
 /** Return the interval of a number, [count, count] of one that is published exactly, and [null, null] where none is stated. */
-function endsOf(found) {
-  return found.exact ? [found.count, found.count] : [found.low ?? null, found.high ?? null];
+function endsOf(answer) {
+  return answer.exact ? [answer.count, answer.count] : [answer.low ?? null, answer.high ?? null];
 }
 
 /** Return how many of a total do not stay within the area. Both intervals hold at once with at least the probability that is said. */
 function elsewhere(total, stays, words) {
   const [[low, high], [least, most]] = [total, stays].map(endsOf);
   const count = total.count - stays.count;
-  const noisy = [total, stays].filter((found) => !found.exact).length;
+  const noisy = [total, stays].filter((answer) => !answer.exact).length;
   const probability = 1 - noisy * (1 - release.confidence);
   if (stays.ofRows || [low, high, least, most].includes(null) || count < 0 || probability <= 0) return "Those that stay within it are among them.";
   const sure = `with at least ${+(100 * probability).toFixed(2)}% probability`;
   const range = `${number(Math.max(low - most, 0))} to ${number(high - least)}`;
-  const said = noisy === 0 ? number(count) : low > most ? `about ${number(count)} (${range}, ${sure})` : `at most ${number(high - least)} (${sure})`;
-  return `Of these, ${said} ${words} elsewhere. The others stay within it.`;
+  const amount = noisy === 0 ? number(count) : low > most ? `about ${number(count)} (${range}, ${sure})` : `at most ${number(high - least)} (${sure})`;
+  return `Of these, ${amount} ${words} elsewhere. The others stay within it.`;
 }
 
 /** Show what goes from the chosen area and to it. */
@@ -55,8 +55,8 @@ function showArea(here) {
   const stays = here.at.includes(null) ? null : answerOf(here, here);
   const included = stays ? ", those that stay within it included" : "";
   const [out, into] = ["go", "come from"].map((words, direction) => {
-    const found = totalOf(here, direction);
-    return found && { ...found, note: stays ? elsewhere(found, stays, words) : "" };
+    const total = totalOf(here, direction);
+    return total && { ...total, note: stays ? elsewhere(total, stays, words) : "" };
   });
   const cards = [
     out && card(`From ${here.title}`, `from ${here.title} to all areas together${included}`, out),
@@ -73,9 +73,9 @@ function showPair(from, to) {
   const title = (one, two) => (one === two ? `Within ${one.title}` : `From ${one.title} to ${two.title}`);
   const what = (one, two) => (one === two ? `that stay within ${one.title}` : `from ${one.title} to ${two.title}`);
   const pairs = from === to ? [[from, to]] : [[from, to], [to, from]];
-  const found = pairs.map(([one, two], place) => answerOf(one, two, trips.picked && place === 0));
-  fill("answer", ...pairs.map(([one, two], place) => cardOf(title(one, two), what(one, two), found[place])));
-  announce(found[0] ? `${title(from, to)}: ${spoken(found[0])}.` : "This page holds no such pair.");
+  const answers = pairs.map(([one, two], place) => answerOf(one, two, trips.picked && place === 0));
+  fill("answer", ...pairs.map(([one, two], place) => cardOf(title(one, two), what(one, two), answers[place])));
+  announce(answers[0] ? `${title(from, to)}: ${spoken(answers[0])}.` : "This page holds no such pair.");
   fill("list", ...listOfEnds());
 }
 
@@ -141,7 +141,7 @@ function show() {
     level: trips.level?.level,
     within: trips.within ? 1 : null,
   });
-  document.getElementById("map-said").textContent = here || other ? document.getElementById("announced").textContent : "";
+  document.getElementById("map-answer").textContent = here || other ? document.getElementById("announced").textContent : "";
   redrawTrips();
   showViews(middle());
   if (hadFocus && document.activeElement === document.body) document.getElementById("answer").focus();
