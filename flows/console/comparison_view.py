@@ -81,7 +81,7 @@ def _level_table(
     return table
 
 
-def _mechanism_table(numbers: "stated.Table") -> Table:
+def _mechanism_table(numbers: "stated.TextTable") -> Table:
     """Return a table of numbers with a row per mechanism."""
     table = table_of(numbers.heads[:1], numbers.heads[1:])
     for row in numbers.rows:

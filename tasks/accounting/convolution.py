@@ -125,7 +125,7 @@ def largest_rho_of_few(ways: Sequence[Events], rho: float, epsilon: float, delta
     most = epsilon + 2 * log + 2 * math.sqrt(log * (log + epsilon))
     highest = math.inf
     for sigma, times in {event for events in ways for event in events}:
-        alone = [[(sigma, times)]]
+        alone = [((sigma, times),)]
         top = _top(alone, rho, epsilon, delta, most * 2 * sigma**2 / times * rho)
         if top is None:
             return None

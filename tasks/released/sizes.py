@@ -186,7 +186,7 @@ class ReleasedSizes:
         return int(self.measured.margins(log_tail, np.unique(self.measured.terms)).max())
 
     def signals(self, rate: float) -> tuple[BoolArray, int | None]:
-        """Return which rows stand out from the noise, and above what if that is one number, as `adjacent.signals` does."""
+        """Return which rows stand out from the noise, and above what if that is one number, as `signals_of_sizes` does."""
         terms, noisy = self.measured.terms[self.places], self.measured.counts[self.places]
         if not self.measured.noise:
             return noisy > 0, None
