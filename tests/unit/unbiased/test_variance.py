@@ -95,7 +95,7 @@ def test_precisions_that_determine_nothing_are_refused(
         tree_variances(tree_by(shape), precisions)
 
 
-@pytest.mark.parametrize("axis_levels", [(0, 1), (2, 1), (1, 3), (0, 0, 0)])
+@pytest.mark.parametrize("axis_levels", [(0, 1), (1, 2), (2, 0), (1, 3), (0, 0, 0)])
 def test_axis_levels_that_no_level_has_are_refused(axis_levels: tuple[int, ...]) -> None:
     """A variance is never that of another level that happens to lie as deep."""
     tree = tree_by(complete(2, 2), complete(2, 2), steps=(0, 1, 0, 1))
