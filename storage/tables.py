@@ -108,7 +108,7 @@ COUNTS = "counts"  # the folder
 
 
 def part_count(rows: int) -> int:
-    """Return how many parts a level of so many rows has; 0 where it is one file."""
+    """Return how many parts a level with `rows` rows has; 0 where it is one file."""
     return -(-rows // PART_ROWS) if rows > PART_ROWS else 0
 
 

@@ -162,7 +162,7 @@ class Estimate(ABC):
 
         Args:
             level: the tree level.
-            most_cells: so many cells are asked about one by one at most where no other way is known.
+            most_cells: the most cells that are asked about one by one where no other way is known.
         """
         source = self.folder
         tree, table = source.tree, source.level_table(level)

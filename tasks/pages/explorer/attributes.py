@@ -40,7 +40,7 @@ def attributes(estimate: Estimate, most_cells: int) -> tuple[dict[str, Any], Axi
 
     Args:
         estimate: of a published folder.
-        most_cells: so many cells of tables, and rows of views, are taken in at most.
+        most_cells: the most cells of tables and rows of views that are taken in.
     """
     axes, tree = list(estimate.folder.folder.axes.items()), estimate.folder.tree
     shown, left_out, finest = list[dict[str, Any]](), dict[str, list[str]](), [0] * len(axes)
