@@ -163,8 +163,8 @@ def noise_range(chance: FloatArray, cells: FloatArray, rows: FloatArray, fitted:
     Args:
         chance: of a noisy count in a bin, given the true count, of which the first one is 0, shape (bins, atoms).
         cells: how many there are in each bin, shape (bins,).
-        rows: how many of these are rows, likewise.
-        fitted: how likely a cell is to be in a bin, as fitted, likewise.
+        rows: how many of these are rows, shape (bins,).
+        fitted: how likely a cell is to be in a bin, as fitted, shape (bins,).
     """
     if not cells.any():
         return 0.0, 0.0

@@ -41,7 +41,7 @@ class BeyondMargins:
 
     Attributes:
         below: of the measured cells, those with a noisy count below −m, for each margin m, shape (margins,).
-        within: of the rows, those with a noisy count of at most m, likewise.
+        within: of the rows, those with a noisy count of at most m, for each margin m, shape (margins,).
     """
 
     below: IntArray
@@ -92,7 +92,7 @@ def beyond(measured: IntArray, rows: IntArray, margins: Sequence[Margin]) -> Bey
 
     Args:
         measured: the noisy counts of measured cells, int64, shape (cells,), records.
-        rows: those of rows, likewise.
+        rows: the noisy counts of rows, int64, shape (rows,), records.
         margins: what the noise of a cell exceeds with a probability of at most q, for each of `LOG_TAILS`, records; of all cells, or
             of each where measured cells are the rows.
     """

@@ -29,7 +29,7 @@ class Answer:
         cells: numbers of cells of that level in the box, where known, as in `tasks.released.estimate.Answers`.
         how: an explanation of the count and the interval.
         low: the lower end of the interval, records; None where no interval can be stated.
-        high: the upper end, likewise.
+        high: the upper end, records; None where no interval can be stated.
         deviation: the standard deviation of the count, records; None where it is no unbiased estimate.
     """
 
