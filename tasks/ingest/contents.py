@@ -29,7 +29,7 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
         known: what other releases' tables are recognised by: where this table has their columns, it is looked at by these too.
     Raises:
         InputError: it cannot be read, or lacks a column.
-        StoreError: likewise; or TRELLIS_HOME has no room for the key of fingerprints.
+        StoreError: the table cannot be read, or TRELLIS_HOME has no room for the key of fingerprints.
     """
     try:
         by_columns = fingerprints(table, columns, {of.columns for of in known if of.columns})

@@ -64,6 +64,7 @@ class TreeVariances:
 
         Args:
             axis_levels: those of the level.
+            areas: per axis, int64, shape (nodes,).
         """
         variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))
         for above in reversed(range(self._number(axis_levels))):

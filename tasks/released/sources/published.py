@@ -73,9 +73,8 @@ class FolderSource(Source):
         """The tree: of all areas where the folder knows them, else of those that its tables name."""
         if self.folder.has_tree:
             return self.folder.tree
-        axes = [
-            self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes
-        ]  # ordered axes have all areas
+        # ordered axes have all areas
+        axes = [self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes]
         return Tree(tuple(axes), self.folder.steps)
 
     def view_of(self, entry: LevelEntry) -> View:
