@@ -186,7 +186,7 @@ def check(spec: Spec) -> "PassedCheck | FailedCheck":
 def verify(folder: str | os.PathLike[str], *, workers: int | None = None) -> "Verification":
     """Return whether a published folder is whole and its guarantee follows from its noise: `ok`, and `failures`.
 
-    Nothing but the folder is read: so many files at once as there are workers, one per core if left out.
+    Nothing but the folder is read, `workers` files at once; one per core if left out.
     """
     from flows.answers.verify import verify_answer
 

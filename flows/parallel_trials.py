@@ -60,6 +60,6 @@ def run_trials(comparison: Comparison, tried: Callable[[int], None]) -> tuple[pl
 
 
 def _parts(runs: int, most: int) -> list[range]:
-    """Return at most so many parts of the runs, from run 1, of about equal length."""
+    """Return the runs, from run 1, in at most `most` parts of about equal length."""
     cuts = np.linspace(1, runs + 1, min(runs, most) + 1).round().astype(int).tolist()
     return [range(first, end) for first, end in pairwise(cuts)]

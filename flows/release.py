@@ -288,7 +288,7 @@ def _run(release: Release, work: Work) -> State[Any] | str:
 
 @contextmanager
 def _threads(number: int) -> Iterator[None]:
-    """Let task runs that are submitted inside run in so many threads; the flow has one for each core."""
+    """Let task runs that are submitted inside run in `number` threads; the flow itself has one for each core."""
     context = FlowRunContext.get()
     if number <= cores() or context is None:
         yield

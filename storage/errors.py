@@ -123,7 +123,7 @@ class StageFailed(TrellisError):
 def public_errors(
     function: Callable[P, R], passing: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit)
 ) -> Callable[P, R]:
-    """Make a function raise only exceptions that may be shown; signals pass unchanged, since they carry no data.
+    """Make a function raise only exceptions that may be shown; those in `passing` pass unchanged: signals, which carry no data.
 
     A TrellisError is public by construction, and so is a full or read-only disk; any other exception is replaced by its kind
     and place. Its cause and context are removed, since they may quote the data.
@@ -143,7 +143,12 @@ def public_errors(
 
 
 def public_error(fault: BaseException, of: str) -> TrellisError:
-    """Return what may be shown of an exception, and what it stopped: itself if it is public, otherwise its kind and place, without its cause."""
+    """Return what may be shown of an exception: itself if it is public, otherwise its kind and place, without its cause.
+
+    Args:
+        fault: the exception.
+        of: the name of what it stopped, for the message.
+    """
     public = fault if isinstance(fault, TrellisError) else disk_fault(fault)
     public = public or StageFailed(f"{of} stopped: {kind_and_place(fault)}.")
     public.__cause__ = public.__context__ = None

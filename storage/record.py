@@ -33,7 +33,12 @@ class ReleasedPart(StatedPart):
     Attributes:
         cells: how many are measured so far.
         nonzero: how many cells have a released count that is not 0.
-        bound_after: as in the manifest (`tasks.format.entries.LevelEntry`), likewise all below.
+        source: where everything is settled together, the level or view from whose measurement intervals follow.
+        bound_after: as `bound`, known from the released and the noisy counts: it holds for every level at once.
+        intervals: what `low` and `high` promise.
+        signal: the rows that stand out from the noise.
+        noise_rows: the share of rows whose true count is 0: `estimate`, where there is one, and `at_most`.
+        above_noise: what stands above twice the noise, of `rows` and of `records`.
     """
 
     cells: int

@@ -7,10 +7,8 @@ from typing import Any, Literal
 COUNT = "count"  # after the codes
 LOW, HIGH = "low", "high"  # after it: the interval that contains the truth of a cell, with the stated probability
 INTERVAL = (LOW, HIGH)
-SIMULTANEOUS = (
-    "simultaneous_low",
-    "simultaneous_high",
-)  # on request: the intervals that contain the truth of all cells at once
+# on request: the intervals that contain the truth of all cells at once
+SIMULTANEOUS = ("simultaneous_low", "simultaneous_high")
 BOUNDS = (*INTERVAL, *SIMULTANEOUS)
 NUMBERS = (COUNT, *BOUNDS)
 SIGNAL = "signal"  # last: whether the row stands out from the noise
@@ -110,7 +108,7 @@ COUNTS = "counts"  # the folder
 
 
 def part_count(rows: int) -> int:
-    """Return how many parts a level of so many rows has; 0 where it is one file."""
+    """Return how many parts a level with `rows` rows has; 0 where it is one file."""
     return -(-rows // PART_ROWS) if rows > PART_ROWS else 0
 
 

@@ -91,7 +91,7 @@ def take(
     Args:
         step: any but a cut.
         truth: its true counts, which measuring reads; None for any other step.
-        sampler: its noise, likewise.
+        sampler: the noise that measuring draws; None for any other step.
         turn: of measuring.
     """
     taken = _KINDS[step.kind].take

@@ -32,7 +32,7 @@ class _Release:
     Attributes:
         reason: why it is not published; empty where it is.
         folder: where it is published; None where nothing is there.
-        report: the file of its report; None likewise.
+        report: the file of its report; None where nothing is there.
         unprotected: what it publishes exactly, in words.
         statement: its guarantee, in words.
         views: the views that the spec names; one that is a level has its number as `same_as`, and costs nothing itself.

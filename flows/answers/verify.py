@@ -40,7 +40,7 @@ class Verification:
 
 
 def verify_answer(folder: Path, workers: int | None = None) -> Verification:
-    """Check a published folder by itself: no store, no codebook, no network. So many files are read at once as there are workers."""
+    """Check a published folder by itself: no store, no codebook, no network. `workers` files are read at once, by default one per core."""
     # the explorer last: it shows what all other files say
     failures = verify(folder, workers) or _guarantee_failures(folder) or explorer_failures(folder)
     manifest = published_manifest(folder)

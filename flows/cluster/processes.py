@@ -31,7 +31,7 @@ def in_processes() -> Iterator["Processes"]:
 
 
 class Processes:
-    """So many processes, which wait for something to do."""
+    """A pool of `width` processes, which wait for something to do."""
 
     memory: None = None  # what they may take is a share of this machine's
     branches: None = None  # the trunk is cut as for threads

@@ -59,7 +59,7 @@ class PlannedMargin:
         expected_error: the mean absolute noise of the best sum of measurements for a total, before counts are settled, where views are
             measured, records: those of the spec, or `views: margins` where it has none. Settled counts are usually nearer to the
             truth, and further from it where many small counts end at zero. None where views cannot be measured.
-        without_views: likewise without views.
+        without_views: the same error where no views are measured, records.
     """
 
     axis: str

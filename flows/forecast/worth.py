@@ -74,7 +74,7 @@ def _schemes(plan: Plan) -> tuple[Scheme | None, Scheme | None]:
 
 def _errors(plan: Plan, scheme: Scheme) -> Mapping[Margin, float]:
     """Return the mean noise of every total of one axis before counts are settled, records."""
-    noises = noises_like(scheme, plan.guarantee)
+    noises = plan.guarantee.noises if scheme is plan.scheme else noises_like(scheme, plan.guarantee)
     measured = dict(zip(scheme.measured, noises, strict=True))
     if not scheme.mechanism.settles_together:  # a level that repeats another is as good as that one
         views = {number: noise for number, noise in measured.items() if number > plan.tree.depth}

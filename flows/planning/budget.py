@@ -135,7 +135,7 @@ def _spent(standing: Standing) -> str:
 
 
 def _check_same_total(before: Sequence[Spending], spending: Spending) -> None:
-    """Refuse a promise of exactly so many records beside one of at most so many: the first makes totals public.
+    """Refuse a promise of exactly `max_records_per_unit` beside one of at most `max_records_per_unit`: the first makes totals public.
 
     Where the second holds, a unit may have fewer records, and a total that was published exactly tells so.
     """

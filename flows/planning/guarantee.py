@@ -68,7 +68,7 @@ class Guarantee:
     Attributes:
         accountant: the accountant that computes it.
         measurements: one per measured level, from the first to the finest, where the noise costs ρ; otherwise none.
-        by_map: likewise where the noise costs (ε, δ).
+        by_map: one per measured level where the noise costs (ε, δ); otherwise none.
     """
 
     accountant: Accountant

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,19 @@ from tasks.tree.views import Partition, View, every_level
 from tasks.unbiased.precisions import costs_of, for_targets, for_workload, mean_fan_outs, twice_rho
 from tasks.unbiased.variance import ROUNDING_VARIANCE
 
-# the levels that are measured, the share of ρ of each, which add up to 1, and what all cost where targets say so
-TreeSplit = tuple[tuple[int, ...], tuple[Fraction, ...], Fraction | None]
+
+class TreeSplit(NamedTuple):
+    """Which levels of a tree, or pairs of levels of a grid, are measured, and how they share the budget.
+
+    Attributes:
+        measured: their numbers.
+        shares: the share of ρ of each; they add up to 1.
+        rho: what all cost, where targets say so; None where a budget does.
+    """
+
+    measured: tuple[int, ...]
+    shares: tuple[Fraction, ...]
+    rho: Fraction | None = None
 
 
 def _tree_split(scheme: Scheme) -> TreeSplit | None:
@@ -45,9 +57,9 @@ def _tree_split(scheme: Scheme) -> TreeSplit | None:
         return _grid_split(scheme, split)
     if isinstance(split, Targets):
         for_all = for_targets(_variances(split, tree), tree, squares, is_either=is_either)
-        measured, shares, _ = _split_by_precision(for_all, squares)
-        together = joint_part(shares[0] if is_either and not measured[0] else Fraction(0), Fraction(1))
-        return measured, shares, together * Fraction(twice_rho(for_all, squares)) / 2
+        found = _split_by_precision(for_all, squares)
+        together = joint_part(found.shares[0] if is_either and not found.measured[0] else Fraction(0), Fraction(1))
+        return found._replace(rho=together * Fraction(twice_rho(for_all, squares)) / 2)
     precisions = _by_rule(split, tree, squares, is_either=is_either)
     return None if precisions is None else _split_by_precision(precisions, squares)
 
@@ -92,7 +104,7 @@ def _by_rule(split: object, tree: Tree, squares: Sequence[int], *, is_either: bo
 def _split_by_precision(precisions: FloatArray, squares: Sequence[int]) -> TreeSplit:
     pairs = enumerate(zip(precisions.tolist(), squares, strict=True))
     measured = tuple(level for level, (precision, square) in pairs if precision and square)
-    return measured, shares_of(costs_of(precisions, squares)), None
+    return TreeSplit(measured, shares_of(costs_of(precisions, squares)))
 
 
 def _variances(split: Targets, tree: Tree) -> dict[int, float]:
@@ -136,7 +148,7 @@ def scheme_of(
     law = law or mechanism.default_law
     scheme, per_draw = measured_scheme(keys, tree, whole, mechanism, law, views), law.samplers[sampler].tau
     by_rule = _tree_split(scheme) if mechanism.is_unbiased else None
-    measured, shares, rho = by_rule or (scheme.measured, _shares_of_scheme(scheme), None)
+    measured, shares, rho = by_rule or TreeSplit(scheme.measured, _shares_of_scheme(scheme))
     sensitivities = tuple(map(scheme.sensitivity, measured))
     scheme = replace(scheme, measured=measured, sensitivities=sensitivities, rho=rho)
     squares, taus = (of.l2_squared for of in sensitivities), (per_draw * of.cells for of in sensitivities)

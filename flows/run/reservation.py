@@ -163,9 +163,8 @@ def plan_again(release: Release) -> Plan:
         UsageError: another dataset has used the table.
     """
     file = parse_spec(release.spec, Path(release.terms.files.spec))
-    check_tables_unchanged(
-        release, file.source().hashes
-    )  # before a plan finds what else is wrong with a table that changed
+    # before a plan finds what else is wrong with a table that changed
+    check_tables_unchanged(release, file.source().hashes)
     plan = make_plan(replace(file, spec=file.spec.model_copy(update={"run": run_keys_of(release)})))
     table = plan.read_table()
     with store() as con:

@@ -18,7 +18,22 @@ from uuid import UUID
 from httpx import HTTPError
 from prefect import get_client
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import ArtifactFilter, FlowFilter, FlowRunFilter, TaskRunFilter
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+    FlowRunFilterEndTime,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateName,
+    FlowRunFilterStateType,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
 from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun, State, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.states import AwaitingRetry, Cancelled, Completed, Crashed
@@ -58,8 +73,9 @@ def name_scheduled_runs(schedules: Sequence[Scheduled]) -> None:
     with suppress(HTTPError, RuntimeError, ObjectNotFound), get_client(sync_client=True) as client:
         for schedule in schedules:
             deployment = client.read_deployment_by_name(f"release/{schedule.name}")
-            coming = FlowRunFilter.model_validate(
-                {"deployment_id": {"any_": [deployment.id]}, "state": {"name": {"any_": ["Scheduled"]}}}
+            coming = FlowRunFilter(
+                deployment_id=FlowRunFilterDeploymentId(any_=[deployment.id]),
+                state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Scheduled"])),
             )
             for run in client.read_flow_runs(flow_run_filter=coming, limit=_AT_ONCE):
                 if run.auto_scheduled and run.expected_start_time:
@@ -78,17 +94,15 @@ def delete_old_runs(older_than: timedelta) -> int:
 
     The store keeps every release, and `trellis show` shows it.
     """
-    ended = FlowRunFilter.model_validate(
-        {
-            "state": {"type": {"any_": sorted(TERMINAL_STATES)}},
-            "end_time": {"before_": datetime.now(UTC) - older_than},
-        }
+    ended = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=sorted(TERMINAL_STATES))),
+        end_time=FlowRunFilterEndTime.model_validate({"before_": datetime.now(UTC) - older_than}),
     )
     deleted = 0
     with get_client(sync_client=True) as client:
         while runs := client.read_flow_runs(flow_run_filter=ended, limit=_AT_ONCE):
             for run in runs:
-                of_run = ArtifactFilter.model_validate({"flow_run_id": {"any_": [run.id]}})
+                of_run = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]))
                 while artifacts := client.read_artifacts(artifact_filter=of_run):
                     for artifact in artifacts:
                         with suppress(ObjectNotFound):  # another command deletes too
@@ -184,13 +198,11 @@ def try_again() -> None:
     A run has not begun if Prefect never set it to Running and the store knows no release of it. Prefect keeps every state
     of a run, so the UI shows each try with its reason, and the states count the tries.
     """
-    crashed = FlowRunFilter.model_validate(
-        {
-            "state": {"type": {"any_": [StateType.CRASHED]}},
-            "end_time": {"after_": datetime.now(UTC) - _TRIED_WITHIN},
-        }
+    crashed = FlowRunFilter(
+        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.CRASHED])),
+        end_time=FlowRunFilterEndTime.model_validate({"after_": datetime.now(UTC) - _TRIED_WITHIN}),
     )
-    flows = FlowFilter.model_validate({"name": {"any_": _TRIED}})
+    flows = FlowFilter(name=FlowFilterName(any_=_TRIED))
     # One process at a time looks and schedules. A second one could reset a run that has just begun.
     with suppress(HeldElsewhere), held("tries"), get_client(sync_client=True) as client:
         runs = client.read_flow_runs(flow_filter=flows, flow_run_filter=crashed)
@@ -274,7 +286,7 @@ def _has_ended(run: str, known: OpenRun) -> bool:
 
 def _end_task_runs(client: SyncPrefectClient, run: str, message: str) -> None:
     """Mark the task runs that a crashed flow run left running as crashed."""
-    of_run = FlowRunFilter.model_validate({"id": {"any_": [UUID(run)]}})
-    alive = TaskRunFilter.model_validate({"state": {"type": {"any_": sorted(_ALIVE)}}})
+    of_run = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run)]))
+    alive = TaskRunFilter(state=TaskRunFilterState(type=TaskRunFilterStateType(any_=sorted(_ALIVE))))
     for task_run in client.read_task_runs(flow_run_filter=of_run, task_run_filter=alive):
         client.set_task_run_state(task_run.id, Crashed(message=message), force=True)

@@ -61,7 +61,7 @@ class GuessedColumns:
 
 
 def guess_columns(names: Sequence[str], most_features: int) -> GuessedColumns:
-    """Return the guessed use of columns, each named once; beyond so many features, columns are left over."""
+    """Return the guessed use of columns, each named once; columns beyond `most_features` features are left over."""
     unit = next((name for name in names if _is_unit(name)), None)
     count = next((name for name in names if name != unit and _is_count(name)), None)
     others = [name for name in names if name not in {unit, count}]

@@ -151,7 +151,7 @@ def make_comparison(
 
 
 def trials_of(comparison: Comparison, entry: Contestant, runs: Sequence[int]) -> list[dict[str, Any]]:
-    """Try an entry so many times, and return a row per run and level: what was tried, its errors, seconds, and coverage.
+    """Try an entry once for each of `runs`, and return a row per run and level: what was tried, its errors, seconds, and coverage.
 
     Of coverage there are three columns for each group of cells (`coverage_columns`), and `STATED` for the published rows, null
     where there is nothing to say. Measures of the leaves (`AskedUtility.columns`) are null above the finest level. The views of

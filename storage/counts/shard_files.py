@@ -146,7 +146,7 @@ def read_shard_table(path: Path, sha256: str) -> pa.Table:
     """Return the table of a shard whose hash is the recorded one: whole numbers, floats where it holds estimates, or texts.
 
     Raises:
-        StoreError: as in `check_shard`.
+        StoreError: the file is missing or has another hash; it is never drawn again.
     """
     check_shard(path, sha256)
     return pq.read_table(path)
@@ -156,7 +156,7 @@ def read_row_groups(path: Path, sha256: str) -> Iterator[dict[str, IntArray]]:
     """Yield the columns of a shard, one row group at a time; an empty shard yields one empty group.
 
     Raises:
-        StoreError: as in `check_shard`, before anything is yielded.
+        StoreError: the file is missing or has another hash, before anything is yielded; it is never drawn again.
     """
     check_shard(path, sha256)
     yield from row_groups_in(path)

@@ -107,11 +107,22 @@ def record_reservation(con: Connection, books: Books, reservation: Reservation, 
     Raises:
         StoreError: it is already reserved, or it is charged nothing.
     """
-    claim = asdict(reservation.claim)  # which other people have used the table depends on it, and is no part of a claim
-    if not claim["series"]:
-        del claim["series"]
-    levels = [_recorded_level(level) for level in reservation.levels if level.is_charged]
-    _post(con, books, {"event": "reserved", **claim, "levels": levels, "standing": _recorded_standing(standing)})
+    claim = reservation.claim
+    event: dict[str, Any] = {
+        "event": "reserved",
+        "release": claim.release,
+        "dataset": claim.dataset,
+        "accountant": claim.accountant,
+        "epsilon": claim.epsilon,
+        "delta": claim.delta,
+        "table": claim.table,
+        "unprotected": list(claim.unprotected),
+        "different_people": claim.different_people,  # and not from whom, which depends on the table
+        "contributions": asdict(claim.contributions),
+        "levels": [_recorded_level(level) for level in reservation.levels if level.is_charged],
+        "standing": _recorded_standing(standing),
+    }
+    _post(con, books, event | ({"series": claim.series} if claim.series else {}))
 
 
 def _recorded_level(level: Part) -> dict[str, Any]:
@@ -195,8 +206,12 @@ def _append(con: Connection, event: dict[str, Any]) -> None:
 
 
 def _recorded_cap(cap: Cap) -> dict[str, Any]:
-    return asdict(cap) | {"rho": str(cap.rho)}
+    return {"epsilon": cap.epsilon, "delta": cap.delta, "rho": str(cap.rho)}
 
 
 def _recorded_standing(standing: Standing) -> dict[str, Any]:
-    return asdict(standing) | {"left_rho": str(standing.left_rho)}
+    return {
+        "epsilon": standing.epsilon,
+        "left_rho": str(standing.left_rho),
+        "left_epsilon": standing.left_epsilon,
+    }

@@ -111,7 +111,7 @@ def _grown(spending: Spending, unit: Contributions) -> Spending:
 
 
 def _approximate_grown(epsilon: float, delta: float, times: Fraction) -> tuple[float, float]:
-    """Return (ε, δ) for so many times the records: ε grows as Δ₁ does; with a δ, in whole steps (Dwork and Roth 2014)."""
+    """Return (ε, δ) for `times` as many records: ε grows as Δ₁ does; with a δ, in whole steps (Dwork and Roth 2014)."""
     if not delta:
         return math.nextafter(float(Fraction(epsilon) * times), math.inf), 0.0
     steps = math.ceil(times)

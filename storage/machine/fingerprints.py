@@ -62,7 +62,11 @@ def _fingerprint(key: bytes, path: Path, inner: str | None, seen: tuple[int, ...
 
 
 def key_of_records() -> str:
-    """Return the key by which records are hashed before their hashes are added up, in hex; it must not leave this process."""
+    """Return the key by which records are hashed before their hashes are added up, in hex; it must not leave this process.
+
+    Raises:
+        StoreError: the key of this store has been altered.
+    """
     return hashlib.blake2b(key=_key(), person=b"record", digest_size=_FINGERPRINT_BYTES).hexdigest()
 
 

@@ -165,7 +165,12 @@ def new_nonce() -> str:
 
 
 def enter_probe(place: Mailbox, nonce: str) -> bool:
-    """Put a file of this process's own under the name of a nonce; return whether that succeeded."""
+    """Put a file of this process's own under the name of a nonce; return whether that succeeded.
+
+    Raises:
+        ValueError: it is no nonce.
+        StoreError: the place cannot be written.
+    """
     if not _NONCE.fullmatch(nonce):
         raise ValueError("A nonce has 32 digits in hex.")
     with TemporaryDirectory(prefix="trellis-probe-") as folder:
@@ -186,6 +191,7 @@ def judge_probe(place: Mailbox, nonce: str, succeeded: Sequence[bool]) -> None:
         nonce: under which all of them put a file.
         succeeded: what `enter_probe` returned to each; at least two.
     Raises:
+        ValueError: there are fewer than two.
         StoreError: none or several have succeeded, or what one of them put is not there.
     """
     if len(succeeded) < 2:

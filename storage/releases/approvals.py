@@ -62,7 +62,7 @@ class Approval:
         spec: the sha256 over the spec as written, without the keys that change nothing of what is released: `output`, `run`, `utility`
             and `expected_total`.
         keys: these keys, with file names in place of paths, to say which of them differ.
-        places: by key, the sha256 of a path that the spec names, likewise.
+        places: by key, the sha256 of a path that the spec names, to say which of them differ.
         codebooks: per axis the sha256 of its codebook.
         tables: by key the sha256 of every other public table.
         epsilon: of the release, with `delta`; `rho` is the cost of its discrete Gaussians.

@@ -177,7 +177,14 @@ def tau_of(measurements: Sequence[Measurement]) -> Fraction:
 
 
 def laplace_map(scale: float, l1_sensitivity: int) -> float:
-    """Return ε, as OpenDP's privacy map gives it, for discrete Laplace noise of scale s on histograms; errors as of `laplace_measurement`."""
+    """Return ε, as OpenDP's privacy map gives it, for discrete Laplace noise of scale s on histograms.
+
+    Args:
+        scale: s, finite and > 0, records.
+        l1_sensitivity: Δ₁, records.
+    Raises:
+        ValueError: the scale is not finite and positive.
+    """
     return float(laplace_measurement(scale).map(l1_sensitivity))
 
 

@@ -52,6 +52,9 @@ def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
 
     .. math:: \rho = \left(\frac{\epsilon}{\sqrt{\ln 1/\delta + \epsilon} + \sqrt{\ln 1/\delta}}\right)^2
 
+    Args:
+        epsilon: > 0, finite.
+        delta: in (0, 1).
     Raises:
         ValueError: epsilon or delta is out of range, or epsilon so small that no float ρ > 0 fits.
     Source:
@@ -69,10 +72,15 @@ def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
 
 
 def epsilon_from_rho(rho: Fraction, delta: float) -> float:
-    """Return the least float ε with ρ + 2 √(ρ ln 1/δ) ≤ ε, for ρ >= 0; source as of `rho_from_epsilon`.
+    """Return the least float ε with ρ + 2 √(ρ ln 1/δ) ≤ ε.
 
+    Args:
+        rho: >= 0.
+        delta: in (0, 1).
     Raises:
         ValueError: rho or delta is out of range.
+    Source:
+        Bun and Steinke (2016), Proposition 1.3.
     """
     if rho < 0:
         raise ValueError(f"rho must be >= 0, got {rho}.")
@@ -94,8 +102,13 @@ def lemma_delta(rho: Fraction, epsilon: float) -> float:
 
 @lru_cache(maxsize=4096)
 def zcdp_epsilon(rho: Fraction, delta: float) -> float:
-    """Return an ε such that every ρ-zCDP mechanism is (ε, δ)-differentially private; 0 where δ alone covers ρ; errors as of `epsilon_from_rho`.
+    """Return an ε such that every ρ-zCDP mechanism is (ε, δ)-differentially private; 0 where δ alone covers ρ.
 
+    Args:
+        rho: >= 0.
+        delta: in (0, 1).
+    Raises:
+        ValueError: rho or delta is out of range.
     Source:
         Canonne, Kamath and Steinke (2020); OpenDP's conversion, which rounds up. Where its arithmetic
         overflows (ρ far above any use) the lemma's ε stands, which is never less.
@@ -164,6 +177,7 @@ def renyi_epsilon(loss: float, order: float, delta: float) -> float:
     Args:
         loss: τ, >= 0.
         order: α, > 1.
+        delta: in (0, 1).
     Source:
         Canonne, Kamath and Steinke (2020), Proposition 12.
     """

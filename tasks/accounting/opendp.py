@@ -23,6 +23,8 @@ def check_scale(scale: float) -> None:
 def gaussian_measurement(scale: float) -> Any:
     """Return OpenDP's measurement that adds discrete Gaussian noise to integer vectors, in the Euclidean norm.
 
+    Args:
+        scale: σ, in records.
     Raises:
         ValueError: the scale is not finite and positive.
     """
@@ -33,12 +35,22 @@ def gaussian_measurement(scale: float) -> Any:
 
 
 def laplace_measurement(scale: float) -> Any:
-    """Return OpenDP's measurement that adds discrete Laplace noise to integer vectors, in the ℓ₁ norm; errors as of `gaussian_measurement`."""
+    """Return OpenDP's measurement that adds discrete Laplace noise to integer vectors, in the ℓ₁ norm.
+
+    Args:
+        scale: s, in records.
+    Raises:
+        ValueError: the scale is not finite and positive.
+    """
     check_scale(scale)
     dp = opendp()
     return dp.m.make_laplace(dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64"), scale=scale)
 
 
 def privacy_map(scale: float, l2_sensitivity: float) -> float:
-    """Return ρ, as OpenDP's privacy map gives it, for discrete Gaussian noise of scale σ; errors as of `gaussian_measurement`."""
+    """Return ρ, as OpenDP's privacy map gives it, for discrete Gaussian noise of scale σ.
+
+    Raises:
+        ValueError: the scale is not finite and positive.
+    """
     return float(gaussian_measurement(scale).map(l2_sensitivity))

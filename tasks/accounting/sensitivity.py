@@ -168,7 +168,13 @@ _MOVED_BY_RECORD = {
 
 
 def sizes_derivation(statistic: str, moved: Sensitivity, neighbours: str, max_records: int, norm: int) -> str:
-    """Return in one line how far one unit moves a level of group sizes, for plans and manifests."""
+    """Return in one line how far one unit moves a level of group sizes, for plans and manifests.
+
+    Args:
+        neighbours: the relation, `ADD_REMOVE` or `SUBSTITUTION`.
+        max_records: the most records of one unit.
+        norm: the norm on which the noise depends, 1 or 2.
+    """
     leaves = "come or go" if neighbours == ADD_REMOVE else "leave groups and others enter"
     total = f"Δ₁ = {moved.l1}" if norm == 1 else f"Δ₂² = {moved.l2_squared}"
     return f"records of one unit {leaves}, at most {max_records}, and each {_MOVED_BY_RECORD[statistic]}: {total}"

@@ -57,7 +57,7 @@ class SlicedRows(Protocol):
 
 
 def slices(rows: SlicedRows, size: int) -> Iterator[Rows]:
-    """Yield rows in slices of so many rows; the last may have fewer. Nothing is yielded if there are none."""
+    """Yield rows in slices of `size` rows; the last may have fewer. Nothing is yielded if there are none."""
     return (rows[first : first + size] for first in range(0, len(rows), size))
 
 
@@ -185,7 +185,7 @@ class LevelTables:
 
 
 def write_level(folder: Path, level: int, rows: SlicedRows, tables: LevelTables, sorted_by: str, threads: int) -> None:
-    """Write all rows of a level of a published folder: of a large one in parts, so many at once, each in memory by itself."""
+    """Write all rows of a level of a published folder: of a large one in parts, `threads` of them at once, each in memory by itself."""
     parts = part_count(len(rows))
     if not parts:
         write_parquet(folder / level_path(level, 0), tables.of(rows), sorted_by)

@@ -4,7 +4,7 @@ Each row is hashed with the key of this store, and the hashes are added up, each
 not depend on the order of rows, on the format of the file, or on whether equal records are rows of their own.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 import duckdb
@@ -29,7 +29,7 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
         known: what other releases' tables are recognised by: where this table has their columns, it is looked at by these too.
     Raises:
         InputError: it cannot be read, or lacks a column.
-        StoreError: likewise; or TRELLIS_HOME has no room for the key of fingerprints.
+        StoreError: the table cannot be read, or TRELLIS_HOME has no room for the key of fingerprints.
     """
     try:
         by_columns = fingerprints(table, columns, {of.columns for of in known if of.columns})
@@ -109,20 +109,17 @@ def _names(columns: Sequence[Columns]) -> list[str]:
 def _summed(rows: str, codes: Sequence[Sequence[str]], counts: Sequence[str | None]) -> str:
     """Return the query: by codes and counts, how many records there are, and what both halves of their hashes add up to."""
     hashes = [f"{_hash(names)} AS hash_{number}" for number, names in enumerate(codes)]
-    weights = [f"{_weight(count)} AS weight_{number}" for number, count in enumerate(counts)]
+    weights = [f"{_weight(count)} AS weight_{number}" for number, count in enumerate(counts) if count]
     halves = [
         f"('0x' || hash_{number}[{first}:{first + 15}])::UBIGINT AS half_{number}_{first}"
         for number in range(len(codes))
         for first in _HALVES
     ]
     sums = [
-        f"coalesce(sum({sql}), 0)"
+        sql
         for of in range(len(codes))
-        for weight in range(len(counts))
-        for sql in (
-            f"weight_{weight}",
-            *(f"(weight_{weight} * half_{of}_{first}) & {_WORD - 1}::HUGEINT" for first in _HALVES),
-        )
+        for number, count in enumerate(counts)
+        for sql in _sums(of, number if count else None)
     ]
     hashed = f"SELECT {', '.join([*hashes, *weights])} FROM {rows} AS confidential"
     return f"SELECT {', '.join(sums)} FROM (SELECT *, {', '.join(halves)} FROM ({hashed}))"
@@ -135,9 +132,19 @@ def _hash(names: Sequence[str]) -> str:
     return f"sha256(concat(?::VARCHAR, {', '.join(texts)}))"
 
 
-def _weight(count: str | None) -> str:
+def _sums(of: int, weight: int | None) -> Iterator[str]:
+    """Yield the SQL of the number of records and of the sums of both halves of their hashes; without a weight each row is a record."""
+    if weight is None:
+        yield "count(*)"
+        yield from (f"coalesce(sum(half_{of}_{first}), 0)" for first in _HALVES)
+    else:
+        yield f"coalesce(sum(weight_{weight}), 0)"
+        yield from (
+            f"coalesce(sum((weight_{weight} * half_{of}_{first}) & {_WORD - 1}::HUGEINT), 0)" for first in _HALVES
+        )
+
+
+def _weight(count: str) -> str:
     """Return the SQL of how many records a row stands for. What is no count is refused at ingest, and is none here."""
-    if count is None:
-        return "1::HUGEINT"
     number = f"TRY_CAST(trim(confidential.{identifier(count)}::VARCHAR) AS BIGINT)"
     return f"least(greatest(coalesce({number}, 0), 0), {_MOST})::HUGEINT"

@@ -111,7 +111,7 @@ class Table(ABC):
 
         Raises:
             InputError: it is not what its name says.
-            duckdb.Error: likewise; the text may quote rows.
+            duckdb.Error: it is not what its name says; the text may quote rows.
         """
 
     @abstractmethod

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from random import SystemRandom
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -66,9 +67,21 @@ def _draw(counts: IntArray, most: int) -> IntArray:
     return np.bincount(row, minlength=len(counts)).astype(np.int64)
 
 
-Rule = tuple[
-    str, str, str, str
-]  # the SQL of whether a row breaks it, and the key, the text and the hint of the refusal
+class RowRule(NamedTuple):
+    """A rule for the rows of the confidential table.
+
+    Attributes:
+        broken: the SQL of whether a row breaks it.
+        key: the spec's key that the refusal names.
+        text: what the refusal says: the column and the rule.
+        hint: what to do next; empty where the text says it.
+    """
+
+    broken: str
+    key: str
+    text: str
+    hint: str = ""
+
 
 _NO_RECORDS = "Weights and modelled trips are no counts of records: the guarantee is about people who are in the table."
 
@@ -213,9 +226,9 @@ def sum_table(
         "SELECT fault, sum(rows)::BIGINT FROM summed WHERE fault IS NOT NULL GROUP BY fault ORDER BY fault LIMIT 1"
     ).fetchall()
     for fault, at_fault in faults:
-        _, key, text, hint = rules[fault]
+        rule = rules[fault]
         tell_caller(f"{at_fault:,} {'row is' if at_fault == 1 else 'rows are'} at fault.")
-        raise InputError(f"{table.field}: {text}", field=key, hint=hint)
+        raise InputError(f"{table.field}: {rule.text}", field=rule.key, hint=rule.hint)
     total = con.execute("SELECT coalesce(sum(true_count), 0)::HUGEINT FROM summed").fetchall()[0][0]
     if total == 0 and units.exact:
         raise InputError(f"{table.field} has no records, so there is nothing to release.", field=table.field)
@@ -293,33 +306,33 @@ def area_of_codes(end: End) -> pl.DataFrame:
     return pl.DataFrame(keys | {"area": area, "place": place})
 
 
-def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> list[Rule]:
+def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> list[RowRule]:
     """Return every rule that a row may break."""
-    rules = []
+    rules = list[RowRule]()
     for number, end in enumerate(ends):
         blank, listed = _blank(end.axis.columns), end.listed_by or "the codebook"
         columns, key = f"column {' and '.join(end.axis.columns)}", end.axis.field
         hint = f"Add every possible code to {listed}, or correct the table. Codes are compared as text."
-        rules.append((blank, key, f"{columns} must not be empty.", ""))
+        rules.append(RowRule(blank, key, f"{columns} must not be empty."))
         unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
-        rules.append((unlisted, key, f"{columns} has codes that {listed} lacks.", hint))
+        rules.append(RowRule(unlisted, key, f"{columns} has codes that {listed} lacks.", hint))
     digits, whole, value = _number(count)
     column, broken = f"column {count}", f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}"
     rules += [
-        (f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty.", ""),
-        (f"{digits} LIKE '-%'", "input.count", f"{column} must be >= 0.", ""),
-        (broken, "input.count", f"{column} must hold whole numbers.", _NO_RECORDS),
-        (f"{whole} AND {value} IS NULL", "input.count", f"{column} must hold numbers below 2**63.", ""),
+        RowRule(f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty."),
+        RowRule(f"{digits} LIKE '-%'", "input.count", f"{column} must be >= 0."),
+        RowRule(broken, "input.count", f"{column} must hold whole numbers.", _NO_RECORDS),
+        RowRule(f"{whole} AND {value} IS NULL", "input.count", f"{column} must hold numbers below 2**63."),
     ]
     if units.column:
-        rules.append((_blank([units.column]), "input.unit", f"column {units.column} must not be empty.", ""))
+        rules.append(RowRule(_blank([units.column]), "input.unit", f"column {units.column} must not be empty."))
     if group:
-        rules.append((_blank(group), "input.group", f"column {' and '.join(group)} must not be empty.", ""))
+        rules.append(RowRule(_blank(group), "input.group", f"column {' and '.join(group)} must not be empty."))
     return rules
 
 
 def _summed(
-    rows: str, ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], rules: Sequence[Rule]
+    rows: str, ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], rules: Sequence[RowRule]
 ) -> str:
     """Return the only query over the confidential table: sums per combination of areas, and how many rows break a rule.
 
@@ -335,7 +348,7 @@ def _summed(
         places = (f"codes_{number}.place AS place_{number}" for number in range(len(ends)))
         keys += [f"{_text_of(units.column)} AS unit", *places]
     keys += [f"{_text_of(column)} AS group_{part}" for part, column in enumerate(group)]
-    cases = " ".join(f"WHEN {broken} THEN {number}" for number, (broken, *_) in enumerate(rules))
+    cases = " ".join(f"WHEN {rule.broken} THEN {number}" for number, rule in enumerate(rules))
     _, whole, value = _number(count)
     return (
         f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)}, CASE {cases} END AS fault, count(*) AS rows,"

@@ -68,7 +68,12 @@ def laplace_quantile(scale: float, log_tail: float, terms: int = 1) -> int:
     For more it is the least z for which `log_tail_of_sum`, an upper bound that is exact to ten digits, allows it. For
     probabilities below e⁻⁵⁰⁰ it is by Chernoff's bound.
 
-    Arguments and result as of `gaussian_quantile`, with the scale s.
+    Args:
+        scale: s, records, > 0.
+        log_tail: the natural logarithm of the probability, < 0.
+        terms: n, >= 1.
+    Returns:
+        Records. By symmetry it is as improbable that the sum is below -z.
     """
     if terms == 1:
         return max(0, math.ceil(-scale * (log_tail - CARE + math.log1p(math.exp(-1 / scale)))) - 1)

@@ -40,7 +40,8 @@ class LevelCost:
 
     Attributes:
         rho: exact where it is charged; 0 for noise that costs (ε, δ).
-        epsilon: 0 for noise that costs ρ; likewise `delta`.
+        epsilon: 0 for noise that costs ρ.
+        delta: 0 for noise that costs ρ.
     """
 
     rho: Fraction | float = Fraction(0)

@@ -39,10 +39,17 @@ def discrete_gaussian(true_counts: IntArray, scale: float) -> IntArray:
 
 
 def discrete_laplace(true_counts: IntArray, scale: float) -> IntArray:
-    """Return true counts plus independent discrete Laplace noise of scale s; arguments, result and errors as of `discrete_gaussian`.
+    """Return true counts plus independent discrete Laplace noise, drawn by OpenDP from the system's entropy.
 
+    Args:
+        true_counts: int64, shape (cells,), records. Confidential.
+        scale: s, finite and > 0, in records.
+    Returns:
+        Noisy counts, int64, shape (cells,).
     Guarantees:
         ε-differential privacy with ε = `laplace_map(scale, Δ₁)` for histograms that differ by at most Δ₁ in the ℓ₁ norm.
+    Raises:
+        ValueError: the scale is not finite and positive.
     Source:
         Canonne, Kamath and Steinke (2020); OpenDP's make_laplace on integer vectors.
     """
@@ -109,7 +116,22 @@ def table_noise(true_counts: IntArray, scale: float) -> IntArray:
 
 
 def laplace_by_table(true_counts: IntArray, scale: float) -> IntArray:
-    """Return true counts plus independent discrete Laplace noise of scale s, as `table_noise` does; beyond LARGEST_LAPLACE_SCALE OpenDP draws."""
+    """Return true counts plus independent discrete Laplace noise, drawn from a table by the system's entropy.
+
+    Args:
+        true_counts: int64, shape (cells,), records. Confidential.
+        scale: s, finite and > 0, in records. Beyond LARGEST_LAPLACE_SCALE OpenDP draws.
+    Returns:
+        Noisy counts, int64, shape (cells,).
+    Guarantees:
+        Each cell's noise is within total variation distance LARGEST_TAU of the discrete Laplace law of `samplers`, and
+        independent of all others. No seed: 64 bits a cell from `os.urandom`, more where they do not decide.
+    Raises:
+        ValueError: the scale is not finite and positive.
+        OSError: the operating system provides no entropy.
+    Source:
+        docs/sampler.md.
+    """
     if not scale <= LARGEST_LAPLACE_SCALE:
         return discrete_laplace(true_counts, scale)
     return _drawn(laplace_table(scale), true_counts)
@@ -166,22 +188,26 @@ def outcomes(table: NoiseTable, bits: Words, more_bits: Callable[[int], Words]) 
 # that want the same table at once build it twice.
 @lru_cache(maxsize=16)
 def noise_table(scale: float) -> NoiseTable:
-    """Return the table of discrete Gaussian noise of scale σ, at most LARGEST_TABLE_SCALE, computed in integers alone."""
+    """Return the table of discrete Gaussian noise of scale σ, computed in integers alone.
+
+    Raises:
+        ValueError: the scale is not positive, not a number, or beyond LARGEST_TABLE_SCALE.
+    """
     return _table(scale, LARGEST_TABLE_SCALE, _REACH, weights_and_sum)
 
 
 @lru_cache(maxsize=16)
 def laplace_table(scale: float) -> NoiseTable:
-    """Return the table of discrete Laplace noise of scale s, at most LARGEST_LAPLACE_SCALE, computed in integers alone."""
+    """Return the table of discrete Laplace noise of scale s, computed in integers alone.
+
+    Raises:
+        ValueError: the scale is not positive, not a number, or beyond LARGEST_LAPLACE_SCALE.
+    """
     return _table(scale, LARGEST_LAPLACE_SCALE, _REACH_OF_LAPLACE, laplace_weights_and_sum)
 
 
 def _table(scale: float, largest: float, reach: Fraction, law: Weights) -> NoiseTable:
-    """Return the table of outcomes as far as the reach, in scales, by a law's weights and their sum.
-
-    Raises:
-        ValueError: the scale is not positive, not a number, or beyond the largest.
-    """
+    """Return the table of outcomes as far as the reach, in scales, by a law's weights and their sum."""
     if not 0 < scale <= largest:
         raise ValueError(f"scale must be > 0, and <= {largest:g} for a table, got {scale}.")
     masses, tau = _masses(Fraction(scale), math.ceil(reach * Fraction(scale)), law)

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -47,6 +46,10 @@ def thresholded_for(sensitivity: Sensitivity, epsilon: float, delta: float) -> T
     with Δ₁ = 2m under substitution and m under add_remove; c = m, or 2 for one record under substitution. Both are rounded
     up, and θ is raised, until OpenDP's map stays within (ε, δ).
 
+    Args:
+        sensitivity: of the leaves.
+        epsilon: > 0, finite.
+        delta: in (0, 1).
     Raises:
         ValueError: the scale would be out of range, or no threshold keeps δ.
     Source:
@@ -164,6 +167,11 @@ def _quantile(scale: float, log_tail: float, terms: int) -> int:
     return laplace_quantile(scale, log_tail)
 
 
+def _cost(scale: float, threshold: int, sensitivity: Sensitivity) -> LevelCost:
+    epsilon, delta = privacy_cost(sensitivity, scale, threshold)
+    return LevelCost(epsilon=epsilon, delta=delta)
+
+
 def _fit(cost: LevelCost, sensitivity: Sensitivity) -> tuple[float, int]:
     noise = thresholded_for(sensitivity, cost.epsilon, cost.delta)
     return noise.scale, noise.threshold
@@ -174,7 +182,7 @@ THRESHOLDED_LAPLACE = Law(
     called="thresholded discrete Laplace noise",
     norm=1,
     samplers={"opendp": Sampling(thresholded_laplace)},
-    cost=lambda scale, threshold, moved: LevelCost(Fraction(0), *privacy_cost(moved, scale, threshold)),
+    cost=_cost,
     fit=_fit,
     deviation=standard_deviation,
     variance=laplace_variance,

@@ -26,7 +26,7 @@ class Truth(Protocol):
         """Return the true nodes of a level whose areas lie within bounds, with their children on the axis that is refined."""
 
     def leaves(self, level: int, axes: int, most: int) -> Iterator[tuple[Sequence[IntArray], IntArray]]:
-        """Yield the areas per axis and the true counts of the leaves with records, so many at a time at most."""
+        """Yield the areas per axis and the true counts of the leaves with records, at most `most` leaves at a time."""
 
     def codes(self) -> Mapping[int, pl.DataFrame]:
         """Return, by axis number, the sorted codes of the records on every axis that has no codebook."""

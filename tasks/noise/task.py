@@ -141,6 +141,7 @@ def _leaf_columns(areas: Sequence[IntArray], codes: Mapping[int, pl.DataFrame]) 
     """Return the columns that identify some leaves: per axis their areas, or, without a codebook, their codes.
 
     Args:
+        areas: per axis, int64, shape (leaves,).
         codes: of all areas that have records, by the axes that no codebook lists. Confidential, but for those leaves'.
     Returns:
         Arrays of int64, and of text that hold no code but those of these leaves, no dictionary of all of them either.

@@ -131,10 +131,10 @@ def _posteriors(
     """Return the posteriors of cells.
 
     Args:
-        values: z, shape (cells,), records; likewise all others.
-        deviations: √u.
-        means: m.
-        caps: c, what the parent of each counts.
+        values: z, shape (cells,), records.
+        deviations: √u, shape (cells,), records.
+        means: m, shape (cells,), records.
+        caps: c, shape (cells,), records: what the parent of each counts.
     """
     estimates, most, stratum = values / deviations, caps / deviations, stratum_of(means)
     likely = np.minimum(estimates, _CLEAR).astype(np.float32)

@@ -27,7 +27,7 @@ def shrunk_totals(values: FloatArray, variances: FloatArray, first_child: IntArr
 
     Args:
         values: s, of the areas of one level of an axis, float64, shape (areas,), records.
-        variances: v, likewise, records squared.
+        variances: v, of the same areas, float64, shape (areas,), records squared.
         first_child: shape (areas above + 1,), int64: where the children of each area above begin.
     Returns:
         float64, shape (areas,), records, >= 0.

@@ -16,7 +16,7 @@ from tasks.tree.axis import FloatArray, IntArray
 _COLUMNS = ("family", "total", "size", "area", "value", "variance")  # of statistics as a table of floats
 
 _UNITS = 2.0**10  # of a record, and of a record squared, in which sums are kept
-_SAMPLED = 1_000  # cells of each stratum, or a family more, of which at most so many are kept
+_SAMPLED = 1_000  # cells of each stratum, or a family more, that are kept at most
 _OF_AREA, _OF_STRATUM = -1, -2  # in place of the family, in rows about areas and about strata
 _MIXERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 _NAME_BITS = 53  # which a float holds

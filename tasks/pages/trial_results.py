@@ -54,7 +54,7 @@ class GroupIntervals:
     Attributes:
         cells: how many the group has, the mean over the runs.
         coverage: None where no run had such a cell.
-        width: high − low, records; None likewise.
+        width: high − low, records; None where no run had such a cell.
     """
 
     cells: float
@@ -71,7 +71,7 @@ class LevelResult:
         false_discovery: share of the cells with a released count above 0; `false_negative`: share of the true cells.
         intervals: of cells that were fixed beforehand, by group; None where the mechanism states none at this level.
         rows_covered: the share of the published rows whose interval holds the true count; None where no row has one.
-        row_width: high − low of the published rows, records; None likewise.
+        row_width: high − low of the published rows, records; None where no row has an interval.
         false_rows: of the published rows, the share whose true count is 0; None where none is said anything of. A row may have a count
             below 0, which is no discovery.
         false_signal: of the rows that stand out, the share whose true count is 0; None where no row stands out in any run.

@@ -22,7 +22,7 @@ class Boxes:
     Attributes:
         levels: per axis, the axis level; 0 for everything.
         areas: per axis, the number of the area, or of the first one, int64, shape (boxes,); 0 for everything.
-        stops: per axis, the number of the first area after it that is outside, likewise; None where each box has one area of each axis.
+        stops: per axis, the number of the first area after it that is outside, int64, shape (boxes,); None where each box has one area of each axis.
         within: per axis, which rows of a table lie in the only box, so that no others are read; None where whole tables are.
         codes: by derived column, the code of what is counted.
     """

@@ -21,11 +21,17 @@ from tasks.uncertainty.noise_rows import Shares
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known of a level or view, as its entry in a manifest states it (`LevelEntry`); None where it is not stated.
+    """What is known of a level or view; None where it is not stated.
 
     Attributes:
         promise: what `low` and `high` promise.
-        bound: the `bound_after`.
+        half_width: z of the interval around a row's noisy count, records; None where rows have different ones.
+        cap_margin: z', the margin above the noisy count of a cell that limits the cells inside it, in questions that are fixed
+            beforehand, records.
+        simultaneous_half_width: z of the simultaneous intervals, records.
+        bias: released minus noisy counts, the mean over the measured cells, records.
+        bound: what the error of no count at the level exceeds, with the confidence of `tasks.uncertainty.bounds`, records.
+        signal: the rows that stand out from the noise; None where no row does.
         shares: how much of its rows is noise, and how much stands above it.
         deviations: the least and the most standard deviation of a released count, records.
     """
@@ -63,8 +69,8 @@ class Answers:
 
     Attributes:
         count: the released counts, int64, records.
-        low: the lower ends of their intervals, int64, records; likewise `high`.
-        high: the upper ends.
+        low: the lower ends of their intervals, int64, records.
+        high: the upper ends, int64, records.
         stated: whether an interval is stated.
         deviation: the standard deviations of the counts; None where they are no unbiased estimates.
         how: from the place of a box to how its count and its interval were put together, in words.
@@ -162,7 +168,7 @@ class Estimate(ABC):
 
         Args:
             level: the tree level.
-            most_cells: so many cells are asked about one by one at most where no other way is known.
+            most_cells: the most cells that are asked about one by one where no other way is known.
         """
         source = self.folder
         tree, table = source.tree, source.level_table(level)

@@ -1,7 +1,7 @@
 """What a release says where levels and views were settled together: counts, with intervals from what was measured of their cells.
 
 Every cell of what was measured has a noisy count. A box is the sum of whole cells of some of these levels and views; each of
-them gives an interval, by the noise of so many draws. So is the part of a box with some codes of derived columns: of a level or
+them gives an interval, by the noise of one draw for each of its cells in the box. So is the part of a box with some codes of derived columns: of a level or
 view that has the codes on which such a column depends, it is the cells that the table of the column names. Where noisy counts are not
 published, the intervals of a view's rows are widened until all hold at once, and added up. Which measurement is taken follows from the
 question and the codebooks: that with the least variance. So the interval covers the true count of a box that is fixed beforehand with the

@@ -174,7 +174,7 @@ def _eliminated(system: _System) -> Callable[[FloatArray], FloatArray]:
     chain, parents = _chain(incidence)
     others = sorted(set(range(len(incidence.cells))) - set(chain), key=incidence.size)
     ends = np.cumsum([0, *(incidence.size(at) for at in others)])
-    border = int(np.searchsorted(ends, _MOST_BORDER, side="right")) - 1  # so many of the others are factored
+    border = int(np.searchsorted(ends, _MOST_BORDER, side="right")) - 1  # how many of the others are factored
     levels = _levels(system, chain, parents, others)
     columns = np.concatenate([np.arange(0), *(np.arange(*incidence.first[at : at + 2]) for at in others)]).astype(
         np.intp

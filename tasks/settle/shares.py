@@ -80,13 +80,13 @@ def least_error_shares(
         tuple(pairs for part, pairs in zip(parts, together, strict=True) if part.is_exact == is_exact)
         for is_exact in (True, False)
     )
-    within = of_leaf * float((sizes - 1).sum())
+    problem = _Problem(sizes, noisy, exact, wanted, within=of_leaf * float((sizes - 1).sum()))
     start = np.zeros(len(noisy) + 1)
 
     def objective(logs: FloatArray) -> tuple[float, FloatArray]:
         shares = _shares(logs)
         of_share, step = precision(shares), 1e-6
-        value, by_precision = _variance(of_share, sizes, noisy, exact, wanted, within)
+        value, by_precision = problem.at(of_share)
         by_share = by_precision * (precision(shares * (1 + step)) - of_share) / (step * shares)
         return float(np.log(value)), shares * (by_share - float(by_share @ shares)) / value
 
@@ -97,32 +97,37 @@ def least_error_shares(
     return thousandths
 
 
-def _variance(
-    precisions: FloatArray,
-    sizes: NDArray[np.int64],
-    noisy: Sequence[BoolArray],
-    exact: Sequence[BoolArray],
-    wanted: FloatArray,
-    within: float,
-) -> tuple[float, FloatArray]:
-    """Return the weighted sum of mean variances at some 1/σ², leaves last, and its derivatives by each.
+@dataclass(frozen=True, slots=True, eq=False)
+class _Problem:
+    """What is minimised, as a function of precisions.
 
-    Args:
-        noisy: AᵀA of each part with noise, shape (atoms, atoms): which atoms are in one cell; likewise `exact`.
+    Attributes:
+        sizes: leaves of each atom, shape (atoms,).
+        noisy: AᵀA of each part with noise, bool, shape (atoms, atoms): which atoms are in one cell.
+        exact: AᵀA of each exact part.
         wanted: Q, shape (atoms, atoms): the weighted sum of variances is its product with C, but for what is within atoms.
         within: what the variance of a leaf about its share of its atom is multiplied by.
     """
-    of_leaf = precisions[-1]
-    inverse = np.diag(of_leaf / sizes)
-    for own, together in zip(precisions, noisy, strict=False):
-        inverse += own * together
-    for together in exact:
-        inverse += _EXACT * of_leaf * together
-    covariance = np.linalg.inv(inverse)
-    moved = covariance @ wanted @ covariance
-    by_part = [-float((moved * together).sum()) for together in noisy]
-    by_leaf = -float((moved.diagonal() / sizes).sum()) - within / of_leaf / of_leaf
-    return float((wanted * covariance).sum()) + within / of_leaf, np.array([*by_part, by_leaf])
+
+    sizes: NDArray[np.int64]
+    noisy: tuple[BoolArray, ...]
+    exact: tuple[BoolArray, ...]
+    wanted: FloatArray
+    within: float
+
+    def at(self, precisions: FloatArray) -> tuple[float, FloatArray]:
+        """Return the weighted sum of mean variances at some 1/σ², leaves last, and its derivatives by each."""
+        of_leaf = precisions[-1]
+        inverse = np.diag(of_leaf / self.sizes)
+        for own, together in zip(precisions, self.noisy, strict=False):
+            inverse += own * together
+        for together in self.exact:
+            inverse += _EXACT * of_leaf * together
+        covariance = np.linalg.inv(inverse)
+        moved = covariance @ self.wanted @ covariance
+        by_part = [-float((moved * together).sum()) for together in self.noisy]
+        by_leaf = -float((moved.diagonal() / self.sizes).sum()) - self.within / of_leaf / of_leaf
+        return float((self.wanted * covariance).sum()) + self.within / of_leaf, np.array([*by_part, by_leaf])
 
 
 def _shares(logs: FloatArray) -> FloatArray:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,8 +131,19 @@ class Calibrate:
     second_pass: UpDown | Shrink | None = None
 
 
-# by the number of an axis, and one of its levels: the terms of their view, and the settled totals, int64, shape (areas of the level,), records
-Marginals = Mapping[tuple[int, int], tuple[Part, IntArray]]
+class Marginal(NamedTuple):
+    """The totals of one level of one axis.
+
+    Attributes:
+        terms: of the view that measures them.
+        counts: settled, int64, shape (areas of the level,), records.
+    """
+
+    terms: Part
+    counts: IntArray
+
+
+Marginals = Mapping[tuple[int, int], Marginal]  # by the number of an axis, and one of its levels
 
 
 def calibrate(job: Job) -> list[Shard]:
@@ -140,7 +152,7 @@ def calibrate(job: Job) -> list[Shard]:
     Level 0 and the levels of the first axis alone stay as they are. It reads only sealed and released counts. It measures nothing and charges nothing.
     """
     margins = _settled_margins(job)
-    views = [_write_view(job, *margin) for margin in sorted(margins.values(), key=lambda margin: margin[0].level)]
+    views = [_write_view(job, margin) for margin in sorted(margins.values(), key=lambda margin: margin.terms.level)]
     made = list[Shard]()
     for level, counts in enumerate(_calibrated(job, margins)):
         start = 0
@@ -162,7 +174,7 @@ def _settled_margins(job: Job) -> Marginals:
         nodes, axis = _released(job, level), tree.steps[0]
         counts = fixed.setdefault(axis, {})[level] = np.zeros(tree.axes[axis].areas(level), dtype=np.int64)
         counts[nodes.areas[axis]] = nodes.counts
-    margins = dict[tuple[int, int], tuple[Part, IntArray]]()
+    margins = dict[tuple[int, int], Marginal]()
     for axis, known in fixed.items():
         noisy = {
             level: (job.all_noisy(terms.level), noise_of(terms).variance)
@@ -170,7 +182,7 @@ def _settled_margins(job: Job) -> Marginals:
             if of == axis
         }
         for level, counts in settle_axis(tree.axes[axis], known, noisy).items() if noisy else ():
-            margins[axis, level] = views[axis, level], counts
+            margins[axis, level] = Marginal(views[axis, level], counts)
     return margins
 
 
@@ -187,10 +199,9 @@ def _calibrated(job: Job, margins: Marginals) -> Iterator[IntArray]:
             first = np.append(np.flatnonzero(begins_run(tree.areas_above(level, nodes.areas))), len(nodes))
             counts = nearest_in_euclid(nodes.counts, first, totals)
             if margin := margins.get((axis, tree.axis_levels(level)[axis])):
-                terms, wanted = margin
-                ratio = noise_of(terms).variance / noise_of(job.record.release.levels[level]).variance
+                ratio = noise_of(margin.terms).variance / noise_of(job.record.release.levels[level]).variance
                 family, area = np.repeat(np.arange(len(totals)), np.diff(first)), nodes.areas[axis]
-                values = balanced(counts, family, totals, area, wanted, ratio)
+                values = balanced(counts, family, totals, area, margin.counts, ratio)
                 counts = swapped(*share_out(values, nodes.counts, first, totals), family, area)
         yield counts
         totals = counts
@@ -210,7 +221,8 @@ def _write_level(job: Job, shard: Shard, counts: IntArray) -> Shard:
     )
 
 
-def _write_view(job: Job, terms: Part, counts: IntArray) -> Shard:
+def _write_view(job: Job, margin: Marginal) -> Shard:
     """Write the counts of all cells of a view, in the order of their areas."""
-    shard = job.write_rows("calibrated", terms.level, TRUNK, {"count": counts}, np.arange(len(counts)))
+    number, counts = margin.terms.level, margin.counts
+    shard = job.write_rows("calibrated", number, TRUNK, {"count": counts}, np.arange(len(counts)))
     return replace(shard, rows=int(np.count_nonzero(counts)))

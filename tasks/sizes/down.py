@@ -58,6 +58,8 @@ def within(levels: list[IntArray], first_child: Sequence[IntArray], groups: IntA
 
     Args:
         levels: n of each level, shape (regions, N), int64, >= 0; the root has no more groups than there are.
+        first_child: of each level but the last, shape (regions + 1,), int64.
+        groups: how many there are in each region of the last level, shape (regions,); None where that is not public.
     """
     if groups is None or (levels[-1].sum(axis=1) <= groups).all():
         return levels

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,20 @@ def weights_of(variances: Sequence[float]) -> list[float]:
     return [variances[-1] / variance for variance in variances]
 
 
-# the breakpoints λ_j and the steps d_j > 0 of each level, shape (leaves, sizes)
-Slopes = tuple[list[FloatArray], list[FloatArray]]
+class _Slopes(NamedTuple):
+    r"""How the best counts of regions follow from a multiplier, for some sizes. Below a region r there is the count
+
+    .. math:: v_r(\lambda) = \sum_j d_j \max(0, \lambda - \lambda_j)
+
+    with as many breakpoints as there are leaves below r, in the places of those leaves.
+
+    Attributes:
+        breakpoints: λ_j of each level, shape (leaves, sizes).
+        steps: d_j of each level, > 0, of the same shape.
+    """
+
+    breakpoints: list[FloatArray]
+    steps: list[FloatArray]
 
 
 def real_optimum(
@@ -59,8 +72,8 @@ def real_optimum(
     if total is not None:
         roots = [_up([of[:, part] for of in noisy], weights, leaves) for part in parts]
         multiplier = _multiplier(
-            np.concatenate([breakpoints[0].ravel() for breakpoints, _ in roots]),
-            np.concatenate([steps[0].ravel() for _, steps in roots]),
+            np.concatenate([of.breakpoints[0].ravel() for of in roots]),
+            np.concatenate([of.steps[0].ravel() for of in roots]),
             total,
         )
     optimum = [np.empty(of.shape) for of in noisy]
@@ -72,13 +85,7 @@ def real_optimum(
     return optimum
 
 
-def _up(noisy: Sequence[IntArray], weights: Sequence[float], leaves: Sequence[IntArray]) -> Slopes:
-    r"""Return how the best counts of all levels follow from a multiplier, for some sizes. Below a region r there is the count
-
-    .. math:: v_r(\lambda) = \sum_j d_j \max(0, \lambda - \lambda_j)
-
-    with as many breakpoints as there are leaves below r, in the places of those leaves.
-    """
+def _up(noisy: Sequence[IntArray], weights: Sequence[float], leaves: Sequence[IntArray]) -> _Slopes:
     breakpoints: list[FloatArray] = [(-weights[-1] * noisy[-1]).astype(np.float64)]
     steps: list[FloatArray] = [np.full(noisy[-1].shape, 1 / weights[-1])]
     for counts, weight, first in reversed(list(zip(noisy[:-1], weights, leaves, strict=False))):
@@ -93,7 +100,7 @@ def _up(noisy: Sequence[IntArray], weights: Sequence[float], leaves: Sequence[In
             moved[begin:end] = np.diff(1 / (1 / slope + weight), axis=0, prepend=0)
         breakpoints.insert(0, merged)
         steps.insert(0, moved)
-    return breakpoints, steps
+    return _Slopes(breakpoints, steps)
 
 
 def _multiplier(breakpoints: FloatArray, steps: FloatArray, total: int) -> float:
@@ -106,7 +113,7 @@ def _multiplier(breakpoints: FloatArray, steps: FloatArray, total: int) -> float
 
 
 def _down(
-    slopes: Slopes,
+    slopes: _Slopes,
     noisy: Sequence[IntArray],
     weights: Sequence[float],
     first_child: Sequence[IntArray],
@@ -116,7 +123,7 @@ def _down(
     """Return v of all levels for some sizes."""
     multipliers, solved = np.full((1, noisy[0].shape[1]), multiplier), list[FloatArray]()
     is_empty = np.zeros(multipliers.shape, dtype=np.bool_)
-    for level, (at, step, first) in enumerate(zip(*slopes, leaves, strict=True)):
+    for level, (at, step, first) in enumerate(zip(slopes.breakpoints, slopes.steps, leaves, strict=True)):
         reached = np.maximum(np.repeat(multipliers, np.diff(first), axis=0) - at, 0) * step
         values = np.where(is_empty, 0, np.add.reduceat(reached, first[:-1], axis=0))
         solved.append(values)

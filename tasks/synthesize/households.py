@@ -68,7 +68,7 @@ def states_of_counties(states: int, counties: int) -> IntArray:
 
 
 def _padded(numbers: IntArray, most: int) -> pl.Series:
-    """Return codes for numbers from 0 on, of which there are so many: text from 1 on, with zeros in front."""
+    """Return codes for numbers from 0 to `most` - 1: text from 1 on, with zeros in front, as long as that of `most`."""
     return pl.Series(numbers + 1).cast(pl.String).str.zfill(len(str(most)))
 
 

@@ -110,7 +110,7 @@ class Axis:
 
 
 def first_leaves(first_child: Sequence[IntArray], finest: int) -> list[IntArray]:
-    """Return, per level, where its areas begin among the finest ones, of which there are so many, and the end, shape (areas + 1,)."""
+    """Return, per level, where its areas begin among the finest ones, then `finest`, the number of these, shape (areas + 1,)."""
     first = [np.arange(finest + 1)]
     for children in reversed(first_child):
         first.insert(0, first[0][children])

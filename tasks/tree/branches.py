@@ -27,7 +27,7 @@ _MORE_THAN_RECORDS = 2.0**62  # any released count
 # With two axes:
 CELL_BYTES = 64  # that a stage keeps for each cell of a branch's level: noisy counts, and the nodes that survive, twice
 CHUNK_BYTES = 256  # that it works with for each cell of a chunk
-# With each further axis so many more:
+# More bytes for each further axis:
 AXIS_CELL_BYTES, AXIS_CHUNK_BYTES = 16, 32
 
 

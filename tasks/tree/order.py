@@ -54,7 +54,7 @@ class Tree:
         return self.steps[level], self.axis_levels(level)[self.steps[level]]
 
     def areas_above(self, level: int, areas: Sequence[IntArray]) -> list[IntArray]:
-        """Return, per axis, the areas of the nodes one level up that hold some nodes of a level (> 0), int64, shape (nodes,)."""
+        """Return, per axis, the areas of the nodes one level up that hold some nodes of a level (> 0), each int64, shape (nodes,), as `areas`."""
         (axis, own_level), above = self.refined(level - 1), list(areas)
         above[axis] = self.axes[axis].ancestors(above[axis], own_level + 1, own_level)
         return above
@@ -97,7 +97,7 @@ class Tree:
         )
 
     def leaves_below(self, level: int, areas: Sequence[IntArray]) -> IntArray:
-        """Return how many leaves lie below some nodes of a level, shape (nodes,); all of them must fit in 64 bits."""
+        """Return how many leaves lie below some nodes of a level, int64, shape (nodes,), as each of `areas`; they must fit in 64 bits."""
         leaves = np.ones(len(areas[0]), dtype=np.int64)
         depths = zip(self.axes, self.axis_levels(level), self.axis_levels(self.depth), areas, strict=True)
         for axis, own_level, finest, of_axis in depths:

@@ -13,7 +13,7 @@ from tasks.work.capacity import in_slices
 
 LARGEST_TOTAL = 2**40  # records; with it and sigma <= 2**32 no arithmetic on noisy counts can overflow
 
-SAMPLED = 64  # of so many records, one is in the sample by which the sort is shared out among threads
+SAMPLED = 64  # one of 64 records is in the sample by which the sort is shared out among threads
 
 _KEY_BITS = 63
 

@@ -70,7 +70,7 @@ class Grid:
         return math.prod(map(len, self.precisions)) - (self.total is not None)
 
     def of_cells(self, levels: Sequence[int], areas: Sequence[IntArray]) -> FloatArray:
-        """Return the variances of some cells before rounding, float64, shape (cells,), records squared."""
+        """Return the variances of cells before rounding, float64, shape (cells,), records squared, by their areas per axis, int64, shape (cells,)."""
         moments = [self._of_areas(axis, level) for axis, level in enumerate(levels)]
         return self._product([(share[of], rest[of]) for (share, rest), of in zip(moments, areas, strict=True)])
 
@@ -229,8 +229,8 @@ def _settled(
     """Return the least-squares values of the leaves of many trees of the same shape, float64, shape (trees, leaves).
 
     Args:
-        variances: of each of them.
-        precisions: likewise.
+        variances: of any of the trees.
+        precisions: 1 / σ² of the levels of a tree.
         noisy: of each level the counts, shape (trees, nodes); None where it is not measured.
     """
     tree = variances.tree

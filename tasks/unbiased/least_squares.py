@@ -103,7 +103,7 @@ def least_squares(
     .. math:: \min_f \sum_v p_v (f_v - y_v)^2
 
     over all nodes, each of which is the sum of its children. This is the best linear unbiased estimate, whatever the precisions are.
-    Memory is for about so many cells on each level: the levels that have no more are settled at once, and then part by part what is
+    Memory is for about `most_cells` cells on each level: the levels that have no more are settled at once, and then part by part what is
     below them.
 
     Args:

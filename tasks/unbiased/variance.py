@@ -64,9 +64,10 @@ class TreeVariances:
 
         Args:
             axis_levels: those of the level.
+            areas: per axis, int64, shape (nodes,).
         """
         variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))
-        for above in reversed(range(sum(axis_levels))):
+        for above in reversed(range(self._number(axis_levels))):
             own = at_nodes(self.below[above + 1], areas)
             areas = self.tree.areas_above(above + 1, areas)
             share, rest = shares_within(own, at_nodes(self.children[above], areas))
@@ -76,7 +77,13 @@ class TreeVariances:
 
     def of_level(self, axis_levels: Sequence[int]) -> LevelVariances:
         """Return those of the level with some axis levels."""
-        return self.levels[sum(axis_levels)]
+        return self.levels[self._number(axis_levels)]
+
+    def _number(self, axis_levels: Sequence[int]) -> int:
+        number = sum(axis_levels)
+        if number > self.tree.depth or tuple(axis_levels) != tuple(self.tree.axis_levels(number)):
+            raise ValueError(f"no level of the tree has the axis levels {tuple(axis_levels)}.")
+        return number
 
     @cached_property
     def levels(self) -> list[LevelVariances]:

@@ -40,6 +40,10 @@ def chebyshev_bounds(
     confidence; t_l(x) is what the noise of level l reaches to one side with a probability of at most 1/x, which of a discrete
     Gaussian is √(2σ² ln x). Holds for InfTDA, level by level; it is not one statement about all levels at once.
 
+    Args:
+        noises: of levels 0 to T.
+        possible_cells: N of levels 0 to T: how many cells each has, measured or not.
+        confidence: 1 − β, in (0, 1).
     Returns:
         The bounds of levels 0 to T, records; 0 where all levels down to that one are exact.
     Source:
@@ -174,14 +178,14 @@ class Moves:
         return self._sum / self._cells if self._cells else 0.0
 
 
-def reach_after(noise: LevelNoise, cells: int, levels: int) -> int:
+def reach_after(noise: LevelNoise, measured: int, levels: int) -> int:
     """Return e, records; 0 where the level is exact.
 
     Args:
-        cells: how many of it were measured.
+        measured: how many cells of the level were measured.
         levels: how many levels bear noise.
     """
-    return noise.quantile(math.log((1 - CONFIDENCE) / (2 * levels * max(cells, 1)))) if noise else 0
+    return noise.quantile(math.log((1 - CONFIDENCE) / (2 * levels * max(measured, 1)))) if noise else 0
 
 
 def bounds_after(moves: Sequence[Moves]) -> list[int]:

@@ -43,13 +43,14 @@ class Estimates:
     Attributes:
         counts: int64, shape (rows,), records; they may be negative.
         deviations: the standard deviation of each, with rounding, float64, shape (rows,), records; 0 where counts are exact.
+        possible: how many cells the level has.
         rounding: by how much rounding may move a count, records.
         is_any_dependence: whether errors may depend on one another in any way.
     """
 
     counts: IntArray
     deviations: FloatArray
-    cells: int
+    possible: int
     rounding: int = ROUNDING
     is_any_dependence: bool = False
 
@@ -65,7 +66,7 @@ class Estimates:
         """
         if self.is_any_dependence:
             return self.cell_intervals(confidence, total)
-        margin = self._margins(log_tail_of_estimates(self.cells, len(self.counts), confidence))
+        margin = self._margins(log_tail_of_estimates(self.possible, len(self.counts), confidence))
         return intervals(self.counts, margin, NO_CAP if total is None else total, self.counts)
 
     def cell_intervals(self, confidence: float, total: int | None) -> tuple[IntArray, IntArray]:
@@ -83,7 +84,7 @@ class Estimates:
         if self.is_exact:
             return self.counts > 0, None
         find = signals_under_any_dependence if self.is_any_dependence else signals
-        marked, above = find(self.counts, self.cells, rate, self._margins)
+        marked, above = find(self.counts, self.possible, rate, self._margins)
         widths = np.unique(above if above is not None else np.zeros(0))
         return marked, int(widths[0]) if len(widths) == 1 else None
 
@@ -93,9 +94,9 @@ class Estimates:
             return EXACT if len(self.counts) else None
         of_margins = [self._margins(log_tail) for log_tail in LOG_TAILS]
         rows = np.arange(len(self.counts))
-        mixture = normal_mixture(self.counts, self.deviations, rows, self.cells - len(rows))
+        mixture = normal_mixture(self.counts, self.deviations, rows, self.possible - len(rows))
         seen = None if self.is_any_dependence else beyond(self.counts, self.counts, of_margins)
-        return shares_from(mixture, seen, self.cells, len(self.counts))
+        return shares_from(mixture, seen, self.possible, len(self.counts))
 
     def _margins(self, log_tail: float) -> IntArray:
         return margins(self.deviations, log_tail, self.rounding)
@@ -113,6 +114,12 @@ def simultaneous_margins_of_estimates(deviations: FloatArray, log_odds: float, r
     return np.where(deviations > 0, reached + rounding, 0)
 
 
-def log_tail_of_estimates(cells: int, rows: int, confidence: float) -> float:
-    """Return the logarithm of the probability with which a row's error may go beyond its margin, to one side."""
-    return tails_of(max(cells, 1), (1 - confidence) / 2).of(max(rows, 1))
+def log_tail_of_estimates(possible: int, rows: int, confidence: float) -> float:
+    """Return the logarithm of the probability with which a row's error may go beyond its margin, to one side.
+
+    Args:
+        possible: how many cells the level has.
+        rows: how many of them have a row.
+        confidence: 1 − α, in (0, 1).
+    """
+    return tails_of(max(possible, 1), (1 - confidence) / 2).of(max(rows, 1))

@@ -40,28 +40,31 @@ class Margins:
     cap: int
 
 
-def row_log_tail(cells: int, rows: int, confidence: float) -> float:
+def row_log_tail(measured: int, rows: int, confidence: float) -> float:
     """Return the logarithm of the probability with which a row's noise may go beyond z, to one side.
 
     Args:
-        cells: how many of its level were measured.
+        measured: how many cells of its level were measured.
+        rows: how many of them have a row.
+        confidence: 1 − α, in (0, 1).
     """
-    return tails_of(max(cells, 1), 1 - confidence).of(max(rows, 1)) - math.log(2)
+    return tails_of(max(measured, 1), 1 - confidence).of(max(rows, 1)) - math.log(2)
 
 
 def row_margins(
-    noises: Sequence[LevelNoise], cells: Sequence[int], rows: Sequence[int], confidence: float
+    noises: Sequence[LevelNoise], measured: Sequence[int], rows: Sequence[int], confidence: float
 ) -> list[Margins]:
     """Return the margins of the rows of levels 0 to T; an exact level is a cap, and no other is.
 
     They are no narrower than those of a cell that is fixed beforehand, so that a row holds what `margins_of` says of its cell.
 
     Args:
-        cells: how many of each level were measured.
+        measured: how many cells of each level were measured.
+        rows: how many of them have a row, per level.
     """
     margins = []
-    for noise, fixed, measured, there in zip(noises, margins_of(noises, confidence), cells, rows, strict=True):
-        own = noise.quantile(row_log_tail(measured, there, confidence))
+    for noise, fixed, cells, there in zip(noises, margins_of(noises, confidence), measured, rows, strict=True):
+        own = noise.quantile(row_log_tail(cells, there, confidence))
         margins.append(Margins(max(own, fixed.own), NO_CAP) if noise else Margins(0, 0))
     return margins
 

@@ -16,8 +16,8 @@ with K the law of the noise by bin, and f the fit from above. The range has all 
 
 c is the 99% quantile of χ² with one degree of freedom, and d what the least χ² is expected to be: where even the best distribution fits
 worse than that, more is allowed. Of the R_b rows of a bin, at most a share is noise that is the likely share of its N_b cells, as the
-greatest w has it: no mechanism prefers cells without records to equally noisy ones that have some. At least so many are noise as cannot be
-among the cells with records that the least w leaves, whichever cells were chosen.
+greatest w has it: no mechanism prefers cells without records to equally noisy ones that have some. Of a bin, the least w
+leaves a number of cells with records: rows beyond that number are noise, whichever cells were chosen.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from scipy.special import chdtri
 from tasks.laws.law import Density
 from tasks.tree.axis import FloatArray, IntArray
 
-ABOVE_THE_NOISE = 2.0  # a count of so many sigmas stands above the noise
+ABOVE_THE_NOISE = 2.0  # a count of 2 sigmas stands above the noise
 RISK_OF_RANGE = 0.01  # with which chance alone takes the weight of 0 out of its range
 
 _STEPS = 8  # of bins, to a sigma
@@ -82,7 +82,7 @@ class CountMixture:
         self._records = np.zeros_like(self._cells)
 
     def add_cells(self, noisy: IntArray, weight: float = 1.0) -> None:
-        """Add the noisy counts of measured cells, records, each as so many cells."""
+        """Add the noisy counts of measured cells, records, each as `weight` cells."""
         self._cells += weight * self._binned(noisy)
 
     def add_rows(self, noisy: IntArray, records: FloatArray | None = None, weight: float = 1.0) -> None:
@@ -163,8 +163,8 @@ def noise_range(chance: FloatArray, cells: FloatArray, rows: FloatArray, fitted:
     Args:
         chance: of a noisy count in a bin, given the true count, of which the first one is 0, shape (bins, atoms).
         cells: how many there are in each bin, shape (bins,).
-        rows: how many of these are rows, likewise.
-        fitted: how likely a cell is to be in a bin, as fitted, likewise.
+        rows: how many of these are rows, shape (bins,).
+        fitted: how likely a cell is to be in a bin, as fitted, shape (bins,).
     """
     if not cells.any():
         return 0.0, 0.0

@@ -41,7 +41,7 @@ class BeyondMargins:
 
     Attributes:
         below: of the measured cells, those with a noisy count below −m, for each margin m, shape (margins,).
-        within: of the rows, those with a noisy count of at most m, likewise.
+        within: of the rows, those with a noisy count of at most m, for each margin m, shape (margins,).
     """
 
     below: IntArray
@@ -51,17 +51,17 @@ class BeyondMargins:
         """Return what there is of both."""
         return BeyondMargins(self.below + other.below, self.within + other.within)
 
-    def at_most(self, cells: int, rows: int) -> int:
+    def at_most(self, measured: int, rows: int) -> int:
         """Return how many of the rows have a true count of 0 at most, but for the stated risk.
 
         Args:
-            cells: M, how many were measured.
+            measured: M, how many cells of the level were measured.
             rows: how many of them are rows.
         """
         beta = RISK / (2 * len(LOG_TAILS))
         above = np.minimum(
             [_coins_above(below, beta) for below in self.below.tolist()],
-            [_binomial_above(cells, tail, beta) for tail in np.exp(LOG_TAILS).tolist()],
+            [_binomial_above(measured, tail, beta) for tail in np.exp(LOG_TAILS).tolist()],
         )
         return min(rows, int((self.within + above).min()))
 
@@ -92,7 +92,7 @@ def beyond(measured: IntArray, rows: IntArray, margins: Sequence[Margin]) -> Bey
 
     Args:
         measured: the noisy counts of measured cells, int64, shape (cells,), records.
-        rows: those of rows, likewise.
+        rows: the noisy counts of rows, int64, shape (rows,), records.
         margins: what the noise of a cell exceeds with a probability of at most q, for each of `LOG_TAILS`, records; of all cells, or
             of each where measured cells are the rows.
     """
@@ -163,17 +163,17 @@ class SeenCounts:
         return shares_from(self._mixture, self._beyond, self._cells, self._rows)
 
 
-def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, cells: int) -> Shares | None:
+def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, possible: int) -> Shares | None:
     """Return what is known of the rows of a level whose cells are sums of noisy leaves; None where there is no row.
 
     Args:
         noisy: of the rows: all cells whose noisy count is not 0, shape (rows,), records.
         leaves: of each row, shape (rows,).
-        cells: how many the level has.
+        possible: how many cells the level has.
     """
     margins: Sequence[IntArray] = [sum_margins(noise, leaves, log_tail) for log_tail in LOG_TAILS]
-    mixture = mixture_of_sums(noise, noisy, leaves, np.arange(len(noisy)), cells - len(noisy))
-    return shares_from(mixture, beyond(noisy, noisy, margins), cells, len(noisy))
+    mixture = mixture_of_sums(noise, noisy, leaves, np.arange(len(noisy)), possible - len(noisy))
+    return shares_from(mixture, beyond(noisy, noisy, margins), possible, len(noisy))
 
 
 def mixture_of_sums(
@@ -186,6 +186,7 @@ def mixture_of_sums(
         noisy: of all cells, int64, shape (cells,), records.
         terms: how many each is the sum of, shape (cells,).
         rows: the places of some cells.
+        zeros: how many more cells there are, whose noisy counts are 0.
     """
     if len(terms) and terms.min() < terms.max():
         return normal_mixture(noisy, noise.sigma * np.sqrt(terms), rows, zeros)
@@ -207,6 +208,7 @@ def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray, zero
         noisy: int64, shape (cells,), records.
         deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records.
         rows: the places of some cells.
+        zeros: how many more cells there are, whose noisy counts are 0.
     """
     unit = np.sqrt(deviations**2 + 1 / 12) / _UNITS  # of each cell's own noise, and of rounding
     mixture = CountMixture(gaussian_density, _UNITS, _UNITS, one=1 / float(unit.max(initial=1 / _UNITS)))
@@ -218,17 +220,19 @@ def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray, zero
     return mixture
 
 
-def shares_from(mixture: CountMixture, seen: BeyondMargins | None, cells: int, rows: int) -> Shares | None:
+def shares_from(mixture: CountMixture, seen: BeyondMargins | None, measured: int, rows: int) -> Shares | None:
     """Return what is known of rows, from what was seen of their level; None where there is none.
 
     Args:
         seen: how far counts are beyond margins; None where nothing follows from that, so that all rows may be noise.
+        measured: how many cells of the level have a noisy count, or, where cells are sums of leaves, how many it has.
+        rows: how many of them have a row.
     """
     if not rows:
         return None
     at_most, likely = 1.0, mixture.likely()
     if seen:
-        at_most = float(math.ceil(seen.at_most(cells, rows) / rows * 10**_DIGITS) / 10**_DIGITS)
+        at_most = float(math.ceil(seen.at_most(measured, rows) / rows * 10**_DIGITS) / 10**_DIGITS)
     least, most = min(likely.least_noise, at_most), min(likely.most_noise, at_most)
     noise = round((least + most) / 2, _DIGITS) if most - least <= 2 * KNOWN_WITHIN else None
     return Shares(

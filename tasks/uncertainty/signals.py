@@ -15,7 +15,7 @@ the chosen cells that it befalls is at most α:
 
 A cell whose true count is 0 has a noisy count above m only if its noise is. So of the rows whose noisy count is above m, at most
 B(m) are such cells, the number of measured cells whose noise is above m, whichever cells are rows. `tasks.uncertainty.signals` says
-which m may be taken if so many rows are marked at least.
+which m may be taken, given the least number of rows that are marked.
 """
 
 import math
@@ -30,7 +30,7 @@ from tasks.tree.axis import BoolArray, FloatArray, IntArray
 
 _RATIOS = (1.25, 1.6, 2.5, 5.0)  # of one size to the next
 _PARTS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)  # b, in parts of α
-_USUAL = 30  # sizes and the part b are judged by choices of at least one in so many cells
+_USUAL = 30  # sizes and the part b are judged by choices of at least one in 30 cells
 _LEAST = -700.0  # of the logarithm of q; floats end soon after
 _HALVINGS = 64
 _CARE = 1e-6  # of what the expectation may be: more than its floats lose
@@ -54,30 +54,32 @@ class Tails:
 
 
 @lru_cache(maxsize=256)
-def tails_of(cells: int, share: float) -> Tails:
+def tails_of(measured: int, share: float) -> Tails:
     """Return which tail of the noise may be taken so that of the chosen cells at most a share is expected to lie in it.
 
     Args:
-        cells: M, how many were measured, >= 1.
+        measured: M, how many cells of the level were measured, >= 1.
         share: α, in (0, 1).
     """
-    usual = [size for size in _sizes(cells, _RATIOS[0]) if size * _USUAL >= cells]
-    tried = _largest_tails(cells, share)
+    usual = [size for size in _sizes(measured, _RATIOS[0]) if size * _USUAL >= measured]
+    tried = _largest_tails(measured, share)
     # the fewest standard deviations that a normal variable goes, to either side
     return min(tried, key=lambda tails: -sum(float(ndtri_exp(tails.of(size) - np.log(2))) for size in usual))
 
 
-def _sizes(cells: int, ratio: float) -> tuple[int, ...]:
-    sizes = [cells]
+def _sizes(measured: int, ratio: float) -> tuple[int, ...]:
+    sizes = [measured]
     while sizes[-1] > 1:
         sizes.append(int(sizes[-1] / ratio) or 1)
     return tuple(sizes)
 
 
-def _largest_tails(cells: int, share: float) -> list[Tails]:
+def _largest_tails(measured: int, share: float) -> list[Tails]:
     """Return, for all choices of sizes and of the part b, the greatest log q of each size, all by halving at once."""
     choices = [
-        (sizes, part * share) for sizes in dict.fromkeys(_sizes(cells, ratio) for ratio in _RATIOS) for part in _PARTS
+        (sizes, part * share)
+        for sizes in dict.fromkeys(_sizes(measured, ratio) for ratio in _RATIOS)
+        for part in _PARTS
     ]
     lengths = [len(sizes) for sizes, _ in choices]
     of_size = np.array([size for sizes, _ in choices for size in sizes], dtype=np.float64)
@@ -86,56 +88,57 @@ def _largest_tails(cells: int, share: float) -> list[Tails]:
     least, greatest = np.full(len(of_size), _LEAST), np.zeros(len(of_size))
     for _ in range(_HALVINGS):
         middle = (least + greatest) / 2
-        fits = expected_excess(cells, np.exp(middle), part * of_size) <= most
+        fits = expected_excess(measured, np.exp(middle), part * of_size) <= most
         least, greatest = np.where(fits, middle, least), np.where(fits, greatest, middle)
     of_choices = np.split(least, np.cumsum(lengths)[:-1])
     return [Tails(sizes, tuple(tails.tolist())) for (sizes, _), tails in zip(choices, of_choices, strict=True)]
 
 
-def expected_excess(cells: int, tail: FloatArray, beyond: FloatArray) -> FloatArray:
+def expected_excess(measured: int, tail: FloatArray, beyond: FloatArray) -> FloatArray:
     r"""Return the expectation of what a binomial variable has beyond a number, :math:`E (\mathrm{Bin}(M, q) - c)_+`.
 
     Args:
-        cells: M, >= 1.
+        measured: M, >= 1.
         tail: q, in [0, 1].
         beyond: c, in [0, M), of the same shape.
     """
     whole = np.floor(beyond)
-    at_least = np.where(whole > 0, betainc(np.maximum(whole, 1), cells - whole, tail), 1.0)  # P[Bin(M - 1, q) >= c]
-    more = betainc(whole + 1, cells - whole, tail)  # P[Bin(M, q) > c]
-    return np.asarray(cells * tail * at_least - beyond * more)
+    at_least = np.where(whole > 0, betainc(np.maximum(whole, 1), measured - whole, tail), 1.0)  # P[Bin(M - 1, q) >= c]
+    more = betainc(whole + 1, measured - whole, tail)  # P[Bin(M, q) > c]
+    return np.asarray(measured * tail * at_least - beyond * more)
 
 
 Margin = int | IntArray  # of all rows, or of each
 
 
 def signals(
-    noisy: IntArray, cells: int, rate: float, margin_of: Callable[[float], Margin]
+    noisy: IntArray, measured: int, rate: float, margin_of: Callable[[float], Margin]
 ) -> tuple[BoolArray, Margin | None]:
     """Return which rows of a level stand out, and the margins above which their noisy counts are; None if no row does.
 
     Args:
         noisy: the noisy counts of the rows, int64, shape (rows,), records.
-        cells: how many cells of the level were measured.
+        measured: how many cells of the level were measured.
         rate: of the marked rows, the share that is expected to have a true count of 0 at most.
         margin_of: from the logarithm of a probability to what the noise of a row's cell exceeds with at most that probability.
     """
-    log_tail = signal_tail(len(noisy), cells, rate, lambda tail: int(np.count_nonzero(noisy > margin_of(tail))))
+    log_tail = signal_tail(len(noisy), measured, rate, lambda tail: int(np.count_nonzero(noisy > margin_of(tail))))
     if log_tail is None:
         return np.zeros(len(noisy), dtype=bool), None
     margin = margin_of(log_tail)
     return noisy > margin, margin
 
 
-def signal_tail(rows: int, cells: int, rate: float, above: Callable[[float], int]) -> float | None:
+def signal_tail(rows: int, measured: int, rate: float, above: Callable[[float], int]) -> float | None:
     """Return the logarithm of the probability that the margins of rows that stand out belong to; None if no row does.
 
     Args:
         rows: how many rows the level has.
-        cells: as in `signals`; likewise `rate`.
+        measured: how many cells of the level were measured.
+        rate: of the marked rows, the share that is expected to have a true count of 0 at most.
         above: from such a logarithm to how many noisy counts of rows are above its margins.
     """
-    tails = tails_of(max(cells, 1), rate)
+    tails = tails_of(max(measured, 1), rate)
     for size, log_tail in zip(tails.sizes, tails.log_tails, strict=True):
         if size <= rows and above(log_tail) >= size:
             return log_tail
@@ -143,7 +146,7 @@ def signal_tail(rows: int, cells: int, rate: float, above: Callable[[float], int
 
 
 def signals_under_any_dependence(
-    noisy: IntArray, cells: int, rate: float, margin_of: Callable[[float], Margin]
+    noisy: IntArray, measured: int, rate: float, margin_of: Callable[[float], Margin]
 ) -> tuple[BoolArray, Margin | None]:
     """Return which rows of a level stand out if the noises of its cells may depend on one another; as `signals`.
 
@@ -153,10 +156,10 @@ def signals_under_any_dependence(
     Source:
         Benjamini and Yekutieli (2001), Theorem 1.3; trying fewer k marks fewer rows.
     """
-    harmonic = math.log(max(cells, 1)) + 1  # at least the sum
+    harmonic = math.log(max(measured, 1)) + 1  # at least the sum
     size = len(noisy)
     while size:
-        margin = margin_of(math.log(rate * size / (max(cells, 1) * harmonic)))
+        margin = margin_of(math.log(rate * size / (max(measured, 1) * harmonic)))
         marked = noisy > margin
         if np.count_nonzero(marked) >= size:
             return marked, margin

@@ -28,7 +28,7 @@ _FIRST_OF_GROUP = (1, 2, 11)  # the least true count of each group but the first
 
 
 def are_few(intervals: float) -> bool:
-    """Return whether so many intervals, a mean over runs times their number, are too few to say which share is covered."""
+    """Return whether a number of intervals, a mean over runs times their number, is too small to say which share is covered."""
     return round(intervals) < FEW_INTERVALS
 
 

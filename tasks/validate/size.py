@@ -23,7 +23,7 @@ CODE_BYTES = 6.0  # of the one that is published with noisy counts, per area of 
 CELL_BYTES = 1.0  # that the areas of a published noisy count take
 DOCUMENT_BYTES = 110_000.0  # report, manifest, README and checksums
 EXPLORER_BYTES = 980_000.0  # of the page that looks numbers up, most of it the library that draws
-SHOWN_BYTES, MOST_SHOWN = 32.0, 200_000  # in it per row of a level, and so many rows are in it at most
+SHOWN_BYTES, MOST_SHOWN = 32.0, 200_000  # in it per row of a level, and the most rows in it
 METADATA_BYTES = 300.0  # of metadata.json, per column of a CSV
 
 MOST_CSV_ROWS = 5_000_000  # of the finest level, for a CSV that nobody has asked for; and of records as CSV
@@ -87,7 +87,7 @@ RecordsKind = Literal["csv", "parquet", "left out"]
 
 
 def records_kind(records: float) -> RecordsKind:
-    """Return as what so many synthetic records are written, where they are asked for."""
+    """Return the form in which a number of synthetic records is written, where they are asked for."""
     if records > MOST_RECORDS:
         return "left out"
     return "csv" if records <= MOST_CSV_ROWS else "parquet"

@@ -58,7 +58,7 @@ def cell_errors(number: int, truth: IntArray, released: IntArray) -> LevelErrors
 
     Args:
         truth: the true counts, int64, shape (cells,), records.
-        released: the released ones, likewise.
+        released: the released counts, int64, shape (cells,), records.
     """
     absolute, is_true, is_discovered = np.abs(released - truth), truth != 0, released > 0
     l1, cells, with_records = int(absolute.sum()), int((is_true | (released != 0)).sum()), int(is_true.sum())

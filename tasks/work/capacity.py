@@ -23,7 +23,7 @@ _PART_OF_MEMORY = 4  # a release takes a quarter, unless its spec says otherwise
 
 
 def cores() -> int:
-    """Return how many cores this process may use, at least one: so many branches are walked at once."""
+    """Return how many cores this process may use, at least one: as many branches are walked at once."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

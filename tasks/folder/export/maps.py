@@ -5,7 +5,8 @@ inside one area have no line. Where one axis has, a row is the shape of its area
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -163,7 +164,7 @@ def _is_same(tables: PublishedTables, table: PublishedTable) -> bool:
     path, geometries = tables.folder / table.path_in(FOLDER, ENDING), _Geometries(tables, table)
     if pq.read_schema(path).names != [*tables.schema(table).names, GEOMETRY]:
         return False
-    there = of_rows(pa.Table.from_batches([batch]) for batch in pq.ParquetFile(path).iter_batches())
+    there = _batches(path)
     for part in of_rows(tables.parts(table)):
         own = next(there, None)
         if own is None or own.num_rows != part.num_rows or not own.drop_columns(GEOMETRY).equals(part):
@@ -172,3 +173,8 @@ def _is_same(tables: PublishedTables, table: PublishedTable) -> bool:
             return False
     stated = json.loads((pq.read_metadata(path).metadata or {})[b"geo"])
     return next(there, None) is None and stated == json.loads(geometries.metadata())
+
+
+def _batches(path: Path) -> Iterator[pa.Table]:
+    with pq.ParquetFile(path) as file:
+        yield from of_rows(pa.Table.from_batches([batch]) for batch in file.iter_batches())

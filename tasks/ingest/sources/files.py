@@ -219,7 +219,7 @@ class _TooLong(Exception):
 
 
 def _within(most: int, file: IO[str]) -> Iterator[str]:
-    """Yield the lines of a file; never read more than so many characters, whatever a line has."""
+    """Yield the lines of a file; never read more than `most` characters, however long a line is."""
     while line := file.readline(most + 1):
         if len(line) > most:
             raise _TooLong

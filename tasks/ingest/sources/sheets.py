@@ -97,16 +97,15 @@ class Sheet(FileTable):
         for name in wanted:
             if names.count(name) > 1:
                 raise self.fault(f"{self.name} has two columns {name}.")
-        places = {name: names.index(name) for name in wanted}
-        rows = [
-            [self._text(name, cells[place]) if place < len(cells) else None for name, place in places.items()]
-            for cells in sheet.iter_rows(min_row=2)
-        ]
-        while rows and rows[-1].count(None) == len(wanted):
-            rows.pop()
+        places = [names.index(name) for name in wanted]
+        texts: list[list[str | None]] = [[] for _ in wanted]
+        last = 0
+        for row, cells in enumerate(sheet.iter_rows(min_row=2), 1):
+            for name, place, column in zip(wanted, places, texts, strict=True):
+                column.append(self._text(name, cells[place]) if place < len(cells) else None)
+                last = row if column[-1] is not None else last
         schema = pa.schema([(name, pa.string()) for name in wanted])
-        values = zip(*rows, strict=True) if rows else [()] * len(wanted)
-        return pa.table([pa.array(column, pa.string()) for column in values], schema=schema)
+        return pa.table([pa.array(column[:last], pa.string()) for column in texts], schema=schema)
 
     def _text(self, name: str, cell: Any) -> str | None:
         """Return what a cell holds as text; refuse what no code or count is, naming the column alone."""

@@ -67,7 +67,7 @@ def views_shown(
     Args:
         estimate: of a published folder.
         views: some of its views.
-        most_rows: so many rows they may have together.
+        most_rows: the most rows that they may have together.
     """
     shown, left_out = list[dict[str, Any]](), list[dict[str, Any]]()
     for view in views:

@@ -1,7 +1,8 @@
 """The part of the explorer's data that is about attributes, or regions and sizes: the tables of one and of two of them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any
 
@@ -19,7 +20,20 @@ _MOST_TABLES = 60
 _MOST_WORK = 10_000_000  # rows that are added up for all tables together
 _DIGITS = 4  # of standard deviations, after the point
 
-_Kind = Mapping[int, int]  # of a table: its axes by their numbers, one or two, each with its level, from 1 on
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of table.
+
+    Attributes:
+        axes: the numbers of its axes, one or two.
+        at: the level of each, from 1 on.
+        levels: per axis of the release, the level of its cells; 0 for everything.
+    """
+
+    axes: tuple[int, ...]
+    at: tuple[int, ...]
+    levels: AxisLevels
 
 
 def attributes(estimate: Estimate, most_cells: int) -> tuple[dict[str, Any], AxisLevels]:
@@ -27,24 +41,24 @@ def attributes(estimate: Estimate, most_cells: int) -> tuple[dict[str, Any], Axi
 
     Args:
         estimate: of a published folder.
-        most_cells: so many cells of tables, and rows of views, are taken in at most.
+        most_cells: the most cells of tables and rows of views that are taken in.
     """
     axes, tree = list(estimate.folder.folder.axes.items()), estimate.folder.tree
     shown, left_out, finest = list[dict[str, Any]](), dict[str, list[str]](), [0] * len(axes)
     room, work = most_cells, _MOST_WORK
     for kind in _kinds([len(levels) for _, levels in axes]):
-        cells = math.prod(tree.axes[axis].areas(level) for axis, level in kind.items())
-        rows = estimate.rows_added(_levels(estimate, kind))
+        cells = math.prod(axis.areas(level) for axis, level in zip(tree.axes, kind.levels, strict=True))
+        rows = estimate.rows_added(kind.levels)
         reason = "they are too large for this page" if cells > room else ""
         reason = reason or ("their cells are sums of too many others" if rows > work else "")
         reason = reason or (f"this page has room for {_MOST_TABLES}" if len(shown) == _MOST_TABLES else "")
         if reason:
-            words = " by ".join(_named(*axes[axis], level) for axis, level in kind.items())
+            words = " by ".join(_named(*axes[axis], level) for axis, level in zip(kind.axes, kind.at, strict=True))
             left_out.setdefault(reason, []).append(words)
             continue
         room, work = room - cells, work - rows
         shown.append(_table(estimate, kind))
-        for axis, level in kind.items():
+        for axis, level in zip(kind.axes, kind.at, strict=True):
             finest[axis] = max(finest[axis], level)
     apart = [view for view in estimate.folder.folder.manifest.views if not _is_table(estimate, view)]
     views, views_left_out = views_shown(estimate, apart, room)
@@ -62,18 +76,18 @@ def attributes(estimate: Estimate, most_cells: int) -> tuple[dict[str, Any], Axi
 def _kinds(depths: Sequence[int]) -> Iterator[_Kind]:
     """Yield the kinds of tables, the most useful first: of one axis, of two at their finest levels, of two at coarser ones."""
     for axis, depth in enumerate(depths):
-        yield from ({axis: level} for level in range(depth, 0, -1))
+        yield from (_kind(depths, (axis,), (level,)) for level in range(depth, 0, -1))
     pairs = list(combinations(range(len(depths)), 2))
     for pair in pairs:
-        yield {axis: depths[axis] for axis in pair}
+        yield _kind(depths, pair, tuple(depths[axis] for axis in pair))
     for pair in pairs:
         _, *coarser = product(*(range(depths[axis], 0, -1) for axis in pair))
-        yield from (dict(zip(pair, levels, strict=True)) for levels in coarser)
+        yield from (_kind(depths, pair, at) for at in coarser)
 
 
-def _levels(estimate: Estimate, kind: _Kind) -> AxisLevels:
-    """Return, per axis of the release, the level of the cells of a kind of table; 0 for everything."""
-    return tuple(kind.get(axis, 0) for axis in range(len(estimate.folder.folder.axes)))
+def _kind(depths: Sequence[int], axes: tuple[int, ...], at: tuple[int, ...]) -> _Kind:
+    level_of_axis = dict(zip(axes, at, strict=True))
+    return _Kind(axes, at, tuple(level_of_axis.get(axis, 0) for axis in range(len(depths))))
 
 
 def _named(axis: str, levels: Sequence[str], level: int) -> str:
@@ -92,7 +106,7 @@ def _is_table(estimate: Estimate, view: ViewEntry) -> bool:
 
 def _table(estimate: Estimate, kind: _Kind) -> dict[str, Any]:
     """Return a table of all its cells, those of a view as they are published, all others as a question about each is answered."""
-    folder, levels = estimate.folder.folder, _levels(estimate, kind)
+    folder, levels = estimate.folder.folder, kind.levels
     of_tables = (view for view in folder.manifest.views if _is_table(estimate, view))
     view = next((view for view in of_tables if estimate.folder.levels_of(view.axes) == levels), None)
     if view:
@@ -104,11 +118,11 @@ def _table(estimate: Estimate, kind: _Kind) -> dict[str, Any]:
         source = f"level {level}" if folder.reached(level) == levels else "sum of leaves"
         cells = _asked(estimate, boxes)
     return {
-        "axes": list(kind),
-        "at": list(kind.values()),
+        "axes": list(kind.axes),
+        "at": list(kind.at),
         "source": source,
         "exact": not view and folder.is_exact(levels),
-        "index": [boxes.areas[axis].tolist() for axis in kind],
+        "index": [boxes.areas[axis].tolist() for axis in kind.axes],
         **cells,
     }
 

@@ -29,9 +29,8 @@ def library() -> str:
     script = _made()
     with suppress(OSError):  # the next process makes it again
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with NamedTemporaryFile(
-            dir=folder, suffix=".partial", delete=False
-        ) as kept:  # others may make it too; mode 600
+        # under a name of its own, since other processes may make it too; mode 600
+        with NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as kept:
             partial = Path(kept.name)
             try:
                 kept.write(script.encode())

@@ -30,7 +30,7 @@ def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, An
 
     Args:
         folder: the published folder.
-        most_rows: so many rows of levels, or cells of tables, are taken in at most.
+        most_rows: the most rows of levels, or cells of tables, that are taken in.
     Guarantees:
         Post-processing: reads nothing but what is published. The same folder always gives the same object.
     Raises:

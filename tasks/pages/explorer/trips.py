@@ -23,7 +23,7 @@ _ONE_BY_ONE = 2_000_000  # cells without a row that are asked about one by one
 
 
 def levels_that_fit(estimate: Estimate, most_rows: int) -> int:
-    """Return how many levels have at most so many rows together, coarse ones first; everything fits always."""
+    """Return how many levels have at most `most_rows` rows together, coarse ones first; level 0 always fits."""
     entries, tree = estimate.folder.folder.manifest.levels, estimate.folder.tree
     rows = np.cumsum([entry.nonzero for entry in entries])
     areas = np.array([sum(tree.sizes(entry.level)) for entry in entries])  # which have totals too
@@ -35,7 +35,7 @@ def trips(estimate: Estimate, most_rows: int) -> dict[str, Any]:
 
     Args:
         estimate: of a published folder.
-        most_rows: so many rows of levels and views are taken in at most.
+        most_rows: the most rows of levels and views that are taken in.
     """
     folder, fit = estimate.folder.folder, levels_that_fit(estimate, most_rows)
     shown, others = folder.manifest.levels[:fit], folder.manifest.levels[fit:]

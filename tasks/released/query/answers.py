@@ -29,7 +29,7 @@ class Answer:
         cells: numbers of cells of that level in the box, where known, as in `tasks.released.estimate.Answers`.
         how: an explanation of the count and the interval.
         low: the lower end of the interval, records; None where no interval can be stated.
-        high: the upper end, likewise.
+        high: the upper end, records; None where no interval can be stated.
         deviation: the standard deviation of the count, records; None where it is no unbiased estimate.
     """
 
@@ -90,9 +90,8 @@ def _of_ranges(
     level, count = level_of(folder.steps, [of.level for of in asked]), sum(piece.count for piece in pieces)
     cells = {"areas": len(boxes), "released": sum(piece.cells.get("released", 0) for piece in pieces)}
     whole = Answer(count, level, cells, describe_pieces(len(boxes), simultaneous=simultaneous))
-    if not simultaneous and all(
-        "leaves" in piece.cells for piece in pieces
-    ):  # the noise of all these leaves is added up
+    if not simultaneous and all("leaves" in piece.cells for piece in pieces):
+        # the noise of all these leaves is added up
         leaves, tail = sum(piece.cells["leaves"] for piece in pieces), math.log(share / 2)
         low, high = leaf_sum_intervals(np.array([count]), np.array([leaves]), source.levels[-1].noise, tail)
         return replace(whole, cells=cells | {"leaves": leaves}, low=int(low[0]), high=int(high[0]))

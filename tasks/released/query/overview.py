@@ -84,7 +84,7 @@ class LargestCounts:
 
 
 def largest_counts(folder: PublishedFolder, most: int) -> LargestCounts | None:
-    """Return the largest counts, so many at most, of the finest level that stands above the noise, and for trips refines both ends alike.
+    """Return the largest counts, at most `most`, of the finest level that stands above the noise, and for trips refines both ends alike.
 
     It is None where no level below the total has a row.
     """

@@ -32,7 +32,7 @@ class Source(Protocol):
         is_together: whether everything that was measured was settled together.
         intervals: which intervals are stated.
         parts: what is stated of levels 0 to T, and of the views that have not the cells of a level, by their numbers.
-        levels: likewise of levels 0 to T.
+        levels: what is stated of levels 0 to T, in this order.
     """
 
     disk: Path | None

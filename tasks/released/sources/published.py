@@ -72,9 +72,8 @@ class FolderSource(Source):
         """The tree: of all areas where the folder knows them, else of those that its tables name."""
         if self.folder.has_tree:
             return self.folder.tree
-        axes = [
-            self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes
-        ]  # ordered axes have all areas
+        # ordered axes have all areas
+        axes = [self.folder.ordered.get(name) or self._axis(name) for name in self.folder.axes]
         return Tree(tuple(axes), self.folder.steps)
 
     def view_of(self, entry: LevelEntry) -> View:
@@ -205,8 +204,11 @@ class FolderSource(Source):
         name = entry.name if isinstance(entry, ViewEntry) else entry.level
         if name not in self._tables:
             levels, (table,) = self.levels_of(entry.axes), self.folder.collect([self.folder.scan(entry)])
-            everything = tuple(np.zeros(table.height, dtype=np.int64) for _ in levels)  # needs no tree
-            self._tables[name] = Table(levels, self._areas_of(levels, table) if any(levels) else everything, table)
+            if any(levels):
+                areas = self._areas_of(levels, table)
+            else:  # everything, which needs no tree
+                areas = tuple(np.zeros(table.height, dtype=np.int64) for _ in levels)
+            self._tables[name] = Table(levels, areas, table)
         return self._tables[name]
 
     def level_table(self, level: int) -> Table:

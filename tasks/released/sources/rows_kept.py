@@ -153,7 +153,7 @@ class RowsOnDisk:
         def before(key: int) -> list[int]:
             return [int(np.searchsorted(run[_KEY], np.int64(key))) for run in runs]
 
-        low, high = 0, math.prod(self._sizes)  # the least key with so many before it; no two rows have the same
+        low, high = 0, math.prod(self._sizes)  # the least key with `rank` rows before it; no two rows have the same
         while low < high:
             middle = (low + high) // 2
             low, high = (low, middle) if sum(before(middle)) >= rank else (middle + 1, high)

@@ -93,3 +93,15 @@ def test_precisions_that_determine_nothing_are_refused(
     """There must be one precision per level, none below 0, siblings must be told apart, and something must be measured."""
     with pytest.raises(ValueError, match=message):
         tree_variances(tree_by(shape), precisions)
+
+
+@pytest.mark.parametrize("axis_levels", [(0, 1), (1, 2), (2, 0), (1, 3), (0, 0, 0)])
+def test_axis_levels_that_no_level_has_are_refused(axis_levels: tuple[int, ...]) -> None:
+    """A variance is never that of another level that happens to lie as deep."""
+    tree = tree_by(complete(2, 2), complete(2, 2), steps=(0, 1, 0, 1))
+    variances = tree_variances(tree, [1.0] * 5)
+    assert variances.of_level((1, 1)) == variances.levels[2]
+    with pytest.raises(ValueError, match="no level of the tree"):
+        variances.of_level(axis_levels)
+    with pytest.raises(ValueError, match="no level of the tree"):
+        variances.of_cells(axis_levels, [np.zeros(1, dtype=np.int64)] * len(axis_levels))
