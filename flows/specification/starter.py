@@ -23,6 +23,7 @@ from flows.specification.headers import GuessedColumns, guess_columns, is_no_lev
 from flows.specification.keys import Spec
 from flows.specification.sections.hierarchy import Hierarchy, Values
 from flows.specification.sections.input import MOST_FEATURES
+from flows.specification.undecided import FILL_IN, purpose
 from storage.errors import InputError, UsageError
 from storage.tables import ENDS
 from tasks.ingest.sources.databases import Relation
@@ -31,8 +32,6 @@ from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import Table, opened, read_texts
 
 SCHEMA = Path(__file__).with_name("spec.schema.json")  # by which editors complete and check a spec
-FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
-_DECISION = f" # {FILL_IN}"
 
 # Examples for optional keys that have no default to show.
 _EXAMPLES = {
@@ -73,24 +72,21 @@ _MOST_OF_FINER = 0.6  # of the finest areas, that a level above them has
 
 _MODELINE = "# yaml-language-server: $schema="  # by which editors find what completes and checks a spec
 
-# What is to be decided, before the mark in a short starter.
-_DECIDE = {
-    "dataset": "# whose people these are; all releases about them share one budget",
-    "hierarchy.table": "# a public table with one row per finest area",
-    "hierarchy.levels": "# its columns, coarse to fine",
-    "release.finest": "# the finest level to publish",
-    "privacy.unit": "# who or what is protected, in words",
-    "privacy.neighbours": "# add_remove if the number of records is confidential",
-    "privacy.max_records_per_unit": "# how many records a unit has at most",
-    "privacy.epsilon": "# of this release; `trellis plan` shows what it gives",
-    "privacy.delta": "# far less than 1 / the number of units",
-    "budget.epsilon": "# the cap on all releases about these people together",
-    "budget.delta": "# at which the cap's epsilon is computed",
+# What a decision may look like, where the table does not say.
+_EXAMPLE = {
+    "hierarchy.table": "codebook.csv",
+    "privacy.unit": "one person",
+    "privacy.neighbours": "substitution or add_remove",
+    "privacy.max_records_per_unit": "1",
+    "privacy.epsilon": "1.0",
+    "privacy.delta": "1.0e-8",
+    "budget.epsilon": "4.0",
+    "budget.delta": "1.0e-7",
 }
 
 _BEGUN = (
     "A release spec for {table}, written by `trellis new`.",
-    f"Lines marked {FILL_IN} need a decision. Edit the value, then delete the marker.",
+    f"Every {FILL_IN} is yours to decide. `trellis check` lists them, and nothing is released before they are replaced.",
     "If the column names below are data values, the table has no header line: do not share this file.",
 )
 _REST = (
@@ -137,7 +133,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
             field="--codebook",
             hint="Name the codebook of each feature in the spec: hierarchy: {FEATURE: {table: …, levels: […]}}.",
         )
-    areas = _areas(codebook, folder) if codebook else _keys_of_areas(f"codebook.csv{_DECISION}", _levels(columns))
+    areas = _areas(codebook, folder) if codebook else _keys_of_areas(_levels(columns))
     given = _given(place, folder, columns, {} if columns.features else areas)
     remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
     head = [line for text in remarks for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
@@ -164,19 +160,6 @@ def starter_answer(table: str, out: Path | None, codebook: str | None = None, *,
         except OSError as fault:
             raise UsageError(f"--out: {out} cannot be written ({fault.strerror}).", field="--out") from None
     return replace(begun, path=str(out)) if out else begun
-
-
-def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line number and the key of every line of a spec that is still marked FILL IN."""
-    above: list[tuple[int, str]] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        key = re.match(r"( *)([^\s#][^:#]*):(?:\s|$)", line)
-        if key is None:
-            continue
-        indent = len(key[1])
-        above = [(depth, name) for depth, name in above if depth < indent] + [(indent, key[2].strip("\"' "))]
-        if re.search(rf"#.*\b{FILL_IN}\b", line):
-            yield number, ".".join(name for _, name in above)
 
 
 def _header(table: Table) -> list[str]:
@@ -209,18 +192,17 @@ def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
         for path, value in given.items():
             above, _, key = path.rpartition(".")
             if above == section:
-                line = value.replace(_DECISION.lstrip(), f"{_DECIDE.get(path, '')}{_DECISION}".lstrip())
-                yield f"{'  ' * bool(above)}{key}: {line}"
+                yield f"{'  ' * bool(above)}{key}: {value}"
         if section == "input" and columns.left_over:
             yield f"  # not used: {_left_over(columns)}"
 
 
 def _short_features(features: Sequence[str]) -> Iterator[str]:
-    codes = [f"{_yaml(name)}: {{values: 2}}" for name in features]
+    codes = [f"{_yaml(name)}: {{values: {FILL_IN}}}" for name in features]
     if len(codes) <= _MOST_LINES:
-        yield from (f"  {code} # how many codes, 0 to n − 1, or a list such as [f, m] # {FILL_IN}" for code in codes)
+        yield from (f"  {code} # {explanation(Values, 'values')}" for code in codes)
     else:
-        yield f"  {{{', '.join(codes)}}} # how many codes each, or a list such as [f, m] # {FILL_IN}"
+        yield f"  {{{', '.join(codes)}}} # of each: {explanation(Values, 'values')}"
 
 
 def _left_over(columns: GuessedColumns) -> str:
@@ -263,16 +245,23 @@ def _areas(codebook: str, folder: Path) -> dict[str, str]:
             levels.insert(0, name)
     labels = _labels(levels, areas)
     guessed = {"hierarchy.labels": f"{_yaml(labels)} # guessed from the names of columns"} if labels else {}
-    return _keys_of_areas(_yaml(_place(table, folder)), levels) | guessed
+    nested = f"{_yaml(levels)} # coarse to fine, as its rows nest"
+    return (
+        _keys_of_areas(levels) | {"hierarchy.table": _yaml(_place(table, folder)), "hierarchy.levels": nested} | guessed
+    )
 
 
-def _keys_of_areas(table: str, levels: list[str]) -> dict[str, str]:
+def _keys_of_areas(levels: list[str]) -> dict[str, str]:
     return {
-        "hierarchy.table": table,
-        "hierarchy.levels": _yaml(levels) + _DECISION,
+        "hierarchy.table": _to_decide("hierarchy.table"),
+        "hierarchy.levels": _to_decide("hierarchy.levels", _yaml(levels)),
         "release.tree": "destination",
-        "release.finest": _yaml(levels[-1]) + _DECISION,
+        "release.finest": _to_decide("release.finest", " or ".join(map(_yaml, levels))),
     }
+
+
+def _to_decide(key: str, example: str = "") -> str:
+    return f"{FILL_IN} # such as {example or _EXAMPLE[key]}: {purpose(key)}"
 
 
 def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
@@ -291,7 +280,7 @@ def _given(table: Table, folder: Path, columns: GuessedColumns, areas: Mapping[s
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them; `areas` are those about areas."""
     of_table = table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0]
     name = re.sub(r"[^a-z0-9]+", "-", of_table.casefold()).strip("-")[:64].rstrip("-") or "release"
-    given = {"name": name, "dataset": name + _DECISION, "input.table": _yaml(_place(table, folder))}
+    given = {"name": name, "dataset": _to_decide("dataset", name), "input.table": _yaml(_place(table, folder))}
     for end in ENDS if columns.origin else ():
         of_end = getattr(columns, end)
         given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
@@ -300,21 +289,12 @@ def _given(table: Table, folder: Path, columns: GuessedColumns, areas: Mapping[s
             f"{_yaml(list(columns.features))} # all other columns: delete those that are not features"
         )
     if columns.count:  # counts of something else would be released as counts of people
-        given["input.count"] = f"{_yaml(columns.count)} # guessed from its name: does it count records?{_DECISION}"
+        given["input.count"] = _to_decide("input.count", _yaml(columns.count))
     if columns.unit:
         given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name"
     if columns.features:
         given["release.order"] = _yaml(list(columns.features))
-    decisions = {
-        "privacy.unit": "one person",
-        "privacy.neighbours": "substitution",
-        "privacy.max_records_per_unit": "1",
-        "privacy.epsilon": "1.0",
-        "privacy.delta": "1.0e-8",
-        "budget.epsilon": "4.0",
-        "budget.delta": "1.0e-7",
-    }
-    return given | dict(areas) | {key: value + _DECISION for key, value in decisions.items()}
+    return given | dict(areas) | {key: _to_decide(key) for key in _EXAMPLE if not key.startswith("hierarchy")}
 
 
 def _levels(columns: GuessedColumns) -> list[str]:
@@ -352,7 +332,7 @@ def _hierarchy(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[st
             f"{explanation(Values, 'values')} For a feature with several levels, {{table: …, levels: […]}} instead."
         )
         yield from _comment(either, "  ")
-        yield from (f"  {_yaml(name)}: {{values: 2}} # {FILL_IN}" for name in columns.features)
+        yield from (f"  {_yaml(name)}: {{values: {FILL_IN}}}" for name in columns.features)
         return
     for key, info in Hierarchy.model_fields.items():
         yield from _comment(explanation(Hierarchy, key), "  ")

@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 import yaml
 
+import trellis
 from flows.answers.check import FailedCheck, PassedCheck, check_answer
 from flows.cli import main as cli
 from flows.planning.plan import make_plan
 from flows.run.series import declare_series
 from flows.specification.file import load_spec
-from flows.specification.starter import FILL_IN, starter
-from tests.support.keys import ABSENT, Keys, changed
+from flows.specification.starter import starter
+from flows.specification.undecided import FILL_IN
+from flows.specification.yaml import line_of
+from storage.errors import SpecError
+from tests.support.keys import ABSENT, Keys, changed, decided
 from tests.support.spec import SPEC
 from tests.support.town import Town
 
@@ -197,18 +201,63 @@ def test_a_starter_can_be_released_once_it_is_decided(folder: Path, capsys: pyte
     path = folder / "begun.yaml"
     path.write_text(begun)
     assert cli._run(["check", str(path), "--json"]) == cli.WRONG
-    problems: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["problems"]
-    undecided = [problem["field"] for problem in problems if "FILL IN" in problem["error"]]
-    assert len(undecided) == begun.count(f"# {FILL_IN}")
-    assert [problem["field"] for problem in problems][len(undecided) :] == ["hierarchy.table"]
-    decided = begun.replace("codebook.csv", "towns.csv").replace("[region, area]", "[region, town]")
-    decided = decided.replace("finest: area", "finest: town").replace("#accountant: pld", "accountant: zcdp")
-    path.write_text(decided.replace(f" # {FILL_IN}", ""))
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert [problem["field"] for problem in answer["problems"]] == answer["undecided"]
+    assert len(answer["undecided"]) == begun.count(f": {FILL_IN} #") > 10
+    areas = {"hierarchy.table": "towns.csv", "hierarchy.levels": ["region", "town"], "release.finest": "town"}
+    path.write_text(decided(begun, areas | {"dataset": "trips"}))
     assert cli._run(["check", str(path)]) == cli.DONE
     said = capsys.readouterr().out
     assert said.startswith("can be released: trips, dataset trips, mechanism inftda_reconciled\nlevels 0 to 4")
     assert re.search(r"cap 4, spent before 0, after (0[.]\d|1)", said)
     assert make_plan(load_spec(path)).guarantee.epsilon == 1.0
+
+
+OPEN = [
+    ({"privacy.unit": "FILL IN", "budget.delta": None}, ["privacy.unit", "budget.delta"]),
+    (
+        {"dataset": None, "input.count": "FILL IN", "privacy.epsilon": "fill in"},
+        ["dataset", "input.count", "privacy.epsilon"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "left"), OPEN, ids=["unit and δ", "dataset, count and ε"])
+def test_nothing_is_released_or_forecast_while_a_key_is_undecided(
+    folder: Path, capsys: pytest.CaptureFixture[str], changes: Keys, left: list[str]
+) -> None:
+    """Every command and Python end with the list of all such keys and their lines, and charge nothing; a plan shows the decisions."""
+    answer = checked(folder, changes)
+    assert isinstance(answer, FailedCheck)
+    assert (answer.undecided, [problem.field for problem in answer.problems]) == (left, left)
+    path = folder / "spec.yaml"
+    text = path.read_text()
+    assert all(key.rpartition(".")[2] in text.splitlines()[(line_of(text, key) or 0) - 1] for key in left)
+    listed = ", ".join(f"{key} (line {line_of(text, key)})" for key in left)
+    said = f"The spec leaves {len(left)} keys undecided: {listed}."
+    for command in (["release", "--no-server"], ["release", "--dry-run"], ["compare"], ["plan"]):
+        assert cli._run([command[0], str(path), *command[1:], "--json"]) == cli.WRONG
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["error"], shown["field"]) == (said, left[0])
+    decisions = {decision["field"]: decision["value"] for decision in shown["decisions"]}
+    assert [key for key, value in decisions.items() if value == "undecided"] == left
+    assert decisions["privacy.max_records_per_unit"] == "1"
+    assert decisions["hierarchy.levels"] == "[region, town]"
+    assert all(decision["purpose"] for decision in shown["decisions"])
+    assert shown.keys() == {"error", "field", "hint", "decisions"}  # no level, no noise, no cost
+    assert cli._run(["plan", str(path), "--html", str(folder / "plan.html")]) == cli.WRONG
+    drawn = capsys.readouterr().out
+    assert drawn.count(" undecided ") == len(left)
+    assert "σ" not in drawn
+    assert not (folder / "plan.html").exists()
+    for ask in (trellis.plan, trellis.release):
+        with pytest.raises(SpecError, match=re.escape(said)):
+            ask(path)
+        with pytest.raises(SpecError, match=f"leaves {len(left)} keys undecided: {left[0]}"):
+            ask(yaml.safe_load(path.read_text()))
+    assert not (folder / "out").exists()
+    assert cli._run(["releases", "--json"]) == cli.DONE
+    assert json.loads(capsys.readouterr().out) == {"releases": []}
 
 
 def test_what_cannot_be_read_is_one_problem(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """`trellis new`: a spec begun from a table's header, whose every key is explained; and the JSON Schema that editors complete by."""
 
+import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -19,10 +20,12 @@ from flows.specification.file import parse_spec
 from flows.specification.headers import guess_columns
 from flows.specification.keys import Spec
 from flows.specification.sections.input import MOST_FEATURES
-from flows.specification.starter import FILL_IN, SCHEMA, left_to_fill_in, starter
+from flows.specification.starter import SCHEMA, starter
+from flows.specification.undecided import FILL_IN, UNDECIDED, Undecided, marked_in
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.files import FileTable
 from tasks.mechanisms import MECHANISMS
+from tests.support.keys import decided
 from tests.support.spec import SPEC
 from tests.support.user import REPOSITORY
 
@@ -52,7 +55,9 @@ FEATURES = {  # headers with the features
     "sex,age,uuid,email": ("sex", "age"),
     "sex,rowId,age,pickup_datetime": ("sex", "age"),
 }
-SPECS_SCHEMA = Draft202012Validator(json.loads(SCHEMA.read_text()))
+with pytest.MonkeyPatch.context() as patched:
+    patched.syspath_prepend(str(REPOSITORY / "docs"))
+    SPECS_SCHEMA = Draft202012Validator(importlib.import_module("spec_keys").spec_schema([*MECHANISMS]))
 DEEP = "home_region,home_town,work_region,work_town,trips"
 
 
@@ -88,22 +93,26 @@ def test_columns_are_guessed_by_the_names_that_the_field_uses(header: str) -> No
     ("header", "every_key"),
     [*((header, False) for header in [*TRIPS, NO_TRIPS, DEEP, MANY]), (LODES, True), (NO_TRIPS, True), (MANY, True)],
 )
-def test_a_starter_is_a_spec(header: str, every_key: bool, tmp_path: Path) -> None:
-    """Whatever the table, the starter is read without a fault, names its columns and the schema, and says what is to be decided."""
+def test_a_starter_needs_decisions_only(header: str, every_key: bool, tmp_path: Path) -> None:
+    """Whatever the table, the starter names its columns and the schema, is refused with all that is to be decided, and is a spec once it is."""
     begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
     first, *lines = begun.spec.splitlines()
     assert Path(urlsplit(first.removeprefix("# yaml-language-server: $schema=")).path) == SCHEMA
     assert every_key or len(lines) < 40
-    assert not list(SPECS_SCHEMA.iter_errors(yaml.safe_load(begun.spec)))
-    spec = parse_spec(begun.spec, tmp_path / "spec.yaml").spec
-    assert spec.input.table == "table.csv"
-    assert {*spec.axes} == ({*begun.columns.features} or {"origin", "destination"})
-    assert (spec.input.count, spec.input.unit) == (begun.columns.count, begun.columns.unit)
-    left = [key for _, key in left_to_fill_in(begun.spec)]
+    keys = yaml.safe_load(begun.spec)
+    assert not list(SPECS_SCHEMA.iter_errors(keys))
+    left = [*marked_in(keys)]
     assert {"dataset", "privacy.unit", "privacy.epsilon", "privacy.neighbours", "budget.epsilon"} <= {*left}
     assert ("input.count" in left) == (begun.columns.count is not None)
     assert ("hierarchy.table" in left) == (not begun.columns.features)
-    assert begun.spec.count(f"# {FILL_IN}") == len(left)
+    with pytest.raises(Undecided) as refusal:
+        parse_spec(begun.spec, tmp_path / "spec.yaml")
+    assert [of.field for of in refusal.value.decisions if of.value == UNDECIDED] == left
+    assert all(field in str(refusal.value) for field in left)
+    spec = parse_spec(decided(begun.spec), tmp_path / "spec.yaml").spec
+    assert spec.input.table == "table.csv"
+    assert {*spec.axes} == ({*begun.columns.features} or {"origin", "destination"})
+    assert (spec.input.count, spec.input.unit) == (begun.columns.count, begun.columns.unit)
 
 
 def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
@@ -115,7 +124,7 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
     keys = yaml.safe_load(starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv")).spec)
     labels = {"county": "county_name"}
     assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "name"], "labels": labels}
-    assert keys["release"]["finest"] == "name"
+    assert keys["release"]["finest"] == FILL_IN
     with pytest.raises(UsageError, match="--codebook is for trips"):
         starter(table(tmp_path, NO_TRIPS), tmp_path, str(tmp_path / "areas.csv"))
     (tmp_path / "areas.csv").write_text("area,region\n1,1\n1,2\n2,1\n")
@@ -136,7 +145,7 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
                 starter("/t.csv", Path("/"))
             return
         begun = starter("/t.csv", Path("/"))
-    spec = parse_spec(begun.spec, Path("spec.yaml")).spec
+    spec = parse_spec(decided(begun.spec), Path("spec.yaml")).spec
     expected = begun.columns.features or begun.columns.origin
     assert tuple(spec.input.features or spec.input.origin or ()) == expected
 
@@ -163,7 +172,8 @@ def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_pa
 
 def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
     """The # taken away, each key is accepted as it stands, but for those in place of others, and a utility that needs features."""
-    lines = starter(table(tmp_path, LODES), tmp_path, every_key=True).spec.splitlines()
+    begun = starter(table(tmp_path, LODES), tmp_path, every_key=True).spec
+    lines = re.sub(rf"{FILL_IN} # such as (.+?)(?: or .+)?: .*", r"\1", begun).splitlines()
     refused, tried = set(), set()
 
     def section_line(at: int, indent: str) -> str:
@@ -211,7 +221,7 @@ def test_only_the_header_is_read(tmp_path: Path) -> None:
     assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).spec
     said = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path, every_key=True).spec.replace("\n# ", " ")
     assert "If the column names below are data values, the table has no header line: do not share this file." in said
-    assert len(re.findall(r"\{values: 2\}", said)) == 3
+    assert len(re.findall(rf"\{{values: {FILL_IN}\}}", said)) == 3
 
 
 def test_new_writes_a_file_once(
