@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from flows.specification.explanations import Model, describe_default, explanation, options, section_of
-from flows.specification.headers import GuessedColumns, guess_columns, is_no_level, level_names
+from flows.specification.headers import ABOUT_PEOPLE, GuessedColumns, guess_columns, is_no_level, level_names
 from flows.specification.keys import Spec
 from flows.specification.sections.hierarchy import Hierarchy, Values
 from flows.specification.sections.input import MOST_FEATURES
@@ -74,6 +74,8 @@ _MODELINE = "# yaml-language-server: $schema="  # by which editors find what com
 
 # What a decision may look like, where the table does not say.
 _EXAMPLE = {
+    "input.origin": "home",
+    "input.destination": "work",
     "hierarchy.table": "codebook.csv",
     "privacy.unit": "one person",
     "privacy.neighbours": "substitution or add_remove",
@@ -82,6 +84,12 @@ _EXAMPLE = {
     "privacy.delta": "1.0e-8",
     "budget.epsilon": "4.0",
     "budget.delta": "1.0e-7",
+}
+
+# What follows from a decision where no column seems to say whose record a row is.
+_FOLLOWS = {
+    "privacy.unit": "no column seems to say whose record a row is: whoever has several of these units is protected less",
+    "privacy.max_records_per_unit": "without input.unit nobody checks this limit: it is your promise, and ingest cuts nothing",
 }
 
 _BEGUN = (
@@ -117,7 +125,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         every_key: whether every key there is stands in the spec, below its explanation.
     Raises:
         InputError: a table cannot be read, its first line does not name columns, or no column could hold codes.
-        UsageError: a codebook is given for a table without two ends of trips.
+        UsageError: a codebook is given for a table that seems to describe people.
     """
     place = table_at("TABLE", table, Path.cwd())
     columns = guess_columns(_header(place), MOST_FEATURES)
@@ -127,13 +135,15 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
             field="TABLE",
             hint="Give a table with columns such as origin and destination, or sex and age.",
         )
-    if codebook and not columns.origin:
+    if codebook and any(name.casefold() in ABOUT_PEOPLE for name in columns.features):
         raise UsageError(
             "--codebook is for trips, and no two columns of the table seem to be the ends of one.",
             field="--codebook",
             hint="Name the codebook of each feature in the spec: hierarchy: {FEATURE: {table: …, levels: […]}}.",
         )
-    areas = _areas(codebook, folder) if codebook else _keys_of_areas(_levels(columns))
+    if codebook and columns.features:
+        columns = replace(columns, features=(), left_over=(*columns.features, *columns.left_over))
+    areas = _areas(codebook, folder, columns) if codebook else _keys_of_areas(_levels(columns))
     given = _given(place, folder, columns, {} if columns.features else areas)
     remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
     head = [line for text in remarks for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
@@ -166,7 +176,10 @@ def _header(table: Table) -> list[str]:
     with duckdb.connect() as con, opened(con, table) as rows:
         names = list(rows.names)
     # Without a header the first line is a confidential record. A spec must not copy it.
-    if any(not name.strip() or re.fullmatch(r"[-+0-9.,:/ ]+", name) for name in names):
+    named = [name for name in names if name.strip() and not re.fullmatch(r"[-+0-9.,:/ ]+", name)]
+    if guess_columns(named, MOST_FEATURES).origin or any(name.casefold() in ABOUT_PEOPLE for name in named):
+        return named  # blank names and numbers are written nowhere
+    if len(named) < len(names):
         raise InputError(
             f"TABLE: the first line of {table.name} must hold the column names; some fields are blank or numbers.",
             field="TABLE",
@@ -192,7 +205,11 @@ def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
         for path, value in given.items():
             above, _, key = path.rpartition(".")
             if above == section:
+                if path in _FOLLOWS and not columns.unit:
+                    yield f"  # {_FOLLOWS[path]}"
                 yield f"{'  ' * bool(above)}{key}: {value}"
+        if section == "input" and not columns.count:
+            yield "  # each row is one record: if a column says how many a row stands for, add it as count"
         if section == "input" and columns.left_over:
             yield f"  # not used: {_left_over(columns)}"
 
@@ -219,23 +236,35 @@ def _place(table: Table, folder: Path) -> str:
     return f"{place}::{table.inner}" if table.inner else place
 
 
-def _areas(codebook: str, folder: Path) -> dict[str, str]:
+def _areas(codebook: str, folder: Path, columns: GuessedColumns) -> dict[str, str]:
     """Return the keys about areas by a codebook with its levels, coarse to fine: each column whose areas hold those of the next.
 
     The finest level is the first column that has another code in every row. A column that says nothing new, such as a
-    name beside a code, is no level.
+    name beside a code, is no level. If no column has, the levels are the first columns that have together: the ends then need
+    a column for each.
     """
     table = table_at("--codebook", codebook, Path.cwd())
     areas = read_texts(table)
     coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
     numbers = {column.name: column.n_unique() for column in coded}
     finest = next((name for name, number in numbers.items() if number == areas.height), None)
+    place = _yaml(_place(table, folder))
     if finest is None:
-        raise InputError(
-            f"--codebook: {table.name} has no column with another code in every row.",
-            field="--codebook",
-            hint="A codebook has one row per finest area, and a column for each level above it.",
-        )
+        named = [name for name in numbers if not is_no_level(name)]
+        paths = (named[:many] for many in range(2, len(named) + 1))
+        path = next((path for path in paths if areas.select(path).n_unique() == areas.height), None)
+        if path is None:
+            raise InputError(
+                f"--codebook: {table.name} has no column with another code in every row, and no columns that have together.",
+                field="--codebook",
+                hint="A codebook has one row per finest area, and a column for each level above it.",
+            )
+        keys = _keys_of_areas(path) | {
+            "hierarchy.table": place,
+            "hierarchy.levels": f"{_yaml(path)} # codes are unique by path only",
+        }
+        fit = len(columns.origin) == len(path)
+        return keys | {f"input.{end}": _to_decide(f"input.{end}", _yaml(path)) for end in (() if fit else ENDS)}
     levels = [finest]
     most = _MOST_OF_FINER * areas.height  # more than that, and it is a number or a name of each area, not a level
     named = [name for name in numbers if numbers[name] <= most and not is_no_level(name)]
@@ -281,9 +310,10 @@ def _given(table: Table, folder: Path, columns: GuessedColumns, areas: Mapping[s
     of_table = table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0]
     name = re.sub(r"[^a-z0-9]+", "-", of_table.casefold()).strip("-")[:64].rstrip("-") or "release"
     given = {"name": name, "dataset": _to_decide("dataset", name), "input.table": _yaml(_place(table, folder))}
-    for end in ENDS if columns.origin else ():
+    for end in () if columns.features else ENDS:
         of_end = getattr(columns, end)
-        given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
+        guessed = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
+        given[f"input.{end}"] = guessed if of_end else _to_decide(f"input.{end}")
     if columns.features:
         given["input.features"] = (
             f"{_yaml(list(columns.features))} # all other columns: delete those that are not features"
@@ -291,10 +321,10 @@ def _given(table: Table, folder: Path, columns: GuessedColumns, areas: Mapping[s
     if columns.count:  # counts of something else would be released as counts of people
         given["input.count"] = _to_decide("input.count", _yaml(columns.count))
     if columns.unit:
-        given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name"
+        given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name: whose record a row is"
     if columns.features:
         given["release.order"] = _yaml(list(columns.features))
-    return given | dict(areas) | {key: _to_decide(key) for key in _EXAMPLE if not key.startswith("hierarchy")}
+    return given | dict(areas) | {key: _to_decide(key) for key in _EXAMPLE if key.startswith(("privacy", "budget"))}
 
 
 def _levels(columns: GuessedColumns) -> list[str]:
