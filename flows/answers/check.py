@@ -50,7 +50,7 @@ class ShapedLevel:
 
 @dataclass(frozen=True, slots=True)
 class PassedCheck:
-    """A spec that can be released, down to which level, what that would cost, and which of its areas maps would show."""
+    """A spec that can be released, down to which level, what that would cost, what weakens it, and which areas maps would show."""
 
     ok: Literal[True]
     problems: Sequence[ErrorMessage]
@@ -63,6 +63,7 @@ class PassedCheck:
     levels: Sequence[PlannedPart]
     statement: str
     unprotected: Sequence[str]
+    remarks: Sequence[str]
     budget: BudgetForecast
     shapes: Sequence[ShapedLevel]
 

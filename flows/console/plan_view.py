@@ -70,6 +70,7 @@ def show_plan(forecast: "Forecast") -> None:
     _show_schedule(forecast.schedule)
     if forecast.budget.after.epsilon > forecast.budget.cap.epsilon:
         out.print("[bold red]over the cap:[/] this release would be refused, because it exceeds the dataset's cap.")
+    _show_remarks(forecast.remarks)
     if forecast.caution:
         out.print(f"\n[bold yellow]note:[/] {forecast.caution}")
     for warning in forecast.warnings:
@@ -243,9 +244,15 @@ def show_check(check: "PassedCheck | FailedCheck") -> None:
     out.print(check.statement)
     show_unprotected(check.unprotected)
     out.print(_budget_line(check.budget))
+    _show_remarks(check.remarks)
     if check.shapes:
         shaped = ", ".join(f"{of.axis} {of.level} {of.shaped:,} of {of.areas:,}" for of in check.shapes)
         out.print(f"areas with a shape: {shaped}")
+
+
+def _show_remarks(remarks: Sequence[str]) -> None:
+    for remark in remarks:
+        print_line(f"[bold yellow]remark:[/] {remark}")
 
 
 def _show_problems(problems: "Sequence[ErrorMessage]", undecided: Sequence[str]) -> None:

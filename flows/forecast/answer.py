@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
+from flows.forecast.remarks import remarks
 from flows.forecast.values import (
     BudgetForecast,
     DiskUse,
@@ -90,6 +91,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         disk=_disk(plan, books, total),
         settling_memory=settling_memory(plan.scheme),
         schedule=schedule,
+        remarks=[*remarks(plan, total, admitted.terms.cap)],
         caution=" ".join(filter(None, (plan.mechanism.caution, repeated))),
         warnings=_warnings(plan, admitted.others),
         budget=_budget_summary(plan, admitted, schedule),

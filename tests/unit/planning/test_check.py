@@ -213,6 +213,55 @@ def test_a_starter_can_be_released_once_it_is_decided(folder: Path, capsys: pyte
     assert make_plan(load_spec(path)).guarantee.epsilon == 1.0
 
 
+WEAK_DELTA = {"privacy.delta": 0.01, "budget.delta": 0.01}
+PERSON = {"privacy.unit": "one person", "privacy.max_records_per_unit": 6}
+REMARKED = [  # header, changes of the spec, and what each remark begins with
+    ("home,work,people", {}, []),
+    ("home,work,people", WEAK_DELTA | {"expected_total": 20_000}, ["privacy.delta: 0.01 is above 1 / 20,000"]),
+    ("home,work,people", WEAK_DELTA | {"expected_total": 101}, ["privacy.delta: 0.01 is above 1 / 101"]),
+    ("home,work,people", WEAK_DELTA | {"expected_total": 100}, []),
+    ("home,work,people", WEAK_DELTA, []),  # nothing is known of the total
+    ("home,work,people", {"privacy.epsilon": 60.0, "budget.epsilon": 60.0}, ["privacy.epsilon: ε = 60 lets readers"]),
+    ("home,work,people", {"privacy.epsilon": 4.6, "budget.epsilon": 4.6}, ["privacy.epsilon: ε = 4.6 lets readers"]),
+    ("home,work,people", {"privacy.epsilon": 4.5, "budget.epsilon": 4.5}, []),
+    ("home,work,people", {"privacy.epsilon": 0.01}, ["budget.epsilon: the cap allows"]),
+    ("home,work,people", {"budget.epsilon": 90.0}, ["budget.epsilon: the cap allows"]),
+    ("home,work,people,person", {}, ["input.unit: column person seems"]),
+    ("CardNo,home,work,people,card_id", {}, ["input.unit: column CardNo seems"]),
+    ("household_id,traveller_id,home,work,people", PERSON, ["input.unit: column traveller_id seems"]),
+    ("home,work,people,person", PERSON | {"privacy.unit": "one trip"}, []),
+    ("home,work,people,purpose", {}, []),
+    ("home,work,person", {"input.unit": "person", "input.count": ABSENT}, []),
+    (
+        "home,work,person",
+        {"input.count": ABSENT} | WEAK_DELTA | {"expected_total": 10**6},
+        ["privacy.delta", "input.unit"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("header", "changes", "told"), REMARKED)
+def test_what_weakens_a_release_is_a_remark_and_no_refusal(
+    folder: Path, capsys: pytest.CaptureFixture[str], header: str, changes: Keys, told: list[str]
+) -> None:
+    """δ, ε and cap that limit little, and an unused column of persons, households or cards, are a line each in check, plan and page."""
+    (folder / "trips.csv").write_text(f'{header}\nSECRET,"never closed\x00\n')
+    answer = checked(folder, changes)
+    assert isinstance(answer, PassedCheck)
+    assert [remark.startswith(begins) for remark, begins in zip(answer.remarks, told, strict=True)] == [True] * len(
+        told
+    )
+    path = str(folder / "spec.yaml")
+    assert [*trellis.plan(path).remarks] == [*answer.remarks]
+    if told:
+        page = trellis.plan_page(path)
+        for command in ("check", "plan"):
+            assert cli._run([command, path]) == cli.DONE
+            assert capsys.readouterr().out.count("remark: ") == len(told)
+        assert page.count("<b>Remark.</b>") == len(told)
+        assert "SECRET" not in page
+
+
 OPEN = [
     ({"privacy.unit": "FILL IN", "budget.delta": None}, ["privacy.unit", "budget.delta"]),
     (
