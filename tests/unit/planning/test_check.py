@@ -12,13 +12,15 @@ import yaml
 import trellis
 from flows.answers.check import FailedCheck, PassedCheck, check_answer
 from flows.cli import main as cli
+from flows.planning.admission import resumable_release
 from flows.planning.plan import make_plan
+from flows.run.ending import abandon_release
 from flows.run.series import declare_series
 from flows.specification.file import load_spec
 from flows.specification.starter import starter
 from flows.specification.undecided import FILL_IN
 from flows.specification.yaml import line_of
-from storage.errors import SpecError
+from storage.errors import InputError, SpecError
 from tests.support.keys import ABSENT, Keys, changed, decided
 from tests.support.spec import SPEC
 from tests.support.town import Town
@@ -193,6 +195,60 @@ def test_the_ledger_of_earlier_releases_is_asked(folder: Path) -> None:
     assert fields(checked(folder, more)) == ["privacy.epsilon"]
     (folder / "towns.csv").write_text(CODEBOOK + "west,b\n")
     assert fields(checked(folder)) == ["hierarchy.table"]
+
+
+SERIES = {"schedule": {"cron": "0 3 1 * *", "until": "3 releases"}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"privacy.epsilon": 0.5},
+        {"privacy.unit": "one person"},
+        {"release.finest": "region"},
+        {"schedule": {"cron": "0 3 1 * *", "until": "4 releases"}},
+    ],
+    ids=["ε", "unit", "levels", "days"],
+)
+def test_a_reserved_series_is_answered_for_as_up_and_rerun_do(folder: Path, changes: Keys) -> None:
+    """Once its spec or its codebook has changed, `check` and `plan` say what `up` says, and `rerun` refuses too; put back, all is well."""
+    path = folder / "spec.yaml"
+    assert checked(folder, SERIES).ok
+    declared = declare_series(make_plan(load_spec(path)), datetime.now(UTC))
+    answer = checked(folder, SERIES | changes)
+    with pytest.raises(SpecError, match="was declared with another spec, and 3 of its releases are still due") as of_up:
+        declare_series(make_plan(load_spec(path)), datetime.now(UTC))
+    assert [problem.error for problem in answer.problems] == [str(of_up.value)]
+    with pytest.raises(SpecError, match=re.escape(str(of_up.value))):
+        trellis.plan(path)
+    with pytest.raises(SpecError, match="was edited since"):
+        resumable_release(declared.releases[0])
+    assert checked(folder, SERIES).ok
+    (folder / "towns.csv").write_text(CODEBOOK + "west,c\n")
+    with pytest.raises(InputError, match="was changed since") as of_rerun:
+        resumable_release(declared.releases[0])
+    assert [problem.error for problem in checked(folder, SERIES).problems] == [str(of_rerun.value)]
+
+
+@pytest.mark.parametrize("changes", [{"privacy.unit": "one trip"}, {"privacy.neighbours": "add_remove"}], ids=str)
+def test_a_refusal_of_other_terms_names_the_ways_out(folder: Path, changes: Keys) -> None:
+    """Put it back, name another dataset, or share its budget and its terms; and what was reserved can be abandoned while nothing is drawn."""
+    more = {"name": "more"} | changes
+    assert checked(folder, SERIES).ok
+    declared = declare_series(make_plan(load_spec(folder / "spec.yaml")), datetime.now(UTC))
+    (problem,) = checked(folder, more).problems
+    assert problem.field == next(iter(changes))
+    dataset = TRIPS["dataset"]
+    for way in (f"first release of dataset {dataset} fixed it", f"same_people_as: {dataset}", "name another dataset"):
+        assert way in problem.hint
+    assert (
+        f"Nothing is drawn yet: if these people need another unit, run `trellis abandon` for {', '.join(declared.releases)}"
+        in (problem.hint)
+    )
+    assert fields(checked(folder, more | {"dataset": "others"})) == ["input.table"]
+    for release in declared.releases:
+        abandon_release(release)
+    assert checked(folder, more | {"dataset": "others"}).ok
 
 
 def test_a_starter_can_be_released_once_it_is_decided(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
