@@ -257,17 +257,15 @@ def _show_remarks(remarks: Sequence[str]) -> None:
 
 def _show_problems(problems: "Sequence[ErrorMessage]", undecided: Sequence[str]) -> None:
     for problem in problems:
-        left = problem.field in undecided
-        print_line(f"{'[bold yellow]to decide:' if left else '[bold red]wrong:'}[/] {problem.error}")
+        is_open = problem.field in undecided
+        print_line(f"{'[bold yellow]to decide:' if is_open else '[bold red]wrong:'}[/] {problem.error}")
         if problem.hint:
             print_line(f"  {problem.hint}")
+    left = sum(problem.field in undecided for problem in problems)
+    wrong = len(problems) - left
+    listed = [f"{wrong} problem{'' if wrong == 1 else 's'}"] if wrong else []
+    listed += [f"{left} key{'' if left == 1 else 's'} left to decide"] if left else []
     if problems:
-        left = sum(problem.field in undecided for problem in problems)
-        wrong, listed = len(problems) - left, []
-        if wrong:
-            listed.append(f"{wrong} problem{'' if wrong == 1 else 's'}")
-        if left:
-            listed.append(f"{left} key{'' if left == 1 else 's'} left to decide")
         out.print(f"\n{' and '.join(listed)}. No row of the confidential table was read.")
 
 
