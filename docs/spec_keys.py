@@ -17,6 +17,7 @@ from flows.specification.explanations import Model, explanation, options, sectio
 from flows.specification.keys import Spec
 from flows.specification.sections.hierarchy import Ordered, Values
 from flows.specification.sections.input import Input
+from flows.specification.undecided import FILL_IN
 
 # Keys that only some specs need, and which specs must give them.
 MUST_BE_GIVEN = {
@@ -70,13 +71,14 @@ def spec_schema(mechanisms: Sequence[str]) -> dict[str, Any]:
         of_model = schema if model is Spec else schema["$defs"][model.__name__]
         of_model["description"] = summary(model)
         for key, info in model.model_fields.items():
-            of_key = _lenient(of_model["properties"][key], info)
+            of_key = _may_be_undecided(_lenient(of_model["properties"][key], info))
             of_model["properties"][key] = {"description": explanation(model, key), **of_key}
-    schema["properties"]["mechanism"]["enum"] = list(mechanisms)
+    schema["properties"]["mechanism"]["enum"] = [*mechanisms, FILL_IN]
     values = schema["$defs"][Values.__name__]
     values["properties"]["values"]["anyOf"] = [
         {"type": "integer", "minimum": 1},
         {"type": "array", "items": _CODE, "minItems": 1},
+        {"const": FILL_IN},
     ]
     schema["$defs"][Values.__name__] = {"anyOf": [values, {"type": "array", "items": _CODE, "minItems": 1}]}
     schema["$defs"][Input.__name__]["anyOf"] = [{"required": ["table"]}, {"required": ["matrix"]}]
@@ -110,6 +112,14 @@ def _lenient(schema: dict[str, Any], info: FieldInfo) -> dict[str, Any]:
     if bool in kinds or any(isinstance(value, bool) for value in of_literals):
         also.append(_SWITCH)
     return {"anyOf": [*schema.pop("anyOf", [{**schema}]), *also]} | _default(schema) if also else schema
+
+
+def _may_be_undecided(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a key that also accepts the mark of what is undecided, where it takes no keys of its own and no text."""
+    kinds = schema.get("anyOf", [schema])
+    if any("$ref" in of or (of.get("type") == "string" and not {"pattern", "enum"} & of.keys()) for of in kinds):
+        return schema
+    return {"anyOf": [*schema.pop("anyOf", [{**schema}]), {"const": FILL_IN}]} | _default(schema)
 
 
 def _default(schema: dict[str, Any]) -> dict[str, Any]:

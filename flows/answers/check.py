@@ -19,7 +19,7 @@ from flows.planning.admission import admission, check_writable
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
 from flows.specification.file import expand_variables, faults_of, located, output_below, parse_spec, text_of
-from flows.specification.starter import FILL_IN, left_to_fill_in
+from flows.specification.undecided import Undecided, marked_in
 from flows.specification.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import SpecError, TrellisError
@@ -31,10 +31,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
-    """A spec that cannot be released as it is."""
+    """A spec that cannot be released as it is, and the keys of it that are undecided, if any are."""
 
     ok: Literal[False]
     problems: Sequence[ErrorMessage]
+    undecided: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class ShapedLevel:
 
 @dataclass(frozen=True, slots=True)
 class PassedCheck:
-    """A spec that can be released, down to which level, what that would cost, and which of its areas maps would show."""
+    """A spec that can be released, down to which level, what that would cost, what weakens it, and which areas maps would show."""
 
     ok: Literal[True]
     problems: Sequence[ErrorMessage]
@@ -62,6 +63,7 @@ class PassedCheck:
     levels: Sequence[PlannedPart]
     statement: str
     unprotected: Sequence[str]
+    remarks: Sequence[str]
     budget: BudgetForecast
     shapes: Sequence[ShapedLevel]
 
@@ -93,22 +95,18 @@ def check_answer(path: Path, text: str | None = None) -> PassedCheck | FailedChe
     problems = _Problems()
     try:
         text = text_of(path) if text is None else text
-        for number, key in left_to_fill_in(text):
-            reason = f"{key} (line {number}) is still marked {FILL_IN}."
-            problems.append(SpecError(reason, field=key, hint="Edit the value, then delete the marker."))
-        of_keys = faults_of(text)
+        problems += faults_of(text)
     except SpecError as fault:
-        return _failed([*problems, fault], "")
-    keys, undecided = keys_in(text), len(problems)
-    problems += of_keys
-    if not of_keys:
+        return _failed([fault], "")
+    keys = keys_in(text)
+    if not problems:
         spec = parse_spec(text, path).spec
         if mechanism := problems.kept(lambda: mechanism_asked_for(spec)):
             problems += incompatible_keys(spec, mechanism)
-    elif isinstance(name := keys.get("mechanism"), str):  # whatever else is wrong
+    elif isinstance(name := keys.get("mechanism"), str) and not [*marked_in(name)]:  # whatever else is wrong
         problems.kept(lambda: mechanism_named(name))
     _check_tables(keys, path.absolute().parent, problems)
-    plan = None if len(problems) > undecided else problems.kept(lambda: make_plan(parse_spec(text, path)))
+    plan = None if problems else problems.kept(lambda: make_plan(parse_spec(text, path)))
     forecast = _check_ledger(plan, problems) if plan else None
     if plan:
         problems.kept(lambda: check_workers(plan.terms.run.workers))
@@ -122,7 +120,8 @@ def _failed(faults: Sequence[TrellisError], text: str) -> FailedCheck:
     """
     placed = [located(fault, text) if text else fault for fault in faults]
     problems = {(str(fault), fault.field): ErrorMessage(str(fault), fault.field, fault.hint) for fault in placed}
-    return FailedCheck(False, list(problems.values()))
+    undecided = [fault.field for fault in faults if isinstance(fault, Undecided)]
+    return FailedCheck(False, list(problems.values()), undecided or None)
 
 
 def _passed(forecast: Forecast, plan: Plan) -> PassedCheck:
@@ -152,38 +151,39 @@ def _check_tables(keys: dict[str, Any], folder: Path, problems: _Problems) -> No
     for field, location, columns in _tables_in(keys):
         problems.check_table(at(table_at, field, location), columns)
     given = keys.get("input")
-    if isinstance(given, dict) and isinstance(given.get("matrix"), str):
+    if isinstance(given, dict) and _texts(given.get("matrix")):
         zones = next(iter(_texts(given.get("zones"))), None)
         problems.check_table(at(partial(matrix_at, zones=zones), "input.matrix", given["matrix"]), [])
     output = keys.get("output", "out")
-    if isinstance(output, str):
+    if _texts(output):
         problems.kept(lambda: check_writable(output_below(folder, output)))
 
 
 def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
     """Yield the key, the place and the columns of the confidential table, of every codebook and of every derived column."""
     given, domains, derived = keys.get("input"), keys.get("hierarchy"), keys.get("derived")
-    if isinstance(given, dict) and isinstance(given.get("table"), str):
+    if isinstance(given, dict) and _texts(given.get("table")):
         ends = ("origin", "destination", "features", "group", "region", "count", "unit")
         yield "input.table", given["table"], [column for key in ends for column in _texts(given.get(key))]
         listed = given.get("groups")
-        if isinstance(listed, dict) and isinstance(listed.get("table"), str):
+        if isinstance(listed, dict) and _texts(listed.get("table")):
             columns = [*_texts(listed.get("group", given.get("group"))), *_texts(listed.get("levels"))]
             yield "input.groups.table", listed["table"], columns
     for name, column in derived.items() if isinstance(derived, dict) else ():
-        if isinstance(column, dict) and isinstance(column.get("table"), str):
+        if isinstance(column, dict) and _texts(column.get("table")):
             yield f"derived.{name}.table", column["table"], []  # a plan says more of its columns
     if not isinstance(domains, dict):
         return
     each = {f"hierarchy.{name}": domain for name, domain in domains.items()}
     for field, domain in {"hierarchy": domains, **each}.items():
-        if isinstance(domain, dict) and isinstance(domain.get("table"), str):
+        if isinstance(domain, dict) and _texts(domain.get("table")):
             yield f"{field}.table", domain["table"], _texts(domain.get("levels"))
 
 
 def _texts(value: object) -> list[str]:
+    """Return the texts of a key that are decided."""
     several = value if isinstance(value, list) else [value]
-    return [text for text in several if isinstance(text, str) and text]
+    return [text for text in several if isinstance(text, str) and text and not [*marked_in(text)]]
 
 
 def _check_ledger(plan: Plan, problems: _Problems) -> Forecast | None:

@@ -9,7 +9,7 @@ import typer
 from flows.cli.arguments import DONE, WRONG, AsJson, SpecPath, print_answer, print_json
 from flows.console import terminal
 from flows.console.comparison_view import show_comparison
-from flows.console.plan_view import show_check, show_plan, show_starter, show_synthesised
+from flows.console.plan_view import show_check, show_decisions, show_plan, show_starter, show_synthesised
 
 
 def new(
@@ -72,17 +72,27 @@ def plan(
         ),
     ] = None,
     as_json: AsJson = False,
-) -> None:
-    """Show what a release would protect, what it would cost and how accurate it would be.
+) -> int:
+    """Show what a release would protect, what it would cost and how accurate it would be, or what its spec leaves undecided.
 
-    Spends nothing and does not read the confidential table.
+    Spends nothing and reads no row of the confidential table.
     """
     from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
     from flows.specification.file import load_spec, parse_target
+    from flows.specification.undecided import Undecided
 
     target = parse_target(wanted) if wanted is not None else None
-    planned = make_plan(load_spec(spec))
+    try:
+        file = load_spec(spec)
+    except Undecided as fault:
+        if not as_json:
+            show_decisions(terminal.escaped(fault.decisions))
+            raise
+        error = {"error": str(fault), "field": fault.field, "hint": fault.hint}
+        print_json(error | {"decisions": fault.decisions})
+        return WRONG
+    planned = make_plan(file)
     answer = plan_answer(planned, target)
     if html:
         from flows.forecast.page import write_plan_page
@@ -92,6 +102,7 @@ def plan(
     print_answer(answer, as_json, show_plan)
     if html:
         terminal.say(f"page: {html}")
+    return DONE
 
 
 def compare(

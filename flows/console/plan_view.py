@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flows.answers.release_status import ErrorMessage
     from flows.forecast.values import BudgetForecast, DiskUse, Forecast, PlannedDays
     from flows.specification.starter import Starter
+    from flows.specification.undecided import Decision
     from flows.synthetic import SyntheticCity, SyntheticGroups, SyntheticSet
 
 
@@ -69,6 +70,7 @@ def show_plan(forecast: "Forecast") -> None:
     _show_schedule(forecast.schedule)
     if forecast.budget.after.epsilon > forecast.budget.cap.epsilon:
         out.print("[bold red]over the cap:[/] this release would be refused, because it exceeds the dataset's cap.")
+    _show_remarks(forecast.remarks)
     if forecast.caution:
         out.print(f"\n[bold yellow]note:[/] {forecast.caution}")
     for warning in forecast.warnings:
@@ -213,6 +215,15 @@ def _budget_line(budget: "BudgetForecast") -> str:
     )
 
 
+def show_decisions(decisions: "Sequence[Decision]") -> None:
+    """Draw the decisions of a spec: each with its value, or that it is undecided, and what it is for."""
+    table = table_of(["key", "value", "for"], [])
+    for decision in decisions:
+        table.add_row(decision.field, decision.value, decision.purpose)
+    out.print(table)
+    out.print("No cost or accuracy is computed from values that nobody chose.")
+
+
 def show_starter(starter: "Starter") -> None:
     """Print a starter spec, or where it is."""
     if starter.path is None:
@@ -224,7 +235,7 @@ def show_starter(starter: "Starter") -> None:
 
 def show_check(check: "PassedCheck | FailedCheck") -> None:
     """Draw every problem of a spec; or that it can be released, down to which level, and what that spends."""
-    _show_problems(check.problems)
+    _show_problems(check.problems, () if check.ok else check.undecided or ())
     if not check.ok:
         return
     finest = check.levels[-1]
@@ -233,19 +244,29 @@ def show_check(check: "PassedCheck | FailedCheck") -> None:
     out.print(check.statement)
     show_unprotected(check.unprotected)
     out.print(_budget_line(check.budget))
+    _show_remarks(check.remarks)
     if check.shapes:
         shaped = ", ".join(f"{of.axis} {of.level} {of.shaped:,} of {of.areas:,}" for of in check.shapes)
         out.print(f"areas with a shape: {shaped}")
 
 
-def _show_problems(problems: "Sequence[ErrorMessage]") -> None:
+def _show_remarks(remarks: Sequence[str]) -> None:
+    for remark in remarks:
+        print_line(f"[bold yellow]remark:[/] {remark}")
+
+
+def _show_problems(problems: "Sequence[ErrorMessage]", undecided: Sequence[str]) -> None:
     for problem in problems:
-        print_line(f"[bold red]wrong:[/] {problem.error}")
+        is_open = problem.field in undecided
+        print_line(f"{'[bold yellow]to decide:' if is_open else '[bold red]wrong:'}[/] {problem.error}")
         if problem.hint:
             print_line(f"  {problem.hint}")
+    left = sum(problem.field in undecided for problem in problems)
+    wrong = len(problems) - left
+    listed = [f"{wrong} problem{'' if wrong == 1 else 's'}"] if wrong else []
+    listed += [f"{left} key{'' if left == 1 else 's'} left to decide"] if left else []
     if problems:
-        number = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
-        out.print(f"\n{number}. No row of the confidential table was read.")
+        out.print(f"\n{' and '.join(listed)}. No row of the confidential table was read.")
 
 
 def show_synthesised(drawn: "SyntheticSet | SyntheticCity | SyntheticGroups") -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from itertools import islice
 
+from flows.forecast.remarks import remarks
 from flows.forecast.values import (
     BudgetForecast,
     DiskUse,
@@ -18,7 +19,7 @@ from flows.forecast.values import (
     planned_measure,
 )
 from flows.forecast.worth import finest_above, planned_margins
-from flows.planning.admission import Admission, admission
+from flows.planning.admission import Admission, admission, series_to_come
 from flows.planning.approval import approval_of
 from flows.planning.compatibility import guarantees
 from flows.planning.composition import composed_epsilon, releases_within
@@ -54,13 +55,15 @@ _NEXT_DAYS = 3  # of a schedule without an end that a plan shows
 def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
     """Return the forecast of a planned release, and what an error bound takes, where one is asked for."""
     spec, guarantee = plan.file.spec, plan.guarantee
+    is_series = spec.schedule is not None and spec.schedule.until is not None
     with store() as con:
+        to_come = series_to_come(con, plan) if is_series else None
         admitted = admission(con, plan, plan.place_of_table)
         admitted.check("supersedes")
         books = admitted.books
         total, source = _public_total(con, books, plan)
         repeated = _repeated(con, plan)
-    schedule = _schedule(plan, admitted.series)
+    schedule = _schedule(plan, to_come if is_series else admitted.series)
     return Forecast(
         name=spec.name,
         dataset=spec.dataset,
@@ -90,6 +93,7 @@ def plan_answer(plan: Plan, target: Target | None = None) -> Forecast:
         disk=_disk(plan, books, total),
         settling_memory=settling_memory(plan.scheme),
         schedule=schedule,
+        remarks=[*remarks(plan, total, admitted.terms.cap)],
         caution=" ".join(filter(None, (plan.mechanism.caution, repeated))),
         warnings=_warnings(plan, admitted.others),
         budget=_budget_summary(plan, admitted, schedule),

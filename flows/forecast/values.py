@@ -185,6 +185,7 @@ class Forecast:
         typical: None without a public total.
         disk: None where nothing is known of the codes.
         settling_memory: the bytes that settling all levels and views together takes at most; None where nothing is.
+        remarks: what weakens the protection, and does not prevent the release, in words.
         caution: what the owner should know before the release; may be empty.
         warnings: what must be settled before the release.
         approval: what `trellis release --approved-plan` holds a release to.
@@ -220,6 +221,7 @@ class Forecast:
     disk: DiskUse | None
     settling_memory: int | None
     schedule: PlannedDays | None
+    remarks: Sequence[str]
     caution: str
     warnings: Sequence[str]
     budget: BudgetForecast

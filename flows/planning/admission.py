@@ -183,6 +183,35 @@ def releases_to_come(con: Connection, series: Series) -> list[str]:
     return [id_ for id_ in series.releases if state_of(con, id_) not in {"published", "abandoned"}]
 
 
+def declared_already(con: Connection, plan: Plan) -> Series | None:
+    """Return the series that was declared with this very spec; None if there is none, or if the last one is over."""
+    series = read_books(con).declared_series(plan.file.spec.dataset, plan.file.spec.name)
+    if series is None or is_same_spec(find_release(con, series.id).spec, plan.file.text):
+        return series
+    left = releases_to_come(con, series)
+    if left:
+        raise SpecError(
+            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are still due.",
+            field="schedule",
+            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or abandon those with `trellis abandon` and"
+            " give this spec another name.",
+        )
+    return None
+
+
+def series_to_come(con: Connection, plan: Plan) -> Series | None:
+    """Return the declared series of a spec that has one; refuse what `up` refuses of it, and `rerun` of its next release.
+
+    Raises:
+        SpecError: it was declared with another spec and is not over.
+        InputError: a public table was changed since then.
+    """
+    series = declared_already(con, plan)
+    for release in releases_to_come(con, series)[:1] if series else ():
+        check_tables_unchanged(find_release(con, release), plan.source.hashes)
+    return series
+
+
 def check_writable(folder: Path) -> None:
     """Refuse an output folder that cannot be written or created; nothing is left behind there."""
     try:

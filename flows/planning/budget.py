@@ -42,12 +42,13 @@ def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
     terms = account.terms
     fixed_by = f"The first release of dataset {terms.dataset} fixed it."
     if asked.unit != terms.unit:
-        raise wrong_key("privacy.unit", f"must be “{terms.unit}”, got “{asked.unit}”.", hint=fixed_by)
+        hint = f"{fixed_by} {_ways_out(account)}"
+        raise wrong_key("privacy.unit", f"must be “{terms.unit}”, got “{asked.unit}”.", hint=hint)
     if asked.neighbours != terms.neighbours:
         raise wrong_key(
             "privacy.neighbours",
             f"must be {terms.neighbours}, got {asked.neighbours}.",
-            hint=fixed_by,
+            hint=f"{fixed_by} {_ways_out(account)}",
         )
     if asked.cap is not None and _key(asked.cap) not in {_key(terms.cap), _key(account.first_cap)}:
         raise wrong_key(
@@ -56,6 +57,19 @@ def agreed_terms(books: Books, asked: Asked) -> DatasetTerms:
             hint=f"{fixed_by} Only `trellis budget raise` raises it.",
         )
     return terms
+
+
+def _ways_out(account: Account) -> str:
+    """Return what can be done about a unit or relation of some people that another spec fixed."""
+    ways = (
+        f"Put it back; with same_people_as: {account.terms.dataset} another dataset has the same. For other people, name another"
+        " dataset."
+    )
+    if any(charge.state not in {"reserved", "void"} for charge in account.charges.values()):
+        return ways
+    reserved = dict.fromkeys(charge.release for charge in account.charges.values() if charge.state == "reserved")
+    give_back = f"run `trellis abandon` for {', '.join(reserved)}, then " if reserved else ""
+    return f"{ways} Nothing is drawn yet: if these people need another unit, {give_back}name another dataset."
 
 
 def _account_for(books: Books, asked: Asked) -> Account | None:
@@ -81,18 +95,21 @@ def _account_for(books: Books, asked: Asked) -> Account | None:
 
 
 def users_of_table(books: Books, asked: Asked, is_of_table: Callable[[Claim], bool]) -> list[str]:
-    """Return the datasets of other people that have used a table, without those already confirmed to be of other people."""
+    """Return the datasets of other people that have used a table, without those already confirmed to be of other people.
+
+    A release that gave back all that it reserved has used nothing.
+    """
     mine = _account_for(books, asked)
     my_names = {asked.dataset, *(mine.datasets if mine else ())}
     differing_from_mine = _different_from(books, mine, is_of_table)
-    users: list[str] = []
+    users, charged = list[str](), books.charged_on(is_of_table)
     for account in books.accounts.values():
         is_confirmed = not (
             my_names.isdisjoint(_different_from(books, account, is_of_table))
             and differing_from_mine.isdisjoint(account.datasets)
         )
         if account is not mine and not is_confirmed:
-            users += [claim.dataset for claim in account.claims.values() if is_of_table(claim)]
+            users += [claim.dataset for claim in account.claims.values() if claim.release in charged]
     return list(dict.fromkeys(users))
 
 

@@ -3,17 +3,16 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from flows.planning.admission import admission, check_writable, releases_to_come
+from flows.planning.admission import admission, check_writable, declared_already
 from flows.planning.budget import agreed_terms, declare
 from flows.planning.plan import Plan
 from flows.run.reservation import reserved_release
-from flows.specification.file import is_same_spec
 from flows.specification.sections.schedule import MOST_RELEASES, days_of_series, scheduled_id
 from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
 from storage.ledger.books import Series
 from storage.ledger.events import read_books
-from storage.releases.register import add_release, find_release, forget_refusal, state_of
+from storage.releases.register import add_release, forget_refusal, state_of
 
 
 def declare_series(plan: Plan, now: datetime) -> Series:
@@ -30,7 +29,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
     """
     spec, schedule = plan.file.spec, plan.file.spec.schedule
     with store() as con:
-        declared = _declared_already(con, plan)
+        declared = declared_already(con, plan)
     if declared:
         return declared
     if schedule is None or schedule.until is None:
@@ -50,7 +49,7 @@ def declare_series(plan: Plan, now: datetime) -> Series:
         delta = agreed_terms(read_books(con), plan.asked()).cap.delta  # which a dataset never changes
         whole = plan.spending_of_series(len(ids), delta)
         with transaction(con):
-            if declared := _declared_already(con, plan):  # by another process, a moment ago
+            if declared := declared_already(con, plan):  # by another process, a moment ago
                 return declared
             _check_not_taken(con, ids)
             admission(con, plan, plan.place_of_table, series=whole).check("people", "budget")
@@ -62,22 +61,6 @@ def declare_series(plan: Plan, now: datetime) -> Series:
     if account is None:
         raise StoreError(f"{ids[0]} was declared and is not in the ledger.")
     return account.series[ids[0]]
-
-
-def _declared_already(con: Connection, plan: Plan) -> Series | None:
-    """Return the series that was declared with this very spec; None if there is none, or if the last one is over."""
-    series = read_books(con).declared_series(plan.file.spec.dataset, plan.file.spec.name)
-    if series is None or is_same_spec(find_release(con, series.id).spec, plan.file.text):
-        return series
-    left = releases_to_come(con, series)
-    if left:
-        raise SpecError(
-            f"The series {series.name} was declared with another spec, and {len(left)} of its releases are still due.",
-            field="schedule",
-            hint=f"Put the spec back (`trellis show {series.id} --spec` prints it), or abandon those with `trellis abandon` and"
-            " give this spec another name.",
-        )
-    return None
 
 
 def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:

@@ -6,13 +6,34 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.specification.keys import TAGS
+from flows.specification.explanations import Model, sections_in
+from flows.specification.keys import TAGS, Spec
 from flows.specification.rules import Faults
 from storage.errors import SpecError
 from tasks.ingest.sources.locations import may_hold_credentials
 from tasks.words.spelling import did_you_mean
 
 _NO_DEFAULT = "default_factory_not_called"  # of a key that depends on others: their errors say what to mend
+
+
+def without_value(fault: ValidationError) -> Iterator[str]:
+    """Yield the keys that must be given and stand in a spec without a value, by their dotted paths."""
+    for error in fault.errors():
+        is_entry = any(isinstance(part, int) for part in error["loc"])  # of a list
+        has_none = error["input"] is None and error["type"] != "extra_forbidden" and not is_entry
+        if has_none and _must_be_given(field := _field_of(error)):
+            yield field
+
+
+def _must_be_given(field: str) -> bool:
+    """Return whether the key at a dotted path has no default. Names that a spec gives itself, such as those of features, have none."""
+    sections: list[Model] = [Spec]
+    is_required = True
+    for part in field.split("."):
+        keys = [section.model_fields[part] for section in sections if part in section.model_fields]
+        is_required = not keys or any(key.is_required() for key in keys)
+        sections = [below for key in keys for below in sections_in(key)] or sections
+    return is_required
 
 
 def spec_errors_of(fault: ValidationError) -> Iterator[SpecError]:
@@ -25,8 +46,12 @@ def spec_errors_of(fault: ValidationError) -> Iterator[SpecError]:
             yield _as_spec_error(error, message)
 
 
+def _field_of(error: Any) -> str:  # one entry of pydantic's list
+    return ".".join(str(part) for part in error["loc"] if part not in TAGS)
+
+
 def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydantic's list, and the message of our rule
-    field = ".".join(str(part) for part in error["loc"] if part not in TAGS)
+    field = _field_of(error)
     if error["type"] == "value_error":
         if field and isinstance(error.get("ctx", {}).get("error"), Faults):  # a rule about several keys of the section
             key = re.match(r"\w*", message)

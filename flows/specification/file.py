@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 from pydantic import ValidationError, create_model
 
 from flows.specification.explanations import next_step
-from flows.specification.faults import spec_errors_of
+from flows.specification.faults import spec_errors_of, without_value
 from flows.specification.keys import Spec
 from flows.specification.kinds import by_feature
 from flows.specification.rules import Keys, wrong_key
 from flows.specification.sections.hierarchy import Hierarchy, Ordered
 from flows.specification.sections.privacy import Target
 from flows.specification.sections.schedule import second_run_of_a_day
+from flows.specification.undecided import all_undecided, marked_in, undecided
 from flows.specification.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
 from tasks.ingest.areas import ANY_LEVEL, CODE, Boundaries, Labels
@@ -202,33 +203,51 @@ def parse_spec(text: str, path: Path) -> SpecFile:
     """Return the spec in the text of a file, which may have changed since.
 
     Raises:
+        Undecided: keys are still FILL IN, or have no value where they need one. The error lists them all.
         SpecError: the text is not YAML, or a key breaks a rule. The error names the key.
     """
+    keys, first = keys_in(text), SpecError("")
+    left = [*marked_in(keys)]
     try:
-        return SpecFile(Spec.model_validate(keys_in(text)), text, path.absolute())
+        if not left:
+            return SpecFile(Spec.model_validate(keys), text, path.absolute())
     except ValidationError as fault:
         first = next(spec_errors_of(fault))
-    raise located(first, text)
+    left, _ = _left_and_wrong(text)
+    raise located(all_undecided(text, left) if left else first, text)
 
 
 def faults_of(text: str) -> list[SpecError]:
-    """Return all faults of the keys of a spec; `load_spec` raises the first of them.
-
-    Rules between keys are checked only where each key is valid, and a broken rule between keys hides faults of single keys.
-    So this function also checks each section alone.
+    """Return all faults of the keys of a spec, first what is undecided.
 
     Raises:
         SpecError: the text is not YAML.
     """
+    left, wrong = _left_and_wrong(text)
+    return [*map(undecided, left), *wrong]
+
+
+def _left_and_wrong(text: str) -> tuple[list[str], list[SpecError]]:
+    """Return the keys that are undecided, and all faults of the others; `load_spec` raises the first of them.
+
+    Rules between keys are checked only where each key is valid, and a broken rule between keys hides faults of single keys.
+    So this function also checks each section alone.
+    """
     keys = keys_in(text)
+    left, faults = [*marked_in(keys)], list[SpecError]()
+
+    def add(fault: ValidationError) -> None:
+        faults.extend(spec_errors_of(fault))
+        left.extend(without_value(fault))
+
     try:
         check_daily(Spec.model_validate(keys))
     except ValidationError as fault:
-        faults = list(spec_errors_of(fault))
+        add(fault)
     except SpecError as fault:
-        return [fault]
+        return left, [fault]
     else:
-        return []
+        return left, []
     if all(isinstance(keys.get(part), dict) for part in ("input", "release")):
         keys = by_feature(keys)
     for name, key in Spec.model_fields.items():
@@ -236,13 +255,15 @@ def faults_of(text: str) -> list[SpecError]:
         try:
             alone.model_validate({name: keys[name]} if name in keys else {})
         except ValidationError as fault:
-            faults += spec_errors_of(fault)
+            add(fault)
     faults += [
         SpecError(f"{name} is not a key of the spec.", field=str(name))
         for name in keys
         if name not in Spec.model_fields
     ]
-    return list({(fault.field, str(fault)): fault for fault in faults}.values())
+    open_keys = tuple(f"{field}." for field in left)
+    wrong = {(of.field, str(of)): of for of in faults if not f"{of.field}.".startswith(open_keys)}
+    return sorted(dict.fromkeys(left), key=lambda field: line_of(text, field) or 0), list(wrong.values())
 
 
 def located(fault: T, text: str) -> T:

@@ -1,42 +1,45 @@
 """Guesses the use of a table's columns from common column names. Reads no row."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.specification.sections.views import NOT_OF_CODES
 
 # Words in the names of origin columns, each with its counterpart for destinations: LODES, taxis, shared bicycles, surveys.
-_ENDS = (
-    ("h", "w"),
-    ("origin", "destination"),
-    ("origin", "dest"),
-    ("orig", "dest"),
-    ("o", "d"),
-    ("from", "to"),
-    ("home", "work"),
-    ("home", "workplace"),
-    ("residence", "workplace"),
-    ("residence", "work"),
-    ("pickup", "dropoff"),
-    ("pu", "do"),
-    ("start", "end"),
-    ("source", "target"),
-    ("departure", "arrival"),
+_ENDS: list[tuple[str, str]] = re.findall(
+    r"(\w+)>(\w+)",
+    "h>w origin>destination origin>dest orig>dest o>d from>to home>work home>workplace"
+    " residence>workplace residence>work resid>work residenza>lavoro domicile>travail wohnort>arbeitsort"
+    " codgeo>dclt commune>dclt pickup>dropoff boarding>alighting pu>do start>end source>target"
+    " departure>arrival",
 )
 # Weights are not here: a survey's weight says how many people a record represents, and is not a number of records.
-_COUNTS = {"count", "counts", "trips", "trip", "flow", "flows", "people", "persons", "jobs", "commuters"}
-_COUNTS |= {"s000", "n", "obs", "volume", "frequency", "freq", "total"}
-_NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total"}
-_UNITS = {"person", "user", "household", "hh", "device", "card", "respondent", "individual", "unit", "rider"}
-_UNITS |= {"customer", "traveller", "traveler", "employee", "worker", "patient", "member", "subscriber", "participant"}
+_COUNTS = {"count", "counts", "trips", "trip", "flow", "flows", "people", "persons", "jobs", "commuters", "value"}
+_COUNTS |= {"s000", "n", "obs", "volume", "frequency", "freq", "total", "individui", "individus", "effectif", "anzahl"}
+_NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total", "numero", "di", "nombre", "de"}
+_SEQUENCE = {"num", "number", "nr", "no", "seq"}  # after what it counts along, as in `trip_num`
+_RECORDS = {"trip", "ride", "journey", "leg", "record", "row"}  # where each has its id, a row is one record
+_PERSONS = {"person", "individual", "user", "respondent", "customer", "rider", "passenger", "personne", "individu"}
+_HOUSEHOLDS = {"household", "hh", "hhid", "houseid", "menage", "famiglia", "haushalt"}
+_CARDS = {"card", "smartcard", "device", "carte", "karte", "tessera"}
+_BY_THEMSELVES = _PERSONS | _HOUSEHOLDS | _CARDS | {"pid", "uid"}  # the others need an `id` beside them
+_PERSONS |= {"traveller", "traveler", "employee", "worker", "patient", "member", "subscriber", "commuter"}
+_UNITS = _PERSONS | _HOUSEHOLDS | _CARDS | {"unit"}
 _IDENTIFIERS = {"id", "nr", "no", "key", "hash", "number"}
-_PLACES = {"lat", "lng", "lon", "long", "latitude", "longitude"}
+_PLACES = {"lat", "lng", "lon", "long", "latitude", "longitude", "easting", "northing"}
 _NO_AREA = {"time", "date", "datetime", "timestamp", "at", "name"} | _PLACES
+_NO_END = _NO_AREA | {"label", "type", "mode", "purpose", "activity", "indicator", "x", "y"}
+_CODES = {"id", "code", "geocode", "geoid"}
+_AREAS = {"area", "areas", "zone", "region", "district", "municipality", "tract", "county", "msoa", "lsoa", "comune"}
+_AREAS |= {"provincia", "commune", "gemeinde", "taz", "station", "stop"}
 _OF_EACH_ROW = {"uuid", "guid", "rowid", "ssn", "email", "mail", "phone", "telephone", "firstname", "surname"}
 _OF_EACH_ROW |= _NO_AREA - {"at"} | {"lastname", "created", "updated", "iban", "url", "ip"}
 _OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
 _ABOUT_AREAS = {"name", "label", "population", "pop", "households", "km2", "hectares"} | _PLACES - {"lng", "long"}
+ABOUT_PEOPLE = {"sex", "gender", "age", "race", "education", "income", "occupation"}
+
+Pairs = list[tuple[tuple[str, ...], tuple[str, ...]]]  # of the words of an origin's name and those of a destination's
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +65,18 @@ class GuessedColumns:
 
 def guess_columns(names: Sequence[str], most_features: int) -> GuessedColumns:
     """Return the guessed use of columns, each named once; columns beyond `most_features` features are left over."""
-    unit = next((name for name in names if _is_unit(name)), None)
-    count = next((name for name in names if name != unit and _is_count(name)), None)
+    unit = next((name for name in names if is_unit(name)), None)
+    of_records = any(len(words) == 2 and words[0] in _RECORDS and words[1] == "id" for words in map(words_of, names))
+    count = next((name for name in names if name != unit and _is_count(name) and not of_records), None)
     others = [name for name in names if name not in {unit, count}]
     origin, destination = _ends(others)
     features: list[str] = []
     for name in () if origin else others:
-        if _may_be_feature(name) and name.casefold() not in {taken.casefold() for taken in features}:
+        if (
+            _may_be_feature(name)
+            and not is_unit(name)
+            and name.casefold() not in {taken.casefold() for taken in features}
+        ):
             features.append(name)
     features = features[:most_features]
     used = {*origin, *destination, *features}
@@ -90,33 +98,62 @@ def words_of(name: str) -> list[str]:
 
 
 def _ends(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the columns of both ends: pairs of names that differ only in the word for the end."""
+    """Return the columns of both ends: pairs of names that differ only in the word for the end, or else pairs that share a word."""
     by_words = {tuple(words_of(name)): name for name in names}
     for begin, end in _ENDS:
-        pairs = []
-        for words, name in by_words.items():
-            mirrored = tuple(end if word == begin else word for word in words)
-            if begin in words and mirrored in by_words:
-                pairs.append((words, name, by_words[mirrored]))
-        areas = [pair for pair in pairs if _NO_AREA.isdisjoint(pair[0])] or [
-            pair for pair in pairs if pair[0][-1] == "name"
-        ]
+        mirrored = ((words, tuple(end if word == begin else word for word in words)) for words in by_words)
+        pairs = [pair for pair in mirrored if begin in pair[0] and pair[1] in by_words]
+        areas = [pair for pair in pairs if _NO_END.isdisjoint(pair[0])] or [of for of in pairs if of[0][-1] == "name"]
         if areas:
-            return [pair[1] for pair in areas], [pair[2] for pair in areas]
-    return [], []
+            return _columns_of(areas, by_words)
+    return _columns_of(_alike(by_words), by_words)
+
+
+def _columns_of(pairs: Pairs, by_words: Mapping[tuple[str, ...], str]) -> tuple[list[str], list[str]]:
+    """Return the columns of pairs: those that hold codes, if their names say so of some."""
+    coded = [pair for pair in pairs if not _CODES.isdisjoint(pair[0])] or pairs
+    return [by_words[begin] for begin, _ in coded], [by_words[end] for _, end in coded]
+
+
+def _alike(names: Iterable[tuple[str, ...]]) -> Pairs:
+    """Return pairs of an origin and a destination that share a word for areas; or the only destination beside a column of areas."""
+    begins, ends = ({pair[side] for pair in _ENDS if len(pair[side]) > 2} - _AREAS for side in (0, 1))
+    known = [words for words in names if _NO_END.isdisjoint(words)]
+    origins = [words for words in known if not begins.isdisjoint(words) and ends.isdisjoint(words)]
+    left = [words for words in known if not ends.isdisjoint(words) and begins.isdisjoint(words)]
+    areas = [words for words in known if not _AREAS.isdisjoint(words) and (begins | ends).isdisjoint(words)]
+    if not origins and len(left) == 1 and areas and not any(ABOUT_PEOPLE & {*words} for words in names):
+        return [(areas[0], left[0])]
+    pairs = []
+    for words in origins:
+        other = max(left, key=lambda of: len({*words} & {*of}), default=())
+        if {*words} & {*other} & (_AREAS | _CODES):
+            left.remove(other)
+            pairs.append((words, other))
+    return pairs
 
 
 def _is_count(name: str) -> bool:
     words = words_of(name)
-    bare = "".join(words) in _COUNTS
-    return bare or (len(words) > 1 and all(word in _COUNTS | _NUMBER_OF for word in words))
+    bare = "".join(words) in _COUNTS or words[:1] == ["nbflux"]
+    is_sequence = len(words) > 1 and words[-1] in _SEQUENCE and words[-2] in _RECORDS
+    return bare or (len(words) > 1 and not is_sequence and all(word in _COUNTS | _NUMBER_OF for word in words))
 
 
-def _is_unit(name: str) -> bool:
+def is_unit(name: str) -> bool:
+    """Return whether a column seems to say whose record a row is, by its name: a person, a household, a card."""
     words = words_of(name)
-    if "".join(words) in {"pid", "uid", "hhid", *(f"{unit}id" for unit in _UNITS)}:
+    if "".join(words) in _BY_THEMSELVES | {f"{unit}id" for unit in _UNITS}:
         return True
-    return len(words) > 1 and words[0] in _UNITS and words[-1] in _IDENTIFIERS
+    first, last = {*words[:1]}, {*words[1:][-1:]}
+    return bool((first & _UNITS and last & _IDENTIFIERS) or (first & _IDENTIFIERS and last & _UNITS))
+
+
+def is_same_unit(column: str, unit: str) -> bool:
+    """Return whether a column that seems to say whose record a row is identifies the unit that is protected, by their words."""
+    of_column = {of for word in words_of(column) for of in (word, word.removesuffix("id"))}
+    kinds = _PERSONS | {"pid", "uid"}, _HOUSEHOLDS, _CARDS
+    return any(of_column & kind and kind & {*words_of(unit)} for kind in kinds)
 
 
 def is_no_level(name: str) -> bool:

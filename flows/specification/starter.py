@@ -19,10 +19,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from flows.specification.explanations import Model, describe_default, explanation, options, section_of
-from flows.specification.headers import GuessedColumns, guess_columns, is_no_level, level_names
+from flows.specification.headers import ABOUT_PEOPLE, GuessedColumns, guess_columns, is_no_level, level_names
 from flows.specification.keys import Spec
 from flows.specification.sections.hierarchy import Hierarchy, Values
 from flows.specification.sections.input import MOST_FEATURES
+from flows.specification.undecided import FILL_IN, purpose
 from storage.errors import InputError, UsageError
 from storage.tables import ENDS
 from tasks.ingest.sources.databases import Relation
@@ -31,8 +32,6 @@ from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import Table, opened, read_texts
 
 SCHEMA = Path(__file__).with_name("spec.schema.json")  # by which editors complete and check a spec
-FILL_IN = "FILL IN"  # marks a line that needs a decision of the data owner
-_DECISION = f" # {FILL_IN}"
 
 # Examples for optional keys that have no default to show.
 _EXAMPLES = {
@@ -73,24 +72,29 @@ _MOST_OF_FINER = 0.6  # of the finest areas, that a level above them has
 
 _MODELINE = "# yaml-language-server: $schema="  # by which editors find what completes and checks a spec
 
-# What is to be decided, before the mark in a short starter.
-_DECIDE = {
-    "dataset": "# whose people these are; all releases about them share one budget",
-    "hierarchy.table": "# a public table with one row per finest area",
-    "hierarchy.levels": "# its columns, coarse to fine",
-    "release.finest": "# the finest level to publish",
-    "privacy.unit": "# who or what is protected, in words",
-    "privacy.neighbours": "# add_remove if the number of records is confidential",
-    "privacy.max_records_per_unit": "# how many records a unit has at most",
-    "privacy.epsilon": "# of this release; `trellis plan` shows what it gives",
-    "privacy.delta": "# far less than 1 / the number of units",
-    "budget.epsilon": "# the cap on all releases about these people together",
-    "budget.delta": "# at which the cap's epsilon is computed",
+# What a decision may look like, where the table does not say.
+_EXAMPLE = {
+    "input.origin": "home",
+    "input.destination": "work",
+    "hierarchy.table": "codebook.csv",
+    "privacy.unit": "one person",
+    "privacy.neighbours": "substitution or add_remove",
+    "privacy.max_records_per_unit": "1",
+    "privacy.epsilon": "1.0",
+    "privacy.delta": "1.0e-8",
+    "budget.epsilon": "4.0",
+    "budget.delta": "1.0e-7",
+}
+
+# What follows from a decision where no column seems to say whose record a row is.
+_FOLLOWS = {
+    "privacy.unit": "no column seems to say whose record a row is: whoever has several of these units is protected less",
+    "privacy.max_records_per_unit": "without input.unit nobody checks this limit: it is your promise, and ingest cuts nothing",
 }
 
 _BEGUN = (
     "A release spec for {table}, written by `trellis new`.",
-    f"Lines marked {FILL_IN} need a decision. Edit the value, then delete the marker.",
+    f"Every {FILL_IN} is yours to decide. `trellis check` lists them, and nothing is released before they are replaced.",
     "If the column names below are data values, the table has no header line: do not share this file.",
 )
 _REST = (
@@ -121,7 +125,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         every_key: whether every key there is stands in the spec, below its explanation.
     Raises:
         InputError: a table cannot be read, its first line does not name columns, or no column could hold codes.
-        UsageError: a codebook is given for a table without two ends of trips.
+        UsageError: a codebook is given for a table that seems to describe people.
     """
     place = table_at("TABLE", table, Path.cwd())
     columns = guess_columns(_header(place), MOST_FEATURES)
@@ -131,13 +135,15 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
             field="TABLE",
             hint="Give a table with columns such as origin and destination, or sex and age.",
         )
-    if codebook and not columns.origin:
+    if codebook and any(name.casefold() in ABOUT_PEOPLE for name in columns.features):
         raise UsageError(
             "--codebook is for trips, and no two columns of the table seem to be the ends of one.",
             field="--codebook",
             hint="Name the codebook of each feature in the spec: hierarchy: {FEATURE: {table: …, levels: […]}}.",
         )
-    areas = _areas(codebook, folder) if codebook else _keys_of_areas(f"codebook.csv{_DECISION}", _levels(columns))
+    if codebook and columns.features:
+        columns = replace(columns, features=(), left_over=(*columns.features, *columns.left_over))
+    areas = _areas(codebook, folder, columns) if codebook else _keys_of_areas(_levels(columns))
     given = _given(place, folder, columns, {} if columns.features else areas)
     remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
     head = [line for text in remarks for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
@@ -166,24 +172,14 @@ def starter_answer(table: str, out: Path | None, codebook: str | None = None, *,
     return replace(begun, path=str(out)) if out else begun
 
 
-def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line number and the key of every line of a spec that is still marked FILL IN."""
-    above: list[tuple[int, str]] = []
-    for number, line in enumerate(text.splitlines(), 1):
-        key = re.match(r"( *)([^\s#][^:#]*):(?:\s|$)", line)
-        if key is None:
-            continue
-        indent = len(key[1])
-        above = [(depth, name) for depth, name in above if depth < indent] + [(indent, key[2].strip("\"' "))]
-        if re.search(rf"#.*\b{FILL_IN}\b", line):
-            yield number, ".".join(name for _, name in above)
-
-
 def _header(table: Table) -> list[str]:
     with duckdb.connect() as con, opened(con, table) as rows:
         names = list(rows.names)
     # Without a header the first line is a confidential record. A spec must not copy it.
-    if any(not name.strip() or re.fullmatch(r"[-+0-9.,:/ ]+", name) for name in names):
+    named = [name for name in names if name.strip() and not re.fullmatch(r"[-+0-9.,:/ ]+", name)]
+    if guess_columns(named, MOST_FEATURES).origin or any(name.casefold() in ABOUT_PEOPLE for name in named):
+        return named  # blank names and numbers are written nowhere
+    if len(named) < len(names):
         raise InputError(
             f"TABLE: the first line of {table.name} must hold the column names; some fields are blank or numbers.",
             field="TABLE",
@@ -209,18 +205,21 @@ def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
         for path, value in given.items():
             above, _, key = path.rpartition(".")
             if above == section:
-                line = value.replace(_DECISION.lstrip(), f"{_DECIDE.get(path, '')}{_DECISION}".lstrip())
-                yield f"{'  ' * bool(above)}{key}: {line}"
+                if path in _FOLLOWS and not columns.unit:
+                    yield f"  # {_FOLLOWS[path]}"
+                yield f"{'  ' * bool(above)}{key}: {value}"
+        if section == "input" and not columns.count:
+            yield "  # each row is one record: if a column says how many a row stands for, add it as count"
         if section == "input" and columns.left_over:
             yield f"  # not used: {_left_over(columns)}"
 
 
 def _short_features(features: Sequence[str]) -> Iterator[str]:
-    codes = [f"{_yaml(name)}: {{values: 2}}" for name in features]
+    codes = [f"{_yaml(name)}: {{values: {FILL_IN}}}" for name in features]
     if len(codes) <= _MOST_LINES:
-        yield from (f"  {code} # how many codes, 0 to n − 1, or a list such as [f, m] # {FILL_IN}" for code in codes)
+        yield from (f"  {code} # {explanation(Values, 'values')}" for code in codes)
     else:
-        yield f"  {{{', '.join(codes)}}} # how many codes each, or a list such as [f, m] # {FILL_IN}"
+        yield f"  {{{', '.join(codes)}}} # of each: {explanation(Values, 'values')}"
 
 
 def _left_over(columns: GuessedColumns) -> str:
@@ -237,23 +236,35 @@ def _place(table: Table, folder: Path) -> str:
     return f"{place}::{table.inner}" if table.inner else place
 
 
-def _areas(codebook: str, folder: Path) -> dict[str, str]:
+def _areas(codebook: str, folder: Path, columns: GuessedColumns) -> dict[str, str]:
     """Return the keys about areas by a codebook with its levels, coarse to fine: each column whose areas hold those of the next.
 
     The finest level is the first column that has another code in every row. A column that says nothing new, such as a
-    name beside a code, is no level.
+    name beside a code, is no level. If no column has, the levels are the first columns that have together: the ends then need
+    a column for each.
     """
     table = table_at("--codebook", codebook, Path.cwd())
     areas = read_texts(table)
     coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
     numbers = {column.name: column.n_unique() for column in coded}
     finest = next((name for name, number in numbers.items() if number == areas.height), None)
+    place = _yaml(_place(table, folder))
     if finest is None:
-        raise InputError(
-            f"--codebook: {table.name} has no column with another code in every row.",
-            field="--codebook",
-            hint="A codebook has one row per finest area, and a column for each level above it.",
-        )
+        named = [name for name in numbers if not is_no_level(name)]
+        paths = (named[:many] for many in range(2, len(named) + 1))
+        path = next((path for path in paths if areas.select(path).n_unique() == areas.height), None)
+        if path is None:
+            raise InputError(
+                f"--codebook: {table.name} has no column with another code in every row, and no columns that have together.",
+                field="--codebook",
+                hint="A codebook has one row per finest area, and a column for each level above it.",
+            )
+        keys = _keys_of_areas(path) | {
+            "hierarchy.table": place,
+            "hierarchy.levels": f"{_yaml(path)} # codes are unique by path only",
+        }
+        fit = len(columns.origin) == len(path)
+        return keys | {f"input.{end}": _to_decide(f"input.{end}", _yaml(path)) for end in (() if fit else ENDS)}
     levels = [finest]
     most = _MOST_OF_FINER * areas.height  # more than that, and it is a number or a name of each area, not a level
     named = [name for name in numbers if numbers[name] <= most and not is_no_level(name)]
@@ -263,16 +274,23 @@ def _areas(codebook: str, folder: Path) -> dict[str, str]:
             levels.insert(0, name)
     labels = _labels(levels, areas)
     guessed = {"hierarchy.labels": f"{_yaml(labels)} # guessed from the names of columns"} if labels else {}
-    return _keys_of_areas(_yaml(_place(table, folder)), levels) | guessed
+    nested = f"{_yaml(levels)} # coarse to fine, as its rows nest"
+    return (
+        _keys_of_areas(levels) | {"hierarchy.table": _yaml(_place(table, folder)), "hierarchy.levels": nested} | guessed
+    )
 
 
-def _keys_of_areas(table: str, levels: list[str]) -> dict[str, str]:
+def _keys_of_areas(levels: list[str]) -> dict[str, str]:
     return {
-        "hierarchy.table": table,
-        "hierarchy.levels": _yaml(levels) + _DECISION,
+        "hierarchy.table": _to_decide("hierarchy.table"),
+        "hierarchy.levels": _to_decide("hierarchy.levels", _yaml(levels)),
         "release.tree": "destination",
-        "release.finest": _yaml(levels[-1]) + _DECISION,
+        "release.finest": _to_decide("release.finest", " or ".join(map(_yaml, levels))),
     }
+
+
+def _to_decide(key: str, example: str = "") -> str:
+    return f"{FILL_IN} # such as {example or _EXAMPLE[key]}: {purpose(key)}"
 
 
 def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
@@ -291,30 +309,22 @@ def _given(table: Table, folder: Path, columns: GuessedColumns, areas: Mapping[s
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them; `areas` are those about areas."""
     of_table = table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0]
     name = re.sub(r"[^a-z0-9]+", "-", of_table.casefold()).strip("-")[:64].rstrip("-") or "release"
-    given = {"name": name, "dataset": name + _DECISION, "input.table": _yaml(_place(table, folder))}
-    for end in ENDS if columns.origin else ():
+    given = {"name": name, "dataset": _to_decide("dataset", name), "input.table": _yaml(_place(table, folder))}
+    for end in () if columns.features else ENDS:
         of_end = getattr(columns, end)
-        given[f"input.{end}"] = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
+        guessed = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
+        given[f"input.{end}"] = guessed if of_end else _to_decide(f"input.{end}")
     if columns.features:
         given["input.features"] = (
             f"{_yaml(list(columns.features))} # all other columns: delete those that are not features"
         )
     if columns.count:  # counts of something else would be released as counts of people
-        given["input.count"] = f"{_yaml(columns.count)} # guessed from its name: does it count records?{_DECISION}"
+        given["input.count"] = _to_decide("input.count", _yaml(columns.count))
     if columns.unit:
-        given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name"
+        given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name: whose record a row is"
     if columns.features:
         given["release.order"] = _yaml(list(columns.features))
-    decisions = {
-        "privacy.unit": "one person",
-        "privacy.neighbours": "substitution",
-        "privacy.max_records_per_unit": "1",
-        "privacy.epsilon": "1.0",
-        "privacy.delta": "1.0e-8",
-        "budget.epsilon": "4.0",
-        "budget.delta": "1.0e-7",
-    }
-    return given | dict(areas) | {key: value + _DECISION for key, value in decisions.items()}
+    return given | dict(areas) | {key: _to_decide(key) for key in _EXAMPLE if key.startswith(("privacy", "budget"))}
 
 
 def _levels(columns: GuessedColumns) -> list[str]:
@@ -352,7 +362,7 @@ def _hierarchy(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[st
             f"{explanation(Values, 'values')} For a feature with several levels, {{table: …, levels: […]}} instead."
         )
         yield from _comment(either, "  ")
-        yield from (f"  {_yaml(name)}: {{values: 2}} # {FILL_IN}" for name in columns.features)
+        yield from (f"  {_yaml(name)}: {{values: {FILL_IN}}}" for name in columns.features)
         return
     for key, info in Hierarchy.model_fields.items():
         yield from _comment(explanation(Hierarchy, key), "  ")

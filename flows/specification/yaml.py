@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Hashable
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -39,7 +40,7 @@ def keys_in(text: str) -> dict[str, Any]:
 
 def line_of(text: str, field: str) -> int | None:
     """Return the line of a key, by its dotted path, in a spec, or of the deepest section above it that is there; None for neither."""
-    node, line = _NoRepeats(text).get_single_node(), None
+    node, line = _root(text), None
     for part in field.split("."):
         pairs = node.value if isinstance(node, yaml.MappingNode) else ()
         pair = next((pair for pair in pairs if pair[0].value == part), None)
@@ -47,6 +48,11 @@ def line_of(text: str, field: str) -> int | None:
             break
         line, node = pair[0].start_mark.line + 1, pair[1]
     return line
+
+
+@lru_cache(maxsize=1)  # many lines of one text are asked for
+def _root(text: str) -> yaml.Node | None:
+    return _NoRepeats(text).get_single_node()
 
 
 # Inside a mapping, YAML would read the braces of `${NAME}` as a mapping of its own. While a text is read, these two

@@ -1,6 +1,7 @@
 """Specs with other keys than those of a valid one, and a valid one of features."""
 
 import copy
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import yaml
 
 from flows.planning.plan import Plan, make_plan
 from flows.specification.file import parse_spec
+from flows.specification.undecided import FILL_IN
+from flows.specification.yaml import keys_in, line_of
 from tests.support.spec import SPEC
 
 Keys = dict[str, Any]
@@ -47,6 +50,22 @@ def changed(keys: Keys, changes: Mapping[str, object]) -> Keys:
         else:
             part[last] = copy.deepcopy(value)
     return keys
+
+
+def decided(starter: str, decisions: Mapping[str, object] | None = None) -> str:
+    """Return a starter spec with every FILL IN replaced, by a decision of its own or else by what its comment gives as an example."""
+    lines = starter.splitlines()
+
+    def decide(value: Any, path: str) -> Any:
+        if isinstance(value, dict):
+            return {key: decide(of, f"{path}.{key}" if path else str(key)) for key, of in value.items()}
+        if value != FILL_IN:
+            return value
+        line = lines[(line_of(starter, path) or 1) - 1]
+        example = re.search(rf"{FILL_IN} # such as (.+?)(?: or .+)?: ", line)
+        return (decisions or {}).get(path, yaml.safe_load(example[1]) if example else 2)
+
+    return yaml.safe_dump(decide(keys_in(starter), ""), sort_keys=False, allow_unicode=True)
 
 
 def paths_of(keys: Keys, above: str = "") -> Iterator[str]:

@@ -58,7 +58,7 @@ class Hierarchy(Keys):
     """A public codebook and its columns, coarse to fine.
 
     Attributes:
-        table: The codebook. Files and databases are named as in input.table. If left out, the codes are those in the records, and they are as confidential as the records.
+        table: The codebook, a public table with a row per finest area. Files and databases are named as in input.table. If left out, the codes are those in the records, and they are as confidential as the records.
         levels: The columns of the codebook, coarse to fine.
         called: What readers call an area of a level, in the singular, where the column's name is no word: {trct: tract}. The
             report, the explorer and the workbook use it; columns keep their names.

@@ -86,8 +86,8 @@ class Input(Keys):
             of the finest level of hierarchy.region.
         groups: For group sizes, a public list of all groups and their regions, those without a record too. If left out, the number
             of groups is protected.
-        count: The column of counts. If left out, each row is one record. For group sizes, a row's count is the number of records
-            that it adds to its group.
+        count: The column that says how many records each row stands for; if left out, each row is one record. For group sizes, a
+            row's count is the number of records that it adds to its group.
         unit: The column that identifies the unit of each row. Ingest then limits the number of records per unit.
     """
 

@@ -114,7 +114,7 @@ class PrivacyKeys(Keys):
         epsilon: The ε that the whole release costs at delta. Give exactly one of epsilon, rho and target.
         rho: The ρ of zero-concentrated differential privacy that the whole release costs. Replaces epsilon.
         target: An error bound; the release spends as little as is needed to reach it. Replaces epsilon.
-        delta: The δ of the guarantee, the small probability that ε does not cover. Choose it far below 1 / (number of units).
+        delta: The δ of the guarantee, the small probability that ε does not cover; choose it far below 1 / (number of units).
         accountant: How (ε, δ) becomes noise: pld (the tightest, for one record per unit), zcdp, or lemma (the papers'
             formula). If left out, the tightest that applies.
         split: How ρ is shared among the levels: uniform, {finest: 1.5}, {geometric: 1.5}, or a list of shares. With

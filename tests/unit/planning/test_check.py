@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 import yaml
 
+import trellis
 from flows.answers.check import FailedCheck, PassedCheck, check_answer
 from flows.cli import main as cli
+from flows.planning.admission import resumable_release
 from flows.planning.plan import make_plan
+from flows.run.ending import abandon_release
 from flows.run.series import declare_series
 from flows.specification.file import load_spec
-from flows.specification.starter import FILL_IN, starter
-from tests.support.keys import ABSENT, Keys, changed
+from flows.specification.starter import starter
+from flows.specification.undecided import FILL_IN
+from flows.specification.yaml import line_of
+from storage.errors import InputError, SpecError
+from tests.support.keys import ABSENT, Keys, changed, decided
 from tests.support.spec import SPEC
 from tests.support.town import Town
 
@@ -191,24 +197,172 @@ def test_the_ledger_of_earlier_releases_is_asked(folder: Path) -> None:
     assert fields(checked(folder)) == ["hierarchy.table"]
 
 
+SERIES = {"schedule": {"cron": "0 3 1 * *", "until": "3 releases"}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"privacy.epsilon": 0.5},
+        {"privacy.unit": "one person"},
+        {"release.finest": "region"},
+        {"schedule": {"cron": "0 3 1 * *", "until": "4 releases"}},
+    ],
+    ids=["ε", "unit", "levels", "days"],
+)
+def test_a_reserved_series_is_answered_for_as_up_and_rerun_do(folder: Path, changes: Keys) -> None:
+    """Once its spec or its codebook has changed, `check` and `plan` say what `up` says, and `rerun` refuses too; put back, all is well."""
+    path = folder / "spec.yaml"
+    assert checked(folder, SERIES).ok
+    declared = declare_series(make_plan(load_spec(path)), datetime.now(UTC))
+    answer = checked(folder, SERIES | changes)
+    with pytest.raises(SpecError, match="was declared with another spec, and 3 of its releases are still due") as of_up:
+        declare_series(make_plan(load_spec(path)), datetime.now(UTC))
+    assert [problem.error for problem in answer.problems] == [str(of_up.value)]
+    with pytest.raises(SpecError, match=re.escape(str(of_up.value))):
+        trellis.plan(path)
+    with pytest.raises(SpecError, match="was edited since"):
+        resumable_release(declared.releases[0])
+    assert checked(folder, SERIES).ok
+    (folder / "towns.csv").write_text(CODEBOOK + "west,c\n")
+    with pytest.raises(InputError, match="was changed since") as of_rerun:
+        resumable_release(declared.releases[0])
+    assert [problem.error for problem in checked(folder, SERIES).problems] == [str(of_rerun.value)]
+
+
+@pytest.mark.parametrize("changes", [{"privacy.unit": "one trip"}, {"privacy.neighbours": "add_remove"}], ids=str)
+def test_a_refusal_of_other_terms_names_the_ways_out(folder: Path, changes: Keys) -> None:
+    """Put it back, name another dataset, or share its budget and its terms; and what was reserved can be abandoned while nothing is drawn."""
+    more = {"name": "more"} | changes
+    assert checked(folder, SERIES).ok
+    declared = declare_series(make_plan(load_spec(folder / "spec.yaml")), datetime.now(UTC))
+    (problem,) = checked(folder, more).problems
+    assert problem.field == next(iter(changes))
+    dataset = TRIPS["dataset"]
+    for way in (f"first release of dataset {dataset} fixed it", f"same_people_as: {dataset}", "name another dataset"):
+        assert way in problem.hint
+    assert (
+        f"Nothing is drawn yet: if these people need another unit, run `trellis abandon` for {', '.join(declared.releases)}"
+        in (problem.hint)
+    )
+    assert fields(checked(folder, more | {"dataset": "others"})) == ["input.table"]
+    for release in declared.releases:
+        abandon_release(release)
+    assert checked(folder, more | {"dataset": "others"}).ok
+
+
 def test_a_starter_can_be_released_once_it_is_decided(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`check` lists what `new` left open, and nothing any more once codebook and levels are named and the marks are gone."""
     begun = starter(str(folder / "trips.csv"), folder).spec
     path = folder / "begun.yaml"
     path.write_text(begun)
     assert cli._run(["check", str(path), "--json"]) == cli.WRONG
-    problems: list[dict[str, Any]] = json.loads(capsys.readouterr().out)["problems"]
-    undecided = [problem["field"] for problem in problems if "FILL IN" in problem["error"]]
-    assert len(undecided) == begun.count(f"# {FILL_IN}")
-    assert [problem["field"] for problem in problems][len(undecided) :] == ["hierarchy.table"]
-    decided = begun.replace("codebook.csv", "towns.csv").replace("[region, area]", "[region, town]")
-    decided = decided.replace("finest: area", "finest: town").replace("#accountant: pld", "accountant: zcdp")
-    path.write_text(decided.replace(f" # {FILL_IN}", ""))
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert [problem["field"] for problem in answer["problems"]] == answer["undecided"]
+    assert len(answer["undecided"]) == begun.count(f": {FILL_IN} #") > 10
+    areas = {"hierarchy.table": "towns.csv", "hierarchy.levels": ["region", "town"], "release.finest": "town"}
+    path.write_text(decided(begun, areas | {"dataset": "trips"}))
     assert cli._run(["check", str(path)]) == cli.DONE
     said = capsys.readouterr().out
     assert said.startswith("can be released: trips, dataset trips, mechanism inftda_reconciled\nlevels 0 to 4")
     assert re.search(r"cap 4, spent before 0, after (0[.]\d|1)", said)
     assert make_plan(load_spec(path)).guarantee.epsilon == 1.0
+
+
+WEAK_DELTA = {"privacy.delta": 0.01, "budget.delta": 0.01}
+PERSON = {"privacy.unit": "one person", "privacy.max_records_per_unit": 6}
+REMARKED = [  # header, changes of the spec, and what each remark begins with
+    ("home,work,people", {}, []),
+    ("home,work,people", WEAK_DELTA | {"expected_total": 20_000}, ["privacy.delta: 0.01 is above 1 / 20,000"]),
+    ("home,work,people", WEAK_DELTA | {"expected_total": 101}, ["privacy.delta: 0.01 is above 1 / 101"]),
+    ("home,work,people", WEAK_DELTA | {"expected_total": 100}, []),
+    ("home,work,people", WEAK_DELTA, []),  # nothing is known of the total
+    ("home,work,people", {"privacy.epsilon": 60.0, "budget.epsilon": 60.0}, ["privacy.epsilon: ε = 60 lets readers"]),
+    ("home,work,people", {"privacy.epsilon": 4.6, "budget.epsilon": 4.6}, ["privacy.epsilon: ε = 4.6 lets readers"]),
+    ("home,work,people", {"privacy.epsilon": 4.5, "budget.epsilon": 4.5}, []),
+    ("home,work,people", {"privacy.epsilon": 0.01}, ["budget.epsilon: the cap allows"]),
+    ("home,work,people", {"budget.epsilon": 90.0}, ["budget.epsilon: the cap allows"]),
+    ("home,work,people,person", {}, ["input.unit: column person seems"]),
+    ("CardNo,home,work,people,card_id", {}, ["input.unit: column CardNo seems"]),
+    ("household_id,traveller_id,home,work,people", PERSON, ["input.unit: column traveller_id seems"]),
+    ("home,work,people,person", PERSON | {"privacy.unit": "one trip"}, []),
+    ("home,work,people,purpose", {}, []),
+    ("home,work,person", {"input.unit": "person", "input.count": ABSENT}, []),
+    (
+        "home,work,person",
+        {"input.count": ABSENT} | WEAK_DELTA | {"expected_total": 10**6},
+        ["privacy.delta", "input.unit"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("header", "changes", "told"), REMARKED)
+def test_what_weakens_a_release_is_a_remark_and_no_refusal(
+    folder: Path, capsys: pytest.CaptureFixture[str], header: str, changes: Keys, told: list[str]
+) -> None:
+    """δ, ε and cap that limit little, and an unused column of persons, households or cards, are a line each in check, plan and page."""
+    (folder / "trips.csv").write_text(f'{header}\nSECRET,"never closed\x00\n')
+    answer = checked(folder, changes)
+    assert isinstance(answer, PassedCheck)
+    assert [remark.startswith(begins) for remark, begins in zip(answer.remarks, told, strict=True)] == [True] * len(
+        told
+    )
+    path = str(folder / "spec.yaml")
+    assert [*trellis.plan(path).remarks] == [*answer.remarks]
+    if told:
+        page = trellis.plan_page(path)
+        for command in ("check", "plan"):
+            assert cli._run([command, path]) == cli.DONE
+            assert capsys.readouterr().out.count("remark: ") == len(told)
+        assert page.count("<b>Remark.</b>") == len(told)
+        assert "SECRET" not in page
+
+
+OPEN = [
+    ({"privacy.unit": "FILL IN", "budget.delta": None}, ["privacy.unit", "budget.delta"]),
+    (
+        {"dataset": None, "input.count": "FILL IN", "privacy.epsilon": "fill in"},
+        ["dataset", "input.count", "privacy.epsilon"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "left"), OPEN, ids=["unit and δ", "dataset, count and ε"])
+def test_nothing_is_released_or_forecast_while_a_key_is_undecided(
+    folder: Path, capsys: pytest.CaptureFixture[str], changes: Keys, left: list[str]
+) -> None:
+    """Every command and Python end with the list of all such keys and their lines, and charge nothing; a plan shows the decisions."""
+    answer = checked(folder, changes)
+    assert isinstance(answer, FailedCheck)
+    assert (answer.undecided, [problem.field for problem in answer.problems]) == (left, left)
+    path = folder / "spec.yaml"
+    text = path.read_text()
+    assert all(key.rpartition(".")[2] in text.splitlines()[(line_of(text, key) or 0) - 1] for key in left)
+    listed = ", ".join(f"{key} (line {line_of(text, key)})" for key in left)
+    said = f"The spec leaves {len(left)} keys undecided: {listed}."
+    for command in (["release", "--no-server"], ["release", "--dry-run"], ["compare"], ["plan"]):
+        assert cli._run([command[0], str(path), *command[1:], "--json"]) == cli.WRONG
+        shown = json.loads(capsys.readouterr().out)
+        assert (shown["error"], shown["field"]) == (said, left[0])
+    decisions = {decision["field"]: decision["value"] for decision in shown["decisions"]}
+    assert [key for key, value in decisions.items() if value == "undecided"] == left
+    assert decisions["privacy.max_records_per_unit"] == "1"
+    assert decisions["hierarchy.levels"] == "[region, town]"
+    assert all(decision["purpose"] for decision in shown["decisions"])
+    assert shown.keys() == {"error", "field", "hint", "decisions"}  # no level, no noise, no cost
+    assert cli._run(["plan", str(path), "--html", str(folder / "plan.html")]) == cli.WRONG
+    drawn = capsys.readouterr().out
+    assert drawn.count(" undecided ") == len(left)
+    assert "σ" not in drawn
+    assert not (folder / "plan.html").exists()
+    for ask in (trellis.plan, trellis.release):
+        with pytest.raises(SpecError, match=re.escape(said)):
+            ask(path)
+        with pytest.raises(SpecError, match=f"leaves {len(left)} keys undecided: {left[0]}"):
+            ask(yaml.safe_load(path.read_text()))
+    assert not (folder / "out").exists()
+    assert cli._run(["releases", "--json"]) == cli.DONE
+    assert json.loads(capsys.readouterr().out) == {"releases": []}
 
 
 def test_what_cannot_be_read_is_one_problem(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -99,9 +99,27 @@ LAX = {"privacy.invariants": ["region"], "privacy.i_accept_unprotected": True}
 PER_END = {"origin": CODEBOOK, "destination": {"table": "work.csv", "levels": ["area", "plant"]}}
 ENDS = {"hierarchy": PER_END, "release.finest": {"origin": "region", "destination": "plant"}}
 OF_LEVELS = "region, province, municipality"
+MARKS = ["FILL IN", "fill in", "FILL IN (ask the owner)"]
+NEEDED = ["name", "dataset", "input", "hierarchy", "hierarchy.levels", "privacy", "privacy.unit", "privacy.neighbours"]
+NEEDED += ["privacy.max_records_per_unit", "privacy.delta", "budget.epsilon"]
+MARKED = [
+    *NEEDED,
+    "title",
+    "input.table",
+    "input.count",
+    "input.unit",
+    "hierarchy.table",
+    "release.finest",
+    "mechanism",
+]
+MARKED += ["privacy.epsilon", "privacy.distinct", "expected_total"]
 DAILY = {"schedule.cron": "0 3 1 * *"}
 ONCE_A_DAY = "must run at most once a day, because the id of a release holds the day; "
 OF_TRIPS: list[Row] = [
+    # what is undecided: a mark in place of a value, or no value where there must be one
+    *[row for key in MARKED for row in of(TRIPS, key, f"{key} is undecided.", *MARKS)],
+    *[row for key in NEEDED for row in of(TRIPS, key, f"{key} is undecided.", None)],
+    *of(TRIPS, "hierarchy.levels", "hierarchy.levels is undecided.", ["region", "FILL IN"]),
     # run, schedule and files
     *of(TRIPS, "run.max_memory", "must be >= 256,000,000", "1MB"),
     *of(TRIPS, "run.max_memory", "run.max_memory must be bytes, such as 4GB, got “much”.", "much"),
@@ -244,6 +262,8 @@ OF_FEATURES: list[Row] = [
     *of(ADULT, "hierarchy.age", "is not one of input.features", {"values": 2}),
     (ADULT, {"hierarchy.sex": {"levels": ["a", "b"]}}, "hierarchy.sex.table", "given: a feature has one column"),
     (ADULT, {"hierarchy.sex.levels": ["a"]}, "hierarchy.sex.levels", "is not a key of the spec"),
+    *of(ADULT, "hierarchy.sex.values", "hierarchy.sex.values is undecided.", *MARKS, ["m", "FILL IN"], None),
+    *of(ADULT, "hierarchy.sex", "hierarchy.sex is undecided.", "FILL IN", None),
     *of(ADULT, "hierarchy.sex.values", CODES, 0, 2**20 + 1, True),
     *of(ADULT, "hierarchy.sex.values", "at least one code", []),
     *of(ADULT, "hierarchy.sex.values", "each code once", ["m", "f", "m"], [1, "1"]),

@@ -1,5 +1,6 @@
 """`trellis new`: a spec begun from a table's header, whose every key is explained; and the JSON Schema that editors complete by."""
 
+import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -19,10 +20,12 @@ from flows.specification.file import parse_spec
 from flows.specification.headers import guess_columns
 from flows.specification.keys import Spec
 from flows.specification.sections.input import MOST_FEATURES
-from flows.specification.starter import FILL_IN, SCHEMA, left_to_fill_in, starter
+from flows.specification.starter import SCHEMA, starter
+from flows.specification.undecided import FILL_IN, UNDECIDED, Undecided, marked_in
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.files import FileTable
 from tasks.mechanisms import MECHANISMS
+from tests.support.keys import decided
 from tests.support.spec import SPEC
 from tests.support.user import REPOSITORY
 
@@ -43,6 +46,84 @@ TRIPS = {  # headers with the ends, the count and the unit
     "start,end,weight": ("start", "end", None, None),
     "pickup_zone,dropoff_zone,trips": ("pickup_zone", "dropoff_zone", "trips", None),
 }
+# Headers of published tables, as their documentation has them: ONS (ODWP01EW), INSEE (flux domicile-travail), ISTAT (matrice del
+# pendolarismo), BFS, Stats NZ, LODES, NYC TLC, Citi Bike, ActivitySim, MATSim, GTFS (stop_times) and the UK's National Travel Survey.
+_MSOA, _PLACE = "Middle layer Super Output Areas", "Place of work indicator (4 categories)"
+REAL = {
+    f"{_MSOA} code,{_MSOA} label,MSOA of workplace code,MSOA of workplace label,{_PLACE} code,{_PLACE} label,Count": (
+        [f"{_MSOA} code"],
+        ["MSOA of workplace code"],
+        "Count",
+        None,
+    ),
+    "CODGEO,LIBGEO,DCLT,L_DCLT,NBFLUX_C19_ACTOCC15P": (["CODGEO"], ["DCLT"], "NBFLUX_C19_ACTOCC15P", None),
+    "Tipo record,Tipo residenza,Provincia di residenza,Comune di residenza,Sesso,Motivo dello spostamento,Luogo di studio o di"
+    " lavoro,Provincia abituale di studio o lavoro,Comune abituale di studio o di lavoro,Stato estero di studio o di lavoro,Mezzo,"
+    "Orario di uscita,Tempo impiegato,Stima del numero di individui,Numero di individui": (
+        ["Provincia di residenza", "Comune di residenza"],
+        ["Provincia abituale di studio o lavoro", "Comune abituale di studio o di lavoro"],
+        "Numero di individui",
+        None,
+    ),
+    "REF_YEAR,GEO_COMM_RESID,GEO_COMM_WORK,PERSPECTIVE,VALUE": (["GEO_COMM_RESID"], ["GEO_COMM_WORK"], "VALUE", None),
+    "SA2_code_usual_residence_address,SA2_name_usual_residence_address,SA2_usual_residence_easting,SA2_usual_residence_northing,"
+    "SA2_code_workplace_address,SA2_name_workplace_address,SA2_workplace_easting,SA2_workplace_northing,Work_at_home,"
+    "Drive_a_private_car_truck_or_van,Public_bus,Total": (
+        ["SA2_code_usual_residence_address"],
+        ["SA2_code_workplace_address"],
+        "Total",
+        None,
+    ),
+    "w_geocode,h_geocode,S000,SA01,SA02,SA03,SE01,SE02,SE03,SI01,SI02,SI03,createdate": (
+        ["h_geocode"],
+        ["w_geocode"],
+        "S000",
+        None,
+    ),
+    "VendorID,tpep_pickup_datetime,tpep_dropoff_datetime,passenger_count,trip_distance,RatecodeID,store_and_fwd_flag,PULocationID,"
+    "DOLocationID,payment_type,fare_amount,extra,mta_tax,tip_amount,tolls_amount,total_amount,congestion_surcharge": (
+        ["PULocationID"],
+        ["DOLocationID"],
+        None,
+        None,
+    ),
+    "ride_id,rideable_type,started_at,ended_at,start_station_name,start_station_id,end_station_name,end_station_id,start_lat,"
+    "start_lng,end_lat,end_lng,member_casual": (["start_station_id"], ["end_station_id"], None, None),
+    "trip_id,person_id,household_id,primary_purpose,trip_num,outbound,trip_count,destination,origin,tour_id,purpose,"
+    "destination_logsum,depart,trip_mode,mode_choice_logsum": (["origin"], ["destination"], None, "person_id"),
+    "person,trip_number,trip_id,dep_time,trav_time,wait_time,traveled_distance,euclidean_distance,main_mode,modes,"
+    "start_activity_type,end_activity_type,start_facility_id,start_link,start_x,start_y,end_facility_id,end_link,end_x,end_y": (
+        ["start_facility_id"],
+        ["end_facility_id"],
+        None,
+        "person",
+    ),
+    "trip_id,arrival_time,departure_time,stop_id,stop_sequence,stop_headsign,pickup_type,drop_off_type,timepoint": (
+        [],
+        [],
+        None,
+        None,
+    ),
+    "TripID,DayID,IndividualID,HouseholdID,PSUID,PersNo,JourSeq,MainMode_B04ID,TripPurpose_B01ID,TripStart,TripEnd,"
+    "TripOrigGOR_B02ID,TripDestGOR_B02ID,W5": (["TripOrigGOR_B02ID"], ["TripDestGOR_B02ID"], None, "IndividualID"),
+}
+ODD = {  # headers as people have them: years before modes, a sequence, an index without a name, totals by year, spaces, no pair alike
+    "home,work,2018_car,2018_bus": (["home"], ["work"], None, None),
+    "origin,destination,15min,30min,60min": (["origin"], ["destination"], None, None),
+    "home,work,trip_num": (["home"], ["work"], None, None),
+    "from,to,leg_no,card": (["from"], ["to"], None, "card"),
+    "home,work,2018,2019,2020": (["home"], ["work"], None, None),
+    "Count,Area of residence,Area of workplace": (["Area of residence"], ["Area of workplace"], "Count", None),
+    "Count,Area of usual residence,Area of workplace": (
+        ["Area of usual residence"],
+        ["Area of workplace"],
+        "Count",
+        None,
+    ),
+    "sex,age,2nd_job,3rd_job,household": ([], [], None, "household"),
+    "person,origin,destination": (["origin"], ["destination"], None, "person"),
+    "id_user,sex,age,user_no": ([], [], None, "id_user"),
+}
 NO_TRIPS = "person_id,sex,race,education-num,count"
 MANY = ",".join(f"feature{k}" for k in range(80))
 FEATURES = {  # headers with the features
@@ -52,7 +133,9 @@ FEATURES = {  # headers with the features
     "sex,age,uuid,email": ("sex", "age"),
     "sex,rowId,age,pickup_datetime": ("sex", "age"),
 }
-SPECS_SCHEMA = Draft202012Validator(json.loads(SCHEMA.read_text()))
+with pytest.MonkeyPatch.context() as patched:
+    patched.syspath_prepend(str(REPOSITORY / "docs"))
+    SPECS_SCHEMA = Draft202012Validator(importlib.import_module("spec_keys").spec_schema([*MECHANISMS]))
 DEEP = "home_region,home_town,work_region,work_town,trips"
 
 
@@ -88,22 +171,65 @@ def test_columns_are_guessed_by_the_names_that_the_field_uses(header: str) -> No
     ("header", "every_key"),
     [*((header, False) for header in [*TRIPS, NO_TRIPS, DEEP, MANY]), (LODES, True), (NO_TRIPS, True), (MANY, True)],
 )
-def test_a_starter_is_a_spec(header: str, every_key: bool, tmp_path: Path) -> None:
-    """Whatever the table, the starter is read without a fault, names its columns and the schema, and says what is to be decided."""
+def test_a_starter_needs_decisions_only(header: str, every_key: bool, tmp_path: Path) -> None:
+    """Whatever the table, the starter names its columns and the schema, is refused with all that is to be decided, and is a spec once it is."""
     begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
     first, *lines = begun.spec.splitlines()
     assert Path(urlsplit(first.removeprefix("# yaml-language-server: $schema=")).path) == SCHEMA
     assert every_key or len(lines) < 40
-    assert not list(SPECS_SCHEMA.iter_errors(yaml.safe_load(begun.spec)))
-    spec = parse_spec(begun.spec, tmp_path / "spec.yaml").spec
-    assert spec.input.table == "table.csv"
-    assert {*spec.axes} == ({*begun.columns.features} or {"origin", "destination"})
-    assert (spec.input.count, spec.input.unit) == (begun.columns.count, begun.columns.unit)
-    left = [key for _, key in left_to_fill_in(begun.spec)]
+    keys = yaml.safe_load(begun.spec)
+    assert not list(SPECS_SCHEMA.iter_errors(keys))
+    left = [*marked_in(keys)]
     assert {"dataset", "privacy.unit", "privacy.epsilon", "privacy.neighbours", "budget.epsilon"} <= {*left}
     assert ("input.count" in left) == (begun.columns.count is not None)
     assert ("hierarchy.table" in left) == (not begun.columns.features)
-    assert begun.spec.count(f"# {FILL_IN}") == len(left)
+    with pytest.raises(Undecided) as refusal:
+        parse_spec(begun.spec, tmp_path / "spec.yaml")
+    assert [of.field for of in refusal.value.decisions if of.value == UNDECIDED] == left
+    assert all(field in str(refusal.value) for field in left)
+    spec = parse_spec(decided(begun.spec), tmp_path / "spec.yaml").spec
+    assert spec.input.table == "table.csv"
+    assert {*spec.axes} == ({*begun.columns.features} or {"origin", "destination"})
+    assert (spec.input.count, spec.input.unit) == (begun.columns.count, begun.columns.unit)
+
+
+@pytest.mark.parametrize("header", [*REAL, *ODD])
+def test_real_headers_yield_starters_that_need_decisions_only(header: str, tmp_path: Path) -> None:
+    """Of tables as offices and operators publish them, ends, count and unit are proposed; filled in, the starter is a spec; and no unit is claimed."""
+    origin, destination, count, unit = (REAL | ODD)[header]
+    begun = starter(table(tmp_path, header), tmp_path)
+    assert ([*begun.columns.origin], [*begun.columns.destination]) == (origin, destination)
+    assert (begun.columns.count, begun.columns.unit) == (count, unit)
+    keys = yaml.safe_load(begun.spec)
+    assert {"dataset", *(f"privacy.{key}" for key in ("unit", "max_records_per_unit", "epsilon"))} <= {*marked_in(keys)}
+    assert keys["input"].get("unit") == unit
+    assert ("no column seems to say whose record a row is" in begun.spec) == (unit is None)
+    assert ("nobody checks this limit: it is your promise" in begun.spec) == (unit is None)
+    assert ("each row is one record: if a column says how many" in begun.spec) == (count is None)
+    spec = parse_spec(decided(begun.spec), tmp_path / "spec.yaml").spec
+    assert (spec.input.count, spec.input.unit) == (count, unit)
+
+
+@pytest.mark.parametrize(
+    ("codebook", "levels"),
+    [
+        ("state,county\nAD,02\nAE,02\nAD,01\n", ["state", "county"]),
+        ("line,stop,name\n1,a,A\n1,b,B\n2,a,C\n2,b,B\n", ["line", "stop"]),
+    ],
+    ids=["counties", "stops"],
+)
+def test_codes_that_are_unique_by_path_need_a_column_per_level(
+    codebook: str, levels: list[str], tmp_path: Path
+) -> None:
+    """Where only several columns together tell areas apart, they are the levels, and the ends are to decide unless they have as many columns."""
+    (tmp_path / "areas.csv").write_text(codebook)
+    for header, is_open in ((LODES, True), (DEEP, False), ("a,b,n", True)):
+        begun = starter(table(tmp_path, header), tmp_path, str(tmp_path / "areas.csv"))
+        keys = yaml.safe_load(begun.spec)
+        assert keys["hierarchy"] == {"table": "areas.csv", "levels": levels}
+        assert (keys["input"]["origin"] == keys["input"]["destination"] == FILL_IN) == is_open
+        chosen = {"input.origin": ["a1", "a2"], "input.destination": ["b1", "b2"]}
+        assert parse_spec(decided(begun.spec, chosen), tmp_path / "spec.yaml").spec.levels("origin") == levels
 
 
 def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
@@ -115,10 +241,10 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
     keys = yaml.safe_load(starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv")).spec)
     labels = {"county": "county_name"}
     assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "name"], "labels": labels}
-    assert keys["release"]["finest"] == "name"
+    assert keys["release"]["finest"] == FILL_IN
     with pytest.raises(UsageError, match="--codebook is for trips"):
         starter(table(tmp_path, NO_TRIPS), tmp_path, str(tmp_path / "areas.csv"))
-    (tmp_path / "areas.csv").write_text("area,region\n1,1\n1,2\n2,1\n")
+    (tmp_path / "areas.csv").write_text("area,region\n1,1\n1,2\n1,2\n")
     with pytest.raises(InputError, match="has no column with another code in every row"):
         starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
 
@@ -136,7 +262,7 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
                 starter("/t.csv", Path("/"))
             return
         begun = starter("/t.csv", Path("/"))
-    spec = parse_spec(begun.spec, Path("spec.yaml")).spec
+    spec = parse_spec(decided(begun.spec), Path("spec.yaml")).spec
     expected = begun.columns.features or begun.columns.origin
     assert tuple(spec.input.features or spec.input.origin or ()) == expected
 
@@ -163,7 +289,8 @@ def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_pa
 
 def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
     """The # taken away, each key is accepted as it stands, but for those in place of others, and a utility that needs features."""
-    lines = starter(table(tmp_path, LODES), tmp_path, every_key=True).spec.splitlines()
+    begun = starter(table(tmp_path, LODES), tmp_path, every_key=True).spec
+    lines = re.sub(rf"{FILL_IN} # such as (.+?)(?: or .+)?: .*", r"\1", begun).splitlines()
     refused, tried = set(), set()
 
     def section_line(at: int, indent: str) -> str:
@@ -211,7 +338,7 @@ def test_only_the_header_is_read(tmp_path: Path) -> None:
     assert "SECRET" not in starter(table(tmp_path, LODES, planted), tmp_path).spec
     said = starter(table(tmp_path, "sex,age,2nd_job"), tmp_path, every_key=True).spec.replace("\n# ", " ")
     assert "If the column names below are data values, the table has no header line: do not share this file." in said
-    assert len(re.findall(r"\{values: 2\}", said)) == 3
+    assert len(re.findall(rf"\{{values: {FILL_IN}\}}", said)) == 3
 
 
 def test_new_writes_a_file_once(

@@ -1,0 +1,90 @@
+"""What a spec leaves undecided: values that are still FILL IN, and keys that stand there without the value that they need."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from flows.specification.explanations import explanation, next_step, sections_in
+from flows.specification.keys import Spec
+from flows.specification.yaml import keys_in, line_of
+from storage.errors import SpecError
+
+FILL_IN = "FILL IN"  # the value of a key that the data owner has not decided
+UNDECIDED = "undecided"
+_OF_THE_OWNER = (
+    *("dataset", "input.count", "input.unit", "hierarchy.table", "hierarchy.levels", "release.finest", "privacy.unit"),
+    *("privacy.neighbours", "privacy.max_records_per_unit", "privacy.epsilon", "privacy.rho", "privacy.delta"),
+    *("budget.epsilon", "budget.delta"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A key that the data owner decides, the line of the spec that it stands in, its value as YAML or `undecided`, and what it is for."""
+
+    field: str
+    line: int | None
+    value: str
+    purpose: str
+
+
+class Undecided(SpecError):
+    """A spec leaves something undecided.
+
+    Attributes:
+        decisions: those that its author has made, and those that are left, in the order of the spec.
+    """
+
+    decisions: Sequence[Decision] = ()
+
+
+def marked_in(value: Any, path: str = "", within: tuple[int, ...] = ()) -> Iterator[str]:
+    """Yield the keys whose value is still FILL IN, or a list that has it, by their dotted paths."""
+    if isinstance(value, str) and re.fullmatch(rf"\s*({FILL_IN}\b.*|(?i:{FILL_IN})\s*)", value, re.DOTALL):
+        yield path
+    if id(value) in within:  # an alias may form a cycle
+        return
+    below = (*within, id(value))
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from marked_in(item, f"{path}.{key}" if path else str(key), below)
+    elif isinstance(value, list):
+        yield from dict.fromkeys(key for item in value for key in marked_in(item, path, below))
+
+
+def undecided(field: str) -> Undecided:
+    """Return the fault of one key of a spec that is undecided."""
+    return Undecided(f"{field} is undecided.", field=field, hint=purpose(field))
+
+
+def all_undecided(text: str, fields: Sequence[str]) -> Undecided:
+    """Return the refusal of a spec with all keys that are undecided, their lines, and the decisions beside them."""
+    fault = undecided(fields[0])
+    if fields[1:]:
+        listed = ", ".join(f"{field} (line {line_of(text, field)})" for field in fields)
+        message = f"The spec leaves {len(fields)} keys undecided: {listed}."
+        hint = f"Write your decision in place of each {FILL_IN}. `trellis check SPEC` says what each key is for."
+        fault = Undecided(message, field=fields[0], hint=hint)
+    decisions, keys = list[Decision](), keys_in(text)
+    for field in dict.fromkeys([*_OF_THE_OWNER, *fields]):
+        value: Any = keys
+        for part in field.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None or field in fields:
+            written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6, sort_keys=False)
+            shown = UNDECIDED if field in fields else written.removesuffix("...\n").strip()
+            decisions.append(Decision(field, line_of(text, field), shown, purpose(field)))
+    fault.decisions = sorted(decisions, key=lambda of: of.line or 0)
+    return fault
+
+
+def purpose(field: str) -> str:
+    """Return what the key at a dotted path is for, as one sentence; empty for a name that the spec does not know."""
+    top, last = field.partition(".")[0], field.rpartition(".")[2]
+    below = sections_in(Spec.model_fields[top]) if top != field and top in Spec.model_fields else [Spec]
+    said = next((explanation(of, last) for of in below if last in of.model_fields), "")
+    first = (said or next_step(Spec, field).partition(": ")[2]).split(". ")[0].rstrip(".")
+    return f"{first}." if first else ""
