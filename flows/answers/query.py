@@ -89,20 +89,28 @@ class QueryAnswers:
 
 
 def query_answer(
-    folder: Path, origin: str | None, destination: str | None, where: Sequence[str], *, simultaneous: bool
+    folder: Path,
+    origin: str | Sequence[str] | None,
+    destination: str | Sequence[str] | None,
+    where: Sequence[str],
+    *,
+    simultaneous: bool,
 ) -> QueryAnswer | QueryAnswers:
     """Return the count of a question, its interval, and how both were put together; several where an axis has several areas.
 
     Args:
         folder: published.
-        origin: as in `--where origin=…`; likewise `destination`.
+        origin: an area as in `--where origin=…`, or several; likewise `destination`.
         where: `NAME=AREA` each; everything of an axis that is not named. An axis may be named several times.
         simultaneous: whether the interval is to hold together with those of all other questions.
     Raises:
         TrellisError: the folder cannot be read, or has no such area.
     """
     published = open_folder(folder)
-    ends = [f"{end}={asked}" for end, asked in (("origin", origin), ("destination", destination)) if asked is not None]
+    both = {"origin": origin, "destination": destination}
+    ends = [
+        f"{end}={area}" for end, asked in both.items() for area in ([asked] if isinstance(asked, str) else asked or ())
+    ]
     answers = [
         _answer_about(published, question, simultaneous=simultaneous)
         for question in questions(published, _by_axis([*ends, *where]))
