@@ -12,6 +12,7 @@ from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis
 from tasks.tree.ordered import RANGE, goes_round
 from tasks.words.areas import Names
+from tasks.words.spelling import did_you_mean
 
 _SHOWN = 3  # codes of a level that a refusal shows
 
@@ -113,12 +114,17 @@ def _end(axis: Axis, names: Names, code: str, asked: str, place: int) -> tuple[i
         for name, codes in zip(axis.level_names, axis.codes, strict=True)
         if not codes.str.contains(RANGE, literal=True).any()
     ]
+    named = [names.name_of(axis.name, path) or path[-1] for path in names.like(axis.name, code)]
+    meant = did_you_mean(code, [*named, *(one for codes in axis.codes for one in codes)])
+    known = (
+        f"Its codes are those of {'; '.join(levels)}."
+        if levels
+        else f"Its areas are {', '.join(axis.codes[-1].head(_SHOWN))}, …."
+    )
     raise UsageError(
         f"{axis.name}: {code} in {asked} is no code{' and no name' if names.levels(axis.name) else ''} of {axis.name}.",
         field=axis.name,
-        hint=f"Its codes are those of {'; '.join(levels)}."
-        if levels
-        else f"Its areas are {', '.join(axis.codes[-1].head(_SHOWN))}, ….",
+        hint=f"{meant} {known}".lstrip(),
     )
 
 
