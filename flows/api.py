@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import polars as pl
 import yaml
 
-from flows.answers.query import questions
+from flows.answers.query import answered, questions
 from flows.specification.file import SpecFile, check_daily, load_spec, parse_spec
 from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
-from tasks.released.query.answers import answer
 from tasks.released.query.areas import EVERYTHING
 from tasks.released.sources.folder import PublishedFolder, open_folder
+from tasks.words.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from flows.answers.check import FailedCheck, PassedCheck
@@ -98,7 +98,8 @@ class PublishedRelease:
         view = next((view for view in self.manifest.views if view.name == name), None)
         if view is None:
             known = ", ".join(self.views) or "none"
-            raise UsageError(f"The release has no view {name}.", field="name", hint=f"Its views are {known}.")
+            hint = f"{did_you_mean(name, self.views)} Its views are {known}.".lstrip()
+            raise UsageError(f"The release has no view {name}.", field="name", hint=hint)
         (rows,) = self.published.collect([self.published.scan(view)])
         return rows
 
@@ -126,7 +127,7 @@ class PublishedRelease:
         }
         rows, names = [], [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
         for question in questions(self.published, asked_for):
-            counted = answer(self.published, question.areas, question.codes, simultaneous=simultaneous)
+            counted, _ = answered(self.published, question, simultaneous=simultaneous)
             numbers = counted.count, counted.deviation, counted.low, counted.high, counted.level
             rows.append((*(_written(question.asked[name]) for name in names), *numbers, counted.how))
         kinds = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)

@@ -1,19 +1,20 @@
 """Questions about areas, answered from a published folder alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
 from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
-from tasks.released.query.answers import answer
-from tasks.released.query.areas import Area
+from tasks.released.query.answers import Answer, answer
+from tasks.released.query.areas import Area, coarsest
 from tasks.released.query.ranges import AreaRange, codes_of, find_areas
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.tree.ordered import RANGE
 from tasks.words.levels import place
+from tasks.words.spelling import did_you_mean
 
 _SHOWN = 20  # codes that a refusal lists
 
@@ -89,20 +90,28 @@ class QueryAnswers:
 
 
 def query_answer(
-    folder: Path, origin: str | None, destination: str | None, where: Sequence[str], *, simultaneous: bool
+    folder: Path,
+    origin: str | Sequence[str] | None,
+    destination: str | Sequence[str] | None,
+    where: Sequence[str],
+    *,
+    simultaneous: bool,
 ) -> QueryAnswer | QueryAnswers:
     """Return the count of a question, its interval, and how both were put together; several where an axis has several areas.
 
     Args:
         folder: published.
-        origin: as in `--where origin=…`; likewise `destination`.
+        origin: an area as in `--where origin=…`, or several; likewise `destination`.
         where: `NAME=AREA` each; everything of an axis that is not named. An axis may be named several times.
         simultaneous: whether the interval is to hold together with those of all other questions.
     Raises:
         TrellisError: the folder cannot be read, or has no such area.
     """
     published = open_folder(folder)
-    ends = [f"{end}={asked}" for end, asked in (("origin", origin), ("destination", destination)) if asked is not None]
+    both = {"origin": origin, "destination": destination}
+    ends = [
+        f"{end}={area}" for end, asked in both.items() for area in ([asked] if isinstance(asked, str) else asked or ())
+    ]
     answers = [
         _answer_about(published, question, simultaneous=simultaneous)
         for question in questions(published, _by_axis([*ends, *where]))
@@ -122,7 +131,8 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
     known = [*published.axes, *published.manifest.derived]
     for axis in asked_for:
         if axis not in known:
-            raise UsageError(f"The release has no axis {axis}.", field=axis, hint=f"Its axes are {', '.join(known)}.")
+            hint = f"{did_you_mean(axis, known)} Its axes are {', '.join(known)}.".lstrip()
+            raise UsageError(f"The release has no axis {axis}.", field=axis, hint=hint)
     axes = list(published.axes)
     choices: dict[str, list[tuple[Any, Any]]] = {
         axis: [(asked, find_areas(published, axis, asked)) for asked in asked_for.get(axis, [None])] for axis in axes
@@ -136,14 +146,47 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
         yield Question(asked, areas, chosen)
 
 
+def answered(
+    published: PublishedFolder, question: Question, *, simultaneous: bool
+) -> tuple[Answer, list[Area | AreaRange]]:
+    """Return the answer to a question, and the areas that it is about: an only child is the same as its parent, and is answered as that.
+
+    Where no interval of the parent is stated, the child has its own.
+    """
+    own = list(question.areas)
+    areas = [
+        coarsest(published, axis, of) if isinstance(of, Area) else of
+        for axis, of in zip(published.axes, own, strict=True)
+    ]
+    counted = answer(published, areas, question.codes, simultaneous=simultaneous)
+    if areas == own:
+        return counted, own
+    if counted.low is None:
+        return answer(published, own, question.codes, simultaneous=simultaneous), own
+    notes = [
+        _only_child(axis, names, child, of)
+        for (axis, names), child, of in zip(published.axes.items(), own, areas, strict=True)
+        if isinstance(child, Area) and isinstance(of, Area) and child != of
+    ]
+    return replace(counted, how="; ".join([counted.how, *notes])), areas
+
+
+def _only_child(axis: str, names: Sequence[str], child: Area, parent: Area) -> str:
+    """Return that an area is the only one in another, or the only one there is."""
+    only = f"{axis} {child.path[-1]} is the only {names[child.level - 1]}"
+    if not parent.level:
+        return f"{only} there is, so it has the count and the interval of everything"
+    return f"{only} of {names[parent.level - 1]} {parent.path[-1]}, so it has the same count and the same interval"
+
+
 def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:
-    areas, codes, manifest = question.areas, question.codes, published.manifest
-    counted = answer(published, areas, codes, simultaneous=simultaneous)
+    codes, manifest = question.codes, published.manifest
+    counted, areas = answered(published, question, simultaneous=simultaneous)
     return QueryAnswer(
         id=manifest.id,
         where={
             axis: _counted(published, axis, area, names)
-            for (axis, names), area in zip(published.axes.items(), areas, strict=True)
+            for (axis, names), area in zip(published.axes.items(), question.areas, strict=True)
         }
         | {name: AreaCounted(name, [code]) for name, code in codes.items()},
         count=counted.count,
@@ -178,7 +221,8 @@ def _code(published: PublishedFolder, name: str, code: str) -> str:
     known = published.codes_of(name)
     if code not in known:
         shown = ", ".join(known[:_SHOWN]) + (" and others" if known[_SHOWN:] else "")
-        raise UsageError(f"{name} has no code {code}.", field=name, hint=f"Its codes are {shown}.")
+        hint = f"{did_you_mean(code, known)} Its codes are {shown}.".lstrip()
+        raise UsageError(f"{name} has no code {code}.", field=name, hint=hint)
     return code
 
 

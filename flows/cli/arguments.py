@@ -2,14 +2,17 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from flows.console.terminal import escaped
+from storage.errors import UsageError
 
 
 def json_object(value: Any) -> Any:
@@ -37,6 +40,24 @@ def json_object(value: Any) -> Any:
 T = TypeVar("T")
 
 DONE, FAILED, WRONG, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class Command(TyperCommand):
+    """A command that refuses an option with one value which is given twice; otherwise the last one would win without a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments as usual, once each option is found to be given as often as it may be."""
+        _, _, given = ([], [], []) if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=list(args))
+        for option, times in Counter(given).items():
+            repeats = option.param_type_name != "option" or option.multiple
+            if times > 1 and not repeats and (option.secondary_opts or not option.is_bool_flag):
+                name = "/".join([*option.opts, *option.secondary_opts])
+                raise UsageError(
+                    f"{name} may be given once, and was given {times} times.",
+                    field=option.opts[0],
+                    hint="Give it once. For another value, run the command again.",
+                )
+        return super().parse_args(ctx, args)
 
 
 def _names(column: str) -> Callable[[str], list[str]]:

@@ -16,7 +16,7 @@ import typer
 from typer.exceptions import TyperException
 
 from flows.cli import release_commands, spec_commands, store_commands
-from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG, print_json
+from flows.cli.arguments import DONE, FAILED, INTERRUPTED, REFUSED, WRONG, Command, print_json
 from flows.console import terminal
 from flows.server.process import quiet_prefect
 from storage.errors import (
@@ -87,8 +87,8 @@ for command in (  # in the order of the help
     store_commands.metrics,
     spec_commands.synthesise,
 ):
-    app.command(context_settings=_ANY_AXIS if command is store_commands.query else None)(command)
-budget.command("raise")(store_commands.raise_budget)
+    app.command(cls=Command, context_settings=_ANY_AXIS if command is store_commands.query else None)(command)
+budget.command("raise", cls=Command)(store_commands.raise_budget)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -11,6 +11,8 @@ from flows.console import terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_decisions, show_plan, show_starter, show_synthesised
 
+_TRIED, _EPSILONS = ["inftda,inftda_reconciled"], ["0.1,1,10"]  # by `compare`, unless others are named
+
 
 def new(
     table: Annotated[
@@ -108,16 +110,16 @@ def plan(
 def compare(
     spec: SpecPath,
     mechanisms: Annotated[
-        str,
+        list[str],
         typer.Option(
             metavar="NAME,…",
             help="The mechanisms to try, as a spec names them; also the baselines laplace, hay, hay:pruned, hay:geometric,"
             " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made.",
         ),
-    ] = "inftda,inftda_reconciled",
+    ] = _TRIED,
     epsilon: Annotated[
-        str, typer.Option(metavar="NUMBER,…", help="The values of ε to try. δ is the spec's.")
-    ] = "0.1,1,10",
+        list[str], typer.Option(metavar="NUMBER,…", help="The values of ε to try. δ is the spec's.")
+    ] = _EPSILONS,
     runs: Annotated[int, typer.Option(help="How often to try each.", min=1, max=10_000)] = 10,
     out: Annotated[
         Path | None,
@@ -133,19 +135,22 @@ def compare(
         ),
     ] = False,
     utility: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
             metavar="NAME,…", help="Also measure how useful the counts are, such as fleet; the spec's utility says how."
         ),
-    ] = "",
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Try mechanisms on a public table, and measure their errors against the true counts. Charges and releases nothing."""
     from flows.cli.runs import compare_and_write, numbers_of
     from flows.specification.file import load_spec
 
-    names, utilities = ([name.strip() for name in of.split(",") if name.strip()] for of in (mechanisms, utility))
-    answer = compare_and_write(load_spec(spec), names, numbers_of("--epsilon", epsilon), runs, out, utilities)
+    names, utilities = (
+        [name.strip() for name in ",".join(of).split(",") if name.strip()] for of in (mechanisms, utility or [])
+    )
+    epsilons = numbers_of("--epsilon", ",".join(epsilon))
+    answer = compare_and_write(load_spec(spec), names, epsilons, runs, out, utilities)
     print_answer(answer, as_json, partial(show_comparison, intervals=intervals))
 
 

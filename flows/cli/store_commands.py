@@ -198,13 +198,14 @@ def query(
     context: typer.Context,
     folder: FolderPath,
     origin: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             metavar="AREA",
-            help="A code or a name, or all. LEVEL=CODE if several levels have the code; LEVEL=CODE,LEVEL=CODE if only the path is unique.",
+            help="A code or a name, or all. LEVEL=CODE if several levels have the code; LEVEL=CODE,LEVEL=CODE if only the path is unique."
+            " Repeat the option for several areas: one count each.",
         ),
     ] = None,
-    destination: Annotated[str | None, typer.Option(metavar="AREA", help="As for --origin.")] = None,
+    destination: Annotated[list[str] | None, typer.Option(metavar="AREA", help="As for --origin.")] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(
@@ -222,14 +223,15 @@ def query(
 ) -> None:
     """Count the records in any areas, from a published folder alone. Shows the count, its interval, and how both came about.
 
-    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. An area of an ordered axis may be a range: `--age 18..24`. A name
-    may stand for a code.
+    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. An area of an ordered axis may be a range: `--age 18..24`; on a
+    clock or a calendar it may go over the end: `--hour 22..2`. A name may stand for a code.
     """
     from flows.answers.query import query_answer
     from flows.console.release_view import show_query
 
     asked = [*(where or ()), *_by_axis(folder, context.args)]
-    print_answer(query_answer(folder, origin, destination, asked, simultaneous=simultaneous), as_json, show_query)
+    answer = query_answer(folder, origin or [], destination or [], asked, simultaneous=simultaneous)
+    print_answer(answer, as_json, show_query)
 
 
 def _by_axis(folder: Path, arguments: list[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """Ordered axes: ages, hours or days, whose public levels are made by halving, from everything to single codes."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
@@ -18,6 +19,12 @@ from tasks.tree.axis import IntArray
 MOST_CODES = 2**20
 
 RANGE = ".."  # between the first and the last code of a made area, and of a range that a question names
+
+# how many codes go round, by the last word of the name of an axis, or by what is taken of a time
+_ROUND = {"minute": 60, "hour": 24, "weekday": 7, "month": 12, "quarter": 4}
+_NAMED_ROUND = ("mon tue wed thu fri sat sun", "jan feb mar apr may jun jul aug sep oct nov dec")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_DAY = 24 * 60  # minutes
 
 # the levels that a calendar can put above days, coarse to fine
 CALENDAR = ("year", "quarter", "month")
@@ -183,6 +190,27 @@ def _day(value: object) -> date:
         raise ValueError(
             f"must have first and last as two days such as 2024-01-31, or as two whole numbers, got {value}."
         ) from None
+
+
+def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
+    """Return whether the first code of an ordered axis follows on its last one, as midnight follows on 23 o'clock.
+
+    So it is for the hours of a day, weekdays, months, quarters and minutes, by the name of the axis or by what `from` takes, if the axis
+    has all of them; for the English names of weekdays and months; and for the times of day that stand at equal distances round the clock.
+    """
+    codes, source = ordered_codes(domain["ordered"]), domain.get("from")
+    taken = str(source.get("take", name)) if isinstance(source, Mapping) else name
+    words = re.findall(r"[^\W\d_]+", taken.casefold())
+    if words and len(codes) == _ROUND.get(words[-1].removesuffix("s")):
+        return True
+    begins = [code[:3].casefold() for code in codes]
+    if any(len(codes) == len(of.split()) and set(begins) == set(of.split()) for of in _NAMED_ROUND):
+        return True
+    times = [_CLOCK.match(code) for code in codes]
+    minutes = [60 * int(at[1]) + int(at[2]) for at in times if at]
+    if not len(minutes) == len(codes) > 1:
+        return False
+    return {(after - before) % _DAY for before, after in pairwise([*minutes, minutes[0]])} == {_DAY / len(codes)}
 
 
 def faults_of_calendar(ordered: object, calendar: Sequence[str]) -> Iterator[str]:

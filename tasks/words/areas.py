@@ -12,6 +12,8 @@ import polars as pl
 import shapely
 from numpy.typing import NDArray
 
+from tasks.words.spelling import plain
+
 NAME = "name"  # after the codes
 STEP = " › "  # from an area to one in it
 AxisLevel = tuple[str, int]  # an axis, and one of its levels
@@ -74,9 +76,12 @@ class Names(AreaTables):
 
     def like(self, axis: str, asked: str) -> list[tuple[str, ...]]:
         """Return the areas of an axis whose names have a text in them, coarser levels and shorter names first; else those spelled nearly so."""
-        text, known = folded(asked), [name for of, name in self._by_name if of == axis]
-        alike = sorted((name for name in known if text in name), key=len) or get_close_matches(text, known, 3, 0.7)
-        return sorted((path for name in alike for path in self._by_name[axis, name]), key=len)  # stable
+        text, known = plain(asked), dict[str, list[tuple[str, ...]]]()
+        for (of, name), paths in self._by_name.items():
+            if of == axis:
+                known.setdefault(plain(name), []).extend(paths)
+        alike = sorted((name for name in known if text in name), key=len) or get_close_matches(text, known, 3, 0.6)
+        return sorted((path for name in alike for path in known[name]), key=len)  # stable
 
     @cached_property
     def _by_path(self) -> dict[tuple[str, tuple[str, ...]], str]:

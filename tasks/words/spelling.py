@@ -1,7 +1,37 @@
 """Names as people write them: what somebody may have meant who misspelt one, and the order in which features are refined."""
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+
+_STROKES = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe"}
+)  # which are no accents to Unicode
+
+
+def plain(text: str) -> str:
+    """Return a text as suggestions compare it: without accents and outer blanks, upper and lower case alike."""
+    letters = unicodedata.normalize("NFKD", text.casefold()).translate(_STROKES)
+    return " ".join("".join(one for one in letters if not unicodedata.combining(one)).split())
+
+
+def closest(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Return the known names that somebody may have meant, the likeliest first.
+
+    Those that differ only by case, accents or leading zeros are meant before those that have another letter.
+
+    Args:
+        name: as it was written.
+        known: the names that there are; they must be public.
+        most: how many to return.
+        cutoff: how similar names must be, between 0 and 1, as difflib measures it.
+    """
+    text, by_plain = plain(name), dict[str, list[str]]()
+    for one in known:
+        by_plain.setdefault(plain(one), []).append(one)
+    same = [one for one in by_plain if one == text] or [one for one in by_plain if one.lstrip("0") == text.lstrip("0")]
+    alike = same or get_close_matches(text, by_plain, most, cutoff)
+    return [one for of in alike for one in by_plain[of]][:most]
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
@@ -10,11 +40,10 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     Args:
         name: as it was written.
         known: the names that there are; they must be public.
-        cutoff: how similar names must be, between 0 and 1, as difflib measures it, whatever the case of their letters.
+        cutoff: how similar names must be, as in `closest`.
     """
-    folded = {one.casefold(): one for one in known}
-    closest = get_close_matches(name.casefold(), folded, 1, cutoff)
-    return f"Did you mean {folded[closest[0]]}?" if closest else ""
+    alike = closest(name, known, 1, cutoff)
+    return f"Did you mean {alike[0]}?" if alike else ""
 
 
 def with_question(fault: str, name: str, known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from tasks.released.estimate import Estimate
 from tasks.released.explanations import describe_pieces, explain_pieces
 from tasks.released.families import estimate_of
 from tasks.released.query.areas import Area
-from tasks.released.query.ranges import AreaRange, areas_of
+from tasks.released.query.ranges import AreaRange, areas_of, runs_of
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
 from tasks.released.sums import leaf_sum_intervals
@@ -60,7 +60,8 @@ def answer(
         StoreError: a file is missing, or differs from what was published.
     """
     estimate, confidence = estimate_of(FolderSource(folder)), folder.manifest.intervals.confidence
-    if estimate.takes_ranges or not any(isinstance(of, AreaRange) for of in asked):
+    ranges = [of for of in asked if isinstance(of, AreaRange)]
+    if not ranges or (estimate.takes_ranges and all(of.first < of.stop for of in ranges)):
         return _of_box(estimate, _box(folder, asked, codes or {}), confidence, simultaneous=simultaneous)
     return _of_ranges(estimate, asked, codes or {}, simultaneous=simultaneous)
 
@@ -80,17 +81,21 @@ def _of_ranges(
 ) -> Answer:
     """Return the answer about ranges: the sum of those about the fewest areas that make them up, whose intervals all hold.
 
-    Each of k intervals misses with a probability of at most α/k.
+    Each of k intervals misses with a probability of at most α/k. Where the estimate takes ranges, only those that go over the end of
+    their axis come here, and are made up of two.
     """
     source, folder, manifest = estimate.folder, estimate.folder.folder, estimate.folder.manifest
-    boxes = list(product(*(areas_of(folder, axis, of) for axis, of in zip(folder.axes, asked, strict=True))))
-    share, is_known = 1 - manifest.intervals.confidence, manifest.noisy_counts or simultaneous
+    parts_of = runs_of if estimate.takes_ranges else areas_of
+    boxes = list(product(*(parts_of(folder, axis, of) for axis, of in zip(folder.axes, asked, strict=True))))
+    share, is_known = 1 - manifest.intervals.confidence, manifest.noisy_counts or simultaneous or estimate.takes_ranges
     confidence = 1 - share if simultaneous or not is_known else 1 - share / len(boxes)
     pieces = [_of_box(estimate, _box(folder, box, codes), confidence, simultaneous=simultaneous) for box in boxes]
     level, count = level_of(folder.steps, [of.level for of in asked]), sum(piece.count for piece in pieces)
     cells = {"areas": len(boxes), "released": sum(piece.cells.get("released", 0) for piece in pieces)}
     whole = Answer(count, level, cells, describe_pieces(len(boxes), simultaneous=simultaneous))
-    if not simultaneous and all("leaves" in piece.cells for piece in pieces):
+    if estimate.takes_ranges:
+        whole = replace(whole, deviation=_deviation_round(estimate, asked, codes))
+    elif not simultaneous and all("leaves" in piece.cells for piece in pieces):
         # the noise of all these leaves is added up
         leaves, tail = sum(piece.cells["leaves"] for piece in pieces), math.log(share / 2)
         low, high = leaf_sum_intervals(np.array([count]), np.array([leaves]), source.levels[-1].noise, tail)
@@ -102,6 +107,30 @@ def _of_ranges(
         without = next(piece for piece in pieces if piece.low is None)
         return replace(whole, how=f"{whole.how}; no interval: {without.how}")
     return replace(whole, low=sum(low for low, _ in ends), high=sum(high for _, high in ends))
+
+
+def _deviation_round(estimate: Estimate, asked: Sequence[Area | AreaRange], codes: Mapping[str, str]) -> float | None:
+    r"""Return the standard deviation of the count of a range that goes over the end of one axis; None of several, or where none is known.
+
+    With the last areas A, the first ones B and those between them M, all sums of two neighbours are ranges, whose variances are known:
+
+    .. math:: V(A + B) = V(A) + V(B) + V(M) + V(A + M + B) - V(A + M) - V(M + B)
+    """
+    folder, round_ = estimate.folder.folder, [of for of in asked if isinstance(of, AreaRange) and of.stop <= of.first]
+    if len(round_) > 1:
+        return None
+    variance, axis = 0.0, next(number for number, of in enumerate(asked) if of is round_[0])
+    level, first, stop = round_[0].level, round_[0].first, round_[0].stop
+    end = folder.ordered[list(folder.axes)[axis]].areas(level)
+    for sign, begin, until in (
+        (1, first, end), (1, 0, stop), (1, stop, first), (1, 0, end), (-1, stop, end), (-1, 0, first),
+    ):  # fmt: skip
+        part = [AreaRange(level, begin, until) if of is round_[0] else of for of in asked]
+        deviation = estimate.deviations(_box(folder, part, codes))
+        if deviation is None:
+            return None
+        variance += sign * float(deviation[0]) ** 2
+    return math.sqrt(max(variance, 0.0))
 
 
 def _box(folder: PublishedFolder, asked: Sequence[Area | AreaRange], codes: Mapping[str, str]) -> Boxes:

@@ -10,6 +10,7 @@ import polars as pl
 from storage.errors import UsageError
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis
+from tasks.words.spelling import closest, did_you_mean, plain
 
 EVERYTHING = "all"
 
@@ -38,20 +39,52 @@ def areas_with(folder: PublishedFolder, axis: str, level: int, codes: Mapping[in
 
     Without a codebook they are some of those that have a row in the tables.
     """
-    at = list(folder.axes).index(axis)
     if folder.has_tree:
-        of_axis = folder.tree.axes[at]
+        of_axis = folder.tree.axes[list(folder.axes).index(axis)]
         numbers = np.arange(of_axis.areas(level))
         for own, code in sorted(codes.items(), reverse=True):
             same = np.flatnonzero((of_axis.codes[own - 1] == code).to_numpy())
             numbers = numbers[np.isin(of_axis.ancestors(numbers, level, own), same)]
         return [area_of(of_axis, level, int(number)) for number in numbers[: _SHOWN + 1]]
-    columns = folder.columns(axis, level)
-    table = folder.scan(next(of for of in folder.manifest.levels if folder.reached(of.level)[at] == level))
+    columns, table = folder.columns(axis, level), _rows_at(folder, axis, level)
     asked = [pl.col(columns[own - 1]) == code for own, code in codes.items()]
     rows = table.filter(*asked) if asked else table
     (paths,) = folder.collect([rows.select(columns).unique().sort(columns).head(_SHOWN + 1)])
     return [Area(level, path) for path in paths.iter_rows()]
+
+
+def _rows_at(folder: PublishedFolder, axis: str, level: int) -> pl.LazyFrame:
+    """Return the coarsest table that reaches an axis level."""
+    at = list(folder.axes).index(axis)
+    return folder.scan(next(of for of in folder.manifest.levels if folder.reached(of.level)[at] == level))
+
+
+def _codes_at(folder: PublishedFolder, axis: str, level: int) -> list[str]:
+    """Return the codes of an axis level; without a codebook, those that have a row in the tables."""
+    if folder.has_tree:
+        return folder.tree.axes[list(folder.axes).index(axis)].codes[level - 1].unique().sort().to_list()
+    column = folder.columns(axis, level)[-1]
+    (codes,) = folder.collect([_rows_at(folder, axis, level).select(pl.col(column).unique().sort())])
+    return codes[column].to_list()
+
+
+def coarsest(folder: PublishedFolder, axis: str, area: Area) -> Area:
+    """Return the coarsest area that is the same by the codebook: the parent of an only child, and so on upwards.
+
+    The codes of an axis without a codebook are those that were released: there may be others, and nothing is an only child.
+    """
+    hierarchy = folder.manifest.spec.get("hierarchy")
+    domain = hierarchy.get(axis, hierarchy) if isinstance(hierarchy, dict) else None
+    is_unlisted = isinstance(domain, dict) and "levels" in domain and not domain.get("table")
+    if is_unlisted or not (area.level and folder.has_tree):
+        return area
+    of = folder.tree.axes[list(folder.axes).index(axis)]
+    if area_of(of, area.level, area.number) != area:
+        return area
+    level, number = area.level, np.array([area.number])
+    while level and of.children_of(level - 1, of.ancestors(number, level, level - 1))[0] == 1:
+        level, number = level - 1, of.ancestors(number, level, level - 1)
+    return area_of(of, level, int(number[0]))
 
 
 def area_of(axis: Axis, level: int, number: int) -> Area:
@@ -68,13 +101,15 @@ def find_area(folder: PublishedFolder, axis: str, asked: object) -> Area:
         folder: where the area is looked up.
         axis: the name of its axis.
         asked: a code that only one level of the axis has; `LEVEL=CODE`; several of these, separated by commas, where only the
-            path identifies the area; a mapping of levels to codes; `all` or None for everything. A name may stand for a code that
-            is not found.
+            path identifies the area; a mapping of levels to codes; None for everything, or `all` where no area is called so. A name may
+            stand for a code that is not found.
     Raises:
         UsageError: there is no such area, or there are several. The hint lists the levels, or how to name one of the areas.
     """
     names = folder.axes[axis]
     if asked is None or asked == EVERYTHING:
+        if asked is not None:
+            _check_everything(folder, axis)
         return Area(0, ())
     if isinstance(asked, Mapping):
         return _at_levels(folder, axis, asked)
@@ -91,6 +126,22 @@ def find_area(folder: PublishedFolder, axis: str, asked: object) -> Area:
             hint=f"Write {' or '.join(f'{name}={asked}' for name in levels)}.",
         )
     return _only(folder, axis, of_levels[levels[0]]) if levels else _called(folder, axis, asked)
+
+
+def _check_everything(folder: PublishedFolder, axis: str) -> None:
+    """Refuse `all` where an area has that code or name."""
+    names = folder.axes[axis]
+    areas = [
+        area for level in range(1, len(names) + 1) for area in areas_with(folder, axis, level, {level: EVERYTHING})
+    ]
+    paths = list(dict.fromkeys([*(area.path for area in areas), *folder.names.paths(axis, EVERYTHING)]))
+    if paths:
+        shown = [f"{names[len(path) - 1]}={path[-1]}" for path in paths[:_SHOWN]]
+        raise UsageError(
+            f"{axis}: an area is called {EVERYTHING}, which otherwise means everything.",
+            field=axis,
+            hint=f"Write {' or '.join(shown)} for the area. For everything, leave {axis} out.",
+        )
 
 
 def _by_level(axis: str, text: str, names: Sequence[str]) -> dict[object, object] | None:
@@ -140,10 +191,12 @@ def _at_levels(folder: PublishedFolder, axis: str, codes: Mapping[object, object
     names, by_number = folder.axes[axis], {}
     for name, code in codes.items():
         if name not in names or not isinstance(code, str):
-            message = (
-                f"has no level {name}" if name not in names else f"level {name}: a code must be text, got {code!r}"
+            is_level = name in names
+            message = f"level {name}: a code must be text, got {code!r}" if is_level else f"has no level {name}"
+            meant = "" if is_level else did_you_mean(str(name), names)
+            raise UsageError(
+                f"{axis}: {message}.", field=axis, hint=f"{meant} Its levels are {', '.join(names)}.".lstrip()
             )
-            raise UsageError(f"{axis}: {message}.", field=axis, hint=f"Its levels are {', '.join(names)}.")
         by_number[names.index(str(name)) + 1] = code
     if not by_number:
         return Area(0, ())
@@ -192,10 +245,15 @@ def _only(folder: PublishedFolder, axis: str, areas: Sequence[Area]) -> Area:
 def _unknown(folder: PublishedFolder, axis: str, message: str, asked: str) -> UsageError:
     """Return the refusal of an area; its hint says which names are like it, and lists the levels, with an example of each."""
     names = folder.axes[axis]
-    alike = [
+    called = [
         f"{folder.names.name_of(axis, path)} ({_written(names[len(path) - 1 :], path[-1:])})"
-        for path in folder.names.like(axis, asked)[:_SHOWN]
+        for path in folder.names.like(axis, asked)
     ]
+    codes = [(name, code) for level, name in enumerate(names, 1) for code in _codes_at(folder, axis, level)]
+    near = closest(asked, dict.fromkeys(code for _, code in codes), _SHOWN)
+    coded = [f"{name}={code}" for one in near for name, code in codes if code == one]
+    is_same = any(plain(one) == plain(asked) for one in near)
+    alike = ([*coded, *called] if is_same else [*called, *coded])[:_SHOWN]
     meant = f"Did you mean {' or '.join(alike)}? " if alike else ""
     first = [areas_with(folder, axis, level, {}) for level in range(1, len(names) + 1)]
     levels = [

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from storage.errors import UsageError
+from storage.tables import domains_of
 from tasks.released.boxes import fewest_areas
 from tasks.released.query.areas import Area, area_of, called_alike, find_area
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis
-from tasks.tree.ordered import RANGE
+from tasks.tree.ordered import RANGE, goes_round
 from tasks.words.areas import Names
+from tasks.words.spelling import did_you_mean
 
 _SHOWN = 3  # codes of a level that a refusal shows
 
@@ -22,7 +24,8 @@ class AreaRange:
     Attributes:
         level: the axis level.
         first: the number of the first area.
-        stop: the number of the first one after it that is outside.
+        stop: the number of the first one after it that is outside; not above `first` where the range goes over the end of an axis that
+            goes round.
     """
 
     level: int
@@ -33,7 +36,7 @@ class AreaRange:
 def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | AreaRange:
     """Return the area or the range that a query names: `FIRST..LAST`, two codes of one level of an ordered axis, of which one may be left out, or one as `find_area`.
 
-    A name may stand for a code that is not found.
+    A name may stand for a code that is not found. On an axis that goes round, a range may go over the end: 22..2 is 22, 23, 0, 1, 2.
 
     Raises:
         UsageError: there is no such area; or the ends of a range are of different levels, reversed, or of an axis without order.
@@ -42,7 +45,8 @@ def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | Area
         return find_area(folder, axis, asked)
     of = folder.ordered.get(axis)
     if of is not None:
-        return _range(of, folder.names, asked)
+        is_round = goes_round(axis, domains_of(folder.manifest.spec)[axis])
+        return _range(of, folder.names, asked, is_round=is_round)
     try:
         return find_area(folder, axis, asked)
     except UsageError as fault:
@@ -53,7 +57,7 @@ def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | Area
         ) from None
 
 
-def _range(axis: Axis, names: Names, asked: str) -> AreaRange:
+def _range(axis: Axis, names: Names, asked: str, *, is_round: bool) -> AreaRange:
     """Return a range of an ordered axis, or the area of a made level that has this name."""
     first, _, last = asked.partition(RANGE)
     if not (first.strip() and last.strip()):
@@ -68,12 +72,14 @@ def _range(axis: Axis, names: Names, asked: str) -> AreaRange:
             field=axis.name,
             hint=f"For example {axis.codes[level - 1][begin]}{RANGE}{axis.codes[level - 1][axis.areas(level) - 1]}.",
         )
-    if end < begin:
+    if end < begin and not is_round:
         raise UsageError(
-            f"{axis.name}: the range {asked} is reversed: {last} comes before {first}.",
+            f"{axis.name}: the range {asked} is reversed: {last} comes before {first}, and {axis.name} does not go round.",
             field=axis.name,
-            hint=f"Write {last}{RANGE}{first}.",
+            hint=f"Name the first code first. For what lies outside, ask for {first}{RANGE} and {RANGE}{last}, one count each.",
         )
+    if end + 1 == begin:
+        return AreaRange(level, 0, axis.areas(level))
     return AreaRange(level, begin, end + 1)
 
 
@@ -108,13 +114,26 @@ def _end(axis: Axis, names: Names, code: str, asked: str, place: int) -> tuple[i
         for name, codes in zip(axis.level_names, axis.codes, strict=True)
         if not codes.str.contains(RANGE, literal=True).any()
     ]
+    named = [names.name_of(axis.name, path) or path[-1] for path in names.like(axis.name, code)]
+    meant = did_you_mean(code, [*named, *(one for codes in axis.codes for one in codes)])
+    known = (
+        f"Its codes are those of {'; '.join(levels)}."
+        if levels
+        else f"Its areas are {', '.join(axis.codes[-1].head(_SHOWN))}, …."
+    )
     raise UsageError(
         f"{axis.name}: {code} in {asked} is no code{' and no name' if names.levels(axis.name) else ''} of {axis.name}.",
         field=axis.name,
-        hint=f"Its codes are those of {'; '.join(levels)}."
-        if levels
-        else f"Its areas are {', '.join(axis.codes[-1].head(_SHOWN))}, ….",
+        hint=f"{meant} {known}".lstrip(),
     )
+
+
+def runs_of(folder: PublishedFolder, axis: str, asked: Area | AreaRange) -> list[Area | AreaRange]:
+    """Return the two parts of a range that goes over the end of its axis; otherwise what was asked for."""
+    if isinstance(asked, Area) or asked.first < asked.stop:
+        return [asked]
+    last = AreaRange(asked.level, asked.first, folder.ordered[axis].areas(asked.level))
+    return [last, AreaRange(asked.level, 0, asked.stop)]
 
 
 def areas_of(folder: PublishedFolder, axis: str, asked: Area | AreaRange) -> list[Area]:
@@ -122,7 +141,12 @@ def areas_of(folder: PublishedFolder, axis: str, asked: Area | AreaRange) -> lis
     if isinstance(asked, Area):
         return [asked]
     of = folder.ordered[axis]
-    return [area_of(of, level, number) for level, number in fewest_areas(of, asked.level, asked.first, asked.stop)]
+    return [
+        area_of(of, level, number)
+        for run in runs_of(folder, axis, asked)
+        if isinstance(run, AreaRange)
+        for level, number in fewest_areas(of, run.level, run.first, run.stop)
+    ]
 
 
 def codes_of(axis: Axis, asked: AreaRange) -> tuple[str, str]:

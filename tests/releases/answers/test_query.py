@@ -1,6 +1,7 @@
 """Questions to a published folder: every fixed box is covered as often as is promised, and counts and cells are the tables'."""
 
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -362,7 +363,7 @@ def check_rows(released: PublishedRelease, kinds: Sequence[str], most: int = 10_
     """Check that every row of every level, or so many of each, is answered with its count, by each kind of interval.
 
     Simultaneous intervals are those of the table. The interval of a question lies in that of the row, which promises more; without
-    noisy counts, it is that of the row.
+    noisy counts, it is that of the row. An only child is answered as its parent.
     """
     is_of_rows = not released.manifest.noisy_counts
     for level in range(released.levels.height):
@@ -372,6 +373,9 @@ def check_rows(released: PublishedRelease, kinds: Sequence[str], most: int = 10_
             for kind in kinds:
                 found = released.query(where, simultaneous=bool(kind)).row(0, named=True)
                 low, high = row[f"{kind}low"], row[f"{kind}high"]
+                if " is the only " in found["how"]:
+                    assert (found["count"], found["level"] < level) == (row["count"], True)
+                    continue
                 assert (found["count"], found["level"]) == (row["count"], level)
                 if kind or is_of_rows:
                     assert (found["low"], found["high"]) == (low, high)
@@ -481,6 +485,100 @@ def test_several_areas_are_answered_one_by_one(released, capsys):
     for code, answer, line in zip(("01", "02"), told.answers, lines, strict=False):
         assert answer == query_answer(released.folder, code, "01", [], simultaneous=False)
         assert line == [code, "01", *(f"{number:,}" for number in (answer.count, answer.low, answer.high))]
+
+
+# a zone that is alone, one called all, and codes that people misspell
+CITY = [
+    ("Manhattan", "Harlem"),
+    ("Manhattan", "Manhattanville"),
+    ("Zürich", "Altstadt"),
+    ("Zürich", "all"),
+    ("Staten", "N101"),
+]
+
+
+@pytest.fixture(scope="module", params=["inftda", "gaussian", "inftda_reconciled"])
+def city(make: Make, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> PublishedRelease:
+    """Return a release of a few zones, by mechanisms that measure all levels or the leaves alone."""
+    folder = tmp_path_factory.mktemp("city")
+    pl.DataFrame(CITY, schema=["borough", "zone"], orient="row").write_csv(folder / "codebook.csv")
+    zones = [zone for _, zone in CITY]
+    trips = [(one, other, 9 + 7 * number) for number, (one, other) in enumerate(product(zones, zones))]
+    pl.DataFrame(trips, schema=["home", "work", "n"], orient="row").write_csv(folder / "trips.csv")
+    return make(
+        name=f"city-{request.param.replace('_', '-')}",
+        mechanism=request.param,
+        input={"table": str(folder / "trips.csv"), "origin": "home", "destination": "work", "count": "n"},
+        hierarchy={"table": str(folder / "codebook.csv"), "levels": ["borough", "zone"]},
+        release={"tree": "destination", "finest": "zone"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("MANHATTAN", "borough=Manhattan"),
+        ("Manhatten", "borough=Manhattan"),
+        ("Zurich", "borough=Zürich"),
+        ("ZÜRICH", "borough=Zürich"),
+        ("altstat", "zone=Altstadt"),
+        ("zone=n101", "zone=N101"),
+        ("N10l", "zone=N101"),
+        ("zone=Staten", "borough=Staten"),
+    ],
+)
+def test_the_nearest_code_is_offered(city: PublishedRelease, asked: str, meant: str) -> None:
+    """Whatever its case and accents, with one wrong letter, or at another level."""
+    with pytest.raises(UsageError) as refusal:
+        city.query(origin=asked)
+    assert re.match(rf"Did you mean {meant}(\?| or )", refusal.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("where", "hint"),
+    [({"orgin": "Harlem"}, "Did you mean origin?"), ({"origin": {"Zone": "Harlem"}}, "Did you mean zone?")],
+)
+def test_the_nearest_axis_and_level_are_offered(city: PublishedRelease, where: dict[str, Any], hint: str) -> None:
+    """As codes are."""
+    with pytest.raises(UsageError) as refusal:
+        city.query(where)
+    assert refusal.value.hint.startswith(hint)
+
+
+def test_an_area_that_is_called_all_can_be_asked_for(city: PublishedRelease) -> None:
+    """By its level; `all` alone is refused where it could mean two things, and leaving the axis out means everything."""
+    (row,) = city.query(origin="zone=all", destination={"zone": "all"}).to_dicts()
+    released = city.table(4).filter(origin_zone="all", destination_zone="all")["count"].sum()
+    assert row["count"] == released
+    with pytest.raises(UsageError, match="an area is called all") as refusal:
+        city.query(origin="all")
+    assert refusal.value.hint == "Write zone=all for the area. For everything, leave origin out."
+    assert city.query(origin=None)["count"].to_list() == city.query()["count"].to_list()
+
+
+def test_an_only_child_is_answered_as_its_parent(city: PublishedRelease, library: Library) -> None:
+    """With its count, its interval and its level; the answer says why, and still names the area that was asked for."""
+    told = ("count", "low", "high", "level")
+    for destination in ("Harlem", "N101", "Manhattan", None):
+        child, parent = city.query(origin=["N101", "Staten"], destination=destination).to_dicts()
+        assert [child[key] for key in told] == [parent[key] for key in told]
+        assert "origin N101 is the only zone of borough Staten, so it has the same count" in child["how"]
+    answer = query_answer(city.folder, "N101", None, [], simultaneous=False)
+    assert answer.where["origin"] == AreaCounted("zone", ["Staten", "N101"])
+    for name in ("walked", "unbiased tree", "two passes"):
+        people = library[name].found
+        axis = people.published.tree.axes[list(people.published.axes).index("age")]
+        alone = [
+            (f"{axis.level_names[level]}={axis.codes[level][int(axis.first_child[level][area])]}", level, area)
+            for level in range(1, axis.depth)
+            for area in np.flatnonzero(np.diff(axis.first_child[level]) == 1).tolist()
+        ]
+        assert alone
+        for child, level, area in alone:
+            parent = f"{axis.level_names[level - 1]}={axis.codes[level - 1][area]}"
+            one, other = people.query(age=[child, parent], zone="n").to_dicts()
+            assert [one[key] for key in told] == [other[key] for key in told]
+            assert "is the only" in one["how"]
 
 
 @pytest.mark.parametrize("has_codebook", [True, False])

@@ -20,12 +20,15 @@ from flows.api import PublishedRelease
 from flows.cli.main import main
 from storage.errors import UsageError
 from tasks.format.manifest import Manifest
+from tasks.format.published_tree import tree_of_spec
 from tasks.laws.named import noise_of
 from tasks.released.boxes import fewest_areas
 from tasks.tree.axis import axis_from_codebook
 from tasks.tree.ordered import ordered_axis
+from tasks.unbiased.variance import ROUNDING_VARIANCE
 from tests.support.ages import EXACT, PRIVACY, draw_people, people_released
 from tests.support.library import FAMILY, ROWS, TABLE, Library
+from tests.support.shapes import covariance
 from tests.support.town import Town, level, view
 
 
@@ -324,7 +327,7 @@ def test_simultaneous_intervals_are_wider(releases: Releases) -> None:
 @pytest.mark.parametrize(
     ("name", "where", "said"),
     [
-        (TREE, {"age": "7..2"}, "the range 7..2 is reversed: 2 comes before 7"),
+        (TREE, {"age": "7..2"}, "the range 7..2 is reversed: 2 comes before 7, and age does not go round"),
         (TREE, {"age": "2..ten"}, "ten in 2..ten is no code of age"),
         (TREE, {"zone": "n..s"}, "zone have no order"),
         (TREE, {"age": "age=2..5"}, "there is no area"),
@@ -333,8 +336,9 @@ def test_simultaneous_intervals_are_wider(releases: Releases) -> None:
 )
 def test_ranges_that_are_none_are_refused(releases: Releases, name: str, where: dict[str, str], said: str) -> None:
     """Reversed ends, unknown codes, axes without order; where a release stops at a made level, ranges go by the ends of its areas."""
-    with pytest.raises(UsageError, match=re.escape(said)):
+    with pytest.raises(UsageError, match=re.escape(said)) as refused:
         releases(name).query(**where)
+    assert "2..7" not in refused.value.hint
     assert one_of(releases("made"), age="2..6")["count"] == truth(releases("made"), 2, 6)
 
 
@@ -386,3 +390,114 @@ def test_the_fewest_areas_make_up_a_range(branching: int) -> None:
                 is_inside = first <= of[above] and of[above + 1] <= last + 1
                 assert not is_inside or axis.children_of(level_of_area - 1, np.array([above]))[0] == 0
         assert covered == list(range(first, last + 1))
+
+
+CLOCK = {"ordered": 24}
+WEEK = {"ordered": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]}
+
+
+def on_axis(name: str, domain: dict[str, Any]) -> pl.DataFrame:
+    """Return people with a zone and a code of an axis that goes round."""
+    codes = ordered_axis(name, domain).codes
+    drawn = np.random.default_rng(3).choice(codes, 600)
+    return draw_people().select("zone", pl.Series(name, drawn))
+
+
+@pytest.mark.parametrize("mechanism", ["unbiased_tree", "inftda_reconciled", "gaussian"])
+@pytest.mark.parametrize(
+    ("name", "domain", "range_", "inside"),
+    [
+        ("hour", CLOCK, "22..2", ["22", "23", "0", "1", "2"]),
+        ("hour", CLOCK, "23..0", ["23", "0"]),
+        ("hour", CLOCK, "5..4", [str(hour) for hour in range(24)]),
+        ("weekday", WEEK, "Sat..Mon", ["Sat", "Sun", "Mon"]),
+    ],
+)
+def test_a_range_goes_over_the_end_of_a_clock_or_a_calendar(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mechanism: str,
+    name: str,
+    domain: Any,
+    range_: str,
+    inside: list[str],
+) -> None:
+    """Without noise it is the truth, in Python and by the command line, which names both ends; with a zone too."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    people = on_axis(name, domain)
+    keys = {
+        "input": {"table": "people.csv", "features": ["zone", name]},
+        "hierarchy": {"zone": {"values": ["n", "s"]}, name: domain},
+        "release": {"order": ["zone", name]},
+        "mechanism": mechanism,
+    }
+    found = people_released(tmp_path, people, **keys | EXACT)
+    for zone, of_zone in ((None, people), ("s", people.filter(zone="s"))):
+        row = found.query({"zone": zone, name: range_}).row(0, named=True)
+        assert row["count"] == of_zone.filter(pl.col(name).is_in(inside)).height
+        assert row["low"] <= row["count"] <= row["high"]
+    answer = query_answer(found.folder, None, None, [f"{name}={range_}"], simultaneous=False)
+    assert answer.where[name].path == [range_ if range_ != "5..4" else "0..23"]
+
+
+def test_the_deviation_over_midnight_is_that_of_least_squares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is that of the sum of both parts, by dense algebra, which is less than as if the parts had nothing to do with each other."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    keys = {
+        "input": {"table": "people.csv", "features": ["hour"]},
+        "hierarchy": {"hour": CLOCK},
+        "release": {"order": ["hour"]},
+        "mechanism": "unbiased_tree",
+    }
+    found = people_released(tmp_path, on_axis("hour", CLOCK).select("hour"), **keys)
+    levels = found.manifest.levels
+    of_leaves = covariance(tree_of_spec(found.manifest), [1 / of.sigma**2 if of.rho else 0.0 for of in levels])
+    for first, last in ((22, 2), (13, 3)):
+        inside = np.zeros(24)
+        inside[[*range(first, 24), *range(last + 1)]] = 1
+        row = found.query(hour=f"{first}..{last}").row(0, named=True)
+        assert row["sd"] == pytest.approx(math.sqrt(inside @ of_leaves @ inside + 2 * ROUNDING_VARIANCE), rel=1e-3)
+        assert row["high"] - row["count"] >= 1.6 * row["sd"]
+
+
+def test_options_that_are_given_twice_mean_both_or_are_refused(
+    library: Library, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Several areas of an end are counted one by one, as by --where; an option with one value is refused, in every command."""
+    trips = str(library["trips"].folder)
+    for twice in (["--origin", "01", "--origin", "02"], ["--where", "origin=01", "--origin", "02"]):
+        assert main(["query", trips, *twice, "--destination", "01", "--destination=02", "--json"]) == 0
+        told = json.loads(capsys.readouterr().out)["answers"]
+        pairs = [(of["where"]["origin"]["path"], of["where"]["destination"]["path"]) for of in told]
+        assert sorted(pairs) == [([one], [other]) for one in ("01", "02") for other in ("01", "02")]
+    spec = str(tmp_path / "spec.yaml")
+    for command in (
+        ["release", spec, "--output", "a", "--output", "b"],
+        ["release", spec, "--server", "--no-server"],
+        ["rerun", "x", "--branch", "b00", "--branch", "b01"],
+        ["plan", spec, "--for", "county=50@95%", "--for", "zone=9@95%"],
+        ["compare", spec, "--runs", "1", "--runs=2"],
+        ["new", "t.csv", "--codebook", "a.csv", "--codebook", "b.csv"],
+        ["budget", "raise", "d", "--epsilon", "1", "--epsilon", "2", "--reason", "x"],
+        ["verify", trips, "--workers", "1", "--workers", "2"],
+    ):
+        option = next(of for of in command if of.startswith("--"))
+        assert main([*command, "--json"]) == 2
+        error = json.loads(capsys.readouterr().out)
+        assert error["field"] == option
+        assert "may be given once" in error["error"]
+
+
+def test_compare_tries_what_all_of_its_options_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Mechanisms and values of ε may be separated by commas, or given one by one."""
+    asked: list[Any] = []
+    monkeypatch.setattr("flows.cli.runs.compare_and_write", lambda *of: asked.append(of) or {})
+    monkeypatch.setattr("flows.cli.spec_commands.show_comparison", lambda *_, **__: None)
+    monkeypatch.setattr("flows.specification.file.load_spec", lambda spec: spec)
+    options = ["--mechanisms", "inftda", "--mechanisms", "tda_l2,laplace", "--epsilon", "1", "--epsilon", "2,3"]
+    assert main(["compare", str(tmp_path / "spec.yaml"), *options, "--utility", "fleet"]) == 0
+    assert main(["compare", str(tmp_path / "spec.yaml")]) == 0
+    assert [(of[1], of[2], of[5]) for of in asked] == [
+        (["inftda", "tda_l2", "laplace"], [1.0, 2.0, 3.0], ["fleet"]),
+        (["inftda", "inftda_reconciled"], [0.1, 1.0, 10.0], []),
+    ]

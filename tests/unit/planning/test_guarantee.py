@@ -22,6 +22,8 @@ from tasks.accounting.accountants import ACCOUNTANTS
 from tasks.accounting.allocation import Measurement
 from tasks.mechanisms import MECHANISMS
 from tasks.tree.axis import IntArray
+from tests.support.keys import features_of, planned_of
+from tests.support.largest import changes, delta_of
 
 DELTA = 1e-3
 TARGET = {"level": "level_2", "max_error": 30.0, "confidence": 0.9}
@@ -193,3 +195,49 @@ def _as_a_new_process(monkeypatch, make: Callable[[], Guarantee]) -> Guarantee:
     monkeypatch.setattr(pld, "_remembered", {})
     pld.pld_rho.cache_clear()
     return make()
+
+
+# every (ε, δ) of a grid -------------------------------------------------------------------------------------------------
+
+TEETH = [0.5, 3.0, 10.0, 25.0, 35.0, 40.0, 50.0, 60.0, 80.0, 100.0]  # δ jumps with ρ where few outcomes matter
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-8, 1e-5, 1e-3])
+@pytest.mark.parametrize(
+    ("mechanism", "law", "codes"),
+    [
+        ("gaussian", "gaussian", ["A", "B"]),
+        ("gaussian", "gaussian", ["A"]),
+        ("gaussian", "auto", ["A", "B", "C"]),
+        ("inftda", "gaussian", ["A", "B"]),
+        ("inftda", "laplace", ["A", "B"]),
+        ("inftda_reconciled", "auto", ["A", "B", "C", "D"]),
+        ("unbiased_tree", "gaussian", ["A", "B"]),
+        ("stability_histogram", "laplace", ["A", "B"]),
+    ],
+)
+@pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
+def test_no_epsilon_and_delta_of_a_grid_are_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mechanism: str,
+    law: str,
+    codes: list[str],
+    delta: float,
+    neighbours: str,
+) -> None:
+    """Each gives a plan whose guarantee holds, by the accountant and by comparing all outcomes, and which spends more than nothing."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    keys = {"mechanism": mechanism, "noise.law": law, "privacy.delta": delta, "privacy.neighbours": neighbours}
+    cap = {"budget": {"epsilon": 200.0, "delta": 0.01}}
+    for epsilon in TEETH:
+        plan = planned_of(tmp_path, features_of({"k": codes}), keys | cap | {"privacy.epsilon": epsilon})
+        guarantee = plan.guarantee
+        guarantee.check()
+        assert guarantee.epsilon == epsilon
+        if guarantee.measurements:
+            assert 0 < guarantee.rho < 2 * epsilon + 10
+            ways = changes(plan.scheme.allocation, float(guarantee.rho))
+            assert max(delta_of(events, epsilon) for events in ways) <= delta * (1 + 1e-6)
+        else:
+            assert 0 < sum(Fraction(of.cost.epsilon) for of in guarantee.by_map) <= epsilon

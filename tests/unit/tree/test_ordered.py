@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from flows.specification.sections.hierarchy import Ordered
 from tasks.tree.axis import axis_from_codebook
-from tasks.tree.ordered import OrderedAxis, ordered_axis, ordered_codes
+from tasks.tree.ordered import OrderedAxis, goes_round, ordered_axis, ordered_codes
 
 
 @given(st.integers(1, 300), st.integers(2, 9))
@@ -117,3 +117,31 @@ def test_what_names_no_ordered_codes_is_refused(keys: dict[str, Any], said: str)
     with pytest.raises(ValidationError) as refused:
         Ordered.model_validate(keys)
     assert said in " ".join(fault["msg"] for fault in refused.value.errors())
+
+
+HALF_HOURS = [f"{hour:02}:{half}" for hour in range(24) for half in ("00", "30")]
+
+
+@pytest.mark.parametrize(
+    ("name", "domain", "is_round"),
+    [
+        ("hour", {"ordered": 24}, True),
+        ("departure hour", {"ordered": [f"{hour:02}" for hour in range(24)]}, True),
+        ("start", {"ordered": 24, "from": {"column": "started_at", "take": "hour"}}, True),
+        ("weekday", {"ordered": 7}, True),
+        ("day", {"ordered": ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"]}, True),
+        ("day", {"ordered": ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"]}, True),
+        ("month", {"ordered": {"first": 1, "last": 12}}, True),
+        ("period", {"ordered": HALF_HOURS}, True),
+        ("shift", {"ordered": ["06:00", "14:00", "22:00"]}, True),
+        ("hour", {"ordered": 27}, False),  # of a timetable, whose day goes on after midnight
+        ("hour", {"ordered": 12}, False),
+        ("age", {"ordered": 24}, False),
+        ("period", {"ordered": HALF_HOURS[16:20]}, False),
+        ("day", {"ordered": {"first": "2026-01-01", "last": "2026-01-07"}}, False),
+        ("month", {"ordered": {"first": "2026-01-01", "last": "2026-12-31"}}, False),
+    ],
+)
+def test_clocks_and_calendars_go_round(name: str, domain: dict[str, Any], is_round: bool) -> None:
+    """An axis with all hours, weekdays, months or times of a day goes round; one that has a part of them, or days, does not."""
+    assert goes_round(name, domain) == is_round
