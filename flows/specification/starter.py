@@ -179,16 +179,12 @@ def _header(table: Table) -> list[str]:
     named = [name for name in names if name.strip() and not re.fullmatch(r"[-+0-9.,:/ ]+", name)]
     if guess_columns(named, MOST_FEATURES).origin or any(name.casefold() in ABOUT_PEOPLE for name in named):
         return named  # blank names and numbers are written nowhere
-    if len(named) < len(names):
+    wrong = "some fields are blank or numbers" if len(named) < len(names) else ""
+    if sum(name[0].isdigit() for name in map(str.strip, named)) * 2 >= len(names):
+        wrong = wrong or "half of the fields or more begin with a digit, as values do"
+    if wrong:
         raise InputError(
-            f"TABLE: the first line of {table.name} must hold the column names; some fields are blank or numbers.",
-            field="TABLE",
-            hint="Add a line of column names above the rows.",
-        )
-    if sum(name.strip()[0].isdigit() for name in names) * 2 >= len(names):
-        raise InputError(
-            f"TABLE: the first line of {table.name} must hold the column names; half of the fields or more begin with a"
-            " digit, as values do.",
+            f"TABLE: the first line of {table.name} must hold the column names; {wrong}.",
             field="TABLE",
             hint="Add a line of column names above the rows, or rename the columns.",
         )

@@ -20,6 +20,7 @@ from flows.specification.file import load_spec
 from flows.specification.starter import starter
 from flows.specification.undecided import FILL_IN
 from flows.specification.yaml import line_of
+from flows.up import _of_specs
 from storage.errors import InputError, SpecError
 from tests.support.keys import ABSENT, Keys, changed, decided
 from tests.support.spec import SPEC
@@ -319,6 +320,7 @@ def test_what_weakens_a_release_is_a_remark_and_no_refusal(
 
 
 OPEN = [
+    ({"privacy.unit": "FILL IN", "title": "FILL IN"}, ["privacy.unit", "title"]),  # which any text would do for
     ({"privacy.unit": "FILL IN", "budget.delta": None}, ["privacy.unit", "budget.delta"]),
     (
         {"dataset": None, "input.count": "FILL IN", "privacy.epsilon": "fill in"},
@@ -327,7 +329,7 @@ OPEN = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "left"), OPEN, ids=["unit and δ", "dataset, count and ε"])
+@pytest.mark.parametrize(("changes", "left"), OPEN, ids=["two texts", "unit and δ", "dataset, count and ε"])
 def test_nothing_is_released_or_forecast_while_a_key_is_undecided(
     folder: Path, capsys: pytest.CaptureFixture[str], changes: Keys, left: list[str]
 ) -> None:
@@ -360,6 +362,9 @@ def test_nothing_is_released_or_forecast_while_a_key_is_undecided(
             ask(path)
         with pytest.raises(SpecError, match=f"leaves {len(left)} keys undecided: {left[0]}"):
             ask(yaml.safe_load(path.read_text()))
+    told = list[str]()
+    assert not [*_of_specs(folder, [], told.append)]
+    assert told[0].startswith(f"No deployment: spec.yaml: {said}")
     assert not (folder / "out").exists()
     assert cli._run(["releases", "--json"]) == cli.DONE
     assert json.loads(capsys.readouterr().out) == {"releases": []}
