@@ -15,6 +15,7 @@ from flows.answers.release_status import ErrorMessage
 from flows.cluster.choice import check_workers
 from flows.forecast.answer import plan_answer
 from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
+from flows.forecast.remarks import remarks_on_unit
 from flows.planning.admission import admission, check_writable
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
@@ -133,7 +134,8 @@ def _passed(forecast: Forecast, plan: Plan) -> PassedCheck:
     of_plan = {
         field.name: getattr(forecast, field.name) for field in fields(PassedCheck) if hasattr(forecast, field.name)
     }
-    return PassedCheck(ok=True, problems=[], shapes=shapes, **of_plan)
+    remarks = [*forecast.remarks, *remarks_on_unit(plan)]
+    return PassedCheck(**of_plan | {"ok": True, "problems": [], "shapes": shapes, "remarks": remarks})
 
 
 def _check_tables(keys: dict[str, Any], folder: Path, problems: _Problems) -> None:

@@ -77,7 +77,7 @@ def plan(
 ) -> int:
     """Show what a release would protect, what it would cost and how accurate it would be, or what its spec leaves undecided.
 
-    Spends nothing and reads no row of the confidential table.
+    Spends nothing and does not read the confidential table.
     """
     from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan

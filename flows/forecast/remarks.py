@@ -20,7 +20,7 @@ _MANY = 100  # releases that a cap allows
 
 
 def remarks(plan: Plan, total: int | None, cap: Cap) -> Iterator[str]:
-    """Yield remarks on δ, ε, the cap and the unit, given a public guess of the number of records. Reads no row of the table."""
+    """Yield remarks on δ, ε and the cap, given a public guess of the number of records."""
     epsilon, delta, many = plan.guarantee.epsilon, plan.guarantee.delta, releases_within(cap, plan.spending)
     if total and delta * total > 1:
         yield (
@@ -34,13 +34,15 @@ def remarks(plan: Plan, total: int | None, cap: Cap) -> Iterator[str]:
         )
     if many >= _MANY:
         yield f"budget.epsilon: the cap allows {many:,} releases like this one, so it hardly limits what they reveal together."
-    yield from _on_unit(plan)
 
 
-def _on_unit(plan: Plan) -> Iterator[str]:
-    """Yield a remark where a column seems to say whose record a row is, no key uses it, and the promise is about such units."""
+def remarks_on_unit(plan: Plan) -> Iterator[str]:
+    """Yield a remark where a column seems to say whose record a row is, no key uses it, and the promise is about such units.
+
+    Reads the header of the confidential table, and no row; a plan, which opens no confidential table, has no such remark.
+    """
     spec, privacy, table = plan.file.spec, plan.file.spec.privacy, plan.source.table
-    if spec.input.unit or spec.input.matrix or is_url(table.location):  # a plan asks no server
+    if spec.input.unit or spec.input.matrix or is_url(table.location):  # no server is asked
         return
     used = {*chain(*map(spec.columns, spec.axes)), *(spec.input.group or ()), *filter(None, [spec.input.count])}
     try:
@@ -49,10 +51,10 @@ def _on_unit(plan: Plan) -> Iterator[str]:
     except TrellisError:
         return  # whoever reads the table says why
     known = [name for name in names if name not in used and is_unit(name)]
-    said = [name for name in known if is_same_unit(name, privacy.unit)]
-    said += known if privacy.max_records_per_unit == 1 else []
-    if said and used <= {*names}:  # otherwise the first line may be a record
+    units = [name for name in known if is_same_unit(name, privacy.unit)]
+    units += known if privacy.max_records_per_unit == 1 else []
+    if units and used <= {*names}:  # otherwise the first line may be a record
         yield (
-            f"input.unit: column {said[0]} seems to say whose record a row is, and no key uses it. That privacy.max_records_per_unit"
-            f" ({privacy.max_records_per_unit}) holds is only your promise; with input.unit: {said[0]}, ingest sees to it."
+            f"input.unit: column {units[0]} seems to say whose record a row is, and no key uses it. That privacy.max_records_per_unit"
+            f" ({privacy.max_records_per_unit}) holds is only your promise; with input.unit: {units[0]}, ingest sees to it."
         )
