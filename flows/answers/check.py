@@ -14,8 +14,8 @@ import duckdb
 from flows.answers.release_status import ErrorMessage
 from flows.cluster.choice import check_workers
 from flows.forecast.answer import plan_answer
-from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
 from flows.forecast.remarks import remarks_on_unit
+from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
 from flows.planning.admission import admission, check_writable
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
