@@ -36,6 +36,11 @@ class FailedCheck:
     ok: Literal[False]
     problems: Sequence[ErrorMessage]
 
+    def __repr__(self) -> str:
+        return (
+            f"<cannot be released: {len(self.problems)} problems, in {', '.join(of.field for of in self.problems[:3])}>"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ShapedLevel:
@@ -64,6 +69,9 @@ class PassedCheck:
     unprotected: Sequence[str]
     budget: BudgetForecast
     shapes: Sequence[ShapedLevel]
+
+    def __repr__(self) -> str:
+        return f"<can be released: {self.name} by {self.mechanism}, epsilon {self.epsilon:g}, delta {self.delta:g}>"
 
 
 class _Problems(list[TrellisError]):
