@@ -177,10 +177,10 @@ def has_folder(release: Release) -> bool:
     return (Path(release.folder) / "manifest.json").is_file()
 
 
-def published_specs(con: Connection, dataset: str) -> list[tuple[str, str]]:
-    """Return the published releases of a dataset with the specs that they were reserved with, the newest last."""
-    query = "SELECT id, spec FROM releases WHERE dataset = ? AND state = 'published' ORDER BY created, id"
-    return con.execute(query, [dataset]).fetchall()
+def specs_of(con: Connection, dataset: str, states: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the releases of a dataset in some states with the specs that they were reserved with, the newest last."""
+    query = "SELECT id, spec FROM releases WHERE dataset = ? AND state IN (SELECT unnest(?)) ORDER BY created, id"
+    return con.execute(query, [dataset, list(states)]).fetchall()
 
 
 def superseding(con: Connection, release_id: str) -> dict[str, str]:
