@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import parent_process
-from numbers import Integral
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -87,14 +86,15 @@ class PublishedRelease:
         Raises:
             UsageError: the release has no such level.
         """
-        number, deepest, axes = level, len(self.manifest.levels) - 1, self.published.axes.values()
-        if isinstance(level, str):
-            named = [names.index(level) + 1 if level in names else 0 for names in axes]
-            number = level_of(self.published.steps, named) if any(named) else level
-        if not (isinstance(number, Integral) and 0 <= int(number) <= deepest):
-            hint = f"Or the name of a level: {', '.join(dict.fromkeys(name for names in axes for name in names))}."
+        deepest, axes = len(self.manifest.levels) - 1, self.published.axes.values()
+        numbers: dict[object, int] = {number: number for number in range(deepest + 1)}
+        for name in dict.fromkeys(name for names in axes for name in names):
+            reached = [names.index(name) + 1 if name in names else 0 for names in axes]
+            numbers[name] = level_of(self.published.steps, reached)
+        if level not in numbers:
+            hint = f"Or the name of a level: {', '.join(str(name) for name in numbers if isinstance(name, str))}."
             raise UsageError(f"level must be 0 to {deepest}, got {level}.", field="level", hint=hint)
-        (rows,) = self.published.collect([self.published.scan(self.manifest.levels[int(number)])])
+        (rows,) = self.published.collect([self.published.scan(self.manifest.levels[numbers[level]])])
         return rows
 
     @property
@@ -308,11 +308,8 @@ def release(
 def rerun(release_id: str, *, branch: str | None = None) -> PublishedRelease | None:
     """Continue a failed release, as `trellis rerun` does, without a server; nothing is charged again.
 
-    Args:
-        release_id: its id.
-        branch: the only branch to finish.
     Returns:
-        The published release; None while other branches are missing.
+        The published release; None while others than the branch that is named are missing.
     Raises:
         TrellisError: as `release`; or there is no such release or branch, or it has ended.
     """

@@ -148,35 +148,23 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
 
 def answered(
     published: PublishedFolder, question: Question, *, simultaneous: bool
-) -> tuple[Answer, list[Area | AreaRange]]:
+) -> tuple[Answer, Sequence[Area | AreaRange]]:
     """Return the answer to a question, and the areas that it is about: an only child is the same as its parent, and is answered as that.
 
     Where no interval of the parent is stated, the child has its own.
     """
-    own = list(question.areas)
-    areas = [
-        coarsest(published, axis, of) if isinstance(of, Area) else of
-        for axis, of in zip(published.axes, own, strict=True)
-    ]
+    areas, notes = list(question.areas), list[str]()
+    for number, ((axis, names), own) in enumerate(zip(published.axes.items(), question.areas, strict=True)):
+        if isinstance(own, Area) and (same := coarsest(published, axis, own)) != own:
+            parent = f"of {names[same.level - 1]} {same.path[-1]}" if same.level else "there is"
+            areas[number] = same
+            notes.append(
+                f"{axis} {own.path[-1]} is the only {names[own.level - 1]} {parent}, so it has the same count and interval"
+            )
     counted = answer(published, areas, question.codes, simultaneous=simultaneous)
-    if areas == own:
-        return counted, own
-    if counted.low is None:
-        return answer(published, own, question.codes, simultaneous=simultaneous), own
-    notes = [
-        _only_child(axis, names, child, of)
-        for (axis, names), child, of in zip(published.axes.items(), own, areas, strict=True)
-        if isinstance(child, Area) and isinstance(of, Area) and child != of
-    ]
+    if notes and counted.low is None:
+        return answer(published, question.areas, question.codes, simultaneous=simultaneous), question.areas
     return replace(counted, how="; ".join([counted.how, *notes])), areas
-
-
-def _only_child(axis: str, names: Sequence[str], child: Area, parent: Area) -> str:
-    """Return that an area is the only one in another, or the only one there is."""
-    only = f"{axis} {child.path[-1]} is the only {names[child.level - 1]}"
-    if not parent.level:
-        return f"{only} there is, so it has the count and the interval of everything"
-    return f"{only} of {names[parent.level - 1]} {parent.path[-1]}, so it has the same count and the same interval"
 
 
 def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:

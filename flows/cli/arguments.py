@@ -48,15 +48,15 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the arguments as usual, once each option is found to be given as often as it may be."""
         _, _, given = ([], [], []) if ctx.resilient_parsing else self.make_parser(ctx).parse_args(args=list(args))
-        for option, times in Counter(given).items():
-            repeats = option.param_type_name != "option" or option.multiple
-            if times > 1 and not repeats and (option.secondary_opts or not option.is_bool_flag):
-                name = "/".join([*option.opts, *option.secondary_opts])
-                raise UsageError(
-                    f"{name} may be given once, and was given {times} times.",
-                    field=option.opts[0],
-                    hint="Give it once. For another value, run the command again.",
+        for option, times in Counter[Any](given).items():
+            is_one = option.param_type_name == "option" and not option.multiple
+            if times > 1 and is_one and (option.secondary_opts or not option.is_bool_flag):
+                name, hint = (
+                    "/".join([*option.opts, *option.secondary_opts]),
+                    "For another value, run the command again.",
                 )
+                fault = f"{name} may be given once, and was given {times} times."
+                raise UsageError(fault, field=option.opts[0], hint=hint)
         return super().parse_args(ctx, args)
 
 

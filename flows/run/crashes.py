@@ -1,28 +1,23 @@
 """Releases whose process has died: they count as failed, and `trellis rerun` can finish them."""
 
+import os
 from contextlib import suppress
 
-from flows.run.notices import send_notice
+from flows.run.notices import NOTIFY, send_notice
 from storage.database.connections import store
 from storage.errors import HeldElsewhere, StoreError
 from storage.machine.locks import held, holder_of
-from storage.releases.register import (
-    find_release,
-    forget_notice,
-    keep_notice,
-    list_releases,
-    set_state,
-    waiting_notices,
-)
+from storage.releases.register import failed_because, find_release, list_releases, set_state
 
 _CRASHED = "It crashed: the process that ran it ended before it was done."
+_TOLD = f"{_CRASHED} A notice of it was sent."
 
 
 def note_crashes() -> None:
     """Record as failed every release that the store calls running or reserved and that no process holds: it has crashed.
 
-    The notice of a crash waits in the store until somebody with TRELLIS_NOTIFY looks: it need not be whoever looks first. Where the store
-    cannot be written, nothing is recorded, so that commands that only read still answer.
+    The notice of it waits until somebody who has TRELLIS_NOTIFY looks, which need not be who looks first. Where the store cannot be
+    written, nothing is recorded, so that commands that only read still answer.
     """
     with suppress(StoreError, OSError), store() as con:
         for listed in list_releases(con):
@@ -31,22 +26,19 @@ def note_crashes() -> None:
                     release = find_release(con, listed.id)
                     waits = release.state == "reserved" and release.terms.series  # for its day
                     if release.state in {"reserved", "running"} and not waits:
-                        keep_notice(con, release.id)
                         set_state(con, release.id, "failed", _CRASHED)
-    with suppress(StoreError, HeldElsewhere, OSError):
-        with store() as con:
-            is_untold = bool(waiting_notices(con))
-        if is_untold:
-            _tell_crashes()
+    if os.environ.get(NOTIFY):
+        with suppress(StoreError, OSError):
+            _tell()
 
 
-def _tell_crashes() -> None:
-    """Send the notices that wait, and forget those that were sent, or whose release somebody has taken up since."""
+def _tell() -> None:
+    """Send a notice of every crash of which none was sent; a release that somebody has taken up since is not failed any more."""
     with held("notices"):  # one process sends each
         with store() as con:
-            waiting = waiting_notices(con)
-        for release_id, dataset, state in waiting:
-            text = f"{_CRASHED}\n`trellis rerun {release_id}` continues it."
-            if state != "failed" or send_notice(release_id, dataset, "failed", text):
+            untold = failed_because(con, _CRASHED)
+        for release_id, dataset in untold:
+            if send_notice(release_id, dataset, "failed", f"{_CRASHED}\n`trellis rerun {release_id}` continues it."):
                 with store() as con:
-                    forget_notice(con, release_id)
+                    if (release_id, dataset) in failed_because(con, _CRASHED):
+                        set_state(con, release_id, "failed", _TOLD)

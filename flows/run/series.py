@@ -37,11 +37,10 @@ def declare_series(plan: Plan, now: datetime) -> Series:
     ids = _ids_to_come(plan, now)
     output = plan.file.output()
     with store() as con:
-        whole = _whole(con, plan, ids)
         with transaction(con):
             if declared := _declared_already(con, plan):  # by another process, a moment ago
                 return declared
-            _check(con, plan, ids, whole)
+            whole = _admitted(con, plan, ids)
             declare(con, spec.name, [plan.reservation(id_) for id_ in ids], whole)
             for id_ in ids:
                 forget_refusal(con, id_)
@@ -62,7 +61,7 @@ def foresee_series(plan: Plan, now: datetime) -> tuple[Sequence[str], bool]:
             return declared.releases, True
     ids = _ids_to_come(plan, now)
     with store() as con:
-        _check(con, plan, ids, _whole(con, plan, ids))
+        _admitted(con, plan, ids)
     return ids, False
 
 
@@ -83,15 +82,12 @@ def _ids_to_come(plan: Plan, now: datetime) -> list[str]:
     return [scheduled_id(spec.name, day) for day in days]
 
 
-def _whole(con: Connection, plan: Plan, ids: Sequence[str]) -> Spending:
-    """Return what a series costs altogether, at the δ of its dataset, which never changes."""
-    return plan.spending_of_series(len(ids), agreed_terms(read_books(con), plan.asked()).cap.delta)
-
-
-def _check(con: Connection, plan: Plan, ids: Sequence[str], whole: Spending) -> None:
-    """Refuse a series that the store or the ledger does not admit."""
+def _admitted(con: Connection, plan: Plan, ids: Sequence[str]) -> Spending:
+    """Return what a series costs altogether, at the δ of its dataset, which never changes; refuse it if it does not fit."""
+    whole = plan.spending_of_series(len(ids), agreed_terms(read_books(con), plan.asked()).cap.delta)
     _check_not_taken(con, ids)
     admission(con, plan, plan.place_of_table, series=whole).check("people", "budget")
+    return whole
 
 
 def _declared_already(con: Connection, plan: Plan) -> Series | None:

@@ -148,12 +148,5 @@ WHERE releases.state = 'published'
 ORDER BY releases.created, releases.id, levels.level;
 """
 
-NOTICES = """
--- one row per release whose crash was noted and not told yet: whoever looks next and has TRELLIS_NOTIFY sends the notice
-CREATE TABLE notices (
-    release_id VARCHAR PRIMARY KEY      -- the release's id
-);
-"""
-
 # Step n brings a store from version n - 1 to n. A step is never edited once it is published: a change is a further step.
-STEPS: tuple[str, ...] = (SCHEMA, NOTICES)
+STEPS: tuple[str, ...] = (SCHEMA,)

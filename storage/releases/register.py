@@ -194,20 +194,10 @@ def set_state(con: Connection, release_id: str, state: str, reason: str = "") ->
     con.execute("UPDATE releases SET state = ?, reason = ? WHERE id = ?", [state, reason, release_id])
 
 
-def keep_notice(con: Connection, release_id: str) -> None:
-    """Record that somebody has to be told that a release crashed."""
-    con.execute("INSERT OR IGNORE INTO notices VALUES (?)", [release_id])
-
-
-def waiting_notices(con: Connection) -> list[tuple[str, str, str]]:
-    """Return the releases whose crashes were not told yet, the newest last: the id, the dataset and the state."""
-    query = "SELECT id, dataset, state FROM notices JOIN releases ON id = release_id ORDER BY created, id"
-    return con.execute(query).fetchall()
-
-
-def forget_notice(con: Connection, release_id: str) -> None:
-    """Record that nobody has to be told any more."""
-    con.execute("DELETE FROM notices WHERE release_id = ?", [release_id])
+def failed_because(con: Connection, reason: str) -> list[tuple[str, str]]:
+    """Return the releases that have failed for a reason, and their datasets, the newest last."""
+    query = "SELECT id, dataset FROM releases WHERE state = 'failed' AND reason = ? ORDER BY created, id"
+    return con.execute(query, [reason]).fetchall()
 
 
 def set_terms(con: Connection, release_id: str, terms: Terms) -> None:

@@ -22,7 +22,9 @@ RANGE = ".."  # between the first and the last code of a made area, and of a ran
 
 # how many codes go round, by the last word of the name of an axis, or by what is taken of a time
 _ROUND = {"minute": 60, "hour": 24, "weekday": 7, "month": 12, "quarter": 4}
-_NAMED_ROUND = ("mon tue wed thu fri sat sun", "jan feb mar apr may jun jul aug sep oct nov dec")
+_NAMED_ROUND = [
+    sorted(of.split()) for of in ("mon tue wed thu fri sat sun", "jan feb mar apr may jun jul aug sep oct nov dec")
+]
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _DAY = 24 * 60  # minutes
 
@@ -195,22 +197,20 @@ def _day(value: object) -> date:
 def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
     """Return whether the first code of an ordered axis follows on its last one, as midnight follows on 23 o'clock.
 
-    So it is for the hours of a day, weekdays, months, quarters and minutes, by the name of the axis or by what `from` takes, if the axis
-    has all of them; for the English names of weekdays and months; and for the times of day that stand at equal distances round the clock.
+    So it is if the axis has all hours, weekdays, months, quarters or minutes, by its name or by what `from` takes; the English names of
+    weekdays or months; or times of day at equal distances.
     """
     codes, source = ordered_codes(domain["ordered"]), domain.get("from")
-    taken = str(source.get("take", name)) if isinstance(source, Mapping) else name
-    words = re.findall(r"[^\W\d_]+", taken.casefold())
+    taken = source["take"] if isinstance(source, Mapping) and "take" in source else name
+    words = re.findall(r"[^\W\d_]+", str(taken).casefold())
     if words and len(codes) == _ROUND.get(words[-1].removesuffix("s")):
         return True
-    begins = [code[:3].casefold() for code in codes]
-    if any(len(codes) == len(of.split()) and set(begins) == set(of.split()) for of in _NAMED_ROUND):
+    if sorted(code[:3].casefold() for code in codes) in _NAMED_ROUND:
         return True
     times = [_CLOCK.match(code) for code in codes]
     minutes = [60 * int(at[1]) + int(at[2]) for at in times if at]
-    if not len(minutes) == len(codes) > 1:
-        return False
-    return {(after - before) % _DAY for before, after in pairwise([*minutes, minutes[0]])} == {_DAY / len(codes)}
+    steps = {(after - before) % _DAY for before, after in pairwise([*minutes, *minutes[:1]])}
+    return len(minutes) == len(codes) and steps == {_DAY // len(codes)}
 
 
 def faults_of_calendar(ordered: object, calendar: Sequence[str]) -> Iterator[str]:

@@ -131,16 +131,14 @@ def find_area(folder: PublishedFolder, axis: str, asked: object) -> Area:
 def _check_everything(folder: PublishedFolder, axis: str) -> None:
     """Refuse `all` where an area has that code or name."""
     names = folder.axes[axis]
-    areas = [
-        area for level in range(1, len(names) + 1) for area in areas_with(folder, axis, level, {level: EVERYTHING})
+    coded = [
+        area.path for level in range(1, len(names) + 1) for area in areas_with(folder, axis, level, {level: EVERYTHING})
     ]
-    paths = list(dict.fromkeys([*(area.path for area in areas), *folder.names.paths(axis, EVERYTHING)]))
-    if paths:
-        shown = [f"{names[len(path) - 1]}={path[-1]}" for path in paths[:_SHOWN]]
+    shown = [f"{names[len(path) - 1]}={path[-1]}" for path in [*coded, *folder.names.paths(axis, EVERYTHING)]]
+    if shown:
+        hint = f"Write {' or '.join(dict.fromkeys(shown[:_SHOWN]))} for the area. For everything, leave {axis} out."
         raise UsageError(
-            f"{axis}: an area is called {EVERYTHING}, which otherwise means everything.",
-            field=axis,
-            hint=f"Write {' or '.join(shown)} for the area. For everything, leave {axis} out.",
+            f"{axis}: an area is called {EVERYTHING}, which otherwise means everything.", field=axis, hint=hint
         )
 
 
