@@ -374,7 +374,8 @@ def check_rows(released: PublishedRelease, kinds: Sequence[str], most: int = 10_
                 found = released.query(where, simultaneous=bool(kind)).row(0, named=True)
                 low, high = row[f"{kind}low"], row[f"{kind}high"]
                 if " is the only " in found["how"]:
-                    assert (found["count"], found["level"] < level) == (row["count"], True)
+                    assert (found["count"], found["level"] <= level) == (row["count"], True)
+                    assert found["low"] <= max(row["count"], 0) <= found["high"]
                     continue
                 assert (found["count"], found["level"]) == (row["count"], level)
                 if kind or is_of_rows:

@@ -50,7 +50,7 @@ def test_a_data_frame_is_a_table_and_a_codebook(home: Path, kind: str) -> None:
     assert trellis.check(spec).ok
     assert trellis.plan(spec).name == "ages"
     found = trellis.release(spec)
-    counted = dict(found.table("zone").select("zone", "count").iter_rows())
+    counted = dict(found.table("zone").select("zone_zone", "count").iter_rows())
     assert counted == dict(people["zone"].value_counts().iter_rows())
     assert found.manifest.spec["input"]["table"] == "input-table.parquet"
     assert not list((home / "tmp").glob("frames-*"))
