@@ -15,9 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from flows.api import check, ledger, open_release, plan, plan_page, release, verify
+    from flows.api import check, compare, ledger, open_release, plan, plan_page, release, releases, rerun, verify
 
-__all__ = ["check", "ledger", "open_release", "plan", "plan_page", "release", "verify"]
+__all__ = [
+    "check",
+    "compare",
+    "ledger",
+    "open_release",
+    "plan",
+    "plan_page",
+    "release",
+    "releases",
+    "rerun",
+    "verify",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
 """Trellis from Python: plans, releases without a server, and published folders as data frames. `import trellis` has it all."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import parent_process
@@ -14,8 +14,10 @@ import yaml
 
 from flows.answers.query import answered, questions
 from flows.specification.file import SpecFile, check_daily, load_spec, parse_spec
+from flows.specification.frames import frames_in_files
 from storage.errors import SpecError, UsageError, public_errors
 from tasks.format.manifest import Manifest
+from tasks.released.boxes import level_of
 from tasks.released.query.areas import EVERYTHING
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.words.spelling import did_you_mean
@@ -23,10 +25,14 @@ from tasks.words.spelling import did_you_mean
 if TYPE_CHECKING:
     from flows.answers.check import FailedCheck, PassedCheck
     from flows.answers.ledger import LedgerStatement
+    from flows.answers.release_status import ReleaseList
     from flows.answers.verify import Verification
     from flows.forecast.values import Forecast
+    from tasks.pages.trial_results import TrialResults
 
-Spec: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]  # the path of a spec, or its keys
+Spec: TypeAlias = (
+    str | os.PathLike[str] | Mapping[str, Any]
+)  # the path of a spec; or its keys, with data frames for tables
 
 NOT_IN_A_FILE = "(a mapping of keys)"  # in place of the name of a spec's file
 
@@ -72,16 +78,23 @@ class PublishedRelease:
         ]
         return pl.DataFrame(rows, {"level": pl.Int64, **dict.fromkeys(self.published.axes, pl.String), **numbers})
 
-    def table(self, level: int) -> pl.DataFrame:
+    def table(self, level: int | str) -> pl.DataFrame:
         """Return the released counts of a level: codes, `count`, and where there are intervals `low` and `high`.
 
+        Args:
+            level: its number; or the name of a level of the axes, for the coarsest table in which every axis that has it has reached it.
         Raises:
             UsageError: the release has no such level.
         """
-        deepest = len(self.manifest.levels) - 1
-        if not 0 <= level <= deepest:
-            raise UsageError(f"level must be 0 to {deepest}, got {level}.", field="level")
-        (rows,) = self.published.collect([self.published.scan(self.manifest.levels[level])])
+        deepest, axes = len(self.manifest.levels) - 1, self.published.axes.values()
+        numbers: dict[object, int] = {number: number for number in range(deepest + 1)}
+        for name in dict.fromkeys(name for names in axes for name in names):
+            reached = [names.index(name) + 1 if name in names else 0 for names in axes]
+            numbers[name] = level_of(self.published.steps, reached)
+        if level not in numbers:
+            hint = f"Or the name of a level: {', '.join(str(name) for name in numbers if isinstance(name, str))}."
+            raise UsageError(f"level must be 0 to {deepest}, got {level}.", field="level", hint=hint)
+        (rows,) = self.published.collect([self.published.scan(self.manifest.levels[numbers[level]])])
         return rows
 
     @property
@@ -104,12 +117,16 @@ class PublishedRelease:
         return rows
 
     def query(
-        self, where: Mapping[str, Any] | None = None, *, simultaneous: bool = False, **areas: Any
+        self,
+        where: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+        *,
+        simultaneous: bool = False,
+        **areas: Any,
     ) -> pl.DataFrame:
         """Return the counts of areas, with their intervals; every combination where lists of areas are given.
 
         Args:
-            where: areas by axis, for axes that are no names in Python.
+            where: areas by axis, for axes that are no names in Python; or a list of such questions, which are answered one after another.
             simultaneous: whether the intervals are to hold all at once, whatever is asked.
             areas: by axis: a code; `FIRST..LAST` of an ordered axis; `LEVEL=CODE`; `LEVEL=CODE,LEVEL=CODE`, or a mapping of levels to
                 codes, where only the path tells; None or `all` for everything; or a list of these. An axis that is left out: everything.
@@ -121,8 +138,12 @@ class PublishedRelease:
             UsageError: there is no such axis or area, or there are several.
             StoreError: a file of the folder is missing or altered.
         """
+        if isinstance(where, list | tuple) and all(isinstance(one, Mapping) for one in where) and where:
+            return pl.concat([self.query(one, simultaneous=simultaneous, **areas) for one in where], how="diagonal")
+        if not isinstance(where, Mapping | None):
+            raise UsageError("where must map axes to areas, or list such mappings.", field="where")
         asked_for = {
-            axis: list(asked) if isinstance(asked, list | tuple | pl.Series) else [asked]
+            axis: list(asked) if isinstance(asked, Iterable) and not isinstance(asked, str | Mapping) else [asked]
             for axis, asked in {**(where or {}), **areas}.items()
         }
         rows, names = [], [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
@@ -150,14 +171,16 @@ def plan(spec: Spec) -> "Forecast":
     """Return what a release would cost, and how exact it would be, as `trellis plan --json` prints it. Nothing is measured.
 
     Args:
-        spec: the path of a spec; or its keys, and paths in them are then relative to the working directory.
+        spec: the path of a spec; or its keys, and paths in them are then relative to the working directory. In place of the path of a
+            table, of confidential records or of a codebook, there may be a data frame of Polars or pandas, or an Arrow table.
     Raises:
         TrellisError: the reason for a refusal, as on the command line.
     """
     from flows.forecast.answer import plan_answer
     from flows.planning.plan import make_plan
 
-    return plan_answer(make_plan(_file(spec)))
+    with _file(spec) as file:
+        return plan_answer(make_plan(file))
 
 
 @public_errors
@@ -169,7 +192,8 @@ def plan_page(spec: Spec) -> str:
     from flows.forecast import page
     from flows.planning.plan import make_plan
 
-    return page.plan_page(make_plan(_file(spec)))
+    with _file(spec) as file:
+        return page.plan_page(make_plan(file))
 
 
 def check(spec: Spec) -> "PassedCheck | FailedCheck":
@@ -179,9 +203,41 @@ def check(spec: Spec) -> "PassedCheck | FailedCheck":
     """
     from flows.answers.check import check_answer
 
-    if isinstance(spec, Mapping):
-        return check_answer(Path.cwd() / NOT_IN_A_FILE, _text(spec))
-    return check_answer(Path(spec))
+    if not isinstance(spec, Mapping):
+        return check_answer(Path(spec))
+    with _closed_to_others(), frames_in_files(spec) as keys:
+        return check_answer(Path.cwd() / NOT_IN_A_FILE, _text(keys))
+
+
+@public_errors
+def compare(
+    spec: Spec,
+    mechanisms: Sequence[str] = ("inftda", "inftda_reconciled"),
+    epsilons: Sequence[float] = (0.1, 1.0, 10.0),
+    *,
+    runs: int = 10,
+    utilities: Sequence[str] = (),
+) -> "TrialResults":
+    """Return how far mechanisms are off on a public table, as `trellis compare --json` prints it; without a server and without a page.
+
+    Raises:
+        TrellisError: the spec does not declare its table public, or another refusal, as on the command line.
+    """
+    from flows.trials.comparison import comparison_answer, make_comparison, trials_of
+
+    if runs < 1:
+        raise UsageError(f"runs must be at least 1, got {runs}.", field="runs")
+    with _file(spec) as file:
+        comparison = make_comparison(file, mechanisms, epsilons, runs, utilities)
+        rows = [row for entry in comparison.entries for row in trials_of(comparison, entry, range(1, runs + 1))]
+        return comparison_answer(comparison, pl.DataFrame(rows, infer_schema_length=None), folder="")
+
+
+def releases() -> "ReleaseList":
+    """Return all releases of the store and their states, as `trellis releases --json` prints them."""
+    from flows.answers.release_status import releases_answer
+
+    return releases_answer()
 
 
 def verify(folder: str | os.PathLike[str], *, workers: int | None = None) -> "Verification":
@@ -229,23 +285,15 @@ def release(
             how many rows are at fault, since notebooks keep what they show.
     """
     from flows.planning.plan import make_plan
-    from flows.run.crashes import note_crashes
     from flows.run.driver import make_release, without_prefect
     from flows.run.reservation import new_release
     from flows.run.runner import report_nothing
     from storage.machine.home import give_up_claim
     from storage.releases.approvals import read_approved_plan
 
-    if parent_process() is not None:
-        raise UsageError(
-            "release was called by a worker process, because that process ran the calling script again.",
-            field="run.workers",
-            hint="With run: {workers: processes}, call release below `if __name__ == '__main__':`.",
-        )
-    with _closed_to_others():
-        note_crashes()
+    with _releasing(), _file(spec) as file:
         approved = read_approved_plan(Path(approved_plan)) if approved_plan is not None else None
-        planned = replace(make_plan(_file(spec)), approved=approved)
+        planned = replace(make_plan(file), approved=approved)
         made = new_release(planned, Path(output) if output is not None else None, different_people=different_people)
         try:
             with without_prefect(made.terms.run.workers) as submit:
@@ -256,13 +304,58 @@ def release(
         return open_release(made.folder)
 
 
-def _file(spec: Spec) -> SpecFile:
-    """Return a spec; that of some keys as if they were in a file of the working directory."""
-    if isinstance(spec, Mapping):
-        file = parse_spec(_text(spec), Path.cwd() / NOT_IN_A_FILE)
+@public_errors
+def rerun(release_id: str, *, branch: str | None = None) -> PublishedRelease | None:
+    """Continue a failed release, as `trellis rerun` does, without a server; nothing is charged again.
+
+    Returns:
+        The published release; None while others than the branch that is named are missing.
+    Raises:
+        TrellisError: as `release`; or there is no such release or branch, or it has ended.
+    """
+    from flows.planning.admission import resumable_release
+    from flows.run.driver import finish_release, without_prefect
+    from flows.run.reservation import refresh_run_keys
+    from flows.run.runner import report_nothing
+    from storage.database.connections import store
+    from storage.releases.register import state_of
+
+    with _releasing():
+        continued = resumable_release(release_id, branch)
+        if continued.state != "published":
+            with without_prefect(refresh_run_keys(release_id).terms.run.workers) as submit:
+                finish_release(release_id, submit, report_nothing, only=branch)
+        with store() as con:
+            is_published = state_of(con, release_id) == "published"
+        return open_release(continued.folder) if is_published else None
+
+
+@contextmanager
+def _releasing() -> Iterator[None]:
+    """Let a release be made inside; refuse it in a worker process, and note the releases that have crashed."""
+    from flows.run.crashes import note_crashes
+
+    if parent_process() is not None:
+        raise UsageError(
+            "release was called by a worker process, because that process ran the calling script again.",
+            field="run.workers",
+            hint="With run: {workers: processes}, call release below `if __name__ == '__main__':`.",
+        )
+    with _closed_to_others():
+        note_crashes()
+        yield
+
+
+@contextmanager
+def _file(spec: Spec) -> Iterator[SpecFile]:
+    """Yield a spec; that of some keys as if they were in a file of the working directory."""
+    if not isinstance(spec, Mapping):
+        yield load_spec(Path(spec))
+        return
+    with _closed_to_others(), frames_in_files(spec) as keys:
+        file = parse_spec(_text(keys), Path.cwd() / NOT_IN_A_FILE)
         check_daily(file.spec)
-        return file
-    return load_spec(Path(spec))
+        yield file
 
 
 def _text(keys: Mapping[str, Any]) -> str:

@@ -24,12 +24,13 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 
 from flows.cluster.choice import by_workers
+from flows.forecast.answer import made_before
 from flows.planning.plan import Plan, make_plan
 from flows.run.driver import finish_release, make_release
 from flows.run.notices import refusals_announced, send_notice_of
 from flows.run.reservation import new_release, refresh_run_keys
 from flows.run.runner import Future, Report, Submit, report_nothing
-from flows.run.series import declare_series
+from flows.run.series import declare_series, foresee_series
 from flows.server.artifacts import (
     Progress,
     show_failure,
@@ -49,6 +50,7 @@ from storage.errors import (
     MadeAlready,
     SpecError,
     StoreError,
+    TrellisError,
     public_error,
     public_errors,
 )
@@ -129,17 +131,20 @@ _SETTINGS: dict[str, Any] = {
 
 @flow(name="release", flow_run_name=_name_of_release, **_SETTINGS)
 @partial(public_errors, passing=_SIGNALS)
-def release(spec: str) -> State[Any] | str:
+def release(spec: str, measure_again: bool = False) -> State[Any] | str:
     """Release the table of a spec at every level, and return the release's id.
 
     When it runs again, for example with Retry, it continues the same release from where that stopped.
 
     Args:
         spec: the path of the spec. In a deployment it is relative to the folder of specs named at `trellis up`.
+        measure_again: confirms that a spec that was released already is measured again, and charged again.
     """
     request, run = _REQUEST.get(), _begin()
     if request and request.planned:
         return _run(request.planned[1], partial(make_release, *request.planned, run=run))
+    if not measure_again and (question := _question(spec, run)):
+        return Completed(name="Asks", message=question)
     try:
         wanted, work = _wanted(spec, run)
     except BudgetExceeded as refusal:
@@ -171,6 +176,25 @@ def _begin() -> str:
     else:
         begin_deployed(run)
     return run
+
+
+def _question(spec: str, run: str) -> str:
+    """Return what to ask a person who runs a spec again that was released, or is being; empty for a first run, a retry and a schedule.
+
+    It depends on specs alone: whether the table has changed since is confidential.
+    """
+    with suppress(TrellisError):
+        with store() as con:
+            if release_of(con, run):
+                return ""
+        file = load_spec(_below_the_folder_of_specs(spec))
+        with store() as con:
+            if known := made_before(con, file, "published", "running", "reserved"):
+                return (
+                    f"{known} was made from the same spec. Another release is a new measurement of the same people, and is charged again."
+                    " Nothing was measured or charged. To measure again, run this deployment with measure_again."
+                )
+    return ""
 
 
 def _wanted(spec: str, run: str) -> tuple[Release, Work]:
@@ -215,13 +239,17 @@ def _release_of_day(file: SpecFile) -> str:
     release_id = scheduled_id(file.spec.name, day)
     if schedule.until:
         with refusals_announced(release_id, file.spec.dataset):
-            # The first run may declare the series; then it is the run of its first day.
-            series = declare_series(make_plan(file), moment - timedelta(seconds=1))
-            if release_id not in series.releases:
-                days = f"{len(series.releases)} releases, {series.releases[0]} to {series.releases[-1]}"
-                refusal = BudgetExceeded(f"{day} is not a day of the declared series {series.name}, which has {days}.")
+            # The run of the first day declares the series. One of another day reserves nothing.
+            plan, before = make_plan(file), moment - timedelta(seconds=1)
+            ids, _ = foresee_series(plan, before)
+            if release_id not in ids:
+                days = f"{len(ids)} releases, {ids[0]} to {ids[-1]}"
+                refusal = BudgetExceeded(
+                    f"{day} is not a day of the declared series {file.spec.name}, which has {days}."
+                )
                 refusal.release_id = release_id
                 raise refusal
+            declare_series(plan, before)
     return release_id
 
 

@@ -23,7 +23,7 @@ from flows.planning.plan import make_plan
 from flows.release import SPECS, release, rerun
 from flows.run.ending import sweep_orphans
 from flows.run.notices import check_addresses
-from flows.run.series import declare_series
+from flows.run.series import foresee_series
 from flows.server.guard import auth_of_up
 from flows.server.process import ADDRESS, AT_ONCE, lasting_server
 from flows.server.runs import UP, Scheduled, look_for_crashes, looking_after, name_scheduled_runs
@@ -133,7 +133,7 @@ def _deployment(flow: object, name: str, description: str, **more: Any) -> Runne
 
 
 def _of_specs(specs: Path, schedules: list[Scheduled], say: Say) -> Iterator[RunnerDeployment]:
-    """Yield a deployment for each spec, with its schedule if it has one, which is noted; declare series that are new."""
+    """Yield a deployment for each spec, with its schedule if it has one, which is noted."""
     names = {"release", "rerun"}
     for path in sorted([*specs.rglob("*.yaml"), *specs.rglob("*.yml")]):
         refused = "No deployment"
@@ -162,8 +162,9 @@ def _of_spec(file: SpecFile, path: Path, say: Say) -> RunnerDeployment:
     if schedule:
         until = ""
         if schedule.until:
-            series = declare_series(make_plan(file), datetime.now(UTC))
-            until = f", {len(series.releases)} releases, the last one {series.releases[-1]}"
+            ids, is_reserved = foresee_series(make_plan(file), datetime.now(UTC))
+            until = f", {len(ids)} releases, the last one {ids[-1]}"
+            until += "" if is_reserved else f"; they are reserved together when the first day comes, {ids[0]}"
         say(f"Scheduled: {spec.name}, at {schedule.cron} ({schedule.timezone}){until}.")
         description = f"{spec.name}: the release of each day at `{schedule.cron}` ({schedule.timezone}){until}."
         runs = Cron(schedule.cron, timezone=schedule.timezone)

@@ -38,6 +38,11 @@ class FailedCheck:
     problems: Sequence[ErrorMessage]
     undecided: Sequence[str] | None = None
 
+    def __repr__(self) -> str:
+        return (
+            f"<cannot be released: {len(self.problems)} problems, in {', '.join(of.field for of in self.problems[:3])}>"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class ShapedLevel:
@@ -67,6 +72,9 @@ class PassedCheck:
     remarks: Sequence[str]
     budget: BudgetForecast
     shapes: Sequence[ShapedLevel]
+
+    def __repr__(self) -> str:
+        return f"<can be released: {self.name} by {self.mechanism}, epsilon {self.epsilon:g}, delta {self.delta:g}>"
 
 
 class _Problems(list[TrellisError]):

@@ -26,7 +26,7 @@ from flows.planning.composition import composed_epsilon, releases_within
 from flows.planning.guarantee import guarantee_for
 from flows.planning.plan import Plan
 from flows.planning.views import settling_memory
-from flows.specification.file import is_same_spec
+from flows.specification.file import SpecFile, is_same_spec
 from flows.specification.sections.privacy import Target
 from flows.specification.sections.schedule import days, days_of_series, scheduled_id
 from storage.counts.published import published_total
@@ -35,7 +35,7 @@ from storage.errors import SpecError, UsageError
 from storage.ledger.books import Books, Cap, Series
 from storage.ledger.spending import CapTerms, Cost, Spending, claimed_units, for_one_unit
 from storage.releases.parts import Part
-from storage.releases.register import published_specs
+from storage.releases.register import specs_of
 from storage.releases.terms import complete_level
 from storage.tables import SIGNAL
 from tasks.accounting.conversions import float_above
@@ -155,16 +155,21 @@ def _laws(plan: Plan, cap: Cap) -> list[LawForecast]:
 
 def _repeated(con: Connection, plan: Plan) -> str:
     """Return a note where the same spec was released before, without a schedule and without superseding a release."""
-    spec = plan.file.spec
-    if spec.schedule or spec.supersedes:
-        return ""
-    same = [release for release, text in published_specs(con, spec.dataset) if is_same_spec(text, plan.file.text)]
-    if not same:
+    if not (same := made_before(con, plan.file, "published")):
         return ""
     return (
-        f"{same[-1]} was released from the same spec. Another release is a new measurement and is charged again. To replace"
-        f" that release, add supersedes: {same[-1]} to the spec."
+        f"{same} was released from the same spec. Another release is a new measurement and is charged again. To replace"
+        f" that release, add supersedes: {same} to the spec."
     )
+
+
+def made_before(con: Connection, file: SpecFile, *states: str) -> str:
+    """Return the latest release that was made from the same spec and has one of some states; empty with a schedule, or where one is superseded."""
+    spec = file.spec
+    if spec.schedule or spec.supersedes:
+        return ""
+    known = specs_of(con, spec.dataset, states)
+    return next((id_ for id_, text in reversed(known) if is_same_spec(text, file.text)), "")
 
 
 def _target_cost(plan: Plan, target: Target) -> TargetCost:

@@ -229,6 +229,12 @@ class Forecast:
     for_: TargetCost | None = None
     dry_run: bool | None = None
 
+    def __repr__(self) -> str:
+        cost = f"epsilon {self.epsilon:g}, delta {self.delta:g}"
+        return (
+            f"<plan of {self.name}: {self.mechanism}, {len(self.levels)} levels, {cost}, {len(self.warnings)} warnings>"
+        )
+
 
 def planned_measure(plan: Plan) -> MeasureForecast | None:
     """Return which cells of the tree are measured and why; None where the mechanism has no choice."""

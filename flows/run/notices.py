@@ -32,8 +32,8 @@ def check_addresses() -> None:
         raise fault
 
 
-def send_notice(release_id: str, dataset: str, state: str, text: str = "") -> None:
-    """Send a notice to every address; without TRELLIS_NOTIFY do nothing.
+def send_notice(release_id: str, dataset: str, state: str, text: str = "") -> bool:
+    """Send a notice to every address, and return whether all took it; without TRELLIS_NOTIFY do nothing.
 
     Args:
         release_id: the release, or its spec's name if it has no id.
@@ -42,7 +42,7 @@ def send_notice(release_id: str, dataset: str, state: str, text: str = "") -> No
         text: the reason, and what to do next. It must be public.
     """
     if not os.environ.get(NOTIFY):
-        return
+        return False
     body = "\n".join(line for line in (f"Dataset: {dataset}" if dataset else "", text) if line)
     try:
         addressed, wrong = _addressed()
@@ -55,9 +55,10 @@ def send_notice(release_id: str, dataset: str, state: str, text: str = "") -> No
         )
     except Exception as fault:  # noqa: BLE001 (a release that is paid for does not stop here, and an address may hold a password)
         _warn(type(fault).__name__)
-    else:
-        if not sent and len(addressed):
-            _warn(f"an address of {', '.join(sorted({_kind(url) for url in _addresses()}))} did not take it")
+        return False
+    if not sent and len(addressed):
+        _warn(f"an address of {', '.join(sorted({_kind(url) for url in _addresses()}))} did not take it")
+    return bool(sent)
 
 
 @contextmanager

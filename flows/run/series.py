@@ -12,6 +12,7 @@ from storage.database.connections import Connection, store, transaction
 from storage.errors import SpecError, StoreError
 from storage.ledger.books import Series
 from storage.ledger.events import read_books
+from storage.ledger.spending import Spending
 from storage.releases.register import add_release, forget_refusal, state_of
 
 
@@ -27,11 +28,46 @@ def declare_series(plan: Plan, now: datetime) -> Series:
             its name and days exist already.
         UsageError: another dataset has used the table.
     """
-    spec, schedule = plan.file.spec, plan.file.spec.schedule
+    spec = plan.file.spec
     with store() as con:
         declared = declared_already(con, plan)
     if declared:
         return declared
+    ids = _ids_to_come(plan, now)
+    output = plan.file.output()
+    with store() as con:
+        whole = _cost(con, plan, len(ids))
+        with transaction(con):
+            if declared := declared_already(con, plan):  # by another process, a moment ago
+                return declared
+            _check_admitted(con, plan, ids, whole)
+            declare(con, spec.name, [plan.reservation(id_) for id_ in ids], whole)
+            for id_ in ids:
+                forget_refusal(con, id_)
+                add_release(con, reserved_release(plan, id_, output, series=ids[0]))
+        account = read_books(con).account_of(ids[0])
+    if account is None:
+        raise StoreError(f"{ids[0]} was declared and is not in the ledger.")
+    return account.series[ids[0]]
+
+
+def foresee_series(plan: Plan, now: datetime) -> tuple[Sequence[str], bool]:
+    """Return the releases of the series that a spec declares, and whether they are reserved already. Reserve nothing.
+
+    Arguments and errors are those of `declare_series`.
+    """
+    with store() as con:
+        if declared := declared_already(con, plan):
+            return declared.releases, True
+    ids = _ids_to_come(plan, now)
+    with store() as con:
+        _check_admitted(con, plan, ids, _cost(con, plan, len(ids)))
+    return ids, False
+
+
+def _ids_to_come(plan: Plan, now: datetime) -> list[str]:
+    """Return the ids of the releases of a series that begins after a moment."""
+    spec, schedule = plan.file.spec, plan.file.spec.schedule
     if schedule is None or schedule.until is None:
         raise ValueError("the spec declares no series.")
     days = days_of_series(schedule.cron, schedule.timezone, schedule.until, now)
@@ -42,25 +78,19 @@ def declare_series(plan: Plan, now: datetime) -> Series:
             f"schedule.until: a series has at most {MOST_RELEASES} releases; until {schedule.until} there are more.",
             field="schedule.until",
         )
-    ids = [scheduled_id(spec.name, day) for day in days]
-    output = plan.file.output()
-    check_writable(output)
-    with store() as con:
-        delta = agreed_terms(read_books(con), plan.asked()).cap.delta  # which a dataset never changes
-        whole = plan.spending_of_series(len(ids), delta)
-        with transaction(con):
-            if declared := declared_already(con, plan):  # by another process, a moment ago
-                return declared
-            _check_not_taken(con, ids)
-            admission(con, plan, plan.place_of_table, series=whole).check("people", "budget")
-            declare(con, spec.name, [plan.reservation(id_) for id_ in ids], whole)
-            for id_ in ids:
-                forget_refusal(con, id_)
-                add_release(con, reserved_release(plan, id_, output, series=ids[0]))
-        account = read_books(con).account_of(ids[0])
-    if account is None:
-        raise StoreError(f"{ids[0]} was declared and is not in the ledger.")
-    return account.series[ids[0]]
+    check_writable(plan.file.output())
+    return [scheduled_id(spec.name, day) for day in days]
+
+
+def _cost(con: Connection, plan: Plan, releases: int) -> Spending:
+    """Return what a series costs altogether, at the δ of its dataset, which never changes."""
+    return plan.spending_of_series(releases, agreed_terms(read_books(con), plan.asked()).cap.delta)
+
+
+def _check_admitted(con: Connection, plan: Plan, ids: Sequence[str], whole: Spending) -> None:
+    """Refuse a series that does not fit what is left, or of which the store has a release already."""
+    _check_not_taken(con, ids)
+    admission(con, plan, plan.place_of_table, series=whole).check("people", "budget")
 
 
 def _check_not_taken(con: Connection, ids: Sequence[str]) -> None:

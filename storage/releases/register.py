@@ -177,10 +177,10 @@ def has_folder(release: Release) -> bool:
     return (Path(release.folder) / "manifest.json").is_file()
 
 
-def published_specs(con: Connection, dataset: str) -> list[tuple[str, str]]:
-    """Return the published releases of a dataset with the specs that they were reserved with, the newest last."""
-    query = "SELECT id, spec FROM releases WHERE dataset = ? AND state = 'published' ORDER BY created, id"
-    return con.execute(query, [dataset]).fetchall()
+def specs_of(con: Connection, dataset: str, states: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the releases of a dataset in some states with the specs that they were reserved with, the newest last."""
+    query = "SELECT id, spec FROM releases WHERE dataset = ? AND state IN (SELECT unnest(?)) ORDER BY created, id"
+    return con.execute(query, [dataset, list(states)]).fetchall()
 
 
 def superseding(con: Connection, release_id: str) -> dict[str, str]:
@@ -192,6 +192,12 @@ def superseding(con: Connection, release_id: str) -> dict[str, str]:
 def set_state(con: Connection, release_id: str, state: str, reason: str = "") -> None:
     """Record the state of a release, and for a failed or refused one the public reason."""
     con.execute("UPDATE releases SET state = ?, reason = ? WHERE id = ?", [state, reason, release_id])
+
+
+def failed_because(con: Connection, reason: str) -> list[tuple[str, str]]:
+    """Return the releases that have failed for a reason, and their datasets, the newest last."""
+    query = "SELECT id, dataset FROM releases WHERE state = 'failed' AND reason = ? ORDER BY created, id"
+    return con.execute(query, [reason]).fetchall()
 
 
 def set_terms(con: Connection, release_id: str, terms: Terms) -> None:

@@ -63,6 +63,7 @@ def followed(user: User) -> Iterator[Ran]:
             if command == next(iter(SAID)):
                 up = bring_up(user)
                 stack.callback(up.process.kill)
+                make_first_day(up)
                 yield Ran(command, 0, up.said)
                 continue
             if "trellis restore kept" in command:
@@ -78,6 +79,14 @@ def followed(user: User) -> Iterator[Ran]:
             run = ["sh", "-c", command]
             done = subprocess.run(run, cwd=user.folder, env=environment, capture_output=True, text=True, check=False)
             yield Ran(command, done.returncode, done.stdout + done.stderr)
+
+
+def make_first_day(up: Up) -> None:
+    """Have the first day of the series come, which reserves all of it."""
+    deployment = up.call("/deployments/name/release/monthly")["id"]
+    state = {"type": "SCHEDULED", "state_details": {"scheduled_time": "2026-01-01T03:00:00Z"}}
+    run = up.call(f"/deployments/{deployment}/create_flow_run", {"state": state})["id"]
+    assert up.ended(run)["name"] == "monthly-2026-01-01"
 
 
 def stop_releases(up: Up) -> None:

@@ -87,7 +87,7 @@ def seals_of(user: User, release_id: str) -> set[tuple[int, str, str]]:
 
 
 def test_what_is_up_is_said(up: Up) -> None:
-    """The address, the schedules and the declared series, which is reserved, are told, and the spec that cannot be scheduled."""
+    """The address, the schedules and the series, which is not reserved before its first day, are told, and the spec that cannot be scheduled."""
     assert f"Trellis is up: open {up.api.removesuffix('/api')}. " in up.said
     assert "Scheduled: yearly, at 0 3 1 1 * (UTC)." in up.said
     assert "Scheduled: series, at 0 3 1 1 * (UTC), 3 releases, the last one series-2" in up.said
@@ -97,10 +97,9 @@ def test_what_is_up_is_said(up: Up) -> None:
     by_hand = {"by-hand", "slow", "killed", "counted", "spoilt"}
     assert {entry["name"] for entry in found} == {"release", "rerun", "yearly", "series", "dear"} | by_hand
     assert {entry["name"] for entry in found if entry["schedules"]} == {"yearly", "series", "dear"}
-    waiting = {id_: state for id_, state in states(up.user).items() if id_.startswith("series-")}
-    assert list(waiting.values()) == ["reserved"] * 3
-    (account,) = up.user.run("ledger", "another", "--json").json()["datasets"]
-    assert {charge["release"] for charge in account["charges"]} == set(waiting)
+    assert "they are reserved together when the first day comes, series-2" in up.said
+    assert not [id_ for id_ in states(up.user) if id_.startswith("series-")]
+    assert "another" not in {of["dataset"] for of in up.user.run("ledger", "--json").json()["datasets"]}
     files = [path for path in (up.user.folder / "home").rglob("*") if path.is_file()]
     assert [path.name for path in files if path.stat().st_mode & 0o077] == []
 
@@ -136,12 +135,23 @@ def test_a_release_below_the_folder_is_made(up: Up) -> None:
 
     Its process imports nothing from the folder in which it begins.
     """
-    for run in [up.ended(up.trigger("release/by-hand")), up.ended(up.trigger("release/release", spec="by-hand.yaml"))]:
-        assert (run["state_type"], run["parameters"]) == ("COMPLETED", {"spec": "by-hand.yaml"})
+    again = {"spec": "by-hand.yaml", "measure_again": True}
+    for run in [up.ended(up.trigger("release/by-hand")), up.ended(up.trigger("release/release", **again))]:
+        assert (run["state_type"], run["parameters"]["spec"]) == ("COMPLETED", "by-hand.yaml")
         assert states(up.user)[run["name"]] == "published"
     shown = up.artifacts(run["id"])
     assert shown.keys() - {"largest"} == {"progress", "levels", "statement"}
     assert run["name"] in shown["statement"]
+
+
+def test_a_spec_that_is_run_again_asks_before_it_charges(up: Up) -> None:
+    """Run, pressed once more, says that this is a new measurement and how to confirm it; nothing is charged."""
+    ledger = up.user.run("ledger", "--json").stdout
+    for run in [up.ended(up.trigger("release/by-hand")), up.ended(up.trigger("release/release", spec="by-hand.yaml"))]:
+        assert (run["state_type"], run["state_name"]) == ("COMPLETED", "Asks")
+        for words in ("is a new measurement", "Nothing was measured or charged", "measure_again"):
+            assert words in run["state"]["message"]
+    assert up.user.run("ledger", "--json").stdout == ledger
 
 
 def test_a_day_has_one_release(up: Up) -> None:
@@ -173,6 +183,7 @@ def test_what_the_cap_refuses_ends_completed(up: Up) -> None:
             assert "Nothing was drawn or charged" in up.artifacts(run["id"])["refusal"]
             assert up.keys(run["id"]) == {f"dear-{today}-refusal"}
     assert states(up.user)[f"dear-{today}"] == "refused"
+    assert not [id_ for id_ in states(up.user) if id_.startswith("series-")]
 
 
 def test_cancel_keeps_what_is_sealed_and_retry_goes_on(up: Up) -> None:
@@ -276,7 +287,7 @@ def test_a_command_reports_to_the_server_that_is_up(up: Up) -> None:
 
 
 def test_it_ends_cleanly_and_comes_up_again(up: Up) -> None:
-    """SIGTERM ends it with all that it has started; up again, it knows every run, and declares no series again."""
+    """SIGTERM ends it with all that it has started; up again, it knows every run, and reserves no series."""
     ran = {"flow_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CANCELLED"]}}}}
     runs = up.call("/flow_runs/count", ran)
     ledger = up.user.run("ledger", "--json").stdout

@@ -3,6 +3,7 @@
 import email
 import email.policy
 import json
+import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 
+from flows.answers.release_status import releases_answer
 from flows.api import release
 from flows.run.crashes import note_crashes
 from flows.run.notices import NOTIFY, check_addresses
@@ -99,6 +101,27 @@ def test_how_a_release_ends_is_told_once(fresh, posted, monkeypatch, capfd):
     assert notice["title"] == f"Trellis: {made} is failed"
     assert "It crashed" in notice["message"]
     assert f"`trellis rerun {made}`" in notice["message"]
+
+
+def test_a_crash_is_told_by_whoever_has_an_address(fresh, posted, monkeypatch):
+    """Whoever sees it without one, or with one that does not answer, leaves the notice to others; it is told once, unless it is out of date."""
+    made = [release(fresh.spec(name, "people.csv"), different_people=True).id for name in ("first", "second", "third")]
+    posted.clear()
+    hook = os.environ[NOTIFY]
+    with store() as con, transaction(con):
+        for release_id in made:
+            set_state(con, release_id, "running")
+    for address in ("", "json://127.0.0.1:9/closed"):
+        monkeypatch.setenv(NOTIFY, address)
+        assert {of.state for of in releases_answer().releases} == {"failed"}
+    with store() as con, transaction(con):
+        set_state(con, made[2], "published")  # by `trellis rerun`
+    assert posted == []
+    monkeypatch.setenv(NOTIFY, hook)
+    for _ in range(2):
+        note_crashes()  # as `trellis up` does
+    assert [of["title"] for of in posted] == [f"Trellis: {release_id} is failed" for release_id in made[:2]]
+    assert all("It crashed" in of["message"] for of in posted)
 
 
 def test_a_failure_is_told_with_what_to_do(fresh, posted):

@@ -33,7 +33,7 @@ from flows.run.driver import rehearse
 from flows.run.ending import abandon_release
 from flows.run.reservation import new_release
 from flows.run.runner import submit_to
-from flows.run.series import declare_series
+from flows.run.series import declare_series, foresee_series
 from flows.specification.file import load_spec
 from flows.specification.sections.schedule import MOST_RELEASES, day_of, days_of_series
 from storage.database.connections import Connection, store, transaction
@@ -328,6 +328,20 @@ def test_a_spec_declares_its_series_once(place: Place) -> None:
     assert audit_answer().findings == []
     with pytest.raises(BudgetExceeded):  # by hand, between two days
         new_release(make_plan(load_spec(place.write(**BY_PLD | {"name": "by-hand"}))))
+
+
+def test_a_series_is_foreseen_without_a_reservation(place: Place) -> None:
+    """What `trellis up` says when it starts: the releases to come, or those that are reserved; what could not be declared is refused."""
+    plan = make_plan(load_spec(place.write()))
+    assert foresee_series(plan, NOW) == (IDS, False)
+    with pytest.raises(BudgetExceeded):
+        foresee_series(make_plan(load_spec(place.write(budget={"epsilon": 1.5, "delta": 1.0e-7}))), NOW)
+    with store() as con:
+        assert (list_releases(con), place.events()) == ([], [])
+    place.declare()
+    events = place.events()
+    assert foresee_series(plan, datetime(2027, 2, 20, tzinfo=UTC)) == (tuple(IDS), True)
+    assert place.events() == events
 
 
 def test_the_spec_of_a_declared_series_is_not_released_beside_it(place: Place) -> None:

@@ -1,0 +1,144 @@
+"""Python: data frames in place of files, releases that are continued, lists of questions, and comparisons."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import trellis
+from storage.errors import Interrupted, SpecError, UsageError
+from tests.support.ages import EXACT, SPEC, draw_people
+
+KINDS: dict[str, Callable[[pl.DataFrame], Any]] = {
+    "Polars": lambda frame: frame,
+    "a plan of Polars": lambda frame: frame.lazy(),
+    "pandas": lambda frame: pd.DataFrame(frame.to_dict(as_series=False)),
+    "Arrow": lambda frame: frame.to_arrow(),
+}
+ZONES = pl.DataFrame({"side": ["up", "up", "down"], "zone": ["n", "e", "s"]})
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a store, beside the working directory."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+def spec_of(kind: str, people: pl.DataFrame, **keys: Any) -> dict[str, Any]:
+    """Return a spec whose table and codebook are data frames of a kind."""
+    made = KINDS[kind]
+    return {
+        **SPEC,
+        "input": {"table": made(people), "features": ["zone", "age"]},
+        "hierarchy": {"zone": {"table": made(ZONES), "levels": ["side", "zone"]}, "age": {"ordered": 10}},
+        **EXACT,
+        **keys,
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_data_frame_is_a_table_and_a_codebook(home: Path, kind: str) -> None:
+    """Of every kind: the counts are those of its rows, no file of it is left, and the manifest has no path."""
+    people = draw_people()
+    spec = spec_of(kind, people)
+    assert trellis.check(spec).ok
+    assert trellis.plan(spec).name == "ages"
+    found = trellis.release(spec)
+    counted = dict(found.table("zone").select("zone_zone", "count").iter_rows())
+    assert counted == dict(people["zone"].value_counts().iter_rows())
+    assert found.manifest.spec["input"]["table"] == "input-table.parquet"
+    assert not list((home / "tmp").glob("frames-*"))
+    assert trellis.verify(found.folder).ok
+
+
+def test_a_data_frame_of_mixed_codes_is_refused_without_a_value(home: Path) -> None:
+    """The key is named and the cast, and what the library said of the value is not kept."""
+    mixed = pd.DataFrame({"zone": pd.Series(["n", 4711], dtype=object), "age": ["1", "2"]})
+    spec = {**spec_of("Polars", draw_people()), "input": {"table": mixed, "features": ["zone", "age"]}}
+    for work in (trellis.check, trellis.plan, trellis.release):
+        with pytest.raises(UsageError, match=r"^input.table: the data frame cannot be written") as refusal:
+            work(spec)
+        assert "4711" not in f"{refusal.value}{refusal.value.hint}{refusal.value.__context__}"
+
+
+def test_checks_and_plans_are_shown_in_a_line(home: Path) -> None:
+    """With the name, the mechanism and what it costs; or with the number of problems, and where they are."""
+    spec = spec_of("Polars", draw_people())
+    wrong = {**spec, "mechanism": "none", "privacy": {**spec["privacy"], "delta": 2}}
+    for shown, words in (
+        (trellis.plan(spec), ["plan of ages", "cascade", "epsilon 500"]),
+        (trellis.check(spec), ["can be released", "ages", "epsilon 500"]),
+        (trellis.check(wrong), ["cannot be released", "2 problems", "privacy.delta", "mechanism"]),
+    ):
+        assert len(repr(shown)) < 160
+        assert all(word in repr(shown) for word in words)
+
+
+def test_a_stopped_release_is_listed_and_continued(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`releases` says that it failed, and `rerun` publishes it; once more it is the same."""
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted("stopped")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.run.driver._finish", interrupt)
+        with pytest.raises(Interrupted):
+            trellis.release(spec_of("Polars", draw_people()))
+    (listed,) = trellis.releases().releases
+    assert listed.state == "failed"
+    for _ in range(2):
+        found = trellis.rerun(listed.id)
+        assert found is not None
+        assert found.id == listed.id
+        assert found.query()["count"].to_list() == [600]
+    assert [of.state for of in trellis.releases().releases] == ["published"]
+    with pytest.raises(UsageError):
+        trellis.rerun("nothing")
+
+
+def test_lists_of_questions_and_of_areas(home: Path) -> None:
+    """A list of mappings is answered one by one; arrays, series and tuples are lists of areas; anything else is refused by name."""
+    people = draw_people()
+    found = trellis.release(spec_of("Polars", people))
+    one_by_one = found.query([{"zone": "n", "age": "1"}, {"zone": "s"}])
+    assert one_by_one["zone"].to_list() == ["n", "s"]
+    assert one_by_one["count"].to_list() == [people.filter(zone="n", age="1").height, people.filter(zone="s").height]
+    for zones in (
+        ["n", "s"],
+        ("n", "s"),
+        np.array(["n", "s"]),
+        pl.Series(["n", "s"]),
+        pd.Series(["n", "s"]),
+        {"n": 0, "s": 0}.keys(),
+    ):
+        assert found.query(zone=zones)["count"].sum() == 600
+    for wrong in (["zone"], "zone", 3):
+        with pytest.raises(UsageError, match="where must map axes to areas"):
+            found.query(wrong)  # type: ignore[arg-type]
+    for level in ("street", 99, -1, None, 1.5):
+        with pytest.raises(UsageError, match="level must be 0 to"):
+            found.table(level)  # type: ignore[arg-type]
+    assert found.table("side").equals(found.table(1))
+    assert found.table(np.int64(2)).equals(found.table("zone"))
+
+
+def test_mechanisms_are_compared(home: Path) -> None:
+    """On a table that is declared public, for each mechanism and ε; otherwise it is refused."""
+    spec = spec_of("pandas", draw_people(), public_data=True, privacy=SPEC["privacy"], mechanism="inftda")
+    results = trellis.compare(spec, ["inftda", "gaussian"], [1.0, 2.0], runs=2).results
+    assert [(of.mechanism, of.epsilon) for of in results] == [
+        ("inftda", 1.0),
+        ("inftda", 2.0),
+        ("gaussian", 1.0),
+        ("gaussian", 2.0),
+    ]
+    with pytest.raises(SpecError, match="public_data must be true"):
+        trellis.compare(spec_of("pandas", draw_people()))
+    with pytest.raises(UsageError, match="runs must be at least 1"):
+        trellis.compare(spec, runs=0)
