@@ -1,6 +1,7 @@
 """Published tables, in folders and in the store: the names of their columns, and their files, one or a folder of parts."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,6 +81,7 @@ def domains_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     """
     hierarchy = spec.get("hierarchy")
     domains = dict(hierarchy) if isinstance(hierarchy, dict) else {}
+    domains = {axis: _with_codes(domain) for axis, domain in domains.items()}
     of_release, of_input = spec.get("release"), spec.get("input")
     sizes = of_release.get("group_sizes") if isinstance(of_release, dict) else None
     if isinstance(sizes, dict):
@@ -92,6 +94,39 @@ def size_codes(largest: int, *, has_list: bool) -> dict[str, Any]:
     """Return the codes of the sizes of groups, as a spec would list those of an ordered feature of one level."""
     first = 0 if has_list else 1
     return {"ordered": {"first": first, "last": largest}, "branching": max(2, largest - first + 1)}
+
+
+_TAKEN = {"hour": range(24), "weekday": range(1, 8), "month": range(1, 13), "quarter": range(1, 5)}
+
+
+def taken_codes(taken: Mapping[str, Any]) -> list[str]:
+    """Return all codes, in their order, that a part of a time or bins of a number can have; none where they have no end.
+
+    Args:
+        taken: the keys that say how codes are taken from a column, as a spec writes them.
+    """
+    bins = taken.get("bins")
+    if isinstance(bins, list) and len(bins) > 1:
+        return bin_codes([Decimal(str(edge)) for edge in bins])
+    return [str(code) for code in _TAKEN.get(str(taken.get("take")), ())]
+
+
+def bin_codes(bins: Sequence[Decimal]) -> list[str]:
+    """Return the codes of bins: `0-17`, `18-64` and `65+` for 0, 18, 65; `0-0.5` and `0.5+`, if not all of them are whole."""
+    is_whole = all(edge == int(edge) for edge in bins)
+    edges = [int(edge) if is_whole else f"{edge.normalize():f}" for edge in bins]
+    ends = [int(end) - 1 if is_whole else f"{end.normalize():f}" for end in bins[1:]]
+    codes = [f"{edge}" if edge == end else f"{edge}-{end}" for edge, end in zip(edges, ends, strict=False)]
+    return [*codes, f"{edges[-1]}+"]
+
+
+def _with_codes(domain: Any) -> Any:
+    """Return the codes of an axis as its spec lists them; where it lists none, those that it takes from each record, in their order."""
+    taken = domain.get("from") if isinstance(domain, dict) else None
+    if not isinstance(taken, dict) or not domain.keys().isdisjoint({"ordered", "values", "table", "levels"}):
+        return domain
+    codes = taken_codes(taken)
+    return domain | {"ordered": codes} if codes else domain
 
 
 def is_ordered(domain: Any) -> bool:

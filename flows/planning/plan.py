@@ -282,7 +282,7 @@ class Plan:
 
     def _distinct_cells(self) -> list[list[object]]:
         """Return what a promise of distinct records is about: per axis its columns, the level of the promise and the codebook."""
-        columns, codebooks = {axis.name: axis.columns for axis in self.source.axes}, self.source.codebooks
+        columns, codebooks = {axis.name: axis.cells for axis in self.source.axes}, self.source.codebooks
         promised = zip(self.whole.axes, self.promised, strict=True)
         return [[of.name, columns[of.name], level, codebooks[of.name]] for of, level in promised if level]
 

@@ -27,6 +27,7 @@ from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.sources.locations import is_url, matrix_at, published_location, shapes_at, table_at
 from tasks.ingest.sources.matrices import COUNT
 from tasks.ingest.tables import Table
+from tasks.ingest.takes import Take
 from tasks.ingest.task import Source
 from tasks.ingest.trips import AxisSource
 from tasks.tree.ordered import OrderedAxis
@@ -67,6 +68,7 @@ class SpecFile:
                 name=axis,
                 field="input.features" if spec.input.features else f"input.{axis}",
                 columns=tuple(spec.columns(axis)),
+                take=self._take(axis),
                 codebook=self._codebook(axis),
                 levels=tuple(spec.levels(axis)),
                 finest=spec.finest(axis),
@@ -125,6 +127,10 @@ class SpecFile:
         if hierarchy.table is None:
             return Unlisted(tuple(hierarchy.levels))
         return self.table(f"{key}.table", hierarchy.table)
+
+    def _take(self, axis: str) -> Take | None:
+        taken = self.spec.taken(axis)
+        return Take(taken.take or "", taken.zone or "", tuple(taken.bins or ()), taken.first or 0) if taken else None
 
     def _derived(self) -> Iterator[DerivedSource]:
         for name, keys in self.spec.derived.items():

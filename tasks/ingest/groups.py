@@ -101,7 +101,7 @@ def ingest_groups(
     listed, codes = None, area_of_codes(region)
     if groups.listed is not None:
         codes, listed = read_listed(groups.listed, region)
-        axis = replace(region.axis, field="input.group", columns=groups.columns)
+        axis = replace(region.axis, field="input.group", columns=groups.columns, take=None)
         region = replace(region, axis=axis, listed_by="input.groups")
     sum_table(con, table, [region], [codes], count, units, groups.columns)
     keys = ", ".join(f"group_{part}" for part in range(len(groups.columns)))

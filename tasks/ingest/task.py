@@ -90,7 +90,11 @@ def read_ends(source: Source) -> tuple[End, ...]:
             axis, read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of, own_area=axis.own_area)
         )
 
-    return tuple(map(end_of, source.axes))
+    ends = tuple(map(end_of, source.axes))
+    for axis, end in zip(source.axes, ends, strict=True):
+        if axis.take and not isinstance(axis.codebook, Unlisted):
+            axis.take.check_codes(end.codebook.to_series(-1), getattr(axis.codebook, "field", f"hierarchy.{axis.name}"))
+    return ends
 
 
 def with_codes_of_records(con: Connection, source: Source, ends: Sequence[End]) -> tuple[End, ...]:

@@ -15,6 +15,7 @@ from storage.machine.caller import tell_caller
 from tasks.ingest.areas import Boundaries, Labels
 from tasks.ingest.codebook import ListedCodes, Unlisted, down_to
 from tasks.ingest.tables import Table, check_columns, identifier, opened
+from tasks.ingest.takes import Take
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.ordered import OrderedAxis
 from tasks.tree.true_tree import LARGEST_TOTAL
@@ -86,6 +87,7 @@ class AxisSource:
         own_area: whether an area without a code at a coarser level of the codebook is an area of its own there.
         labels: where the names of its areas are; None where they have none.
         boundaries: where their shapes are; None where they have none.
+        take: how its codes are taken from its only column; None where its columns hold them.
     """
 
     name: str
@@ -97,6 +99,12 @@ class AxisSource:
     own_area: bool = False
     labels: Labels | None = None
     boundaries: Boundaries | None = None
+    take: Take | None = None
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """What of the table, beside the codebook, says in which cell of it a record is."""
+        return self.columns if self.take is None else (*self.columns, str(self.take))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,6 +131,12 @@ class End:
     def released(self) -> pl.DataFrame:
         """The codebook down to the finest released level."""
         return down_to(self.codebook, self.axis.finest)
+
+    @property
+    def codes(self) -> list[str]:
+        """The SQL of the codes of a row of the table `confidential`, in the order of the levels that they are of."""
+        texts = [_text_of(column) for column in self.axis.columns]
+        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1))] if self.axis.take else texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +169,8 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
     """
     with opened(con, table) as rows:
         check_columns(table, rows, end.axis.columns)
-        texts = [_text_of(column) for column in end.axis.columns]
-        named = ", ".join(f"{text} AS code_{number}" for number, text in enumerate(texts))
-        there = " AND ".join(f"trim({text}) <> ''" for text in texts)
+        named = ", ".join(f"{code} AS code_{number}" for number, code in enumerate(end.codes))
+        there = " AND ".join(f"trim({code}) <> ''" for code in end.codes)
         sql = f"SELECT DISTINCT {named} FROM {rows.scan(end.axis.columns)} AS confidential WHERE {there}"
         codes: pl.DataFrame = con.sql(sql).pl()
     codes.columns = end.codebook.columns
@@ -205,7 +218,7 @@ def sum_table(
         con.register(f"codes_{number}", of_axis)
     with opened(con, table) as rows:
         also = [column for column in (*group, count, units.column) if column]
-        wanted = [*(column for end in ends for column in end.axis.columns), *also]
+        wanted = [*dict.fromkeys([*(column for end in ends for column in end.axis.columns), *also])]
         check_columns(table, rows, wanted)
         with _joined_as_written(con):
             con.execute(_summed(rows.scan(wanted), ends, count, units, group, rules))
@@ -302,7 +315,14 @@ def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence
         hint = f"Add every possible code to {listed}, or correct the table. Codes are compared as text."
         rules.append((blank, key, f"{columns} must not be empty.", ""))
         unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
-        rules.append((unlisted, key, f"{columns} has codes that {listed} lacks.", hint))
+        lacks = f"{columns} has codes that {listed} lacks."
+        if take := end.axis.take:
+            if fault := take.faults_of_zone(_text_of(*end.axis.columns)):
+                zone = "Write zone: Europe/Rome, or another, beside take, or leave it out."
+                rules.append((fault[0], key, f"{columns} {fault[1]}", zone))
+            lacks = f"{columns} has values from which no {take.called} can be taken that {listed} lists."
+            hint = f"Times are written 2024-05-17 08:30 or 08:30. {hint}" if take.part else hint
+        rules.append((unlisted, key, lacks, hint))
     digits, whole, value = _number(count)
     column, broken = f"column {count}", f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}"
     rules += [
@@ -328,7 +348,7 @@ def _summed(
     """
     joins = []
     for number, end in enumerate(ends):
-        codes = (f"codes_{number}.code_{part} = {_text_of(column)}" for part, column in enumerate(end.axis.columns))
+        codes = (f"codes_{number}.code_{part} = {code}" for part, code in enumerate(end.codes))
         joins.append(f"LEFT JOIN codes_{number} ON {' AND '.join(codes)}")
     keys = [f"codes_{number}.area AS area_{number}" for number in range(len(ends))]
     if units.column:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from flows.specification.rules import Keys, Location, Name, PerEnd, differ, no_boolean, refuse
+from flows.specification.sections.taken import OfRecords, with_taken_codes
 from tasks.ingest.codebook import MOST_CHILDREN
 from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, ordered_codes
 
@@ -19,7 +20,9 @@ DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER, _ONE_PLACE, _PER_LEVEL}
 def _kind_of_domain(value: object) -> str:
     """Return whether the codes of a feature are in a table or in the spec itself, and whether they have an order."""
     if isinstance(value, dict):
-        return _BY_ORDER if "ordered" in value else _BY_LIST if "values" in value else _BY_TABLE
+        if "ordered" in value or ("from" in value and value.keys().isdisjoint({"values", "table", "levels"})):
+            return _BY_ORDER
+        return _BY_LIST if "values" in value else _BY_TABLE
     return _BY_ORDER if isinstance(value, Ordered) else _BY_TABLE if isinstance(value, Hierarchy) else _BY_LIST
 
 
@@ -54,7 +57,7 @@ _OneOrPerLevel = Annotated[
 ]
 
 
-class Hierarchy(Keys):
+class Hierarchy(OfRecords):
     """A public codebook and its columns, coarse to fine.
 
     Attributes:
@@ -110,7 +113,7 @@ class HierarchyPerEnd(PerEnd):
     destination: Hierarchy
 
 
-class Values(Keys):
+class Values(OfRecords):
     """The codes of a feature without levels. They are text.
 
     Attributes:
@@ -147,7 +150,7 @@ class Run(Keys):
     step: int | Literal["day"] | None = None
 
 
-class Ordered(Keys):
+class Ordered(OfRecords):
     """The codes of an ordered feature, such as ages, hours or days. Its levels are made by halving.
 
     Attributes:
@@ -163,6 +166,11 @@ class Ordered(Keys):
     branching: Annotated[int, BeforeValidator(no_boolean), Field(ge=2, le=MOST_CODES, strict=True)] = 2
     calendar: list[Literal["year", "quarter", "month"]] = Field(default_factory=list)
     labels: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_codes(cls, value: object) -> object:
+        return with_taken_codes(value)
 
     @model_validator(mode="after")
     def _fits_together(self) -> "Ordered":

@@ -212,6 +212,9 @@ def added(name: str) -> Keys:
     return {f"hierarchy.{name}": [1], ORDER: [*FEATURES, name]}
 
 
+NO_CODES = [{"column": "when", "take": "year"}, {"column": "code", "first": 2}, {"column": "sex"}]
+TAKEN = {"hierarchy.sex": {"from": {"column": "when"}}}
+TAKEN_TWICE = {"hierarchy.sex": {"from": {"column": "when", "bins": [0, 1]}}}
 MANY = features_of({f"f{number}": 100 for number in range(40)}, mechanism="gaussian")
 QUOTES, CODES = "put it in quotes", "from 1 to 2**20"
 LAPLACE = {"noise.law": "laplace"}
@@ -220,6 +223,19 @@ ALONE = {"mechanism": "stability_histogram"}
 TWO_COLUMNS = "would give two columns of the published tables the name"
 OF_FEATURES: list[Row] = [
     *of(ADULT, "input.origin", "must be left out when input.features is given", "home"),
+    *of(ADULT, "hierarchy.sex", "must list its codes by table and levels,", *({"from": of} for of in NO_CODES)),
+    *of(ADULT, "hierarchy.sex.from.bins", "two numbers or more, from the smallest", [5], [5, 1], [1, 1], changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.take", "must be hour, weekday, day,", "minute", ["hour"], changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.take", "must be the only one of take,", "hour", changes=TAKEN_TWICE),
+    *of(ADULT, "hierarchy.sex.from.first", "must be >= 1, got 0.", 0, changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.column", "must be given.", ABSENT, changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.zone", "must be a time zone such as Europe/Rome", "Rome", changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.zone", "must be left out without take", "UTC", changes=TAKEN),
+    (ADULT, TAKEN | {"hierarchy.sex.from.bins": [1, "x"]}, "hierarchy.sex.from.bins.1", "must be a number, got “x”."),
+    *of(
+        TRIPS, "hierarchy.from", "no feature: write input.origin: {column: …, take: …}", {"column": "code", "first": 2}
+    ),
+    *of(TRIPS, "input.origin.column", "must be given.", ABSENT, changes={"input.origin": {"first": 2}}),
     *of(ADULT, "release.tree", "must be left out when input.features is given", "origin"),
     *of(ADULT, ORDER, "must be given", ABSENT),
     (ADULT, {"input.features": ABSENT}, ORDER, "must be left out when input.features is not given"),
