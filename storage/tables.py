@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -100,24 +101,21 @@ _TAKEN = {"hour": range(24), "weekday": range(1, 8), "month": range(1, 13), "qua
 
 
 def taken_codes(taken: Mapping[str, Any]) -> list[str]:
-    """Return all codes, in their order, that a part of a time or bins of a number can have; none where they have no end.
-
-    Args:
-        taken: the keys that say how codes are taken from a column, as a spec writes them.
-    """
-    bins = taken.get("bins")
-    if isinstance(bins, list) and len(bins) > 1:
-        return bin_codes([Decimal(str(edge)) for edge in bins])
-    return [str(code) for code in _TAKEN.get(str(taken.get("take")), ())]
+    """Return all codes, in their order, that a spec takes from a column as part of a time or bins of a number; none where they have no end."""
+    return (
+        bin_codes(taken["bins"]) if taken.get("bins") else [str(code) for code in _TAKEN.get(taken.get("take", ""), ())]
+    )
 
 
-def bin_codes(bins: Sequence[Decimal]) -> list[str]:
+def bin_codes(bins: Sequence[float]) -> list[str]:
     """Return the codes of bins: `0-17`, `18-64` and `65+` for 0, 18, 65; `0-0.5` and `0.5+`, if not all of them are whole."""
-    is_whole = all(edge == int(edge) for edge in bins)
-    edges = [int(edge) if is_whole else f"{edge.normalize():f}" for edge in bins]
-    ends = [int(end) - 1 if is_whole else f"{end.normalize():f}" for end in bins[1:]]
-    codes = [f"{edge}" if edge == end else f"{edge}-{end}" for edge, end in zip(edges, ends, strict=False)]
-    return [*codes, f"{edges[-1]}+"]
+    edges = [Decimal(str(edge)) for edge in bins]
+    if all(edge == int(edge) for edge in edges):
+        low = list(map(int, edges))
+        codes = [f"{one}" if one + 1 == other else f"{one}-{other - 1}" for one, other in pairwise(low)]
+        return [*codes, f"{low[-1]}+"]
+    texts = [f"{edge.normalize():f}" for edge in edges]
+    return [*("-".join(pair) for pair in pairwise(texts)), f"{texts[-1]}+"]
 
 
 def _with_codes(domain: Any) -> Any:
@@ -125,8 +123,7 @@ def _with_codes(domain: Any) -> Any:
     taken = domain.get("from") if isinstance(domain, dict) else None
     if not isinstance(taken, dict) or not domain.keys().isdisjoint({"ordered", "values", "table", "levels"}):
         return domain
-    codes = taken_codes(taken)
-    return domain | {"ordered": codes} if codes else domain
+    return domain | {"ordered": taken_codes(taken)}
 
 
 def is_ordered(domain: Any) -> bool:

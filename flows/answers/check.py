@@ -179,6 +179,10 @@ def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
     for name, domain in _sections(domains):
         if isinstance(domain.get("table"), str):
             yield f"hierarchy.{name}.table".replace("..", "."), domain["table"], _texts(domain.get("levels"))
+        recode = domain.get("recode")
+        if isinstance(recode, dict) and isinstance(recode.get("table"), str):
+            columns = [*_texts(recode.get("from")), *_texts(recode.get("to"))]
+            yield f"hierarchy.{name}.recode.table".replace("..", "."), recode["table"], columns
 
 
 def _sections(domains: object) -> Iterator[tuple[str, dict[str, Any]]]:

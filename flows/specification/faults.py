@@ -58,7 +58,6 @@ _KINDS = {
     "string": "text",
     "int": "a whole number",
     "float": "a number",
-    "decimal": "a number",
     "finite": "a finite number",
     "bool": "true or false",
     "list": "a list",

@@ -183,7 +183,7 @@ class Spec(Keys):
         for axis in self.axes:
             levels, columns, finest = self.levels(axis), self.columns(axis), self.finest(axis)
             key, hierarchy = self.hierarchy_of(axis)
-            if hierarchy.taken and self.role_of(axis):
+            if getattr(hierarchy, "from") and self.role_of(axis):
                 yield f"{key}.from must be left out, since {axis} is no feature: write input.{axis}: {{column: …, take: …}} in its place."
             if not columns:  # the list of groups says what the table does not
                 continue
@@ -200,6 +200,8 @@ class Spec(Keys):
                     f"{key}.blank must be refuse, since input.{axis} names several columns: records would lack the code"
                     " that the codebook gets."
                 )
+            if hierarchy.recode and len(columns) > 1:
+                yield f"{key}.recode must be left out, since input.{axis} names several columns: it replaces one code by one."
             if finest not in levels:
                 yield f"release.finest must be one of the levels {', '.join(levels)}, got {finest}."
 
@@ -326,9 +328,7 @@ class Spec(Keys):
 
     def taken(self, axis: str) -> Taken | None:
         """Return the column from which the codes of an axis are taken, and how; None where its columns hold its codes."""
-        if self.role_of(axis) is None:
-            return self.hierarchy_of(axis)[1].taken
-        given = getattr(self.input, axis, None)
+        given = getattr(self.input, axis, None) if self.role_of(axis) else getattr(self.hierarchy_of(axis)[1], "from")
         return given if isinstance(given, Taken) else None
 
     def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy | Values | Ordered]:

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from flows.specification.rules import Keys, Location, Name, PerEnd, differ, no_boolean, refuse
 from flows.specification.sections.taken import OfRecords, with_taken_codes
 from tasks.ingest.codebook import MOST_CHILDREN
-from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, ordered_codes
+from tasks.tree.ordered import MOST_CODES, RANGE, OrderedAxis, faults_of_calendar, ordered_codes, with_unlisted
 
 # pydantic adds these names to the path of an error
 _BY_TABLE, _BY_LIST, _BY_ORDER = "<by table>", "<by list>", "<by order>"
@@ -93,10 +93,9 @@ class Hierarchy(OfRecords):
             for level in given if isinstance(given, dict) else ():
                 if level not in self.levels:
                     yield f"{key} must name levels ({', '.join(self.levels)}), got {level}."
-        if self.labels and self.table is None:
-            yield "labels must be left out without table: the areas are then those in the records."
-        if self.boundaries and self.table is None:
-            yield "boundaries must be left out without table: the areas are then those in the records."
+        for key in ("labels", "boundaries", "unlisted", "recode"):
+            if getattr(self, key) and self.table is None:
+                yield f"{key} must be left out without table: the areas are then those in the records."
         if self.code and not self.boundaries:
             yield "code must be left out without boundaries, whose property it names."
 
@@ -176,6 +175,10 @@ class Ordered(OfRecords):
     def _fits_together(self) -> "Ordered":
         ordered = self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered
         refuse(faults_of_calendar(ordered, self.calendar))
+        if RANGE in (self.unlisted or ""):
+            refuse([f"unlisted must be a code that has no {RANGE} in it."])
+        if self.unlisted and self.calendar:
+            refuse(["unlisted must be left out with calendar, since it is no day."])
         return self
 
     def axis(self, name: str) -> OrderedAxis:
@@ -188,7 +191,8 @@ class Ordered(OfRecords):
 
     @cached_property
     def _codes(self) -> tuple[str, ...]:
-        return ordered_codes(self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered)
+        codes = ordered_codes(self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered)
+        return with_unlisted(codes, self.unlisted)
 
     @cached_property
     def _made(self) -> int:
