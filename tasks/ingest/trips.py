@@ -71,7 +71,11 @@ Rule = tuple[
     str, str, str, str
 ]  # the SQL of whether a row breaks it, and the key, the text and the hint of the refusal
 
-_NO_RECORDS = "Weights and modelled trips are no counts of records: the guarantee is about people who are in the table."
+_NO_RECORDS = (
+    "Weights and modelled trips are no counts of records: an answer would move a count by its whole weight, and the noise hides one"
+    " record. Leave input.count out to count answers, and weight the released counts by public factors:"
+    " docs/how-to/shape-your-table.md#survey-weights."
+)
 
 
 @dataclass(frozen=True, slots=True)
