@@ -71,7 +71,7 @@ def spec_schema(mechanisms: Sequence[str]) -> dict[str, Any]:
         of_model = schema if model is Spec else schema["$defs"][model.__name__]
         of_model["description"] = summary(model)
         for key, info in model.model_fields.items():
-            of_key = _may_be_undecided(_lenient(of_model["properties"][key], info))
+            of_key = _may_be_undecided(_lenient(of_model["properties"][key], info) if key != "unlisted" else dict(_CODE))
             of_model["properties"][key] = {"description": explanation(model, key), **of_key}
     schema["properties"]["mechanism"]["enum"] = [*mechanisms, FILL_IN]
     values = schema["$defs"][Values.__name__]
@@ -82,7 +82,10 @@ def spec_schema(mechanisms: Sequence[str]) -> dict[str, Any]:
     ]
     schema["$defs"][Values.__name__] = {"anyOf": [values, {"type": "array", "items": _CODE, "minItems": 1}]}
     schema["$defs"][Input.__name__]["anyOf"] = [{"required": ["table"]}, {"required": ["matrix"]}]
-    ordered = schema["$defs"][Ordered.__name__]["properties"]["ordered"]["anyOf"]
+    of_order = schema["$defs"][Ordered.__name__]  # what is taken from a column may have codes of its own
+    del of_order["required"]
+    of_order["anyOf"] = [{"required": [key]} for key in ("ordered", "from")]
+    ordered = of_order["properties"]["ordered"]["anyOf"]
     ordered[:] = [{**kind, "items": _CODE, "minItems": 1} if kind.get("type") == "array" else kind for kind in ordered]
     schema |= {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A release spec of Trellis"}
     _drop_titles(schema)
@@ -151,10 +154,11 @@ def takes_one_for_a_list(key: FieldInfo) -> bool:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """Yield a type and the alternatives that it joins."""
+    """Yield a type and the alternatives that it joins, at any depth."""
     yield annotation
-    if get_origin(annotation) in {Union, UnionType}:
-        yield from get_args(annotation)
+    if get_origin(annotation) in {Union, UnionType, Annotated}:
+        for part in get_args(annotation)[: 1 if get_origin(annotation) is Annotated else None]:
+            yield from _parts(part)
 
 
 def _as_list_in(metadata: list[Any]) -> bool:

@@ -1,6 +1,8 @@
 """Published tables, in folders and in the store: the names of their columns, and their files, one or a folder of parts."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,6 +80,7 @@ def domains_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     """
     hierarchy = spec.get("hierarchy")
     domains = dict(hierarchy) if isinstance(hierarchy, dict) else {}
+    domains = {axis: _with_codes(domain) for axis, domain in domains.items()}
     of_release, of_input = spec.get("release"), spec.get("input")
     sizes = of_release.get("group_sizes") if isinstance(of_release, dict) else None
     if isinstance(sizes, dict):
@@ -90,6 +93,35 @@ def size_codes(largest: int, *, has_list: bool) -> dict[str, Any]:
     """Return the codes of the sizes of groups, as a spec would list those of an ordered feature of one level."""
     first = 0 if has_list else 1
     return {"ordered": {"first": first, "last": largest}, "branching": max(2, largest - first + 1)}
+
+
+_TAKEN = {"hour": range(24), "weekday": range(1, 8), "month": range(1, 13), "quarter": range(1, 5)}
+
+
+def taken_codes(taken: Mapping[str, Any]) -> list[str]:
+    """Return all codes, in their order, that a spec takes from a column as part of a time or bins of a number; none where they have no end."""
+    return (
+        bin_codes(taken["bins"]) if taken.get("bins") else [str(code) for code in _TAKEN.get(taken.get("take", ""), ())]
+    )
+
+
+def bin_codes(bins: Sequence[float]) -> list[str]:
+    """Return the codes of bins: `0-17`, `18-64` and `65+` for 0, 18, 65; `0-0.5` and `0.5+`, if not all of them are whole."""
+    edges = [Decimal(str(edge)) for edge in bins]
+    if all(edge == int(edge) for edge in edges):
+        low = list(map(int, edges))
+        codes = [f"{one}" if one + 1 == other else f"{one}-{other - 1}" for one, other in pairwise(low)]
+        return [*codes, f"{low[-1]}+"]
+    texts = [f"{edge.normalize():f}" for edge in edges]
+    return [*("-".join(pair) for pair in pairwise(texts)), f"{texts[-1]}+"]
+
+
+def _with_codes(domain: Any) -> Any:
+    """Return the codes of an axis as its spec lists them; where it lists none, those that it takes from each record, in their order."""
+    taken = domain.get("from") if isinstance(domain, dict) else None
+    if not isinstance(taken, dict) or not domain.keys().isdisjoint({"ordered", "values", "table", "levels"}):
+        return domain
+    return domain | {"ordered": taken_codes(taken)}
 
 
 def is_ordered(domain: Any) -> bool:

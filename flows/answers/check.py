@@ -6,6 +6,7 @@ Of the confidential table only the header is read, and no row.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -174,7 +175,9 @@ def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
     given, domains, derived = keys.get("input"), keys.get("hierarchy"), keys.get("derived")
     if isinstance(given, dict) and _texts(given.get("table")):
         ends = ("origin", "destination", "features", "group", "region", "count", "unit")
-        yield "input.table", given["table"], [column for key in ends for column in _texts(given.get(key))]
+        columns = [column for key in ends for column in _texts(given.get(key))]
+        taken = {name: of["from"] for name, of in _sections(domains) if isinstance(of.get("from"), dict)}
+        yield "input.table", given["table"], [*chain(*(_texts(taken.get(column, column)) for column in columns))]
         listed = given.get("groups")
         if isinstance(listed, dict) and _texts(listed.get("table")):
             columns = [*_texts(listed.get("group", given.get("group"))), *_texts(listed.get("levels"))]
@@ -182,16 +185,26 @@ def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
     for name, column in derived.items() if isinstance(derived, dict) else ():
         if isinstance(column, dict) and _texts(column.get("table")):
             yield f"derived.{name}.table", column["table"], []  # a plan says more of its columns
-    if not isinstance(domains, dict):
-        return
-    each = {f"hierarchy.{name}": domain for name, domain in domains.items()}
-    for field, domain in {"hierarchy": domains, **each}.items():
-        if isinstance(domain, dict) and _texts(domain.get("table")):
-            yield f"{field}.table", domain["table"], _texts(domain.get("levels"))
+    for name, domain in _sections(domains):
+        if _texts(domain.get("table")):
+            yield f"hierarchy.{name}.table".replace("..", "."), domain["table"], _texts(domain.get("levels"))
+        recode = domain.get("recode")
+        if isinstance(recode, dict) and _texts(recode.get("table")):
+            columns = [*_texts(recode.get("from")), *_texts(recode.get("to"))]
+            yield f"hierarchy.{name}.recode.table".replace("..", "."), recode["table"], columns
+
+
+def _sections(domains: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the section `hierarchy` under an empty name, and those below it under theirs."""
+    if isinstance(domains, dict):
+        each = {"": domains, **domains}
+        yield from ((name, of) for name, of in each.items() if isinstance(of, dict))
 
 
 def _texts(value: object) -> list[str]:
     """Return the texts of a key that are decided."""
+    if isinstance(value, dict):  # a column from which codes are taken
+        value = value.get("column")
     several = value if isinstance(value, list) else [value]
     return [text for text in several if isinstance(text, str) and text and not [*marked_in(text)]]
 

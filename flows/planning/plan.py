@@ -45,7 +45,7 @@ from tasks.accounting.conversions import float_above
 from tasks.folder.export.formats import check_formats
 from tasks.ingest.contents import read_content
 from tasks.ingest.task import TableSource, check_areas, check_groups, read_ends
-from tasks.ingest.trips import Units
+from tasks.ingest.trips import AxisSource, Units
 from tasks.mechanisms import AUTO, Mechanism, can_settle_views
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived
@@ -287,9 +287,14 @@ class Plan:
 
     def _distinct_cells(self) -> list[list[object]]:
         """Return what a promise of distinct records is about: per axis its columns, the level of the promise and the codebook."""
-        columns, codebooks = {axis.name: axis.columns for axis in self.source.axes}, self.source.codebooks
+        columns, codebooks = {axis.name: self._cells(axis) for axis in self.source.axes}, self.source.codebooks
         promised = zip(self.whole.axes, self.promised, strict=True)
         return [[of.name, columns[of.name], level, codebooks[of.name]] for of, level in promised if level]
+
+    def _cells(self, axis: AxisSource) -> list[str]:
+        """Return what says, beside the codebook, in which cell a record is."""
+        recoded = self.source.hashes[axis.recode.table.field] if axis.recode else None
+        return [*axis.columns, *(str(of) for of in (axis.take, axis.unlisted, recoded) if of is not None)]
 
     @property
     def privacy(self) -> Privacy:

@@ -22,11 +22,14 @@ def summary(model: Model) -> str:
 
 
 def explanation(model: Model, key: str) -> str:
-    """Return a key's line in the docstring of its class, or else the summary of the section below it, or else empty text."""
-    section = re.search(r"^Attributes:\n((?:[ ]+.*\n?|\n)+)", cleandoc(model.__doc__ or ""), re.MULTILINE)
-    of_key = re.search(rf"^    {re.escape(key)}: (.*(?:\n {{8,}}.*)*)", section[1], re.MULTILINE) if section else None
-    if of_key:
-        return " ".join(of_key[1].split())
+    """Return a key's line in the docstring of its class or of one above, or else the summary of the section below it, or else empty text."""
+    for own in model.__mro__:  # an inherited key is explained where it stands
+        section = re.search(r"^Attributes:\n((?:[ ]+.*\n?|\n)+)", cleandoc(own.__doc__ or ""), re.MULTILINE)
+        of_key = (
+            re.search(rf"^    {re.escape(key)}: (.*(?:\n {{8,}}.*)*)", section[1], re.MULTILINE) if section else None
+        )
+        if of_key:
+            return " ".join(of_key[1].split())
     below = sections_in(model.model_fields[key])
     return summary(below[0]) if len(below) == 1 else ""
 

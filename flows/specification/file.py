@@ -22,15 +22,16 @@ from flows.specification.undecided import all_undecided, marked_in, undecided
 from flows.specification.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
 from tasks.ingest.areas import ANY_LEVEL, CODE, Boundaries, Labels
-from tasks.ingest.codebook import ListedCodes, Unlisted
+from tasks.ingest.codebook import ListedCodes, Recode, Unlisted
 from tasks.ingest.derived import DerivedSource
 from tasks.ingest.groups import GroupSource, ListedGroups
 from tasks.ingest.sources.locations import is_url, matrix_at, published_location, shapes_at, table_at
 from tasks.ingest.sources.matrices import COUNT
 from tasks.ingest.tables import Table
+from tasks.ingest.takes import Take
 from tasks.ingest.task import TableSource
 from tasks.ingest.trips import AxisSource
-from tasks.tree.ordered import OrderedAxis
+from tasks.tree.ordered import OrderedAxis, with_unlisted
 from tasks.words.spelling import refinement
 
 T = TypeVar("T", bound=TrellisError)
@@ -68,6 +69,9 @@ class SpecFile:
                 name=axis,
                 field="input.features" if spec.input.features else f"input.{axis}",
                 columns=tuple(spec.columns(axis)),
+                take=self._take(axis),
+                unlisted=spec.hierarchy_of(axis)[1].unlisted,
+                recode=self._recode(axis),
                 codebook=self._codebook(axis),
                 levels=tuple(spec.levels(axis)),
                 finest=spec.finest(axis),
@@ -122,10 +126,19 @@ class SpecFile:
         if isinstance(hierarchy, Ordered):
             return hierarchy.axis(axis)
         if not isinstance(hierarchy, Hierarchy):
-            return ListedCodes(axis, hierarchy.values)
+            return ListedCodes(axis, with_unlisted(hierarchy.values, hierarchy.unlisted))
         if hierarchy.table is None:
             return Unlisted(tuple(hierarchy.levels))
         return self.table(f"{key}.table", hierarchy.table)
+
+    def _take(self, axis: str) -> Take | None:
+        taken = self.spec.taken(axis)
+        return Take(taken.take or "", taken.zone or "", tuple(taken.bins or ()), taken.first or 0) if taken else None
+
+    def _recode(self, axis: str) -> Recode | None:
+        key, hierarchy = self.spec.hierarchy_of(axis)
+        of = hierarchy.recode
+        return Recode(self.table(f"{key}.recode.table", of.table), getattr(of, "from"), of.to) if of else None
 
     def _derived(self) -> Iterator[DerivedSource]:
         for name, keys in self.spec.derived.items():

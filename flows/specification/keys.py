@@ -14,6 +14,7 @@ from flows.specification.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimis
 from flows.specification.sections.release import ReleaseKeys
 from flows.specification.sections.run import NoiseKeys, RunKeys
 from flows.specification.sections.schedule import ScheduleKeys
+from flows.specification.sections.taken import TAKEN_TAGS, Taken
 from flows.specification.sections.utility import UtilityKeys
 from flows.specification.sections.views import (
     LEAVES,
@@ -39,7 +40,7 @@ from tasks.words.spelling import faults_of_order, refinement
 DEFAULT_MECHANISM = "inftda_reconciled"
 
 # what pydantic adds to the path of an error
-TAGS = SPLIT_TAGS | DOMAIN_TAGS | VIEW_TAGS | {ONE, PER_END, PER_FEATURE}
+TAGS = SPLIT_TAGS | DOMAIN_TAGS | TAKEN_TAGS | VIEW_TAGS | {ONE, PER_END, PER_FEATURE}
 
 
 def _default_mechanism(keys: dict[str, Any]) -> str:
@@ -182,6 +183,8 @@ class Spec(Keys):
         for axis in self.axes:
             levels, columns, finest = self.levels(axis), self.columns(axis), self.finest(axis)
             key, hierarchy = self.hierarchy_of(axis)
+            if getattr(hierarchy, "from") and self.role_of(axis):
+                yield f"{key}.from must be left out, since {axis} is no feature: write input.{axis}: {{column: …, take: …}} in its place."
             if not columns:  # the list of groups says what the table does not
                 continue
             if len(columns) not in {1, len(levels)}:
@@ -197,6 +200,8 @@ class Spec(Keys):
                     f"{key}.blank must be refuse, since input.{axis} names several columns: records would lack the code"
                     " that the codebook gets."
                 )
+            if hierarchy.recode and len(columns) > 1:
+                yield f"{key}.recode must be left out, since input.{axis} names several columns: it replaces one code by one."
             if finest not in levels:
                 yield f"release.finest must be one of the levels {', '.join(levels)}, got {finest}."
 
@@ -306,17 +311,25 @@ class Spec(Keys):
         )
 
     def columns(self, axis: str) -> list[str]:
-        """Return the columns of an axis in the confidential table; that of a feature or of an end of a matrix has its name.
+        """Return the columns of an axis in the confidential table; that of a feature or of an end of a matrix has its name, unless it is taken from another.
 
         Sizes have none, and neither have regions where the list of groups says which group is in which.
         """
+        if self.release.group_sizes and (axis == SIZE or self.input.groups is not None):
+            return []
+        if taken := self.taken(axis):
+            return [taken.column]
         if self.release.group_sizes:
-            in_list = axis == SIZE or self.input.groups is not None
-            return [] if in_list else [self.input.region or self.levels(REGION)[-1]]
+            return [str(self.input.region or self.levels(REGION)[-1])]
         if self.input.features is not None or self.input.matrix is not None:
             return [axis]
         columns: list[str] = getattr(self.input, axis)
         return columns
+
+    def taken(self, axis: str) -> Taken | None:
+        """Return the column from which the codes of an axis are taken, and how; None where its columns hold its codes."""
+        given = getattr(self.input, axis, None) if self.role_of(axis) else getattr(self.hierarchy_of(axis)[1], "from")
+        return given if isinstance(given, Taken) else None
 
     def hierarchy_of(self, axis: str) -> tuple[str, Hierarchy | Values | Ordered]:
         """Return the spec's key that describes an axis, and the codebook or the codes that it holds."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from typing import Annotated, Any
+from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -54,6 +55,13 @@ def no_boolean(value: object) -> object:
 def as_list(value: object) -> object:
     """Return a single text as a list with one entry."""
     return [value] if isinstance(value, str) else value
+
+
+def known_timezone(name: str) -> str:
+    """Refuse a name that is not a time zone."""
+    if name not in available_timezones():
+        raise ValueError(f"must be a time zone such as Europe/Rome, got {name}.")
+    return name
 
 
 def differ(names: list[str]) -> list[str]:

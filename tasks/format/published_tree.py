@@ -15,7 +15,7 @@ from tasks.format.entries import LevelEntry
 from tasks.format.manifest import Manifest
 from tasks.tree.axis import Axis, IntArray, axis_from_codebook
 from tasks.tree.order import Tree
-from tasks.tree.ordered import ordered_axis
+from tasks.tree.ordered import ordered_axis, with_unlisted
 from tasks.tree.views import Derived, View, numbered_codes
 from tasks.words.areas import GEOMETRY, NAME, Names, Shapes, code_columns
 
@@ -87,8 +87,8 @@ def codebook_of_spec(name: str, domain: Any) -> pl.DataFrame | None:
     values = domain.get("values") if isinstance(domain, dict) else domain
     if not isinstance(values, int | list):
         return None
-    codes = range(values) if isinstance(values, int) else values
-    return pl.DataFrame({name: sorted(map(str, codes))})
+    unlisted = domain.get("unlisted") if isinstance(domain, dict) else None
+    return pl.DataFrame({name: sorted(with_unlisted(values, unlisted))})
 
 
 def names_path(folder: Path, column: str) -> Path:

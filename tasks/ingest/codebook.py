@@ -62,6 +62,59 @@ class Unlisted:
         return pl.DataFrame(schema=dict.fromkeys(self.levels, pl.String))
 
 
+@dataclass(frozen=True, slots=True)
+class Recode:
+    """A public table of codes that have changed, with its columns of old and of new codes."""
+
+    table: Table
+    old: str
+    new: str
+
+
+def read_recode(recode: Recode, codebook: pl.DataFrame) -> pl.DataFrame:
+    """Return each old code once, with the new code in its place: the columns old and new, text.
+
+    Raises:
+        InputError: the table cannot be read or lacks a column; a code is blank, or new and not in the codebook; or an old one has two new
+            ones.
+    """
+    table, columns = recode.table, [recode.old, recode.new]
+    with duckdb.connect() as con, opened(con, table) as rows:
+        check_columns(table, rows, columns)
+        read: pl.DataFrame = con.sql(f"SELECT {text_columns(columns)} FROM {rows.scan(columns)}").pl()
+    old, new = read.rename(dict(zip(columns, ("old", "new"), strict=True)))
+    codes = pl.DataFrame([old, new]).unique()
+    several = codes["old"].filter(codes["old"].is_duplicated())
+    split = "A record would be split by weights, and a part of a record is no record. Release down to a level at which both are one area."
+    for column, at_fault, rule, hint in (
+        (recode.old, is_blank(old), "must not be empty", ""),
+        (
+            recode.new,
+            ~new.is_in(codebook.to_series(-1).implode()).fill_null(value=False),
+            "must hold codes of the axis",
+            "",
+        ),
+        (recode.old, old.is_in(several.implode()), "must have one new code for each old one", split),
+    ):
+        if at_fault.any():
+            raise table.fault(f"column {column} {rule}; see row {rows_named(at_fault)}, not counting the header.", hint)
+    return codes
+
+
+def with_unlisted_area(codebook: pl.DataFrame, code: str, table: Table) -> pl.DataFrame:
+    """Return the codebook with a public area of records whose code it lacks: its own area of that code, or a new one at every level.
+
+    Raises:
+        InputError: several areas have this code, or one above the finest level.
+    """
+    known = int((codebook.to_series(-1) == code).sum())
+    if known > 1 or (not known and any(code in codebook[level] for level in codebook.columns)):
+        field = f"{table.field.removesuffix('.table')}.unlisted"
+        raise InputError(f"{field} must be a code of the finest level that one area has, or a new code.", field=field)
+    new = pl.DataFrame({level: [code] for level in codebook.columns})
+    return codebook if known else pl.concat([codebook, new]).sort(codebook.columns)
+
+
 def read_codebook(
     table: Table, levels: Sequence[str], *, by_path: bool, not_all_of: frozenset[str] | None, own_area: bool = False
 ) -> pl.DataFrame:

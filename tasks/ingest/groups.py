@@ -11,7 +11,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.caller import tell_caller
 from tasks.ingest.tables import Table, check_columns, identifier, is_blank, opened, rows_named
-from tasks.ingest.trips import End, Units, area_of_codes, sum_table
+from tasks.ingest.trips import End, Units, area_of_codes, area_of_others, sum_table
 from tasks.tree.axis import IntArray
 
 
@@ -69,10 +69,11 @@ def read_listed(listed: ListedGroups, region: End) -> tuple[pl.DataFrame, IntArr
         listed.table,
         f"column {' and '.join(listed.columns)} must list each group once",
     )
-    areas = area_of_codes(replace(region, axis=replace(region.axis, columns=(listed.region,)))).rename(
-        {"code_0": "region"}
-    )
+    region = replace(region, axis=replace(region.axis, columns=(listed.region,)))
+    areas = area_of_codes(region).rename({"code_0": "region"})
     groups = groups.join(areas, on="region", how="left", maintain_order="left")
+    if others := area_of_others(region):
+        groups = groups.with_columns(pl.col("area").fill_null(others[0]), pl.col("place").fill_null(others[1]))
     _refuse_rows(
         groups["area"].is_null(), listed.table, f"column {listed.region} must hold codes of the codebook of the regions"
     )
@@ -98,10 +99,12 @@ def ingest_groups(
         InputError: as `ingest_trips`; or a group is in two regions, or not in the list.
     """
     region, _ = ends
-    listed, codes = None, area_of_codes(region)
-    if groups.listed is not None:
+    listed = None
+    if groups.listed is None:
+        codes = area_of_codes(region)
+    else:
         codes, listed = read_listed(groups.listed, region)
-        axis = replace(region.axis, field="input.group", columns=groups.columns)
+        axis = replace(region.axis, field="input.group", columns=groups.columns, take=None, unlisted=None)
         region = replace(region, axis=axis, listed_by="input.groups")
     sum_table(con, table, [region], [codes], count, units, groups.columns)
     keys = ", ".join(f"group_{part}" for part in range(len(groups.columns)))

@@ -14,7 +14,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import Columns
 from tasks.ingest.areas import read_names, read_shapes
-from tasks.ingest.codebook import Unlisted, read_codebook
+from tasks.ingest.codebook import Unlisted, read_codebook, read_recode, with_unlisted_area
 from tasks.ingest.contents import same_content
 from tasks.ingest.derived import DerivedSource, check_derived, read_derived
 from tasks.ingest.groups import GroupSource, ingest_groups, read_listed
@@ -86,11 +86,13 @@ def read_ends(source: TableSource) -> tuple[End, ...]:
         by_path = len(axis.columns) > 1
         # With a single feature, its codebook may have a column of the same name.
         not_all_of = confidential if len(confidential) > 1 else None
-        return End(
-            axis, read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of, own_area=axis.own_area)
-        )
+        areas = read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of, own_area=axis.own_area)
+        return End(axis, areas if axis.unlisted is None else with_unlisted_area(areas, axis.unlisted, axis.codebook))
 
-    return tuple(map(end_of, source.axes))
+    ends = map(end_of, source.axes)
+    return tuple(
+        replace(end, recoded=read_recode(end.axis.recode, end.codebook)) if end.axis.recode else end for end in ends
+    )
 
 
 def with_codes_of_records(con: Connection, source: TableSource, ends: Sequence[End]) -> tuple[End, ...]:
@@ -160,8 +162,9 @@ def check_areas(ends: Sequence[End]) -> dict[tuple[str, int], int]:
 
 
 def _public(source: TableSource) -> list[Table]:
-    """Return the public tables: codebooks, names and shapes that are in files of their own, and a list of groups."""
+    """Return the public tables: codebooks, codes that have changed, names and shapes in files of their own, and a list of groups."""
     tables = [axis.codebook for axis in source.axes if isinstance(axis.codebook, Table)]
+    tables += [axis.recode.table for axis in source.axes if axis.recode]
     tables += [axis.labels.table for axis in source.axes if axis.labels and axis.labels.table]
     tables += [file for axis in source.axes if axis.boundaries for file in axis.boundaries.files.values()]
     return tables + ([source.groups.listed.table] if source.groups and source.groups.listed else [])

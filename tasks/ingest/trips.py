@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import SystemRandom
 from typing import NamedTuple
@@ -14,8 +14,9 @@ from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.machine.caller import tell_caller
 from tasks.ingest.areas import Boundaries, Labels
-from tasks.ingest.codebook import ListedCodes, Unlisted, down_to
+from tasks.ingest.codebook import ListedCodes, Recode, Unlisted, down_to
 from tasks.ingest.tables import Table, check_columns, identifier, opened
+from tasks.ingest.takes import Take
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.ordered import OrderedAxis
 from tasks.tree.true_tree import LARGEST_TOTAL
@@ -83,7 +84,11 @@ class RowRule(NamedTuple):
     hint: str = ""
 
 
-_NO_RECORDS = "Weights and modelled trips are no counts of records: the guarantee is about people who are in the table."
+_NO_RECORDS = (
+    "Weights and modelled trips are no counts of records: an answer would move a count by its whole weight, and the noise hides one"
+    " record. Leave input.count out to count answers, and weight the released counts by public factors:"
+    " docs/how-to/shape-your-table.md#survey-weights."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,9 @@ class AxisSource:
         own_area: whether an area without a code at a coarser level of the codebook is an area of its own there.
         labels: where the names of its areas are; None where they have none.
         boundaries: where their shapes are; None where they have none.
+        take: how its codes are taken from its only column; None where its columns hold them.
+        unlisted: the code of the area of records whose code is blank or not in the codebook; None where they are refused.
+        recode: where the new codes of old ones are; None where no code has changed.
     """
 
     name: str
@@ -110,6 +118,9 @@ class AxisSource:
     own_area: bool = False
     labels: Labels | None = None
     boundaries: Boundaries | None = None
+    take: Take | None = None
+    unlisted: str | None = None
+    recode: Recode | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,12 +131,14 @@ class End:
         codebook: every finest area, as `read_codebook` or `codes_of_records` returns it.
         promised: the axis level (0 for everything) at which a unit's records are promised distinct; 0 without a promise.
         listed_by: the spec's key that lists its codes; empty where a table lists them.
+        recoded: the old codes and the new ones, as `read_recode` returns them; None where no code has changed.
     """
 
     axis: AxisSource
     codebook: pl.DataFrame
     promised: int = 0
     listed_by: str = ""
+    recoded: pl.DataFrame | None = None
 
     @property
     def name(self) -> str:
@@ -136,6 +149,12 @@ class End:
     def released_codebook(self) -> pl.DataFrame:
         """The codebook down to the finest released level."""
         return down_to(self.codebook, self.axis.finest)
+
+    @property
+    def codes(self) -> list[str]:
+        """The SQL of the codes of a row of the table `confidential`, in the order of the levels that they are of."""
+        texts = [_text_of(column) for column in self.axis.columns]
+        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1))] if self.axis.take else texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,9 +187,8 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
     """
     with opened(con, table) as rows:
         check_columns(table, rows, end.axis.columns)
-        texts = [_text_of(column) for column in end.axis.columns]
-        named = ", ".join(f"{text} AS code_{number}" for number, text in enumerate(texts))
-        there = " AND ".join(f"trim({text}) <> ''" for text in texts)
+        named = ", ".join(f"{code} AS code_{number}" for number, code in enumerate(end.codes))
+        there = " AND ".join(f"trim({code}) <> ''" for code in end.codes)
         sql = f"SELECT DISTINCT {named} FROM {rows.scan(end.axis.columns)} AS confidential WHERE {there}"
         codes: pl.DataFrame = con.sql(sql).pl()
     codes.columns = end.codebook.columns
@@ -218,7 +236,7 @@ def sum_table(
         con.register(f"codes_{number}", of_axis)
     with opened(con, table) as rows:
         also = [column for column in (*group, count, units.column) if column]
-        wanted = [*(column for end in ends for column in end.axis.columns), *also]
+        wanted = [*dict.fromkeys([*(column for end in ends for column in end.axis.columns), *also])]
         check_columns(table, rows, wanted)
         with _joined_as_written(con):
             con.execute(_summed(rows.scan(wanted), ends, count, units, group, rules))
@@ -229,6 +247,7 @@ def sum_table(
         rule = rules[fault]
         tell_caller(f"{at_fault:,} {'row is' if at_fault == 1 else 'rows are'} at fault.")
         raise InputError(f"{table.field}: {rule.text}", field=rule.key, hint=rule.hint)
+    _place_others(con, ends, units)
     total = con.execute("SELECT coalesce(sum(true_count), 0)::HUGEINT FROM summed").fetchall()[0][0]
     if total == 0 and units.exact:
         raise InputError(f"{table.field} has no records, so there is nothing to release.", field=table.field)
@@ -240,6 +259,19 @@ def sum_table(
         _bound_contributions(con, len(ends), units)
     if units.exact:
         _refuse_inexact(con, table, units)
+
+
+def _place_others(con: Connection, ends: Sequence[End], units: Units) -> None:
+    """Put the rows of `summed` whose code is not listed into the area for these; the caller, and nobody else, hears how many there are."""
+    for number, end in enumerate(ends):
+        if others := area_of_others(end):
+            there = f"WHERE area_{number} IS NULL"
+            rows = con.execute(f"SELECT coalesce(sum(rows), 0)::BIGINT FROM summed {there}").fetchall()[0][0]
+            tell_caller(
+                f"Rows that count as {end.axis.unlisted} of {end.name}, because their codes are not listed: {rows:,}."
+            )
+            place = f", place_{number} = {others[1]}" if units.column else ""
+            con.execute(f"UPDATE summed SET area_{number} = {others[0]}{place} {there}")
 
 
 @contextmanager
@@ -303,7 +335,19 @@ def area_of_codes(end: End) -> pl.DataFrame:
     place = axis.ancestors(finest_area, axis.depth, end.promised)
     levels = end.codebook.columns[-len(end.axis.columns) :]
     keys = {f"code_{number}": end.codebook[level] for number, level in enumerate(levels)}
-    return pl.DataFrame(keys | {"area": area, "place": place})
+    areas = pl.DataFrame(keys | {"area": area, "place": place})
+    if end.recoded is None:
+        return areas
+    new = end.recoded.join(areas, left_on="new", right_on="code_0").select("area", "place", code_0="old")
+    return pl.concat([areas.join(new, on="code_0", how="anti"), new.select(areas.columns)])
+
+
+def area_of_others(end: End) -> tuple[int, int] | None:
+    """Return the area and the place, as in `area_of_codes`, of records whose code is not listed; None where they are refused."""
+    if end.axis.unlisted is None:
+        return None
+    row = area_of_codes(replace(end, recoded=None)).filter(end.codebook.to_series(-1) == end.axis.unlisted)
+    return row["area"][0], row["place"][0]
 
 
 def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> list[RowRule]:
@@ -312,10 +356,17 @@ def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence
     for number, end in enumerate(ends):
         blank, listed = _blank(end.axis.columns), end.listed_by or "the codebook"
         columns, key = f"column {' and '.join(end.axis.columns)}", end.axis.field
-        hint = f"Add every possible code to {listed}, or correct the table. Codes are compared as text."
+        if end.axis.unlisted is not None:
+            continue
+        others = "" if end.axis.field == "input.group" else ", or write unlisted: OTHER beside the codes of the axis"
+        hint = f"Add every possible code to {listed}, or correct the table{others}. Codes are compared as text."
         rules.append(RowRule(blank, key, f"{columns} must not be empty."))
         unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
-        rules.append(RowRule(unlisted, key, f"{columns} has codes that {listed} lacks.", hint))
+        lacks = f"has codes that {listed} lacks."
+        if end.axis.take:
+            lacks = f"has values that give no code of {listed}."
+            hint += " Times are written 2024-05-17 08:30 or 08:30; name their zone if they have one, and only then."
+        rules.append(RowRule(unlisted, key, f"{columns} {lacks}", hint))
     digits, whole, value = _number(count)
     column, broken = f"column {count}", f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}"
     rules += [
@@ -341,7 +392,7 @@ def _summed(
     """
     joins = []
     for number, end in enumerate(ends):
-        codes = (f"codes_{number}.code_{part} = {_text_of(column)}" for part, column in enumerate(end.axis.columns))
+        codes = (f"codes_{number}.code_{part} = {code}" for part, code in enumerate(end.codes))
         joins.append(f"LEFT JOIN codes_{number} ON {' AND '.join(codes)}")
     keys = [f"codes_{number}.area AS area_{number}" for number in range(len(ends))]
     if units.column:

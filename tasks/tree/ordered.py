@@ -121,7 +121,14 @@ def ordered_axes(spec: Mapping[str, Any]) -> dict[str, OrderedAxis]:
 def ordered_axis(name: str, domain: Mapping[str, Any]) -> OrderedAxis:
     """Return an ordered axis from the keys `ordered`, `branching` and `calendar` of a spec."""
     calendar = tuple(domain.get("calendar") or ())
-    return OrderedAxis(name, ordered_codes(domain["ordered"]), domain.get("branching", 2), calendar)
+    codes = with_unlisted(ordered_codes(domain["ordered"]), domain.get("unlisted"))
+    return OrderedAxis(name, codes, domain.get("branching", 2), calendar)
+
+
+def with_unlisted(codes: int | Sequence[object], unlisted: object) -> tuple[str, ...]:
+    """Return the codes that a spec lists, or that many, and behind them that of records whose code is not listed, where it has one."""
+    listed = tuple(map(str, range(codes) if isinstance(codes, int) else codes))
+    return listed if unlisted is None or str(unlisted) in listed else (*listed, str(unlisted))
 
 
 def ordered_codes(ordered: object) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple
 
+import duckdb
 import numpy as np
 import polars as pl
 import pytest
@@ -20,6 +21,7 @@ import yaml
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from flows.synthetic import synthesise_answer
+from tasks.ingest.task import read_in_memory
 from tests.support.user import REPOSITORY, TRELLIS, User
 
 END_OF_BLOCK = "=== the end of a block ==="
@@ -35,12 +37,13 @@ class Block(NamedTuple):
 
 
 class Page(NamedTuple):
-    """A page that leads through a release, the blocks of commands that show what they print, and the reader's script and specs."""
+    """A page that leads through a release, the blocks of commands that show what they print, and the reader's script, specs and views."""
 
     name: str
     shown: int
     script: str = ""
     specs: tuple[str, ...] = ()
+    views: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -69,6 +72,13 @@ TUTORIAL = Page("tutorial", 7)
 AGES = Page("how-to/ages-hours-days", 2, "make_people.py", ("ages.yaml",))
 TRIPS = Page("how-to/trips-by-mode-and-hour", 3, "make_trips.py", ("spec.yaml",))
 MARGINS = Page("how-to/margins", 8, "make_trips.py", ("margins.yaml", "groupings.yaml"))
+SHAPED = ("by_mode", "by_zone", "by_trip")
+SHAPE = Page(
+    "how-to/shape-your-table",
+    2,
+    "make_tables.py",
+    *(tuple(f"{of}.{kind}" for of in SHAPED) for kind in ("yaml", "sql")),
+)
 HOUSEHOLDS = Page("how-to/households-by-size", 3)
 SPLITS = [of for row in re.findall(r"^\| `(.+?)`(?:, `(.+?)`)? \|", AGES.text, re.MULTILINE) for of in row if of]
 
@@ -108,6 +118,8 @@ def followed(page: Page, user: User, address: str) -> list[str]:
     if page.script:
         (code,) = page.fenced("python")
         (user.folder / page.script).write_text(code)
+        for file, sql in zip(page.views, page.fenced("sql"), strict=True):
+            (user.folder / file).write_text(sql)
         for file, keys in zip(page.specs, [keys for keys in page.listed() if "name" in keys], strict=True):
             (user.folder / file).write_text(yaml.safe_dump(keys, sort_keys=False))
     script = "".join(f"{block.commands}\necho '{END_OF_BLOCK}'\n" for block in page.blocks())
@@ -133,7 +145,7 @@ def words(text: str, *, is_exact: bool) -> str:
 
 @pytest.mark.thorough
 @pytest.mark.heavy("each command of a page is a process")
-@pytest.mark.parametrize("page", [TUTORIAL, AGES, TRIPS, MARGINS, HOUSEHOLDS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [TUTORIAL, AGES, TRIPS, MARGINS, HOUSEHOLDS, SHAPE], ids=lambda page: page.name)
 def test_every_command_works_and_prints_what_is_shown(
     page: Page, newcomer: User, real: Path | None, address: str
 ) -> None:
@@ -173,6 +185,39 @@ def test_every_split_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spl
         del keys["privacy"]["epsilon"]
     (tmp_path / "split.yaml").write_text(yaml.safe_dump(keys))
     assert make_plan(load_spec(tmp_path / "split.yaml")).guarantee.rho > 0
+
+
+def test_every_view_has_each_record_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The views of the page on shapes, as they stand there, are ingested by its specs: all counts of a wide table, trips that are no test, whole trips."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    (script,) = SHAPE.fenced("python")
+    exec(compile(script, SHAPE.script, "exec"), {})  # noqa: S102 (the page's own)
+    for sql in SHAPE.fenced("sql"):
+        with duckdb.connect("shaped.duckdb") as con:
+            con.execute(sql)
+    found = dict[str, int]()
+    for name, keys in zip(SHAPED, (keys for keys in SHAPE.listed() if "name" in keys), strict=True):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(keys))
+        plan = make_plan(load_spec(tmp_path / f"{name}.yaml"))
+        found[name] = int(read_in_memory(plan.source, plan.units, plan.promised)[2].sum())
+    counts = [row.split(",")[2:] for row in Path("wide.csv").read_text().splitlines()[1:]]
+    purposes = [row.split(",")[2] for row in Path("trips.csv").read_text().splitlines()[1:]]
+    trips = {row.split(",")[1] for row in Path("legs.csv").read_text().splitlines()[1:]}
+    expected = (sum(map(int, np.ravel(counts))), len(purposes) - purposes.count("test"), len(trips))
+    assert found == dict(zip(SHAPED, expected, strict=True))
+
+
+def test_a_look_up_with_a_code_twice_is_refused_when_the_view_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look-up of the page on shapes has a primary key, so that no record is repeated."""
+    monkeypatch.chdir(tmp_path)
+    Path("blocks.csv").write_text("block,zone\n01,N1\n01,N2\n")
+    Path("trips.csv").write_text("from_block,to_block,purpose\n01,01,work\n")
+    (sql,) = [sql for sql in SHAPE.fenced("sql") if "PRIMARY KEY" in sql]
+    with duckdb.connect() as con, pytest.raises(duckdb.ConstraintException):
+        con.execute(sql)
 
 
 def test_the_spec_of_the_page_is_the_one_that_is_drawn(tmp_path: Path) -> None:

@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from flows.specification.rules import Keys, Location, Name, PerEnd, differ, no_boolean, refuse
+from flows.specification.sections.taken import OfRecords, with_taken_codes
 from tasks.ingest.codebook import MOST_CHILDREN
-from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, ordered_codes
+from tasks.tree.ordered import MOST_CODES, RANGE, OrderedAxis, faults_of_calendar, ordered_codes, with_unlisted
 
 # pydantic adds these names to the path of an error
 _BY_TABLE, _BY_LIST, _BY_ORDER = "<by table>", "<by list>", "<by order>"
@@ -19,7 +20,9 @@ DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER, _ONE_PLACE, _PER_LEVEL}
 def _kind_of_domain(value: object) -> str:
     """Return whether the codes of a feature are in a table or in the spec itself, and whether they have an order."""
     if isinstance(value, dict):
-        return _BY_ORDER if "ordered" in value else _BY_LIST if "values" in value else _BY_TABLE
+        if "ordered" in value or ("from" in value and value.keys().isdisjoint({"values", "table", "levels"})):
+            return _BY_ORDER
+        return _BY_LIST if "values" in value else _BY_TABLE
     return _BY_ORDER if isinstance(value, Ordered) else _BY_TABLE if isinstance(value, Hierarchy) else _BY_LIST
 
 
@@ -54,7 +57,7 @@ _OneOrPerLevel = Annotated[
 ]
 
 
-class Hierarchy(Keys):
+class Hierarchy(OfRecords):
     """A public codebook and its columns, coarse to fine.
 
     Attributes:
@@ -90,10 +93,9 @@ class Hierarchy(Keys):
             for level in given if isinstance(given, dict) else ():
                 if level not in self.levels:
                     yield f"{key} must name levels ({', '.join(self.levels)}), got {level}."
-        if self.labels and self.table is None:
-            yield "labels must be left out without table: the areas are then those in the records."
-        if self.boundaries and self.table is None:
-            yield "boundaries must be left out without table: the areas are then those in the records."
+        for key in ("labels", "boundaries", "unlisted", "recode"):
+            if getattr(self, key) and self.table is None:
+                yield f"{key} must be left out without table: the areas are then those in the records."
         if self.code and not self.boundaries:
             yield "code must be left out without boundaries, whose property it names."
 
@@ -110,7 +112,7 @@ class HierarchyPerEnd(PerEnd):
     destination: Hierarchy
 
 
-class Values(Keys):
+class Values(OfRecords):
     """The codes of a feature without levels. They are text.
 
     Attributes:
@@ -147,7 +149,7 @@ class Run(Keys):
     step: int | Literal["day"] | None = None
 
 
-class Ordered(Keys):
+class Ordered(OfRecords):
     """The codes of an ordered feature, such as ages, hours or days. Its levels are made by halving.
 
     Attributes:
@@ -164,10 +166,19 @@ class Ordered(Keys):
     calendar: list[Literal["year", "quarter", "month"]] = Field(default_factory=list)
     labels: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_codes(cls, value: object) -> object:
+        return with_taken_codes(value)
+
     @model_validator(mode="after")
     def _fits_together(self) -> "Ordered":
         ordered = self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered
         refuse(faults_of_calendar(ordered, self.calendar))
+        if RANGE in (self.unlisted or ""):
+            refuse([f"unlisted must be a code that has no {RANGE} in it."])
+        if self.unlisted and self.calendar:
+            refuse(["unlisted must be left out with calendar, since it is no day."])
         return self
 
     def axis(self, name: str) -> OrderedAxis:
@@ -180,7 +191,8 @@ class Ordered(Keys):
 
     @cached_property
     def _codes(self) -> tuple[str, ...]:
-        return ordered_codes(self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered)
+        codes = ordered_codes(self.ordered.model_dump() if isinstance(self.ordered, Run) else self.ordered)
+        return with_unlisted(codes, self.unlisted)
 
     @cached_property
     def _made(self) -> int:

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from flows.specification.rules import Columns, Keys, Location, Name, no_boolean
 from flows.specification.sections.hierarchy import Ordered
+from flows.specification.sections.taken import ColumnOrTaken, ColumnsOrTaken
 from storage.tables import SIZE, size_codes
 from tasks.tree.ordered import MOST_CODES
 from tasks.words.spelling import with_question
@@ -77,13 +78,14 @@ class Input(Keys):
         zones: For an OMX matrix, the lookup that holds the codes of the zones. If left out, the only lookup, or the numbers from 1
             on if there is none.
         origin: The column that holds the code of the finest area where a trip begins, or a list of columns, one per level,
-            coarse to fine. Must be given for trips.
+            coarse to fine. {column: …, take: …} takes the code from a column, such as the first letters of a longer code: {column:
+            postcode, first: 2}. Must be given for trips.
         destination: The same for the area where a trip ends. Must be given for trips.
         features: The columns that hold the finest codes of the features. Replaces origin and destination.
         group: The column that holds the code of the group of each row, such as its household, or several columns that hold it
             together. Must be given for group sizes.
-        region: For group sizes, the column that holds the code of the finest region of each row. If left out, it has the name
-            of the finest level of hierarchy.region.
+        region: For group sizes, the column that holds the code of the finest region of each row, or {column: …, first: …} as in origin. If
+            left out, it has the name of the finest level of hierarchy.region.
         groups: For group sizes, a public list of all groups and their regions, those without a record too. If left out, the number
             of groups is protected.
         count: The column that says how many records each row stands for; if left out, each row is one record. For group sizes, a
@@ -94,11 +96,11 @@ class Input(Keys):
     table: Location | None = None
     matrix: Location | None = None
     zones: Name | None = None
-    origin: Columns | None = None
-    destination: Columns | None = None
+    origin: ColumnsOrTaken | None = None
+    destination: ColumnsOrTaken | None = None
     features: Annotated[Columns, AfterValidator(_fit_for_tables)] | None = None
     group: Columns | None = None
-    region: Name | None = None
+    region: ColumnOrTaken | None = None
     groups: GroupsKeys | None = None
     count: Name | None = None
     unit: Name | None = None
@@ -121,7 +123,7 @@ def faults_of_group_sizes(sizes: GroupSizesKeys, keys: Input, levels: Sequence[s
             yield f"input.groups.levels must name one column, that of the finest regions, got {len(groups.levels)}."
         if groups.group is not None and len(groups.group) != len(group):
             yield f"input.groups.group must name as many columns as input.group, got {len(groups.group)}."
-    elif group == [keys.region or levels[-1]]:
+    elif group == [keys.region or levels[-1]]:  # part of a code may be the region of a group that has the whole
         yield f"input.group must not be the column of the regions, got {group[0]}: a region is no group."
     if keys.count in group:
         yield "input.count must not be a column of input.group."

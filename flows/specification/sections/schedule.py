@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from datetime import date, datetime
 from itertools import islice, pairwise, takewhile
 from typing import Annotated
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, BeforeValidator
 
-from flows.specification.rules import Keys
+from flows.specification.rules import Keys, known_timezone
 
 MOST_RELEASES = 1000  # of a series
 
@@ -84,13 +84,6 @@ def day_of(moment: datetime, timezone: str) -> date:
     return moment.astimezone(ZoneInfo(timezone)).date()
 
 
-def _known_timezone(name: str) -> str:
-    """Refuse a name that is not a time zone."""
-    if name not in available_timezones():
-        raise ValueError(f"must be a time zone such as Europe/Rome, got {name}.")
-    return name
-
-
 def _as_text(value: object) -> object:
     return value.isoformat() if isinstance(value, date) else value  # YAML reads a day as a date
 
@@ -112,5 +105,5 @@ class ScheduleKeys(Keys):
     """
 
     cron: Annotated[str, AfterValidator(checked_cron)]
-    timezone: Annotated[str, AfterValidator(_known_timezone)] = "UTC"
+    timezone: Annotated[str, AfterValidator(known_timezone)] = "UTC"
     until: Annotated[str, BeforeValidator(_as_text), AfterValidator(_end_of_series)] | None = None

@@ -160,6 +160,7 @@ def test_faulty_rows_are_refused(refusing, capfd, fault):
     assert str(error) == f"input.table: column {column} {rule}."
     assert error.field == field
     assert ("Add every possible code to the codebook" in error.hint) == (rule == UNKNOWN_CODE)
+    assert ("docs/how-to/shape-your-table.md#survey-weights" in error.hint) == (rule == FRACTIONAL)
     assert said == ("1 row is at fault.\n" if len(rows) == 1 else f"{len(rows):,} rows are at fault.\n")
 
 

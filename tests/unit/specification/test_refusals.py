@@ -230,6 +230,13 @@ def added(name: str) -> Keys:
     return {f"hierarchy.{name}": [1], ORDER: [*FEATURES, name]}
 
 
+NO_TABLE, PER_LEVEL = {"hierarchy.education.table": ABSENT}, {"input.origin": ["h1", "h2", "h3"]}
+RECODE = {"table": "changes.csv", "from": "old", "to": "new"}
+RECODED = {"hierarchy.sex.recode": RECODE}
+DAYS = {"ordered": {"first": "2024-01-01", "last": "2024-12-31"}, "calendar": ["month"]}
+NO_CODES = [{"column": "when", "take": "year"}, {"column": "code", "first": 2}, {"column": "sex"}]
+TAKEN = {"hierarchy.sex": {"from": {"column": "when"}}}
+TAKEN_TWICE = {"hierarchy.sex": {"from": {"column": "when", "bins": [0, 1]}}}
 MANY = features_of({f"f{number}": 100 for number in range(40)}, mechanism="gaussian")
 QUOTES, CODES = "put it in quotes", "from 1 to 2**20"
 LAPLACE = {"noise.law": "laplace"}
@@ -238,6 +245,32 @@ ALONE = {"mechanism": "stability_histogram"}
 TWO_COLUMNS = "would give two columns of the published tables the name"
 OF_FEATURES: list[Row] = [
     *of(ADULT, "input.origin", "must be left out when input.features is given", "home"),
+    *of(ADULT, "hierarchy.sex", "must list its codes by table and levels,", *({"from": of} for of in NO_CODES)),
+    *of(ADULT, "hierarchy.sex.from.bins", "two numbers or more, from the smallest", [5], [5, 1], [1, 1], changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.take", "must be hour, weekday, day,", "minute", ["hour"], changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.take", "must be the only one of take,", "hour", changes=TAKEN_TWICE),
+    *of(ADULT, "hierarchy.sex.from.first", "must be >= 1, got 0.", 0, changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.column", "must be given.", ABSENT, changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.zone", "must be a time zone such as Europe/Rome", "Rome", changes=TAKEN),
+    *of(ADULT, "hierarchy.sex.from.zone", "must be left out without take", "UTC", changes=TAKEN),
+    (ADULT, TAKEN | {"hierarchy.sex.from.bins": [1, "x"]}, "hierarchy.sex.from.bins.1", "must be a number, got “x”."),
+    *of(ADULT, "hierarchy.sex.unlisted", "must be a code that is not blank.", "", "  "),
+    *of(ADULT, "hierarchy.education.unlisted", "must be left out without table", "x", changes=NO_TABLE),
+    *of(ADULT, "hierarchy.education.recode", "must be left out without table", RECODE, changes=NO_TABLE),
+    (
+        ADULT,
+        {"hierarchy.sex": {"ordered": 3, "unlisted": "0..9"}},
+        "hierarchy.sex.unlisted",
+        "must be a code that has no .. in it.",
+    ),
+    (ADULT, {"hierarchy.sex": DAYS | {"unlisted": "none"}}, "hierarchy.sex.unlisted", "must be left out with calendar"),
+    *of(ADULT, "hierarchy.sex.recode.to", "must name another column than from.", "old", changes=RECODED),
+    *of(ADULT, "hierarchy.sex.recode.from", "must be given.", ABSENT, changes=RECODED),
+    *of(TRIPS, "hierarchy.recode", "since input.origin names several columns", RECODE, changes=PER_LEVEL),
+    *of(
+        TRIPS, "hierarchy.from", "no feature: write input.origin: {column: …, take: …}", {"column": "code", "first": 2}
+    ),
+    *of(TRIPS, "input.origin.column", "must be given.", ABSENT, changes={"input.origin": {"first": 2}}),
     *of(ADULT, "release.tree", "must be left out when input.features is given", "origin"),
     *of(ADULT, ORDER, "must be given", ABSENT),
     (ADULT, {"input.features": ABSENT}, ORDER, "must be left out when input.features is not given"),

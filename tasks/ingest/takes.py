@@ -1,0 +1,57 @@
+"""Codes taken from a column by a closed list of functions: parts of a time, bins of a number, the beginning of a longer code.
+
+Guarantees:
+    Each sees one row, and yields one code or none; a row without a code is refused, or is in the public area that the spec names. So one
+    record stays one record of one cell: units, sensitivity and charges are those of a table that has the code in a column.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from storage.tables import bin_codes
+from tasks.ingest.tables import literal
+
+_DAY, _CLOCK = r"\d{4}[-/]\d{1,2}[-/]\d{1,2}", r"[ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
+_ZONE = r" ?(Z|UTC|GMT|[-+]\d{2}(:?\d{2}){0,2}|[A-Za-z]+(/[\w+-]+)+)"
+_HOUR_ALONE = r"^(\d{1,2}):[0-5]\d(:[0-5]\d(\.\d+)?)?$"  # also those of timetables, beyond 24
+_PERIODS = {"day": "strftime({0}, '%Y-%m-%d')", "month": "strftime({0}, '%Y-%m')"}
+_PERIODS |= {"quarter": "strftime({0}, '%Y-Q') || quarter({0})"}
+
+
+@dataclass(frozen=True, slots=True)
+class Take:
+    """How a code is taken from a column, as the spec's keys of these names say; what is empty is not asked for."""
+
+    take: str = ""
+    zone: str = ""
+    bins: tuple[float, ...] = ()
+    first: int = 0
+
+    def sql(self, text: str, codes: Collection[str]) -> str:
+        """Return the SQL of the code that is taken, given that of a text; null where there is none.
+
+        The codes of the axis, which are public, say how numbers are written: with zeros before them, or as 2024-05.
+        """
+        if self.bins:
+            number = f"TRY_CAST({text} AS DOUBLE)"
+            cases = zip(self.bins, map(literal, bin_codes(self.bins)), strict=True)
+            whens = [f"WHEN {number} >= {low} THEN {code}" for low, code in cases]
+            return f"CASE WHEN isfinite({number}) THEN CASE {' '.join(whens[::-1])} END END"
+        if not self.take:
+            return f"left({text}, {self.first})" if self.first else text
+        moment, numbers = self._moment(text := f"trim({text})"), [code for code in codes if code.isdecimal()]
+        if self.take in _PERIODS and any("-" in code for code in codes):
+            return _PERIODS[self.take].format(moment)
+        number = f"date_part('{'isodow' if self.take == 'weekday' else self.take}', {moment})"
+        if self.take == "hour" and not self.zone:
+            alone = f"TRY_CAST(regexp_extract({text}, '{_HOUR_ALONE}', 1) AS BIGINT)"
+            is_long = any(int(code) > 23 for code in numbers)
+            number = f"coalesce({number}, {alone if is_long else f'CASE WHEN {alone} < 48 THEN {alone} % 24 END'})"
+        return f"printf('%0{min(map(len, numbers), default=1)}d', ({number})::BIGINT)"
+
+    def _moment(self, text: str) -> str:
+        """Return the SQL of a local time. DuckDB passes over what it does not know behind one, such as PM, and a day alone has no hour."""
+        form = _DAY + (_CLOCK + _ZONE if self.zone else _CLOCK if self.take == "hour" else f"({_CLOCK})?")
+        local, instant = (f"TRY_CAST({text} AS {kind})" for kind in ("TIMESTAMP", "TIMESTAMPTZ"))
+        moment = f"timezone({literal(self.zone)}, {instant})" if self.zone else local
+        return f"CASE WHEN regexp_full_match({text}, '{form}') THEN {moment} END"

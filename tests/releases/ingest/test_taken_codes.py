@@ -1,0 +1,129 @@
+"""Codes that the spec takes from other columns: the vault holds the records under them, and what they cannot be is refused unseen."""
+
+import itertools
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+import polars as pl
+import pytest
+
+from flows.answers.check import check_answer
+from flows.api import open_release
+from tasks.folder.verify.folder import verify
+from tests.support.tables import AREAS, N1, N2, S1, Place, csv
+
+NOON = datetime(2024, 5, 17, 12, 30)  # a Friday
+AGES = {"from": {"column": "years", "bins": [0, 18, 65]}}
+FEATURES: dict[str, Any] = {
+    **dict.fromkeys(("origin", "destination", "count")),
+    "features": ["hour", "age"],
+    "table": "people.csv",
+    "also": {"hierarchy": {"hour": {"from": {"column": "started_at", "take": "hour"}}, "age": AGES}}
+    | {"release": {"order": ["hour", "age"]}},
+}
+
+
+def features(taken: dict[str, Any], **also: Any) -> dict[str, Any]:
+    """Return the keys of a spec whose hour is taken in such a way."""
+    of = FEATURES["also"]["hierarchy"] | {"hour": {"from": {"column": "started_at"} | taken} | also}
+    return FEATURES | {"also": FEATURES["also"] | {"hierarchy": of}}
+
+
+def write(place: Place, times: list[Any], years: list[Any]) -> None:
+    """Write a table of people, as CSV."""
+    place.write("people.csv", csv(["started_at", "years", "note"], zip(times, years, itertools.repeat("x"))))
+
+
+def test_a_release_of_taken_codes_is_one_of_columns(place: Place) -> None:
+    """A spec that writes bins and an hour alone is released, verified and asked for ranges, under the names of its features."""
+    write(place, [f"2024-05-17 {hour:02}:15" for hour in (7, 8, 8, 25 % 24)] * 500, [17, 18, 64.5, 99] * 500)
+    folder = place.release("people", **FEATURES)
+    assert verify(folder) == []
+    released = open_release(folder)
+    for asked, true in (({"hour": "7..8"}, 1500), ({"hour": "7", "age": "0-17"}, 500), ({"age": "18-64..65+"}, 1500)):
+        found = released.query(**asked).row(0, named=True)
+        assert found["low"] - 100 <= true <= found["high"] + 100
+    assert check_answer(place.spec("people", **FEATURES)).ok
+
+
+@pytest.mark.parametrize(
+    ("column", "taken", "also", "codes"),
+    [
+        ([NOON, NOON + timedelta(hours=12)], {"take": "hour"}, {}, ["12", "0"]),
+        ([time(8, 5), time(23, 59)], {"take": "hour"}, {}, ["8", "23"]),
+        ([NOON.replace(tzinfo=UTC)] * 2, {"take": "hour", "zone": "Europe/Rome"}, {}, ["14", "14"]),
+        (["25:10:00", "05:10:00"], {"take": "hour"}, {"ordered": 30}, ["25", "5"]),
+        ([NOON.date(), NOON.date() + timedelta(2)], {"take": "weekday"}, {}, ["5", "7"]),
+        ([NOON, NOON + timedelta(20)], {"take": "month"}, {"values": ["2024-05", "2024-06"]}, ["2024-05", "2024-06"]),
+        (
+            [NOON, NOON + timedelta(1)],
+            {"take": "day"},
+            {"ordered": {"first": "2024-05-01", "last": "2024-05-31", "step": "day"}, "calendar": ["month"]},
+            ["2024-05-17", "2024-05-18"],
+        ),
+        (["10115", "80331"], {"first": 2}, {"values": ["10", "80", "99"]}, ["10", "80"]),
+        (["a", "b"], {}, {"values": ["a", "b"]}, ["a", "b"]),
+    ],
+)
+def test_each_type_of_column_gives_its_codes(
+    place: Place, column: list[Any], taken: dict[str, Any], also: dict[str, Any], codes: list[str]
+) -> None:
+    """Times, days and texts of a typed table have the codes that their text has, and each record is counted once."""
+    pl.DataFrame({"started_at": column, "years": [3, 70]}).write_parquet(place.folder / "people.parquet")
+    found = place.ingested(**features(taken, **also) | {"table": "people.parquet"})
+    assert found == {(codes[0], "0-17"): 1, (codes[1], "65+"): 1}
+
+
+def test_one_column_may_give_several_features(place: Place) -> None:
+    """The hour and the weekday of a trip come from the same column, and the record stays one."""
+    write(place, ["2024-05-17 08:30", "2024-05-18 01:10"], [3, 4])
+    both = {of: {"from": {"column": "started_at", "take": of}} for of in ("hour", "weekday")}
+    also = {"hierarchy": both, "release": {"order": [*both]}}
+    assert place.ingested(**FEATURES | {"features": [*both], "also": also}) == {("8", "5"): 1, ("1", "6"): 1}
+
+
+def test_both_ends_may_be_the_beginning_of_a_code(place: Place) -> None:
+    """Trips between municipalities are counted by their provinces, each trip once."""
+    place.write("provinces.csv", csv(["region", "province"], sorted({area[:2] for area in AREAS})))
+    place.write("trips.csv", csv(["home", "work", "people"], [(N1, N2, 3), (N2, N1, 4), (N1, S1, 5)]))
+    ends = {end: {"column": column, "first": 4} for end, column in (("origin", "home"), ("destination", "work"))}
+    found = place.ingested(codebook="provinces.csv", levels=["region", "province"], **ends)
+    assert found == {("0101", "0101"): 7, ("0101", "0201"): 5}
+
+
+@pytest.mark.parametrize(
+    ("times", "years", "taken", "says"),
+    [
+        (["noon"], [3], {"take": "hour"}, "column started_at has values that give no code of hierarchy.hour."),
+        (["2023-03-04 9:45 PM"], [3], {"take": "hour"}, "give no code of hierarchy.hour."),
+        (["2023-03-04"], [3], {"take": "hour"}, "give no code of hierarchy.hour."),
+        (["09:45"], [-3], {"take": "hour"}, "column years has values that give no code of hierarchy.age."),
+        (["09:45"], ["aged"], {"take": "hour"}, "give no code of hierarchy.age."),
+        ([""], [3], {"take": "hour"}, "column started_at must not be empty."),
+        (["2023-03-04T09:45:00Z"], [3], {"take": "hour"}, "give no code of hierarchy.hour."),
+        (["2023-03-04 09:45"], [3], {"take": "hour", "zone": "Asia/Tokyo"}, "give no code of hierarchy.hour."),
+    ],
+)
+def test_a_value_that_cannot_be_taken_is_refused_unseen(
+    place: Place,
+    capfd: pytest.CaptureFixture[str],
+    times: list[str],
+    years: list[Any],
+    taken: dict[str, Any],
+    says: str,
+) -> None:
+    """The refusal names the column and what was to be taken, shows no value, and touches nothing."""
+    write(place, [*times, *["2024-05-17 10:00Z" if "zone" in taken else "10:00"] * 2], [*years, 5, 6])
+    error, said = place.refusal(capfd, **features(taken))
+    assert says in str(error)
+    assert said == "1 row is at fault.\n"
+    assert not any(str(value) in str(error) + error.hint for value in (*times, *years) if len(str(value)) > 1)
+
+
+def test_a_column_that_is_not_there_is_named(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+    """A plan may name any column; the check and the release say which one the table has not."""
+    write(place, ["2024-05-17"], [3])
+    keys = features({"take": "weekday", "column": "day"})
+    error, _ = place.refusal(capfd, **keys)
+    assert str(error) == "input.table: people.csv has no column day."
+    assert "has no column day." in str(check_answer(place.spec(**keys)).problems)

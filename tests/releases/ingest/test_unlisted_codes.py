@@ -1,0 +1,187 @@
+"""Codes that the codebook lacks: those of a public area for all others, and those that have changed."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.answers.check import check_answer
+from flows.api import open_release
+from flows.planning.plan import make_plan
+from flows.specification.file import load_spec
+from storage.counts.shard_files import read_codebook
+from storage.errors import InputError
+from storage.machine.home import shard_folder
+from tasks.folder.verify.folder import verify
+from tasks.ingest.task import ingest, read_in_memory
+from tests.support.households import LISTED, SPEC, draw_homes, write_spec, write_tables
+from tests.support.tables import AREAS, HEADER, LEVELS, N1, N2, S1, S2, UNKNOWN, Place, csv, trips
+
+OTHER = "OTHER"
+CODEBOOK = {"table": "codebook.csv", "levels": LEVELS}
+PEOPLE: dict[str, Any] = {  # of two features without levels, one of them in an order
+    **dict.fromkeys(("origin", "destination", "count")),
+    "features": ["mode", "age"],
+    "table": "people.csv",
+}
+
+
+def hierarchy(**also: Any) -> dict[str, Any]:
+    """Return the keys of a spec over the codebook with others beside it."""
+    return {"also": {"hierarchy": CODEBOOK | also}}
+
+
+def people(mode: dict[str, Any], age: dict[str, Any]) -> dict[str, Any]:
+    """Return the keys of a spec of people by mode and age."""
+    return PEOPLE | {"also": {"hierarchy": {"mode": mode, "age": age}, "release": {"order": ["mode", "age"]}}}
+
+
+def codebooks(place: Place, **keys: Any) -> list[list[tuple[str, ...]]]:
+    """Return the areas of both ends of an ingested table."""
+    place.ingested(**keys)
+    return [read_codebook(shard_folder("a-release"), end).rows() for end in ("origin", "destination")]
+
+
+@pytest.mark.parametrize("code", [OTHER, N2, "zz"])
+def test_codes_that_nobody_lists_are_in_one_public_area(
+    place: Place, capfd: pytest.CaptureFixture[str], code: str
+) -> None:
+    """Unknown and blank codes count there, on both ends, also where it is an area of the codebook; the terminal hears how many."""
+    rows = [(N1, UNKNOWN, 7), ("", N1, 5), (" ", "12", 3), (UNKNOWN, N1, 2), (S1, S1, 1)]
+    place.write("trips.csv", csv(HEADER, rows))
+    found = place.ingested(**hierarchy(unlisted=code))
+    assert found == {(N1, code): 7, (code, N1): 7, (code, code): 3, (S1, S1): 1}
+    said = capfd.readouterr().err
+    assert f"Rows that count as {code} of origin, because their codes are not listed: 3.\n" in said
+    assert f"Rows that count as {code} of destination, because their codes are not listed: 2.\n" in said
+
+
+def test_the_area_is_there_whatever_the_table_has(place: Place) -> None:
+    """With and without a record in it, the areas are the same: at every level one more, and nothing is refused."""
+    with_none = codebooks(place, **hierarchy(unlisted=OTHER))
+    place.write("trips.csv", trips((UNKNOWN, N1, 5), ("", "", 1)))
+    assert codebooks(place, **hierarchy(unlisted=OTHER)) == with_none == [sorted([*AREAS, (OTHER,) * 3])] * 2
+    assert codebooks(place, **hierarchy(unlisted=S2)) == [sorted(AREAS)] * 2
+
+
+def test_a_path_that_nobody_lists_is_there_too(place: Place) -> None:
+    """With a column per level, known codes in an unknown order, and gaps, are in the area of all others."""
+    header = ["h1", "h2", "h3", "work", "people"]
+    place.write("trips.csv", csv(header, [(*AREAS[0], N1, 4), ("01", "0102", N1, N1, 5), ("01", "", N1, N1, 6)]))
+    found = place.ingested(**hierarchy(unlisted=OTHER), origin=header[:3])
+    assert found == {(N1, N1): 4, (OTHER, N1): 11}
+
+
+@pytest.mark.parametrize(
+    ("mode", "age", "found"),
+    [
+        ({"values": ["bus", "car"]}, {"ordered": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
+        ({"values": ["bus", "car", "?"]}, {"values": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
+        ({"values": 2}, {"from": {"column": "age", "bins": [0, 2]}}, {("?", "2+"): 2, ("?", "none"): 2}),
+    ],
+)
+def test_features_have_such_an_area(
+    place: Place, mode: dict[str, Any], age: dict[str, Any], found: dict[tuple[str, str], int]
+) -> None:
+    """It stands among listed codes, and behind those of an order; what cannot be taken is there too. The folder is whole, and answers."""
+    place.write("people.csv", csv(["mode", "age"], [("car", 2), ("boat", -1), ("", ""), ("bus", 70)]))
+    keys = people(mode | {"unlisted": "?"}, age | {"unlisted": "none"})
+    assert place.ingested(**keys) == found
+    place.write("people.csv", csv(["mode", "age"], [("boat", 70), ("car", 1)] * 1000))
+    folder = place.release("people", **keys)
+    assert verify(folder) == []
+    answer = open_release(folder).query(mode="?").row(0, named=True)
+    assert answer["low"] - 100 <= (2000 if mode["values"] == 2 else 1000) <= answer["high"] + 100
+
+
+def recoded(place: Place, rows: list[tuple[str, ...]], **also: Any) -> dict[str, Any]:
+    """Write a table of codes that have changed, and return the keys of a spec that names it."""
+    place.write("changes.csv", csv(["was", "is", "since"], [(*row, "2025") for row in rows]))
+    return hierarchy(recode={"table": "changes.csv", "from": "was", "to": "is"}, **also)
+
+
+def test_codes_that_have_changed_are_replaced_once(place: Place) -> None:
+    """Several old codes may have one new code, a known code may have become another, and codes without a row stay."""
+    rows = [("OLD1", N1), ("OLD2", N1), ("OLD2", N1), (N1, N2), (S1, S1)]
+    place.write("trips.csv", csv(HEADER, [("OLD1", "OLD2", 1), (N1, S2, 2), (S1, N2, 4), ("OLD2", S2, 8)]))
+    assert place.ingested(**recoded(place, rows)) == {(N1, N1): 1, (N2, S2): 2, (S1, N2): 4, (N1, S2): 8}
+    place.write("trips.csv", csv(HEADER, [("OLD1", UNKNOWN, 1), (UNKNOWN, "OLD2", 2)]))
+    assert place.ingested(**recoded(place, rows, unlisted=OTHER)) == {(N1, OTHER): 1, (OTHER, N1): 2}
+
+
+SPLIT = (
+    "hierarchy.recode.table: column was must have one new code for each old one; see row 1, 3, not counting the header."
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([("OLD", N1), ("X", N1), ("OLD", N2)], SPLIT),
+        ([(UNKNOWN, N1), (S1, S1), (UNKNOWN, S2), (UNKNOWN, N1)], SPLIT.replace("1, 3", "1, 3, 4")),
+        ([("OLD", N1), ("X", " ")], "column is must hold codes of the axis; see row 2,"),
+        ([("", N1)], "column was must not be empty; see row 1,"),
+        ([("OLD", "0101")], "column is must hold codes of the axis; see row 1,"),
+        ([("OLD", OTHER)], "column is must hold codes of the axis; see row 1,"),
+    ],
+)
+def test_a_change_that_is_no_function_is_refused(
+    place: Place, capfd: pytest.CaptureFixture[str], rows: list[tuple[str, ...]], says: str
+) -> None:
+    """An old code with two new ones would need weights; the plan refuses it, and names rows and no value."""
+    keys = recoded(place, rows)
+    error, _ = place.refusal(capfd, **keys)
+    assert says in str(error)
+    assert ("weights" in error.hint) == ("one new code" in says)
+    assert says in str(check_answer(place.spec(**keys)).problems)
+
+
+def test_a_table_of_changes_is_a_public_table(place: Place, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is not the confidential table, has the columns that the spec names, and stays as it was planned."""
+    error, _ = place.refusal(capfd, **hierarchy(recode={"table": "trips.csv", "from": "home", "to": "work"}))
+    assert "must not be the confidential table" in str(error)
+    keys = recoded(place, [("OLD", N1)])
+    wrong = hierarchy(recode={"table": "changes.csv", "from": "was", "to": "now"})
+    error, _ = place.refusal(capfd, **wrong)
+    assert str(error) == "hierarchy.recode.table: changes.csv has no column now."
+    assert "has no column now" in str(check_answer(place.spec(**wrong)).problems)
+    plan = place.plan(**keys)
+    assert set(plan.source.hashes) == {"hierarchy.table", "hierarchy.recode.table"}
+    recoded(place, [("OLD", N2)])
+    with pytest.raises(InputError, match=r"hierarchy\.recode\.table has changed since the release was planned\."):
+        ingest.fn("a-release", plan.source, plan.units, plan.promised, 2**30)
+
+
+@pytest.mark.parametrize("code", ["01", "0101"])
+def test_a_code_of_a_coarser_area_is_no_code_for_others(
+    place: Place, capfd: pytest.CaptureFixture[str], code: str
+) -> None:
+    """The area of all others would be two areas; the spec names another code."""
+    error, _ = place.refusal(capfd, **hierarchy(unlisted=code))
+    assert str(error) == "hierarchy.unlisted must be a code of the finest level that one area has, or a new code."
+
+
+def groups_of(folder: Path, region: dict[str, Any], keys: dict[str, Any]) -> dict[tuple[str, str], int]:
+    """Return, by region and size, how many groups have at least this size, with other keys of the regions and of the spec."""
+    domains = {"hierarchy": {"region": SPEC["hierarchy"]["region"] | region}}
+    plan = make_plan(load_spec(write_spec(folder, **domains | keys)))
+    books, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
+    county, size = (book.to_series(-1).gather(of) for book, of in zip(books.values(), areas, strict=True))
+    return dict(zip(zip(county, size, strict=True), true_counts.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("keys", [{}, LISTED], ids=["of records", "listed"])
+def test_regions_of_groups_have_such_an_area_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, Any]
+) -> None:
+    """Groups in a region that the codebook lacks are in the area of all others, or where a table of changes has them."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    write_tables(tmp_path, draw_homes(60))
+    before = groups_of(tmp_path, {}, keys)
+    for name in ("people.csv", "addresses.csv"):
+        path = tmp_path / name
+        path.write_text(path.read_text().replace(",A2", ",Z9"))
+    (tmp_path / "changes.csv").write_text("was,is\nZ9,A2\n")
+    assert groups_of(tmp_path, {"recode": {"table": "changes.csv", "from": "was", "to": "is"}}, keys) == before
+    after = groups_of(tmp_path, {"unlisted": OTHER}, keys)
+    assert after == {(OTHER if county == "A2" else county, size): of for (county, size), of in before.items()}
