@@ -15,7 +15,7 @@ from flows.specification.faults import spec_errors_of
 from flows.specification.keys import Spec
 from flows.specification.kinds import by_feature
 from flows.specification.rules import Keys, wrong_key
-from flows.specification.sections.hierarchy import Hierarchy, Ordered
+from flows.specification.sections.hierarchy import Csv, Hierarchy, Ordered
 from flows.specification.sections.privacy import Target
 from flows.specification.sections.schedule import second_run_of_a_day
 from flows.specification.yaml import keys_in, line_of
@@ -84,8 +84,8 @@ class SpecFile:
         keys = self.spec.input
         if keys.matrix is not None:
             location = expand_variables("input.matrix", keys.matrix)
-            return matrix_at("input.matrix", location, self.folder, keys.zones)
-        return self.table("input.table", keys.table or "")
+            return matrix_at("input.matrix", location, self.folder, keys.zones, keys.csv and keys.csv.dialect)
+        return self.table("input.table", keys.table or "", keys.csv)
 
     def _groups(self) -> GroupSource | None:
         keys, sizes = self.spec.input, self.spec.release.group_sizes
@@ -103,9 +103,9 @@ class SpecFile:
         release = self.spec.release.model_copy(update={"records": True})
         return replace(self, spec=self.spec.model_copy(update={"release": release}))
 
-    def table(self, field: str, location: str) -> Table:
+    def table(self, field: str, location: str, csv: Csv | None = None) -> Table:
         """Return a table that the spec names, relative to its folder; refuse one that does not exist."""
-        return table_at(field, expand_variables(field, location), self.folder)
+        return table_at(field, expand_variables(field, location), self.folder, csv and csv.dialect)
 
     def output(self) -> Path:
         """Return the folder in which releases are published."""
@@ -124,7 +124,7 @@ class SpecFile:
             return ListedCodes(axis, hierarchy.values)
         if hierarchy.table is None:
             return Unlisted(tuple(hierarchy.levels))
-        return self.table(f"{key}.table", hierarchy.table)
+        return self.table(f"{key}.table", hierarchy.table, hierarchy.csv)
 
     def _derived(self) -> Iterator[DerivedSource]:
         for name, keys in self.spec.derived.items():

@@ -42,6 +42,9 @@ _EXAMPLES = {
     "input.count": "count",
     "input.unit": "person_id",
     "input.matrix": "od.omx::trips",
+    "input.csv.separator": '";"',
+    "input.csv.encoding": "windows-1252",
+    "input.csv.decimal": '","',
     "input.zones": "zones",
     "input.origin": "home",
     "input.destination": "work",
@@ -181,7 +184,7 @@ def left_to_fill_in(text: str) -> Iterator[tuple[int, str]]:
 
 def _header(table: Table) -> list[str]:
     with duckdb.connect() as con, opened(con, table) as rows:
-        names = list(rows.names)
+        names = rows.distinct
     # Without a header the first line is a confidential record. A spec must not copy it.
     if any(not name.strip() or re.fullmatch(r"[-+0-9.,:/ ]+", name) for name in names):
         raise InputError(

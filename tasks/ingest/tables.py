@@ -3,6 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -26,12 +27,18 @@ class TableRows:
     """The rows of a table that is open on a connection.
 
     Attributes:
-        names: of all columns, in order.
+        names: of all columns that have one, in order.
         scan: returns, for some of the columns, the SQL of all rows, for use in FROM. Each call reads the rows once.
     """
 
     names: Sequence[str]
     scan: Callable[[Sequence[str]], str]
+
+    @property
+    def distinct(self) -> list[str]:
+        """The names that no other column has, whatever the case of their letters: the columns that can be read."""
+        times = Counter(name.casefold() for name in self.names)
+        return [name for name in self.names if times[name.casefold()] == 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,16 +212,29 @@ def check_columns(table: Table, rows: TableRows, wanted: Sequence[str], others: 
     Args:
         others: more names of columns that it should have.
     Raises:
-        InputError: a column is missing; the error names the first. It names one that exists only where the first line has
-            another of the names, and so is a header: otherwise its fields may be a row.
+        InputError: a column is missing, or two have its name; the error names the first. It names one that exists only where the
+            first line has another of the names, or has one in letters of another case, and so is a header: otherwise its fields
+            may be a row.
     """
-    has_header = not {*wanted, *others}.isdisjoint(rows.names)
+    folded, distinct = {name.strip().casefold(): name for name in rows.names}, rows.distinct
+    has_header = any(name.casefold() in folded for name in (*wanted, *others))
     for column in wanted:
         if column not in rows.names:
+            spaced = folded.get(column.casefold(), "")
             raise table.fault(
                 f"{table.name} has no column {column}.",
-                (did_you_mean(column, rows.names, 0.75) if has_header else "")
+                f'Its name there is "{spaced}": delete the blanks around it.'
+                if spaced != spaced.strip()
+                else (did_you_mean(column, rows.names, 0.75) if has_header else "")
                 or "The first line of the table must hold the column names, spelled as in the spec.",
+            )
+        if column not in distinct:
+            same = [name for name in rows.names if name.casefold() == column.casefold()]
+            raise table.fault(
+                f"{table.name} has two columns {column}."
+                if same.count(column) > 1
+                else f"{table.name} has the columns {same[0]} and {same[1]}, which differ only in upper and lower case.",
+                "Give each column that the spec names a name of its own.",
             )
 
 
@@ -225,7 +245,7 @@ def read_texts(table: Table) -> pl.DataFrame:
         InputError: it cannot be read.
     """
     with duckdb.connect() as con, opened(con, table) as rows:
-        texts: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
+        texts: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.distinct)} FROM {rows.scan(rows.distinct)}").pl()
     return texts
 
 

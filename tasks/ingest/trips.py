@@ -70,6 +70,14 @@ Rule = tuple[
     str, str, str, str
 ]  # the SQL of whether a row breaks it, and the key, the text and the hint of the refusal
 
+# counts whose thousands are set apart, and what is a number at all
+_GROUPED = r"[+]?[0-9]{1,3}([, _’\x27\x{a0}\x{202f}][0-9]{3})+([.,]0*)?|[+]?[0-9]{1,3}([.][0-9]{3}){2,}(,0*)?"
+_NUMBER = "[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)"
+_NO_GROUPS = "It has thousands separators, as in 1,234: write the counts as digits alone, as in 1234."
+_NO_TEXTS = (
+    "It has texts in place of numbers, such as * or <5 where counts are suppressed. They cannot be read as 0, which would be false:"
+    " give the table from before its counts were suppressed. The noise protects them here."
+)
 _NO_RECORDS = "Weights and modelled trips are no counts of records: the guarantee is about people who are in the table."
 
 
@@ -300,15 +308,20 @@ def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence
         blank, listed = _blank(end.axis.columns), end.listed_by or "the codebook"
         columns, key = f"column {' and '.join(end.axis.columns)}", end.axis.field
         hint = f"Add every possible code to {listed}, or correct the table. Codes are compared as text."
+        if spaced := _code_with_blanks(end):
+            hint += f' The codebook has codes with blanks around them, such as "{spaced}": delete the blanks there.'
         rules.append((blank, key, f"{columns} must not be empty.", ""))
         unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
         rules.append((unlisted, key, f"{columns} has codes that {listed} lacks.", hint))
     digits, whole, value = _number(count)
-    column, broken = f"column {count}", f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}"
+    column, negative = f"column {count}", f"regexp_matches({digits}, '^-([0-9.]|inf)')"
+    broken, must_be_whole = f"{digits} <> '' AND NOT {negative} AND NOT {whole}", f"{column} must hold whole numbers."
     rules += [
         (f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty.", ""),
-        (f"{digits} LIKE '-%'", "input.count", f"{column} must be >= 0.", ""),
-        (broken, "input.count", f"{column} must hold whole numbers.", _NO_RECORDS),
+        (negative, "input.count", f"{column} must be >= 0.", ""),
+        (f"{broken} AND regexp_full_match({digits}, '{_GROUPED}')", "input.count", must_be_whole, _NO_GROUPS),
+        (f"{broken} AND NOT regexp_full_match({digits}, '{_NUMBER}')", "input.count", must_be_whole, _NO_TEXTS),
+        (broken, "input.count", must_be_whole, _NO_RECORDS),
         (f"{whole} AND {value} IS NULL", "input.count", f"{column} must hold numbers below 2**63.", ""),
     ]
     if units.column:
@@ -316,6 +329,14 @@ def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence
     if group:
         rules.append((_blank(group), "input.group", f"column {' and '.join(group)} must not be empty.", ""))
     return rules
+
+
+def _code_with_blanks(end: End) -> str:
+    """Return the first code of a public codebook that has blanks around it; empty if none has."""
+    if end.listed_by or not isinstance(end.axis.codebook, Table):
+        return ""
+    spaced = (codes.filter(codes != codes.str.strip_chars()) for codes in end.codebook)
+    return next((codes[0] for codes in spaced if len(codes)), "")
 
 
 def _summed(

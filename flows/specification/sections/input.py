@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from flows.specification.rules import Columns, Keys, Location, Name, no_boolean
-from flows.specification.sections.hierarchy import Ordered
+from flows.specification.sections.hierarchy import Csv, Ordered
 from storage.tables import SIZE, size_codes
 from tasks.tree.ordered import MOST_CODES
 from tasks.words.spelling import with_question
@@ -74,6 +74,7 @@ class Input(Keys):
         matrix: In place of table, counts of trips as a matrix of zones: file.omx::matrix, or a .csv or .csv.gz file with
             destinations in the first line and origins in the first column. Its rows are origins. It needs no origin,
             destination and count.
+        csv: How the file is written, if it is CSV.
         zones: For an OMX matrix, the lookup that holds the codes of the zones. If left out, the only lookup, or the numbers from 1
             on if there is none.
         origin: The column that holds the code of the finest area where a trip begins, or a list of columns, one per level,
@@ -93,6 +94,7 @@ class Input(Keys):
 
     table: Location | None = None
     matrix: Location | None = None
+    csv: Csv | None = None
     zones: Name | None = None
     origin: Columns | None = None
     destination: Columns | None = None

@@ -1,16 +1,18 @@
-"""Reads CSV, gzipped CSV, Parquet and tables inside DuckDB files. Every CSV column is read as text."""
+"""Reads CSV, packed or not, Parquet and tables inside DuckDB files. Every CSV column is read as text."""
 
 import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import IO, ClassVar
+from typing import IO, ClassVar, cast
 
 import duckdb
+import pyarrow as pa
 
 from storage.database.connections import Connection, file_literal
 from storage.ledger.recognition import RecognisedTable, table_at_place
@@ -23,11 +25,54 @@ from tasks.ingest.tables import (
     identifier,
     literal,
     opened,
+    registered,
     sha256_of_rows,
     text_columns,
 )
 
 _LONGEST_HEADER = 2**20  # characters
+_BATCH = 65_536  # rows of CSV that DuckDB does not decode
+_UTF8 = "utf-8-sig"
+_BY_MARK = {  # the first bytes of a file, longest first, and its encoding
+    b"\xff\xfe\0\0": "utf-32",
+    b"\0\0\xfe\xff": "utf-32",
+    b"\xef\xbb\xbf": _UTF8,
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How CSV is written.
+
+    Attributes:
+        encoding: where no mark at the beginning of the file says another one; None for UTF-8.
+        decimal: the mark before the fraction of a number.
+        null: texts that stand for a missing value.
+    """
+
+    separator: str = ","
+    encoding: str | None = None
+    decimal: str = "."
+    null: tuple[str, ...] = ()
+
+    def texts(self, columns: Sequence[str], read: str, numbers: Sequence[int] | None = None) -> str:
+        """Return the SQL, for use in FROM, of columns without what stands for a missing value, and with points in numbers.
+
+        Args:
+            read: the SQL that reads them.
+            numbers: where `read` names its columns c0, c1, …: which of these they are.
+        """
+        named = [identifier(name) for name in columns]
+        values = named if numbers is None else [f"c{number}" for number in numbers]
+        if self.decimal != ".":
+            number = f"'^([+-]?[0-9]+)[{self.decimal}]([0-9]*)$'"
+            values = [f"regexp_replace({value}, {number}, '\\1.\\2')" for value in values]
+        if self.null:
+            missing = ", ".join(map(literal, self.null))
+            values = [f"CASE WHEN {value} NOT IN ({missing}) THEN {value} END" for value in values]
+        return f"(SELECT {', '.join(f'{of} AS {name}' for of, name in zip(values, named, strict=True))} FROM {read})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +81,12 @@ class FileTable(Table):
 
     Attributes:
         inner: the table inside the file, where it may hold several; None for other kinds of file.
+        csv: how it is written, if it is CSV.
     """
 
     path: Path
     inner: str | None = None
+    csv: Dialect = field(default=Dialect(), kw_only=True)
 
     _program: ClassVar[str] = "duckdb"
 
@@ -58,7 +105,7 @@ class FileTable(Table):
         """DuckDB, Parquet or CSV."""
         if self.inner:
             return "a DuckDB file with that table"
-        return "Parquet" if self.ending == ".parquet" else "CSV in UTF-8"
+        return "Parquet" if self.ending == ".parquet" else f"CSV in {encoding_of(self).upper().removesuffix('-SIG')}"
 
     @property
     def ending(self) -> str:
@@ -121,9 +168,24 @@ class FileTable(Table):
     @contextmanager
     def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open it with DuckDB, which reads nothing else."""
-        if self.inner is None:
-            sql = _reader(self)
+        if self.ending == ".parquet":
+            sql = f"read_parquet({file_literal(self.path)}, hive_partitioning = false)"
             yield TableRows(column_names(con, sql), lambda _: sql)
+            return
+        if self.inner is None:
+            with registered(con) as register:
+                header = header_of(self)
+                if not header:
+                    raise self.fault(f"{self.name} has no line of column names.")
+
+                def scan(columns: Sequence[str]) -> str:
+                    wanted = [*dict.fromkeys(columns)]
+                    numbers = [header.index(name) for name in wanted]
+                    if encoding_of(self) == _UTF8:
+                        return self.csv.texts(wanted, _reader(self, len(header)), numbers)
+                    return self.csv.texts(wanted, register(_decoded(self, len(header), numbers)), numbers)
+
+                yield TableRows([name for name in header if name.strip()], scan)
             return
         self._check_closed(".wal")
         con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
@@ -150,24 +212,54 @@ class FileTable(Table):
         return next((cause for sign, cause in _CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
 
 
-def _reader(table: FileTable) -> str:
-    """Return the SQL that reads one file. DuckDB guesses nothing, skips no line and reads no other file."""
-    name = file_literal(table.path)
-    if table.ending == ".parquet":
-        return f"read_parquet({name}, hive_partitioning = false)"
-    header = header_of(table)
-    if not header:
-        raise table.fault(f"{table.name} has no line of column names.")
-    columns = ", ".join(f"{literal(column)}: 'VARCHAR'" for column in header)
+def _reader(table: FileTable, columns: int) -> str:
+    """Return the SQL that reads one CSV file, of whose columns c0 is the first. DuckDB guesses nothing, skips no line and reads no other file."""
+    named = ", ".join(f"c{number}: 'VARCHAR'" for number in range(columns))
     packed = "gzip" if table.ending == ".gz" else "none"
     return (
-        f"read_csv({name}, columns = {{{columns}}}, compression = '{packed}', auto_detect = false, header = true, delim = ',', quote = '\"',"
-        " escape = '\"', comment = '', skip = 0, strict_mode = true, null_padding = false, hive_partitioning = false)"
+        f"read_csv({file_literal(table.path)}, columns = {{{named}}}, compression = '{packed}', auto_detect = false, header = true,"
+        f" delim = {literal(table.csv.separator)}, quote = '\"', escape = '\"', comment = '', skip = 0, strict_mode = true,"
+        " null_padding = false, hive_partitioning = false)"
     )
 
 
+def _decoded(table: FileTable, columns: int, wanted: Sequence[int]) -> pa.RecordBatchReader:
+    """Return some columns of a CSV file whose encoding DuckDB does not read, under the names that `_reader` gives them."""
+    schema = pa.schema([(f"c{number}", pa.string()) for number in wanted])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with opened_text(table) as lines:
+            rows = filter(None, csv.reader(lines, delimiter=table.csv.separator, strict=True))
+            next(rows, None)
+            while part := list(islice(rows, _BATCH)):
+                if any(len(row) != columns for row in part):
+                    raise ValueError(_RAGGED)
+                values = [pa.array([row[number] for row in part], pa.string()) for number in wanted]
+                yield pa.record_batch(values, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def opened_text(table: FileTable) -> IO[str]:
+    """Open a CSV file, unpacked and decoded."""
+    unpacking = gzip.open if table.ending == ".gz" else open
+    return cast("IO[str]", unpacking(table.path, "rt", encoding=encoding_of(table), newline=""))
+
+
+def encoding_of(table: FileTable) -> str:
+    """Return the encoding that the first bytes of a CSV file say, or else that of its dialect."""
+    begin = b""
+    with (
+        suppress(OSError, EOFError, zlib.error),
+        (gzip.open if table.ending == ".gz" else open)(table.path, "rb") as file,
+    ):
+        begin = file.read(4)
+    marked = next((encoding for mark, encoding in _BY_MARK.items() if begin.startswith(mark)), None)
+    return marked or table.csv.encoding or _UTF8
+
+
 def header_of(table: FileTable) -> list[str]:
-    """Return the names in the first line of a CSV file; refuse names that span lines or are not separated by commas."""
+    """Return the names in the first line of a CSV file; refuse names that span lines or are not separated as its dialect says."""
     names, hint = _first_line(table)
     if names is None:
         raise table.unreadable(hint)
@@ -176,23 +268,29 @@ def header_of(table: FileTable) -> list[str]:
             f"{table.name} must have no line break in a column name.",
             "The usual cause is a quote in the first line that is not closed.",
         )
+    if len(names) == 1 and table.csv.separator in names[0]:
+        raise table.fault(
+            f"the lines of {table.name} are quoted whole, so that each is one field.",
+            'Delete the first and the last quote of every line, and write "" as one quote.',
+        )
     if len(names) == 1:
         for mark, separator in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
             if mark in names[0]:
+                own = "commas" if table.csv.separator == "," else f"`{table.csv.separator}`"
+                written = '"\\t"' if mark == "\t" else f'"{mark}"'
                 raise table.fault(
-                    f"{table.name} must use commas between columns; it seems to use {separator}.",
-                    "Convert the file to commas, and put values that contain a comma in quotes.",
+                    f"{table.name} must use {own} between columns; it seems to use {separator}.",
+                    f"Beside the key that names the file, write csv: {{separator: {written}}}; or convert the file to commas,"
+                    " and put values that contain a comma in quotes.",
                 )
     return names
 
 
 def _first_line(table: FileTable) -> tuple[list[str] | None, str]:
     """Return the fields of the first line of a CSV file; on failure, None and a hint that does not quote the line."""
-    is_gzip = table.ending == ".gz"
-    opening = gzip.open if is_gzip else open
     try:
-        with opening(table.path, "rt", encoding="utf-8-sig", newline="") as lines:
-            return next(csv.reader(_within(_LONGEST_HEADER, lines)), []), ""
+        with opened_text(table) as lines:
+            return next(csv.reader(_within(_LONGEST_HEADER, lines), delimiter=table.csv.separator), []), ""
     except _TooLong:
         return (
             None,
@@ -200,10 +298,11 @@ def _first_line(table: FileTable) -> tuple[list[str] | None, str]:
         )
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return None, "The file is not gzip, or is incomplete."
-    except UnicodeDecodeError:
-        with table.path.open("rb") as raw:
-            zipped = not is_gzip and raw.read(2) == b"\x1f\x8b"
-        return None, "The file is gzipped. Its name must end in .csv.gz." if zipped else _NOT_UTF8
+    except UnicodeError:
+        zipped = table.ending != ".gz" and begin_of(table.path).startswith(b"\x1f\x8b")
+        if zipped:
+            return None, "The file is gzipped. Its name must end in .csv.gz."
+        return None, _NOT_UTF8 if encoding_of(table) == _UTF8 else ""
     except (OSError, csv.Error):
         return None, ""
 
@@ -227,11 +326,16 @@ def _within(most: int, file: IO[str]) -> Iterator[str]:
         yield line
 
 
-_NOT_UTF8 = "The file is not in UTF-8. Convert it, for example with `iconv -f LATIN1 -t UTF-8`."
+_NOT_UTF8 = (
+    "The file is not in UTF-8. Beside the key that names it, write its encoding, such as csv: {encoding: windows-1252}; or convert"
+    " it, for example with `iconv -f LATIN1 -t UTF-8`."
+)
+_RAGGED = "a row has more or fewer fields than the header"
 
 # Parts of DuckDB's error texts, and their causes. The rest of these texts may quote rows, and is never shown.
 _CAUSES = {
     r"^Expected Number of Columns: \d+ Found: \d+$": "A row has more or fewer fields than the first line has names.",
+    _RAGGED: "A row has more or fewer fields than the first line has names.",
     r"^Invalid unicode": _NOT_UTF8,
     r"^Value with unterminated quote found": "A quote is not closed, or a quote inside a field is not doubled.",
     r"CSV Parser state machine reached an invalid state": "The usual cause is a mix of LF and CRLF line ends. Use one of them in the whole file.",

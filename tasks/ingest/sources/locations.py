@@ -6,7 +6,7 @@ from pathlib import Path
 
 from storage.errors import InputError
 from tasks.ingest.sources.databases import URL, is_query, relation_at
-from tasks.ingest.sources.files import FileTable
+from tasks.ingest.sources.files import Dialect, FileTable
 from tasks.ingest.sources.matrices import Matrix
 from tasks.ingest.sources.sheets import Sheet
 from tasks.ingest.sources.sqlite import SQLITE_ENDINGS, SqliteTable
@@ -21,7 +21,7 @@ _INNER = re.compile(r"(?P<place>(?:\w+://(?:\[[^\]]*\])?)?.*?)::(?P<inner>.*)", 
 _TABLES = (".csv", ".csv.gz", ".parquet", ".xlsx")
 _OF_INNER = (".duckdb", ".xlsx", *SQLITE_ENDINGS)
 _SHAPE_FILES = (".geojson", ".parquet", ".gpkg")
-_MATRICES = (".csv", ".csv.gz")
+_MATRICES = _CSV = (".csv", ".csv.gz")
 _SHEET = "Save it as .xlsx, or the sheet as CSV (UTF-8), with codes as text: a spreadsheet drops their leading zeros."
 _SHAPES = "Export its table of attributes as CSV: only the codes of the areas are read, not their shapes."
 _CONVERT = {
@@ -50,7 +50,7 @@ _OF_SHAPES = (
 )
 
 
-def table_at(field: str, location: str, base: Path) -> Table:
+def table_at(field: str, location: str, base: Path, csv: Dialect | None = None) -> Table:
     """Return the table at a location: a file relative to `base`, or a table or a query of a database.
 
     Files are `file.csv`, `file.csv.gz`, `file.parquet`, `file.duckdb::table`, `file.sqlite::table` (also .sqlite3, .db and
@@ -60,6 +60,9 @@ def table_at(field: str, location: str, base: Path) -> Table:
         InputError: the file does not exist, cannot be read, or has another ending; or the URL is of another kind, or holds
             credentials.
     """
+    if csv and not location.lower().endswith(_CSV):
+        key = f"{field.rpartition('.')[0]}.csv"
+        raise InputError(f"{key} must be left out, since {field} names no CSV file.", field=key)
     if URL.match(location):
         return relation_at(field, location)
     file, _, inner = location.partition("::")
@@ -77,16 +80,17 @@ def table_at(field: str, location: str, base: Path) -> Table:
         )
     _check_readable(field, path)
     kind = Sheet if _ends_in(path, ".xlsx") else SqliteTable if _ends_in(path, SQLITE_ENDINGS) else FileTable
-    return kind(field, path, inner or None)
+    return kind(field, path, inner or None, csv=csv or Dialect())
 
 
-def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -> Matrix:
+def matrix_at(field: str, location: str, base: Path, zones: str | None = None, csv: Dialect | None = None) -> Matrix:
     """Return the matrix at `file.omx::matrix`, `file.csv` or `file.csv.gz`, relative to `base`.
 
     Args:
         zones: the lookup that names the zones of an OMX file.
+        csv: how CSV is written; None for OMX.
     Raises:
-        InputError: the file does not exist, cannot be read, or has another ending; or zones are named for CSV.
+        InputError: the file does not exist, cannot be read, or has another ending; or zones are named for CSV, or csv for OMX.
     """
     file, _, inner = location.partition("::")
     path = _path(field, file, location, base, _OF_MATRIX)
@@ -101,8 +105,10 @@ def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -
             "input.zones must be left out for a CSV matrix: its first line and column name the zones.",
             field="input.zones",
         )
+    if csv and inner:
+        raise InputError("input.csv must be left out, since input.matrix names no CSV file.", field="input.csv")
     _check_readable(field, path)
-    return Matrix(field, path, inner or None, zones)
+    return Matrix(field, path, inner or None, zones, csv=csv or Dialect())
 
 
 def shapes_at(field: str, location: str, base: Path) -> FileTable:
