@@ -86,6 +86,8 @@ def read_codebook(
                 "Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",
             )
         codebook: pl.DataFrame = con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl()
+    with duckdb.connect() as con, opened(con, table, as_written=True) as rows:
+        _check_one_form(con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl(), table)
     if codebook.is_empty():
         raise table.fault(f"{table.name} has no rows.")
     _check_no_blank(codebook[levels[-1]], table, is_finest=True)
@@ -112,6 +114,18 @@ def read_codebook(
                     "Correct the codebook, or give one input column per level, so that the whole path identifies an area.",
                 )
     return codebook
+
+
+def _check_one_form(written: pl.DataFrame, table: Table) -> None:
+    """Refuse a codebook that writes one code in two ways, with a letter and its accent as one character and as two."""
+    for codes in written:
+        forms = codes.drop_nulls().unique().str.normalize("NFC")
+        if forms.is_duplicated().any():
+            raise table.fault(
+                f"column {codes.name} writes {forms.filter(forms.is_duplicated()).sort()[0]} in two ways, which look the same: a"
+                " letter and its accent are one character in one row, and two in another.",
+                "Write every code in one way, for example in NFC: unicodedata.normalize('NFC', code) in Python.",
+            )
 
 
 def _check_no_blank(codes: pl.Series, table: Table, *, is_finest: bool) -> None:

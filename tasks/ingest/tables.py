@@ -4,11 +4,12 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import ClassVar
+from unicodedata import normalize
 
 import duckdb
 import polars as pl
@@ -29,10 +30,12 @@ class TableRows:
     Attributes:
         names: of all columns that have one, in order.
         scan: returns, for some of the columns, the SQL of all rows, for use in FROM. Each call reads the rows once.
+        types: of columns whose values are neither text nor whole numbers, as SQL names them, where they are known.
     """
 
     names: Sequence[str]
     scan: Callable[[Sequence[str]], str]
+    types: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def distinct(self) -> list[str]:
@@ -171,9 +174,14 @@ def json_line(texts: Sequence[str | None]) -> bytes:
     return json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
+def in_nfc(text: str) -> str:
+    """Return a code or a name in the one of its Unicode forms in which all are compared."""
+    return normalize("NFC", text)
+
+
 @contextmanager
-def opened(con: Connection, table: Table) -> Iterator[TableRows]:
-    """Yield the rows of a table.
+def opened(con: Connection, table: Table, *, as_written: bool = False) -> Iterator[TableRows]:
+    """Yield the rows of a table. All values are text in NFC, unless they are wanted as they are written.
 
     Raises:
         InputError: the table is not of the kind that its name says. The error leaves out the reader's text, which may quote a row.
@@ -182,11 +190,16 @@ def opened(con: Connection, table: Table) -> Iterator[TableRows]:
     failure: TrellisError | None = None
     try:
         with table.rows(con) as rows:
-            yield rows
+            yield rows if as_written else replace(rows, scan=lambda columns: _in_nfc(columns, rows.scan(columns)))
     except duckdb.Error as fault:
         failure = disk_fault(fault) or table.unreadable(table.cause(str(fault)))
     if failure:
         raise failure
+
+
+def _in_nfc(columns: Sequence[str], rows: str) -> str:
+    named = map(identifier, dict.fromkeys(columns))
+    return f"(SELECT {', '.join(f'nfc_normalize({name}::VARCHAR) AS {name}' for name in named)} FROM {rows})"
 
 
 @contextmanager

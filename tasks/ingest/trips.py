@@ -1,6 +1,6 @@
 """Checks the confidential table, bounds contributions, replaces codes by area numbers, and sums the records into the vault. Shows no value."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -69,6 +69,13 @@ def _draw(counts: IntArray, most: int) -> IntArray:
 Rule = tuple[
     str, str, str, str
 ]  # the SQL of whether a row breaks it, and the key, the text and the hint of the refusal
+
+# how columns become codes, by what their types begin with
+_CAST = "{}::VARCHAR"
+_CASTS = {
+    "TIMESTAMP": "{}::DATE::VARCHAR",
+    **dict.fromkeys(("DOUBLE", "FLOAT", "DECIMAL"), "lpad({}::BIGINT::VARCHAR, 5, '0')"),
+}
 
 # counts whose thousands are set apart, and what is a number at all
 _GROUPED = r"[+]?[0-9]{1,3}([, _’\x27\x{a0}\x{202f}][0-9]{3})+([.,]0*)?|[+]?[0-9]{1,3}([.][0-9]{3}){2,}(,0*)?"
@@ -208,13 +215,13 @@ def sum_table(
     Raises:
         InputError: as `ingest_trips`.
     """
-    rules = _rules(ends, count, units, group)
     for number, of_axis in enumerate(codes):
         con.register(f"codes_{number}", of_axis)
     with opened(con, table) as rows:
         also = [column for column in (*group, count, units.column) if column]
         wanted = [*(column for end in ends for column in end.axis.columns), *also]
         check_columns(table, rows, wanted)
+        rules = _rules(ends, count, units, group, rows.types)
         with _joined_as_written(con):
             con.execute(_summed(rows.scan(wanted), ends, count, units, group, rules))
     faults = con.execute(
@@ -301,8 +308,10 @@ def area_of_codes(end: End) -> pl.DataFrame:
     return pl.DataFrame(keys | {"area": area, "place": place})
 
 
-def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> list[Rule]:
-    """Return every rule that a row may break."""
+def _rules(
+    ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], types: Mapping[str, str]
+) -> list[Rule]:
+    """Return every rule that a row may break; `types` are those of `TableRows`."""
     rules = []
     for number, end in enumerate(ends):
         blank, listed = _blank(end.axis.columns), end.listed_by or "the codebook"
@@ -312,7 +321,14 @@ def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence
             hint += f' The codebook has codes with blanks around them, such as "{spaced}": delete the blanks there.'
         rules.append((blank, key, f"{columns} must not be empty.", ""))
         unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
-        rules.append((unlisted, key, f"{columns} has codes that {listed} lacks.", hint))
+        lacks = f"{columns} has codes that {listed} lacks."
+        for column in (name for name in end.axis.columns if name in types):
+            lacks = f"{lacks.removesuffix('.')}; column {column} is of type {types[column]}."
+            cast = next((text for kind, text in _CASTS.items() if types[column].startswith(kind)), _CAST)
+            hint = (
+                f"Write it as the codes are written, for example as {cast.format(identifier(column))} in a view. {hint}"
+            )
+        rules.append((unlisted, key, lacks, hint))
     digits, whole, value = _number(count)
     column, negative = f"column {count}", f"regexp_matches({digits}, '^-([0-9.]|inf)')"
     broken, must_be_whole = f"{digits} <> '' AND NOT {negative} AND NOT {whole}", f"{column} must hold whole numbers."

@@ -8,6 +8,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import islice, pairwise
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import polars as pl
@@ -143,7 +144,7 @@ def _listed(codes: Sequence[object]) -> tuple[str, ...]:
     wrong = next((code for code in codes if isinstance(code, bool) or not isinstance(code, str | int)), codes)
     if wrong is not codes:
         raise ValueError(f"must list codes as text, got {wrong}; put it in quotes.")
-    texts = tuple(map(str, codes))
+    texts = tuple(normalize("NFC", str(code)) for code in codes)
     if any(not code.strip() for code in texts) or len(set(texts)) < len(texts):
         raise ValueError("must list each code once, in their order, and no blank code.")
     if any(RANGE in code for code in texts):

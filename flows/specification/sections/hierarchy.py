@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 from flows.specification.rules import Keys, Location, Name, PerEnd, as_list, differ, no_boolean, refuse
 from tasks.ingest.codebook import MOST_CHILDREN
 from tasks.ingest.sources.files import Dialect
+from tasks.ingest.tables import in_nfc
 from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, ordered_codes
 
 # pydantic adds these names to the path of an error
@@ -34,7 +35,7 @@ def _as_values(value: object) -> object:
         wrong = next((code for code in value if isinstance(code, bool) or not isinstance(code, str | int)), None)
         if wrong is not None or None in value:
             raise ValueError(f"must list codes as text, got {wrong}; put it in quotes.")
-        codes = tuple(str(code) for code in value)
+        codes = tuple(in_nfc(str(code)) for code in value)
         blank = any(not code.strip() for code in codes)
         if blank or len(set(codes)) < len(codes):
             raise ValueError("must list each code once, and no blank code.")

@@ -161,16 +161,16 @@ class FileTable(Table):
         """Return the hash of its file, or, of a table in a DuckDB file, of its rows as texts."""
         if self.inner is None:
             return sha256_of(self.path)
-        with duckdb.connect() as con, opened(con, self) as rows:
-            texts = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").fetchall()
+        with duckdb.connect() as con, opened(con, self, as_written=True) as rows:
+            # not as codes: a hash stays as it was published
+            texts = con.sql(f"SELECT {text_columns(rows.names)} FROM source.{identifier(self.inner)}").fetchall()
             return sha256_of_rows(rows.names, texts)
 
     @contextmanager
     def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open it with DuckDB, which reads nothing else."""
         if self.ending == ".parquet":
-            sql = f"read_parquet({file_literal(self.path)}, hive_partitioning = false)"
-            yield TableRows(column_names(con, sql), lambda _: sql)
+            yield _typed(con, f"read_parquet({file_literal(self.path)}, hive_partitioning = false)")
             return
         if self.inner is None:
             with registered(con) as register:
@@ -190,8 +190,7 @@ class FileTable(Table):
         self._check_closed(".wal")
         con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
         try:
-            sql = f"source.{identifier(self.inner)}"
-            yield TableRows(column_names(con, sql), lambda _: sql)
+            yield _typed(con, f"source.{identifier(self.inner)}")
         finally:
             con.execute("DETACH source")
 
@@ -210,6 +209,26 @@ class FileTable(Table):
     def cause(self, message: str) -> str:
         """Return the cause of DuckDB's error message about a CSV file."""
         return next((cause for sign, cause in _CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
+
+
+def _typed(con: Connection, sql: str) -> TableRows:
+    """Return the rows of columns that have types: a whole number becomes its digits, and midnight its day."""
+    kinds = {name: kind for name, kind, *_ in con.execute(f"DESCRIBE SELECT * FROM {sql}").fetchall()}
+
+    def scan(columns: Sequence[str]) -> str:
+        return f"(SELECT {', '.join(_text(name, kinds[name]) for name in dict.fromkeys(columns))} FROM {sql})"
+
+    return TableRows([*kinds], scan, {name: kind for name, kind in kinds.items() if not _CODES.match(kind)})
+
+
+def _text(name: str, kind: str) -> str:
+    """Return the SQL of a column as text, under its name, without the end that other ways of writing the same code leave out."""
+    left_out = (
+        "[.]0+$" if re.match("FLOAT|DOUBLE|DECIMAL", kind) else " 00:00:00([.]0+)?$" if _MOMENT.fullmatch(kind) else ""
+    )
+    text = f"{identifier(name)}::VARCHAR"
+    shortened = f"regexp_replace({text}, '{left_out}', '')" if left_out else text
+    return f"{shortened} AS {identifier(name)}"
 
 
 def _reader(table: FileTable, columns: int) -> str:
@@ -311,6 +330,10 @@ def begin_of(path: Path) -> bytes:
     """Return the first bytes of a file."""
     with path.open("rb") as file:
         return file.read(12)
+
+
+_CODES = re.compile(r"VARCHAR|ENUM|U?(TINY|SMALL|BIG|HUGE)?INT")  # types of which any value may be a code
+_MOMENT = re.compile(r"TIMESTAMP(_S|_MS|_NS)?")  # without a time zone
 
 
 class _TooLong(Exception):

@@ -1,12 +1,19 @@
-"""Files as people have them: how CSV is written, what a count is not, and which codes of a codebook are unclear."""
+"""Files as people have them: how CSV is written, what a count is not, what types are codes, and which codes of a codebook are unclear."""
 
 import gzip
+import unicodedata
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
+import duckdb
+import polars as pl
 import pytest
+from pydantic import ValidationError
 
 from flows.answers.check import check_answer
+from flows.answers.query import query_answer
+from flows.specification.sections.hierarchy import Ordered, Values
 from flows.specification.starter import starter
 from storage.errors import InputError, SpecError
 from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, csv, trips
@@ -241,3 +248,98 @@ def test_an_area_without_children_is_told_how_to_be_written(place, row):
     place.write("codebook.csv", f"country,region,district\nN,N1,{N1}\nN,N1,{N2}\nS,,{S1}\n")
     also = {"hierarchy": {"table": "codebook.csv", "levels": ["country", "region", "district"], "blank": "own_area"}}
     assert place.ingested(levels=["country", "region", "district"], also=also) == GOOD
+
+
+PLACES = {"codebook": "places.csv", "levels": ["region", "place"]}
+NFC, NFD = "Zürich", unicodedata.normalize("NFD", "Zürich")
+DAYS = [datetime(2025, 11, 1), datetime(2025, 11, 2)]  # noqa: DTZ001 (a column of days has no time zone)
+TYPED: dict[
+    str, tuple[list[Any], pl.DataType | type[pl.DataType] | None, tuple[str, str]]
+] = {  # values, their type, and their codes
+    "double": ([101.0, 102.0], pl.Float64, ("101", "102")),
+    "float": ([0.0, 2.0**20], pl.Float32, ("0", "1048576")),
+    "decimal": ([101, 102], pl.Decimal(7, 2), ("101", "102")),
+    "a large decimal": (["90000000000000001.000", "1.000"], pl.Decimal(25, 3), ("90000000000000001", "1")),
+    "fractions that are codes": ([0.5, 10.0], pl.Float64, ("0.5", "10")),
+    "dictionary": (["01", "02"], pl.Categorical, ("01", "02")),
+    "enumeration": (["b", "a"], pl.Enum(["a", "b"]), ("b", "a")),
+    "midnights": (DAYS, pl.Datetime("us"), ("2025-11-01", "2025-11-02")),
+    "midnights in nanoseconds": (DAYS, pl.Datetime("ns"), ("2025-11-01", "2025-11-02")),
+    "days": (DAYS, pl.Date, ("2025-11-01", "2025-11-02")),
+}
+
+
+@pytest.mark.parametrize("kind", TYPED)
+@pytest.mark.parametrize("ending", ["parquet", "duckdb"])
+def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
+    """Whole numbers are their digits and midnights are their days, in tables and in codebooks; the ledger knows the records by these."""
+    values, of_type, codes = TYPED[kind]
+    table = pl.DataFrame(
+        {"home": pl.Series(values).cast(of_type), "work": pl.Series(values[::-1]).cast(of_type), "people": [1, 2]}
+    )
+    areas = pl.DataFrame({"region": ["R", "R"], "place": pl.Series(values).cast(of_type)})
+    place.write("places.csv", lines(("region", "place"), *(("R", code) for code in codes)))
+    place.write("texts.csv", lines(("home", "work", "people"), (*codes, 1), (*codes[::-1], 2)))
+    location, codebook = "typed.parquet", "areas.parquet"
+    table.write_parquet(place.folder / location)
+    areas.write_parquet(place.folder / codebook)
+    if ending == "duckdb":
+        for name in ("typed", "areas"):
+            with duckdb.connect(str(place.folder / f"{name}.duckdb")) as con:
+                con.execute(f"CREATE TABLE rows AS FROM '{place.folder / name}.parquet'")
+        location, codebook = "typed.duckdb::rows", "areas.duckdb::rows"
+    for listed in ("places.csv", codebook):
+        assert place.ingested(table=location, codebook=listed, levels=["region", "place"]) == {codes: 1, codes[::-1]: 2}
+    assert [place.plan(table=name, **PLACES).read_table().content.records for name in (location, "texts.csv")] == [
+        place.plan(table="texts.csv", **PLACES).read_table().content.records
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "told", "cast"),
+    [
+        ([101.0, 102.5], "column home is of type DOUBLE", "BIGINT::VARCHAR"),
+        ([datetime(2025, 11, 1, 7), DAYS[0]], "column home is of type TIMESTAMP", "::DATE::VARCHAR"),  # noqa: DTZ001
+        ([True, False], "column home is of type BOOLEAN", "::VARCHAR"),
+    ],
+)
+def test_other_values_are_refused_by_their_type(place, capfd, values, told, cast):
+    """Where the codebook lacks a value of a typed column, its type is told, with the cast to write."""
+    place.write("places.csv", "region,place\nR,101\nR,2025-11-01\n")
+    pl.DataFrame({"home": values, "work": ["101", "101"], "people": [1, 1]}).write_parquet(place.folder / "t.parquet")
+    error, _ = place.refusal(capfd, table="t.parquet", **PLACES)
+    assert str(error) == f"input.table: column home has codes that the codebook lacks; {told}."
+    assert cast in error.hint
+
+
+@pytest.mark.parametrize(("in_table", "in_codebook"), [(NFC, NFD), (NFD, NFC)])
+def test_codes_are_compared_in_one_form_of_unicode(place, in_table, in_codebook):
+    """An accent may be a character of its own: in the table, the codebook, the names, the spec and a query it is the same code."""
+    place.write("trips.csv", csv(("home", "work", "people"), [(in_table, "b", 300), (in_codebook, "b", 400)]))
+    place.write("places.csv", f"region,place,name\nR,{in_codebook},Stadt {in_codebook}\nR,b,B\n")
+    assert place.ingested(**PLACES) == {(NFC, "b"): 700}
+    labels = {"hierarchy": {"table": "places.csv", "levels": ["region", "place"], "labels": {"place": "name"}}}
+    folder = place.release(levels=["region", "place"], also=labels)
+    for asked in (in_table, in_codebook, f"Stadt {in_table}"):
+        assert query_answer(folder, asked, None, [], simultaneous=False).where["origin"].path == ["R", NFC]
+    assert Values.model_validate({"values": [in_table, "b"]}) == Values.model_validate({"values": [in_codebook, "b"]})
+    assert Ordered.model_validate({"ordered": [in_table, "b"]}) == Ordered.model_validate(
+        {"ordered": [in_codebook, "b"]}
+    )
+
+
+@pytest.mark.parametrize("rows", [[("R", NFC), ("R", NFD)], [(NFC, "a"), (NFD, "b")]])
+def test_a_codebook_with_both_forms_of_a_code_is_refused(place, rows):
+    """At the finest level and above it, a code that is written in two ways is named."""
+    place.write("places.csv", lines(("region", "place"), *rows))
+    with pytest.raises(InputError, match=f"writes {NFC} in two ways"):
+        place.plan(**PLACES)
+
+
+@pytest.mark.parametrize("values", [[NFC, NFD], ["é", unicodedata.normalize("NFD", "é")]])
+def test_codes_that_a_spec_lists_in_both_forms_are_refused(values):
+    """Codes in the spec itself differ in NFC."""
+    with pytest.raises(ValidationError, match="must list each code once"):
+        Values.model_validate({"values": values})
+    with pytest.raises(ValidationError, match="must list each code once"):
+        Ordered.model_validate({"ordered": values})
