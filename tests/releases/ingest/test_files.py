@@ -252,7 +252,7 @@ def test_an_area_without_children_is_told_how_to_be_written(place, row):
 
 PLACES = {"codebook": "places.csv", "levels": ["region", "place"]}
 NFC, NFD = "Zürich", unicodedata.normalize("NFD", "Zürich")
-DAYS = [datetime(2025, 11, 1), datetime(2025, 11, 2)]  # noqa: DTZ001 (a column of days has no time zone)
+DAYS = [datetime(2025, 11, 1), datetime(2025, 11, 2)]
 TYPED: dict[
     str, tuple[list[Any], pl.DataType | type[pl.DataType] | None, tuple[str, str]]
 ] = {  # values, their type, and their codes
@@ -286,8 +286,8 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     if ending == "duckdb":
         for name in ("typed", "areas"):
             with duckdb.connect(str(place.folder / f"{name}.duckdb")) as con:
-                con.execute(f"CREATE TABLE rows AS FROM '{place.folder / name}.parquet'")
-        location, codebook = "typed.duckdb::rows", "areas.duckdb::rows"
+                con.execute(f"CREATE TABLE t AS FROM '{place.folder / name}.parquet'")
+        location, codebook = "typed.duckdb::t", "areas.duckdb::t"
     for listed in ("places.csv", codebook):
         assert place.ingested(table=location, codebook=listed, levels=["region", "place"]) == {codes: 1, codes[::-1]: 2}
     assert [place.plan(table=name, **PLACES).read_table().content.records for name in (location, "texts.csv")] == [
@@ -299,7 +299,7 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     ("values", "told", "cast"),
     [
         ([101.0, 102.5], "column home is of type DOUBLE", "BIGINT::VARCHAR"),
-        ([datetime(2025, 11, 1, 7), DAYS[0]], "column home is of type TIMESTAMP", "::DATE::VARCHAR"),  # noqa: DTZ001
+        ([datetime(2025, 11, 1, 7), DAYS[0]], "column home is of type TIMESTAMP", "::DATE::VARCHAR"),
         ([True, False], "column home is of type BOOLEAN", "::VARCHAR"),
     ],
 )
