@@ -19,7 +19,7 @@ from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
 from flows.planning.admission import admission, check_writable
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
-from flows.specification.file import expand_variables, faults_of, located, output_below, parse_spec, text_of
+from flows.specification.file import expand_each, faults_of, located, output_below, parse_spec, text_of
 from flows.specification.sections.hierarchy import Csv
 from flows.specification.starter import FILL_IN, left_to_fill_in
 from flows.specification.yaml import keys_in
@@ -149,8 +149,8 @@ def _check_tables(keys: dict[str, Any], folder: Path, problems: _Problems) -> No
         problems: to which they are added.
     """
 
-    def at(open_at: Callable[[str, str, Path], Table], field: str, location: str) -> Callable[[], Table]:
-        return lambda: open_at(field, expand_variables(field, location), folder)
+    def at(open_at: Callable[[str, Any, Path], Table], field: str, location: str | list[str]) -> Callable[[], Table]:
+        return lambda: open_at(field, expand_each(field, location), folder)
 
     for field, location, columns, csv in _tables_in(keys):
         problems.check_table(at(partial(table_at, csv=csv), field, location), columns)
@@ -163,14 +163,14 @@ def _check_tables(keys: dict[str, Any], folder: Path, problems: _Problems) -> No
         problems.kept(lambda: check_writable(output_below(folder, output)))
 
 
-def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str], Dialect | None]]:
+def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str | list[str], list[str], Dialect | None]]:
     """Yield the key, the place, the columns and the dialect of the confidential table, every codebook and every derived column."""
     given, domains, derived = keys.get("input"), keys.get("hierarchy"), keys.get("derived")
-    if isinstance(given, dict) and isinstance(given.get("table"), str):
+    if isinstance(given, dict) and (table := _texts(given.get("table"))):
         ends = ("origin", "destination", "features", "group", "region", "count", "unit")
         yield (
             "input.table",
-            given["table"],
+            table if isinstance(given["table"], list) else table[0],
             [column for key in ends for column in _texts(given.get(key))],
             _dialect(given),
         )

@@ -103,9 +103,9 @@ class SpecFile:
         release = self.spec.release.model_copy(update={"records": True})
         return replace(self, spec=self.spec.model_copy(update={"release": release}))
 
-    def table(self, field: str, location: str, csv: Csv | None = None) -> Table:
+    def table(self, field: str, location: str | list[str], csv: Csv | None = None) -> Table:
         """Return a table that the spec names, relative to its folder; refuse one that does not exist."""
-        return table_at(field, expand_variables(field, location), self.folder, csv and csv.dialect)
+        return table_at(field, expand_each(field, location), self.folder, csv and csv.dialect)
 
     def output(self) -> Path:
         """Return the folder in which releases are published."""
@@ -279,8 +279,8 @@ def places_in(keys: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, st
             yield from places_in(value, f"{path}{key}.")
         elif isinstance(value, Mapping):
             yield from ((f"{path}{key}.{level}", file) for level, file in value.items() if isinstance(file, str))
-        elif key in _OF_FILES and isinstance(value, str):
-            yield f"{path}{key}", value
+        elif key in _OF_FILES and isinstance(value, str | list):
+            yield f"{path}{key}", value if isinstance(value, str) else "\n".join(value)
 
 
 def declares_public_data(text: str) -> bool:
@@ -330,6 +330,13 @@ def expand_variables(field: str, text: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, text)
 
 
+def expand_each(field: str, location: str | list[str]) -> str | list[str]:
+    """Return a path, or each of several, as `expand_variables` does."""
+    if isinstance(location, str):
+        return expand_variables(field, location)
+    return [expand_variables(field, place) for place in location]
+
+
 def output_below(folder: Path, output: str) -> Path:
     """Return the folder in which the releases of a spec are published, from its key `output` and its own folder."""
     return (folder / Path(expand_variables("output", output)).expanduser()).resolve()
@@ -347,6 +354,8 @@ def without_paths(keys: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict)
         else published_location(value)
         if key in _OF_FILES and isinstance(value, str)
+        else [published_location(place) for place in value]
+        if key in _OF_FILES and isinstance(value, list)
         else value
         for key, value in keys.items()
     }

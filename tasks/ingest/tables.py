@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import ClassVar
 from unicodedata import normalize
 
@@ -77,9 +78,14 @@ class Table(ABC):
     def at_place(self) -> RecognisedTable:
         """Return it as the ledger recognises it by its place alone. Does not open it."""
 
-    @abstractmethod
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files that hold its rows, as far as they are known."""
+        return ()
+
     def is_same(self, other: "Table") -> bool:
         """Return whether two tables are the same or in one file, by their places alone."""
+        return any(one.samefile(two) for one in self.paths for two in other.paths)
 
     def version(self) -> tuple[int, ...] | None:
         """Return what changes whenever its content does; None where nothing is known to."""

@@ -8,7 +8,18 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.specification.rules import Keys, Location, Name, PerEnd, as_list, differ, no_boolean, refuse
+from flows.specification.rules import (
+    ONE_PLACE,
+    PLACES,
+    Keys,
+    Location,
+    Name,
+    PerEnd,
+    as_list,
+    differ,
+    no_boolean,
+    refuse,
+)
 from tasks.ingest.codebook import MOST_CHILDREN
 from tasks.ingest.sources.files import Dialect
 from tasks.ingest.tables import in_nfc
@@ -16,8 +27,8 @@ from tasks.tree.ordered import MOST_CODES, OrderedAxis, faults_of_calendar, orde
 
 # pydantic adds these names to the path of an error
 _BY_TABLE, _BY_LIST, _BY_ORDER = "<by table>", "<by list>", "<by order>"
-_ONE_PLACE, _PER_LEVEL = "<one place>", "<per level>"
-DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER, _ONE_PLACE, _PER_LEVEL}
+_PER_LEVEL = "<per level>"
+DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER, ONE_PLACE, PLACES, _PER_LEVEL}
 
 
 def _kind_of_domain(value: object) -> str:
@@ -53,8 +64,8 @@ def _text_or_keys(value: object) -> object:
 
 
 _OneOrPerLevel = Annotated[
-    Annotated[str, Tag(_ONE_PLACE)] | Annotated[dict[str, str], Tag(_PER_LEVEL)],
-    Discriminator(lambda value: _PER_LEVEL if isinstance(value, dict) else _ONE_PLACE),
+    Annotated[str, Tag(ONE_PLACE)] | Annotated[dict[str, str], Tag(_PER_LEVEL)],
+    Discriminator(lambda value: _PER_LEVEL if isinstance(value, dict) else ONE_PLACE),
 ]
 
 

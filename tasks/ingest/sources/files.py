@@ -4,12 +4,14 @@ import csv
 import gzip
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
-from typing import IO, ClassVar, cast
+from typing import IO, BinaryIO, ClassVar, NamedTuple, cast
+from urllib.parse import unquote
 
 import duckdb
 import pyarrow as pa
@@ -29,8 +31,13 @@ from tasks.ingest.tables import (
     sha256_of_rows,
     text_columns,
 )
+from tasks.words.spelling import did_you_mean
 
 _LONGEST_HEADER = 2**20  # characters
+_TEXT = "'VARCHAR'"
+_OF_OBJECTS = (".parquet", ".ndjson", ".jsonl")
+_JSON = "format = 'newline_delimited', hive_partitioning = false"
+_NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 _BATCH = 65_536  # rows of CSV that DuckDB does not decode
 _UTF8 = "utf-8-sig"
 _BY_MARK = {  # the first bytes of a file, longest first, and its encoding
@@ -82,11 +89,13 @@ class FileTable(Table):
     Attributes:
         inner: the table inside the file, where it may hold several; None for other kinds of file.
         csv: how it is written, if it is CSV.
+        below: the folder below which names of folders, such as year=2025, are columns; None where they are not.
     """
 
     path: Path
     inner: str | None = None
     csv: Dialect = field(default=Dialect(), kw_only=True)
+    below: Path | None = field(default=None, kw_only=True)
 
     _program: ClassVar[str] = "duckdb"
 
@@ -105,7 +114,9 @@ class FileTable(Table):
         """DuckDB, Parquet or CSV."""
         if self.inner:
             return "a DuckDB file with that table"
-        return "Parquet" if self.ending == ".parquet" else f"CSV in {encoding_of(self).upper().removesuffix('-SIG')}"
+        if self.ending in _OF_OBJECTS:
+            return "Parquet" if self.ending == ".parquet" else "JSON with one object per line"
+        return f"CSV in {encoding_of(self).upper().removesuffix('-SIG')}"
 
     @property
     def ending(self) -> str:
@@ -134,9 +145,17 @@ class FileTable(Table):
                 return True
         return False
 
-    def is_same(self, other: Table) -> bool:
-        """Return whether two tables are in one file. Opens neither."""
-        return isinstance(other, FileTable) and self.path.samefile(other.path)
+    @property
+    def said_by_folders(self) -> dict[str, str | None]:
+        """What the names of folders say of its rows, by column."""
+        folders = self.path.relative_to(self.below).parts[:-1] if self.below else ()
+        said = (folder.partition("=") for folder in folders)
+        return {key: None if value == _NO_PARTITION else unquote(value) for key, equals, value in said if equals}
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Its file, and those that a view in it shows."""
+        return (self.path,)
 
     def version(self) -> tuple[int, ...] | None:
         """Return what the disk knows of the file. A table in a file may be a view of others."""
@@ -151,11 +170,8 @@ class FileTable(Table):
 
     def has_bytes_of(self, other: Table) -> bool:
         """Return whether the files of two tables have the same bytes."""
-        return (
-            isinstance(other, FileTable)
-            and self.path.stat().st_size == other.path.stat().st_size
-            and sha256_of(self.path) == sha256_of(other.path)
-        )
+        same_size = (path for path in other.paths if path.stat().st_size == self.path.stat().st_size)
+        return any(sha256_of(path) == sha256_of(self.path) for path in same_size)
 
     def sha256(self) -> str:
         """Return the hash of its file, or, of a table in a DuckDB file, of its rows as texts."""
@@ -169,28 +185,34 @@ class FileTable(Table):
     @contextmanager
     def rows(self, con: Connection) -> Iterator[TableRows]:
         """Open it with DuckDB, which reads nothing else."""
-        if self.ending == ".parquet":
-            yield _typed(con, f"read_parquet({file_literal(self.path)}, hive_partitioning = false)")
-            return
         if self.inner is None:
             with registered(con) as register:
-                header = header_of(self)
-                if not header:
-                    raise self.fault(f"{self.name} has no line of column names.")
-
-                def scan(columns: Sequence[str]) -> str:
-                    wanted = [*dict.fromkeys(columns)]
-                    numbers = [header.index(name) for name in wanted]
-                    if encoding_of(self) == _UTF8:
-                        return self.csv.texts(wanted, _reader(self, len(header)), numbers)
-                    return self.csv.texts(wanted, register(_decoded(self, len(header), numbers)), numbers)
-
-                yield TableRows([name for name in header if name.strip()], scan)
+                yield rows_of_files(con, [self], register)
             return
         self._check_closed(".wal")
-        con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
+        held = False
         try:
-            yield _typed(con, f"source.{identifier(self.inner)}")
+            con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
+        except duckdb.Error as fault:  # whose text names the process, and its user
+            held = re.search(r"set lock|handle conflict|different configuration", str(fault)) is not None
+            if not held:
+                raise
+        if held:
+            raise self.fault(
+                f"{self.name} is open in another program, which may write to it.",
+                "Close it there, end that program, or give a copy of the file that was made while it was closed.",
+            )
+        try:
+            listed = "SELECT table_name FROM information_schema.tables WHERE table_catalog = 'source' AND table_schema = 'main'"
+            tables = [name for (name,) in con.execute(listed).fetchall()]
+            if self.inner.casefold() not in map(str.casefold, tables):
+                raise self.fault(
+                    f"{self.name} has no table {self.inner}.",
+                    did_you_mean(self.inner, tables) or f"SHOW ALL TABLES lists what it has, in `{self._program}`.",
+                )
+            sql = f"source.{identifier(self.inner)}"
+            kinds = _kinds(con, sql)
+            yield TableRows([*kinds], lambda columns: _texts(columns, kinds, sql), _no_codes(kinds))
         finally:
             con.execute("DETACH source")
 
@@ -211,35 +233,119 @@ class FileTable(Table):
         return next((cause for sign, cause in _CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
 
 
-def _typed(con: Connection, sql: str) -> TableRows:
-    """Return the rows of columns that have types: a whole number becomes its digits, and midnight its day."""
-    kinds = {name: kind for name, kind, *_ in con.execute(f"DESCRIBE SELECT * FROM {sql}").fetchall()}
+class _Form(NamedTuple):
+    """How a file is written; files that are written alike are read together.
+
+    Attributes:
+        encoding: of CSV.
+        kinds: the types of the columns; None of CSV, where all are text.
+    """
+
+    ending: str
+    encoding: str
+    names: tuple[str, ...]
+    kinds: tuple[str, ...] | None
+
+
+def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callable[[object], str]) -> TableRows:
+    """Return the rows of CSV, Parquet and JSON files together: the columns that all of them have, also in the names of their folders."""
+    formed = [(file, _form(con, file), file.said_by_folders) for file in files]
+    _, first, said = formed[0]
+    names = [name for name in first.names if name.strip() and all(name in form.names for _, form, _ in formed)]
+    keys = [key for key in said if key not in names and all(key in of for *_, of in formed)]
 
     def scan(columns: Sequence[str]) -> str:
-        return f"(SELECT {', '.join(_text(name, kinds[name]) for name in dict.fromkeys(columns))} FROM {sql})"
+        inside, outside = (
+            [name for name in dict.fromkeys(columns) if name not in keys] or names[:1],
+            [*{*keys} & {*columns}],
+        )
+        alike: dict[tuple[_Form, tuple[str | None, ...]], list[FileTable]] = {}
+        for file, form, of in formed:
+            alike.setdefault((form, tuple(of[key] for key in outside)), []).append(file)
+        parts = []
+        for (form, values), of_form in alike.items():
+            given = [
+                f", {'NULL' if value is None else literal(value)} AS {identifier(key)}"
+                for key, value in zip(outside, values, strict=True)
+            ]
+            parts += [f"SELECT *{''.join(given)} FROM {read}" for read in _reading(form, of_form, inside, register)]
+        return f"({' UNION ALL BY NAME '.join(parts)})"
 
-    return TableRows([*kinds], scan, {name: kind for name, kind in kinds.items() if not _CODES.match(kind)})
+    kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
+    return TableRows([*names, *keys], scan, _no_codes(kinds))
 
 
-def _text(name: str, kind: str) -> str:
-    """Return the SQL of a column as text, under its name, without the end that other ways of writing the same code leave out."""
-    left_out = (
-        "[.]0+$" if re.match("FLOAT|DOUBLE|DECIMAL", kind) else " 00:00:00([.]0+)?$" if _MOMENT.fullmatch(kind) else ""
-    )
-    text = f"{identifier(name)}::VARCHAR"
-    shortened = f"regexp_replace({text}, '{left_out}', '')" if left_out else text
-    return f"{shortened} AS {identifier(name)}"
+def _form(con: Connection, file: FileTable) -> _Form:
+    if file.ending in _OF_OBJECTS:
+        sql = _of_objects([file]) if file.ending == ".parquet" else f"read_json({file_literal(file.path)}, {_JSON})"
+        names, kinds = zip(*_kinds(con, sql).items(), strict=True)
+        return _Form(file.ending, "", names, kinds)
+    header = header_of(file)
+    if not header:
+        raise file.fault(f"{file.name} has no line of column names.")
+    return _Form(file.ending, encoding_of(file), tuple(header), None)
 
 
-def _reader(table: FileTable, columns: int) -> str:
-    """Return the SQL that reads one CSV file, of whose columns c0 is the first. DuckDB guesses nothing, skips no line and reads no other file."""
-    named = ", ".join(f"c{number}: 'VARCHAR'" for number in range(columns))
-    packed = "gzip" if table.ending == ".gz" else "none"
+def _reading(
+    form: _Form, files: Sequence[FileTable], columns: Sequence[str], register: Callable[[object], str]
+) -> list[str]:
+    """Return the SQL, for use in FROM, of some columns of files that are written alike, as text."""
+    if form.kinds is not None:
+        return [_texts(columns, dict(zip(form.names, form.kinds, strict=True)), _of_objects(files, form.names))]
+    csv, numbers = files[0].csv, [form.names.index(name) for name in columns]
+    if form.encoding == _UTF8:
+        return [csv.texts(columns, _of_csv(files, form), numbers)]
+    return [csv.texts(columns, register(_decoded(file, len(form.names), numbers)), numbers) for file in files]
+
+
+def _of_objects(files: Sequence[FileTable], names: Sequence[str] = ()) -> str:
+    """Return the SQL that reads Parquet, or JSON of which all columns are text."""
+    if files[0].ending == ".parquet":
+        return f"read_parquet({_paths(files)}, hive_partitioning = false)"
     return (
-        f"read_csv({file_literal(table.path)}, columns = {{{named}}}, compression = '{packed}', auto_detect = false, header = true,"
-        f" delim = {literal(table.csv.separator)}, quote = '\"', escape = '\"', comment = '', skip = 0, strict_mode = true,"
+        f"read_json({_paths(files)}, columns = {{{', '.join(f'{literal(name)}: {_TEXT}' for name in names)}}}, {_JSON})"
+    )
+
+
+def _of_csv(files: Sequence[FileTable], form: _Form) -> str:
+    """Return the SQL that reads CSV, of whose columns c0 is the first. DuckDB guesses nothing, skips no line and reads no other file."""
+    named = ", ".join(f"c{number}: {_TEXT}" for number in range(len(form.names)))
+    packed = {".gz": "gzip", ".zst": "zstd"}.get(form.ending, "none")
+    return (
+        f"read_csv({_paths(files)}, columns = {{{named}}}, compression = '{packed}', auto_detect = false, header = true,"
+        f" delim = {literal(files[0].csv.separator)}, quote = '\"', escape = '\"', comment = '', skip = 0, strict_mode = true,"
         " null_padding = false, hive_partitioning = false)"
     )
+
+
+def _paths(files: Sequence[FileTable]) -> str:
+    return f"[{', '.join(file_literal(file.path) for file in files)}]"
+
+
+def _kinds(con: Connection, sql: str) -> dict[str, str]:
+    """Return the types of the columns that SQL in FROM yields, by their names."""
+    return {name: kind for name, kind, *_ in con.execute(f"DESCRIBE SELECT * FROM {sql}").fetchall()}
+
+
+def _no_codes(kinds: Mapping[str, str]) -> dict[str, str]:
+    return {name: kind for name, kind in kinds.items() if not _CODES.match(kind)}
+
+
+def _texts(columns: Sequence[str], kinds: Mapping[str, str], sql: str) -> str:
+    """Return the SQL, for use in FROM, of columns as text: a whole number is its digits, and midnight its day."""
+    texts = []
+    for name in dict.fromkeys(columns):
+        text, kind = f"{identifier(name)}::VARCHAR", kinds[name]
+        if (
+            left_out := _FRACTION
+            if re.match("FLOAT|DOUBLE|DECIMAL", kind)
+            else _MIDNIGHT
+            if _MOMENT.fullmatch(kind)
+            else ""
+        ):
+            text = f"regexp_replace({text}, '{left_out}', '')"
+        texts.append(f"{text} AS {identifier(name)}")
+    return f"(SELECT {', '.join(texts)} FROM {sql})"
 
 
 def _decoded(table: FileTable, columns: int, wanted: Sequence[int]) -> pa.RecordBatchReader:
@@ -261,17 +367,19 @@ def _decoded(table: FileTable, columns: int, wanted: Sequence[int]) -> pa.Record
 
 def opened_text(table: FileTable) -> IO[str]:
     """Open a CSV file, unpacked and decoded."""
-    unpacking = gzip.open if table.ending == ".gz" else open
-    return cast("IO[str]", unpacking(table.path, "rt", encoding=encoding_of(table), newline=""))
+    return TextIOWrapper(_unpacked(table), encoding=encoding_of(table), newline="")
+
+
+def _unpacked(table: FileTable) -> BinaryIO:
+    if table.ending == ".zst":
+        return cast("BinaryIO", pa.input_stream(table.path, compression="zstd"))
+    return cast("BinaryIO", (gzip.open if table.ending == ".gz" else open)(table.path, "rb"))
 
 
 def encoding_of(table: FileTable) -> str:
     """Return the encoding that the first bytes of a CSV file say, or else that of its dialect."""
     begin = b""
-    with (
-        suppress(OSError, EOFError, zlib.error),
-        (gzip.open if table.ending == ".gz" else open)(table.path, "rb") as file,
-    ):
+    with suppress(OSError, EOFError, zlib.error), _unpacked(table) as file:
         begin = file.read(4)
     marked = next((encoding for mark, encoding in _BY_MARK.items() if begin.startswith(mark)), None)
     return marked or table.csv.encoding or _UTF8
@@ -334,6 +442,7 @@ def begin_of(path: Path) -> bytes:
 
 _CODES = re.compile(r"VARCHAR|ENUM|U?(TINY|SMALL|BIG|HUGE)?INT")  # types of which any value may be a code
 _MOMENT = re.compile(r"TIMESTAMP(_S|_MS|_NS)?")  # without a time zone
+_FRACTION, _MIDNIGHT = "[.]0+$", " 00:00:00([.]0+)?$"  # which other ways of writing the same code leave out
 
 
 class _TooLong(Exception):

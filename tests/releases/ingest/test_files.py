@@ -4,18 +4,23 @@ import gzip
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
 from flows.answers.check import check_answer
 from flows.answers.query import query_answer
+from flows.specification.file import load_spec
 from flows.specification.sections.hierarchy import Ordered, Values
 from flows.specification.starter import starter
-from storage.errors import InputError, SpecError
+from storage.errors import InputError, SpecError, UsageError
+from tasks.ingest.sources.locations import table_at
+from tasks.ingest.tables import opened
 from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, csv, trips
 
 
@@ -343,3 +348,146 @@ def test_codes_that_a_spec_lists_in_both_forms_are_refused(values):
         Values.model_validate({"values": values})
     with pytest.raises(ValidationError, match="must list each code once"):
         Ordered.model_validate({"ordered": values})
+
+
+def in_parts(folder: Path, ending: str, parts: Sequence[Sequence[Sequence[object]]]) -> None:
+    """Write rows of trips into a file for each part, in an order of columns that changes from file to file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, rows in enumerate(parts):
+        table = pl.DataFrame(list(map(tuple, rows)), schema=["home", "work", "people"], orient="row")
+        table = table.select(table.columns[:: 1 if number % 2 else -1])
+        path, text = folder / f"{number}{ending}", table.write_csv().encode()
+        if ending == ".parquet":
+            table.write_parquet(path)
+        elif ending == ".ndjson":
+            table.write_ndjson(path)
+        elif ending == ".csv.zst":
+            with pa.CompressedOutputStream(str(path), "zstd") as file:
+                file.write(text)
+        else:
+            path.write_bytes(gzip.compress(text) if ending == ".csv.gz" else text)
+
+
+SINGLE = [[trip] for trip in TRIPS]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst", ".parquet", ".ndjson"])
+@pytest.mark.parametrize(
+    "place_of", ["{0}", "{0}/", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}", ["{0}/0{1}", "{0}/1{1}", "{0}/2{1}"]]
+)
+def test_rows_in_several_files_are_one_table(place, ending, place_of):
+    """A folder, a pattern and a list hold the rows of their files; `check` finds them; the ledger knows the rows whatever files have them."""
+    plain = place.plan().read_table().content.records
+    in_parts(place.folder / "parts", ending, SINGLE)
+    (place.folder / "parts" / "_SUCCESS").touch()
+    (place.folder / "parts" / ".hidden.csv").write_text("a,b\n")
+    table = (
+        place_of.format("parts", ending)
+        if isinstance(place_of, str)
+        else [one.format("parts", ending) for one in place_of]
+    )
+    assert place.ingested(table=table) == GOOD
+    assert check_answer(place.spec(table=table)).ok
+    assert place.plan(table=table).read_table().content.records == plain
+
+
+@pytest.mark.parametrize("ending", [".csv.zst", ".ndjson"])
+def test_one_file_of_these_kinds_is_a_table_and_a_codebook(place, ending):
+    """Where one file is enough, it is named as any other."""
+    in_parts(place.folder / "whole", ending, [TRIPS])
+    areas = pl.DataFrame(AREAS, schema=LEVELS, orient="row")
+    if ending == ".ndjson":
+        areas.write_ndjson(place.folder / "areas.ndjson")
+    else:
+        with pa.CompressedOutputStream(str(place.folder / "areas.csv.zst"), "zstd") as file:
+            file.write(areas.write_csv().encode())
+    assert place.ingested(table=f"whole/0{ending}", codebook=f"areas{ending}") == GOOD
+
+
+@pytest.mark.parametrize("table", ["years", "years/*/*/*.csv", "years/**/*.csv"])
+def test_names_of_folders_are_columns(place, table):
+    """A table that is partitioned by folders has a column for each, as text, with what their names hide; one file has none."""
+    for number, (home, work, count) in enumerate(TRIPS):
+        folder = place.folder / "years" / f"home={home}" / f"kind=a%2F{number}"
+        folder.mkdir(parents=True)
+        (folder / "part.csv").write_text(f"work,people\n{work},{count}\n")
+    assert place.ingested(table=table) == GOOD
+    with duckdb.connect() as con, opened(con, table_at("input.table", table, place.folder)) as rows:
+        assert rows.names == ["work", "people", "home", "kind"]
+        read = con.sql(f"SELECT * FROM {rows.scan(['kind'])}").fetchall()
+        assert sorted(value for value, *_ in read) == ["a/0", "a/1", "a/2"]
+    with pytest.raises(InputError, match="has no column home"):
+        place.ingested(table=f"years/home={N1}/kind=a%2F0/part.csv")
+
+
+def test_files_of_a_list_may_be_written_in_different_ways(place):
+    """Each file is read as it is written: packed, in another encoding, with other columns, and with typed ones."""
+    first, second, third = TRIPS
+    place.write("one.csv", csv(("home", "work", "people"), [first]).encode("utf-16"))
+    place.write("two.csv.gz", gzip.compress(csv(("x", "people", "work", "home"), [(0, *second[::-1])]).encode()))
+    pl.DataFrame([third], schema=["home", "work", "people"], orient="row").cast({"people": pl.Float64}).write_parquet(
+        place.folder / "three.parquet"
+    )
+    assert place.ingested(table=["one.csv", "two.csv.gz", "three.parquet"]) == GOOD
+
+
+def test_many_files_are_read_in_one_pass(place):
+    """Hundreds of files give the sums of all their rows, and the same fingerprint as one file."""
+    rows = [(N1, N2, number % 5) for number in range(1_000)]
+    in_parts(place.folder / "many", ".parquet", [rows[first::250] for first in range(250)])
+    assert place.ingested(table="many") == {(N1, N2): 2_000}
+    place.write("trips.csv", csv(("home", "work", "people"), rows))
+    assert place.plan(table="many").read_table().content.records == place.plan().read_table().content.records
+
+
+@pytest.mark.parametrize("other", ["parts/*.csv", ["parts/2.csv", "parts/0.csv", "parts/1.csv"], "trips.csv"])
+def test_the_ledger_recognises_rows_in_other_files(place, other):
+    """A table that was charged as a folder is asked about as a pattern, a list or one file."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
+    place.release("first", table="parts")
+    with pytest.raises(UsageError, match="was used by dataset first"):
+        place.release("second", table=other)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("nothing/*.csv", "there is no file"),
+        ("empty", "there is no file"),
+        (["parts/0.csv", "./parts/0.csv"], "must name each file once"),
+        (["parts/0.csv", "parts/9.csv"], "there is no file"),
+        (["parts/0.csv", "codes.xlsx"], "must name files that end in"),
+        (["postgresql://a/b::c.d"], "must be a file"),
+        ([], "must not be empty"),
+        ("both", "has files that end in .csv and in .parquet"),
+    ],
+)
+def test_places_without_a_table_are_refused(place, table, told):
+    """What finds no file, a file twice, or files that may hold the same rows, is refused by the key."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
+    for ending in (".csv", ".parquet"):
+        in_parts(place.folder / "both", ending, SINGLE)
+    (place.folder / "empty").mkdir()
+    (place.folder / "codes.xlsx").touch()
+    with pytest.raises((InputError, SpecError), match=told) as refused:
+        place.plan(table=table)
+    assert refused.value.field == "input.table"
+
+
+def test_a_codebook_is_no_file_of_the_table(place):
+    """Whichever of the files of the confidential table a codebook is, it is refused, and a copy of it too."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
+    place.write("copy.csv", (place.folder / "parts" / "1.csv").read_bytes())
+    for codebook in ("parts/1.csv", "copy.csv", "parts"):
+        with pytest.raises(InputError, match="confidential table"):
+            place.ingested(table="parts", codebook=codebook, levels=["home", "work"])
+
+
+def test_what_is_published_of_places_has_no_folders(place):
+    """The manifest names the files of a list, and the last part of a pattern."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
+    for table, published in (
+        (["parts/0.csv", "parts/1.csv", "parts/2.csv"], ["0.csv", "1.csv", "2.csv"]),
+        ("parts/*.csv", "*.csv"),
+    ):
+        assert load_spec(place.spec(table=table)).published()["input"]["table"] == published
