@@ -5,6 +5,7 @@ not depend on the order of rows, on the format of the file, or on whether equal 
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import duckdb
@@ -33,14 +34,18 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
     """
     try:
         by_columns = fingerprints(table, columns, {of.columns for of in known if of.columns})
-        content = Content(columns, by_columns[columns], table.fingerprint_of_file() if table.holds_others else "")
+        content = Content(
+            columns,
+            by_columns[columns],
+            table.fingerprint_of_file() if table.holds_others else table.fingerprint_behind(),
+        )
         # an earlier Trellis knew files alone
         file = table.fingerprint_of_file() if any(of.file for of in known) else content.file
     except OSError as fault:
         unread = StoreError(f"{table.field}: {table.name} cannot be read ({fault.strerror}).", field=table.field)
         raise disk_fault(fault) or unread from None
     seen = frozenset({*by_columns.values(), file, content.file} - {""})
-    return RecognisedTable(table.at_place().place, content, seen)
+    return replace(table.at_place(), content=content, fingerprints=seen)
 
 
 def same_content(public: Table, confidential: Table, columns: Columns) -> bool:

@@ -6,7 +6,8 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from glob import glob
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -130,7 +131,8 @@ class FileTable(Table):
 
     def at_place(self) -> RecognisedTable:
         """Return it as the ledger recognises it by its place alone."""
-        return table_at_place(self.path, self.recognised_inner)
+        place = table_at_place(self.path, self.recognised_inner)
+        return replace(place, behind=tuple(map(str, self.paths[1:])))
 
     def is_view_of_files(self) -> bool:
         """Return whether it is a view in a DuckDB file that opens more than this file."""
@@ -154,8 +156,22 @@ class FileTable(Table):
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Its file, and those that a view in it shows."""
-        return (self.path,)
+        """Its file, and those that it reads as a view in a DuckDB file, as far as its text names them, or that of views behind it."""
+        if not self.is_view_of_files():
+            return (self.path,)
+        views, named, left = dict[str, str](), list[str](), [(self.inner or "").casefold()]
+        with duckdb.connect() as con, suppress(duckdb.Error):
+            con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
+            views |= con.execute(
+                "SELECT lower(view_name), sql FROM duckdb_views() WHERE database_name = 'source'"
+            ).fetchall()
+        while left:
+            text = views.pop(left.pop(), "")
+            quoted = ["".join(either) for either in re.findall(r"'([^']+)'|\"([^\"]+)\"", text)]
+            named += quoted
+            left += {word.casefold() for word in [*quoted, *re.findall(r"\w+", text)]} & views.keys()
+        found = {Path(file).resolve() for name in named for file in glob(name, recursive=True) if Path(file).is_file()}  # noqa: PTH207 (names are relative to where Trellis runs, as DuckDB has them)
+        return (self.path, *sorted(found))
 
     def version(self) -> tuple[int, ...] | None:
         """Return what the disk knows of the file. A table in a file may be a view of others."""
@@ -167,6 +183,11 @@ class FileTable(Table):
     def fingerprint_of_file(self) -> str:
         """Return the keyed fingerprint of the bytes of the file, and of what a `.gz` unpacks to."""
         return fingerprint_of_file(self.path, self.recognised_inner)
+
+    def fingerprint_behind(self) -> str:
+        """Return the keyed fingerprint of the one file that a view shows; empty where it is no view, or shows several."""
+        _, *behind = self.paths
+        return fingerprint_of_file(behind[0]) if len(behind) == 1 else ""
 
     def has_bytes_of(self, other: Table) -> bool:
         """Return whether the files of two tables have the same bytes."""

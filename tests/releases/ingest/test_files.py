@@ -1,6 +1,8 @@
 """Files as people have them: how CSV is written, what a count is not, what types are codes, and which codes of a codebook are unclear."""
 
 import gzip
+import subprocess
+import sys
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
@@ -491,3 +493,95 @@ def test_what_is_published_of_places_has_no_folders(place):
         ("parts/*.csv", "*.csv"),
     ):
         assert load_spec(place.spec(table=table)).published()["input"]["table"] == published
+
+
+def in_duckdb(path: Path, *statements: str) -> str:
+    """Run statements in a DuckDB file, and return its name."""
+    with duckdb.connect(str(path)) as con:
+        for statement in statements:
+            con.execute(statement)
+    return path.name
+
+
+RENAMED = {"origin": "h", "destination": "w", "count": "n"}
+SHOWN = "SELECT home AS h, work AS w, people AS n FROM"
+
+
+@pytest.fixture(params=["read_csv('{}', all_varchar = true)", "'{}'", "raw"])
+def through_view(place, request):
+    """Return the location of a view that shows the trips under other names: of a function, of a file, or of another view."""
+    file = place.folder / place.write("trips.csv", "home,work,people\na,b,3\nb,a,400\n")
+    raw = f"CREATE VIEW raw AS FROM read_csv('{file}', all_varchar = true)"
+    in_duckdb(place.folder / "views.duckdb", raw, f'CREATE VIEW "Ways" AS {SHOWN} {request.param.format(file)}')
+    return "views.duckdb::ways"
+
+
+def test_a_file_is_recognised_behind_a_view(place, through_view):
+    """A table that was charged through a view of a file is asked about as that file, and the other way round."""
+    place.write("codebook.csv", "region,place\nR,a\nR,b\n")
+    levels = ["region", "place"]
+    place.release("first", table=through_view, levels=levels, **RENAMED)
+    with pytest.raises(UsageError, match="was used by dataset first"):
+        place.release("second", levels=levels)
+    place.write("other.csv", "home,work,people\na,b,5\nb,a,600\n")
+    place.release("third", table="other.csv", levels=levels)
+    in_duckdb(place.folder / "more.duckdb", f"CREATE VIEW ways AS {SHOWN} '{place.folder / 'other.csv'}'")
+    with pytest.raises(UsageError, match=r"input\.table was used by dataset third"):
+        place.release("fourth", table="more.duckdb::ways", levels=levels, **RENAMED)
+
+
+@pytest.mark.parametrize("codebook", ["trips.csv", "views.duckdb::zones"])
+def test_a_codebook_is_not_behind_the_view_of_the_table(place, codebook):
+    """The file that a confidential view shows is no codebook, and neither is a view of the confidential file."""
+    file = place.folder / "trips.csv"
+    zones = f"CREATE VIEW zones AS SELECT DISTINCT home[1:2] AS region, home AS place FROM '{file}'"
+    in_duckdb(place.folder / "views.duckdb", zones)
+    in_duckdb(place.folder / "table.duckdb", f"CREATE VIEW ways AS {SHOWN} '{file}'")
+    levels = ["region", "place"] if "zones" in codebook else ["home", "work"]
+    with pytest.raises(InputError, match=r"the confidential table|is a view of another file"):
+        place.plan(table="table.duckdb::ways", codebook=codebook, levels=levels, **RENAMED)
+    with pytest.raises(InputError, match=r"the confidential table|is a view of another file"):
+        place.plan(codebook=codebook, levels=levels)
+
+
+@pytest.mark.parametrize(
+    ("inner", "hint"), [("way", "Did you mean Ways?"), ("TRIP", "Did you mean trips?"), ("qqqqq", "SHOW ALL TABLES")]
+)
+@pytest.mark.parametrize("key", ["table", "codebook"])
+def test_a_table_that_is_not_there_is_told(place, key, inner, hint):
+    """A DuckDB file without the table is one that can be read: the nearest name is told, or how to list them."""
+    in_duckdb(place.folder / "city.duckdb", "CREATE TABLE trips (home VARCHAR)", 'CREATE VIEW "Ways" AS FROM trips')
+    with pytest.raises(InputError, match=f"city.duckdb has no table {inner}") as refused:
+        place.ingested(**{key: f"city.duckdb::{inner}"})
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+@pytest.mark.parametrize("key", ["table", "codebook"])
+def test_a_file_that_another_program_writes_to_is_told(place, key, elsewhere):
+    """A DuckDB file that is open for writing, in another process or in this one, has its own sentence and mend."""
+    path = place.folder / "city.duckdb"
+    in_duckdb(path, "CREATE TABLE trips (home VARCHAR)")
+    if elsewhere:
+        program = f"import duckdb, sys; con = duckdb.connect({str(path)!r}); print(flush=True); sys.stdin.read()"
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout
+            holder.stdout.readline()
+            with pytest.raises(InputError, match=r"city\.duckdb is open in another program") as refused:
+                place.ingested(**{key: "city.duckdb::trips"})
+            holder.communicate(b"")
+    else:
+        with duckdb.connect(str(path)), pytest.raises(InputError, match=r"is open in another program") as refused:
+            place.ingested(**{key: "city.duckdb::trips"})
+    assert "Close it there" in refused.value.hint
+
+
+@pytest.mark.parametrize("key", ["table", "codebook"])
+@pytest.mark.parametrize("through", ["city.duckdb", "link.duckdb"])
+def test_rows_in_a_log_are_not_left_out(place, key, through):
+    """A DuckDB file with changes in a second file is refused, also through a link: some of its rows are not in it."""
+    in_duckdb(place.folder / "city.duckdb", "CREATE TABLE trips (home VARCHAR)")
+    (place.folder / "link.duckdb").symlink_to(place.folder / "city.duckdb")
+    place.write("city.duckdb.wal", "changes")
+    with pytest.raises(InputError, match=r"must hold all its rows itself, and city\.duckdb\.wal has changes to it"):
+        place.ingested(**{key: f"{through}::trips"})
