@@ -84,7 +84,7 @@ class SpecFile:
         keys = self.spec.input
         if keys.matrix is not None:
             location = expand_variables("input.matrix", keys.matrix)
-            return matrix_at("input.matrix", location, self.folder, keys.zones, keys.csv and keys.csv.dialect)
+            return matrix_at("input.matrix", location, self.folder, keys.zones, keys.csv.dialect if keys.csv else None)
         return self.table("input.table", keys.table or "", keys.csv)
 
     def _groups(self) -> GroupSource | None:
@@ -105,7 +105,7 @@ class SpecFile:
 
     def table(self, field: str, location: str | list[str], csv: Csv | None = None) -> Table:
         """Return a table that the spec names, relative to its folder; refuse one that does not exist."""
-        return table_at(field, expand_each(field, location), self.folder, csv and csv.dialect)
+        return table_at(field, expand_each(field, location), self.folder, csv.dialect if csv else None)
 
     def output(self) -> Path:
         """Return the folder in which releases are published."""

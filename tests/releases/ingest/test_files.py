@@ -175,6 +175,7 @@ def test_null_is_a_key_and_stands_for_nothing(place):
 )
 def test_a_dialect_that_cannot_be_is_refused(place, keys, field, told):
     """Each key of `csv` is refused by its name, and all of them where the file is none."""
+    place.write("trips.parquet", b"")
     with pytest.raises((SpecError, InputError), match=told) as refused:
         place.plan(**keys)
     assert refused.value.field == field
