@@ -1,7 +1,7 @@
 """Reads the rows of several files as one table: a list, a folder, or what a pattern finds. DuckDB reads them in one pass."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from glob import glob, has_magic
 from hashlib import sha256
@@ -94,7 +94,9 @@ def files_at(field: str, places: Sequence[str], base: Path, csv: Dialect) -> Fil
 def is_several(place: str, base: Path) -> bool:
     """Return whether a place is a folder, or a pattern and no file of that name."""
     path = base / Path(place).expanduser()
-    return path.is_dir() or (has_magic(place) and not path.is_file())
+    with suppress(OSError):  # whoever opens it says what is wrong with the name
+        return path.is_dir() or (has_magic(place) and not path.is_file())
+    return False
 
 
 def _found(field: str, place: str, base: Path) -> Iterator[tuple[Path, Path | None]]:
