@@ -33,8 +33,7 @@ class Content:
     Attributes:
         columns: of its records.
         records: the fingerprint of these columns of all records.
-        file: the fingerprint of the file, where it may hold other tables of the same people, or of the one that a view shows; otherwise
-            empty.
+        file: the fingerprint of the file, where it may hold other tables of the same people; otherwise empty.
     """
 
     columns: Columns
@@ -56,18 +55,16 @@ class RecognisedTable:
         content: what is kept of its content; None if it was not read.
         fingerprints: those of its content, also by the columns that other releases used.
         copies: the releases whose table had one of them.
-        behind: the paths of the files that it shows, where it is a view.
     """
 
     place: str
     content: Content | None = None
     fingerprints: frozenset[str] = frozenset()
     copies: frozenset[str] = frozenset()
-    behind: tuple[str, ...] = ()
 
     def is_of(self, claim: Claim) -> bool:
         """Return whether a release was of this table, as far as can be seen."""
-        return claim.release in self.copies or any(same_place(of, claim.table) for of in (self.place, *self.behind))
+        return claim.release in self.copies or same_place(self.place, claim.table)
 
     def with_copies(self, con: Connection) -> "RecognisedTable":
         """Return it with the releases of its content that the store knows."""

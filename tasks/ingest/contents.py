@@ -5,7 +5,6 @@ not depend on the order of rows, on the format of the file, or on whether equal 
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 
 import duckdb
@@ -45,7 +44,7 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
         unread = StoreError(f"{table.field}: {table.name} cannot be read ({fault.strerror}).", field=table.field)
         raise disk_fault(fault) or unread from None
     seen = frozenset({*by_columns.values(), file, content.file} - {""})
-    return replace(table.at_place(), content=content, fingerprints=seen)
+    return RecognisedTable(table.at_place().place, content, seen)
 
 
 def same_content(public: Table, confidential: Table, columns: Columns) -> bool:

@@ -76,7 +76,7 @@ class Table(ABC):
 
     @abstractmethod
     def at_place(self) -> RecognisedTable:
-        """Return it as the ledger recognises it by its place alone. Reads no row."""
+        """Return it as the ledger recognises it by its place alone. Does not open it."""
 
     @property
     def paths(self) -> Sequence[Path]:
@@ -109,10 +109,6 @@ class Table(ABC):
         Raises:
             OSError: it cannot be read.
         """
-        return ""
-
-    def fingerprint_behind(self) -> str:
-        """Return the keyed fingerprint of the file that it shows as a view in another one; empty where none is known."""
         return ""
 
     @abstractmethod

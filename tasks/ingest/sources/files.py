@@ -6,7 +6,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from glob import glob
 from io import TextIOWrapper
 from itertools import islice
@@ -131,8 +131,7 @@ class FileTable(Table):
 
     def at_place(self) -> RecognisedTable:
         """Return it as the ledger recognises it by its place alone."""
-        place = table_at_place(self.path, self.recognised_inner)
-        return replace(place, behind=tuple(map(str, self.paths[1:])))
+        return table_at_place(self.path, self.recognised_inner)
 
     def is_view_of_files(self) -> bool:
         """Return whether it is a view in a DuckDB file that opens more than this file."""
@@ -183,11 +182,6 @@ class FileTable(Table):
     def fingerprint_of_file(self) -> str:
         """Return the keyed fingerprint of the bytes of the file, and of what a `.gz` unpacks to."""
         return fingerprint_of_file(self.path, self.recognised_inner)
-
-    def fingerprint_behind(self) -> str:
-        """Return the keyed fingerprint of the one file that a view shows; empty where it is no view, or shows several."""
-        _, *behind = self.paths
-        return fingerprint_of_file(behind[0]) if len(behind) == 1 else ""
 
     def has_bytes_of(self, other: Table) -> bool:
         """Return whether the files of two tables have the same bytes."""
