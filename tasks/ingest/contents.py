@@ -33,11 +33,7 @@ def read_content(table: Table, columns: Columns, known: Collection[Content]) -> 
     """
     try:
         by_columns = fingerprints(table, columns, {of.columns for of in known if of.columns})
-        content = Content(
-            columns,
-            by_columns[columns],
-            table.fingerprint_of_file() if table.holds_others else table.fingerprint_behind(),
-        )
+        content = Content(columns, by_columns[columns], table.fingerprint_of_file() if table.holds_others else "")
         # an earlier Trellis knew files alone
         file = table.fingerprint_of_file() if any(of.file for of in known) else content.file
     except OSError as fault:
