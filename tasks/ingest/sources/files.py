@@ -205,14 +205,14 @@ class FileTable(Table):
                 yield rows_of_files(con, [self], register)
             return
         self._check_closed(".wal")
-        held = False
+        is_held = False
         try:
             con.execute(f"ATTACH {literal(str(self.path))} AS source (READ_ONLY)")
-        except duckdb.Error as fault:  # whose text names the process, and its user
-            held = re.search(r"set lock|handle conflict|different configuration", str(fault)) is not None
-            if not held:
+        except duckdb.Error as fault:  # whose text names the process and its user
+            if not re.search(r"set lock|handle conflict|different configuration", str(fault)):
                 raise
-        if held:
+            is_held = True
+        if is_held:
             raise self.fault(
                 f"{self.name} is open in another program, which may write to it.",
                 "Close it there, end that program, or give a copy of the file that was made while it was closed.",
@@ -270,10 +270,8 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
     keys = [key for key in said if key not in names and all(key in of for *_, of in formed)]
 
     def scan(columns: Sequence[str]) -> str:
-        inside, outside = (
-            [name for name in dict.fromkeys(columns) if name not in keys] or names[:1],
-            [*{*keys} & {*columns}],
-        )
+        inside = [name for name in dict.fromkeys(columns) if name not in keys] or names[:1]
+        outside = [key for key in keys if key in columns]
         alike: dict[tuple[_Form, tuple[str | None, ...]], list[FileTable]] = {}
         for file, form, of in formed:
             alike.setdefault((form, tuple(of[key] for key in outside)), []).append(file)
@@ -293,8 +291,8 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
 def _form(con: Connection, file: FileTable) -> _Form:
     if file.ending in _OF_OBJECTS:
         sql = _of_objects([file]) if file.ending == ".parquet" else f"read_json({file_literal(file.path)}, {_JSON})"
-        names, kinds = zip(*_kinds(con, sql).items(), strict=True)
-        return _Form(file.ending, "", names, kinds)
+        kinds = _kinds(con, sql)
+        return _Form(file.ending, "", tuple(kinds), tuple(kinds.values()))
     header = header_of(file)
     if not header:
         raise file.fault(f"{file.name} has no line of column names.")

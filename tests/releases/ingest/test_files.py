@@ -23,7 +23,7 @@ from flows.specification.starter import starter
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import opened
-from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, csv, trips
+from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, csv, shown_by, trips
 
 
 def lines(*rows: Sequence[object], separator: str = ",") -> str:
@@ -374,9 +374,13 @@ def in_parts(folder: Path, ending: str, parts: Sequence[Sequence[Sequence[object
 SINGLE = [[trip] for trip in TRIPS]
 
 
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst", ".parquet", ".ndjson"])
 @pytest.mark.parametrize(
-    "place_of", ["{0}", "{0}/", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}", ["{0}/0{1}", "{0}/1{1}", "{0}/2{1}"]]
+    ("place_of", "ending"),
+    [
+        *(("{0}", ending) for ending in (".csv", ".csv.gz", ".csv.zst", ".parquet", ".ndjson")),
+        *((pattern, ".parquet") for pattern in ("{0}/", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}")),
+        (["{0}/0{1}", "{0}/1{1}", "{0}/2{1}"], ".csv"),
+    ],
 )
 def test_rows_in_several_files_are_one_table(place, ending, place_of):
     """A folder, a pattern and a list hold the rows of their files; `check` finds them; the ledger knows the rows whatever files have them."""
@@ -586,3 +590,12 @@ def test_rows_in_a_log_are_not_left_out(place, key, through):
     place.write("city.duckdb.wal", "changes")
     with pytest.raises(InputError, match=r"must hold all its rows itself, and city\.duckdb\.wal has changes to it"):
         place.ingested(**{key: f"{through}::trips"})
+
+
+@pytest.mark.parametrize("name", ["empty.ndjson", "empty.csv", "empty.parquet", "empty.csv.zst", "wrong.ndjson"])
+def test_files_that_hold_no_table_are_refused_by_their_name(place, name):
+    """A file without a byte, or without what its name says, is told by its name, and nothing of it is shown."""
+    place.write(name, f"{N1} is no object\n" if name.startswith("wrong") else "")
+    with pytest.raises(InputError, match=f"input.table: {name} ") as refused:
+        place.ingested(table=name)
+    assert N1 not in shown_by(refused.value)
