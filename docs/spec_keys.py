@@ -71,7 +71,9 @@ def spec_schema(mechanisms: Sequence[str]) -> dict[str, Any]:
         of_model = schema if model is Spec else schema["$defs"][model.__name__]
         of_model["description"] = summary(model)
         for key, info in model.model_fields.items():
-            of_key = _may_be_undecided(_lenient(of_model["properties"][key], info) if key != "unlisted" else dict(_CODE))
+            of_key = _may_be_undecided(
+                _lenient(of_model["properties"][key], info) if key != "unlisted" else dict(_CODE)
+            )
             of_model["properties"][key] = {"description": explanation(model, key), **of_key}
     schema["properties"]["mechanism"]["enum"] = [*mechanisms, FILL_IN]
     values = schema["$defs"][Values.__name__]

@@ -3,7 +3,7 @@
 Of the confidential table only the header is read, and no row.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import duckdb
+from pydantic import ValidationError
 
 from flows.answers.release_status import ErrorMessage
 from flows.cluster.choice import check_workers
@@ -20,11 +21,13 @@ from flows.forecast.values import BudgetForecast, Forecast, PlannedPart
 from flows.planning.admission import admission, check_writable
 from flows.planning.compatibility import incompatible_keys, mechanism_asked_for, mechanism_named
 from flows.planning.plan import Plan, make_plan
-from flows.specification.file import expand_variables, faults_of, located, output_below, parse_spec, text_of
+from flows.specification.file import expand_each, faults_of, located, output_below, parse_spec, text_of
+from flows.specification.sections.hierarchy import Csv
 from flows.specification.undecided import Undecided, marked_in
 from flows.specification.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import SpecError, TrellisError
+from tasks.ingest.sources.files import Dialect
 from tasks.ingest.sources.locations import matrix_at, table_at
 from tasks.ingest.tables import Table, check_columns, opened
 
@@ -156,42 +159,44 @@ def _check_tables(keys: dict[str, Any], folder: Path, problems: _Problems) -> No
         problems: to which they are added.
     """
 
-    def at(open_at: Callable[[str, str, Path], Table], field: str, location: str) -> Callable[[], Table]:
-        return lambda: open_at(field, expand_variables(field, location), folder)
+    def at(open_at: Callable[[str, Any, Path], Table], field: str, location: str | list[str]) -> Callable[[], Table]:
+        return lambda: open_at(field, expand_each(field, location), folder)
 
-    for field, location, columns in _tables_in(keys):
-        problems.check_table(at(table_at, field, location), columns)
+    for field, location, columns, csv in _tables_in(keys):
+        problems.check_table(at(partial(table_at, csv=csv), field, location), columns)
     given = keys.get("input")
     if isinstance(given, dict) and _texts(given.get("matrix")):
-        zones = next(iter(_texts(given.get("zones"))), None)
-        problems.check_table(at(partial(matrix_at, zones=zones), "input.matrix", given["matrix"]), [])
+        zones, csv = next(iter(_texts(given.get("zones"))), None), _dialect(given)
+        problems.check_table(at(partial(matrix_at, zones=zones, csv=csv), "input.matrix", given["matrix"]), [])
     output = keys.get("output", "out")
     if _texts(output):
         problems.kept(lambda: check_writable(output_below(folder, output)))
 
 
-def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield the key, the place and the columns of the confidential table, of every codebook and of every derived column."""
+def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str | list[str], list[str], Dialect | None]]:
+    """Yield the key, the place, the columns and the dialect of the confidential table, every codebook and every derived column."""
     given, domains, derived = keys.get("input"), keys.get("hierarchy"), keys.get("derived")
-    if isinstance(given, dict) and _texts(given.get("table")):
+    if isinstance(given, dict) and (table := _texts(given.get("table"))):
         ends = ("origin", "destination", "features", "group", "region", "count", "unit")
         columns = [column for key in ends for column in _texts(given.get(key))]
         taken = {name: of["from"] for name, of in _sections(domains) if isinstance(of.get("from"), dict)}
-        yield "input.table", given["table"], [*chain(*(_texts(taken.get(column, column)) for column in columns))]
+        needed = [*chain(*(_texts(taken.get(column, column)) for column in columns))]
+        yield "input.table", table if isinstance(given["table"], list) else table[0], needed, _dialect(given)
         listed = given.get("groups")
         if isinstance(listed, dict) and _texts(listed.get("table")):
             columns = [*_texts(listed.get("group", given.get("group"))), *_texts(listed.get("levels"))]
-            yield "input.groups.table", listed["table"], columns
+            yield "input.groups.table", listed["table"], columns, None
     for name, column in derived.items() if isinstance(derived, dict) else ():
         if isinstance(column, dict) and _texts(column.get("table")):
-            yield f"derived.{name}.table", column["table"], []  # a plan says more of its columns
+            yield f"derived.{name}.table", column["table"], [], None  # a plan says more of its columns
     for name, domain in _sections(domains):
         if _texts(domain.get("table")):
-            yield f"hierarchy.{name}.table".replace("..", "."), domain["table"], _texts(domain.get("levels"))
+            columns = _texts(domain.get("levels"))
+            yield f"hierarchy.{name}.table".replace("..", "."), domain["table"], columns, _dialect(domain)
         recode = domain.get("recode")
         if isinstance(recode, dict) and _texts(recode.get("table")):
             columns = [*_texts(recode.get("from")), *_texts(recode.get("to"))]
-            yield f"hierarchy.{name}.recode.table".replace("..", "."), recode["table"], columns
+            yield f"hierarchy.{name}.recode.table".replace("..", "."), recode["table"], columns, None
 
 
 def _sections(domains: object) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -199,6 +204,14 @@ def _sections(domains: object) -> Iterator[tuple[str, dict[str, Any]]]:
     if isinstance(domains, dict):
         each = {"": domains, **domains}
         yield from ((name, of) for name, of in each.items() if isinstance(of, dict))
+
+
+def _dialect(section: Mapping[str, Any]) -> Dialect | None:
+    """Return how a section says that its CSV file is written; None where it does not, or not validly."""
+    try:
+        return Csv.model_validate(section["csv"]).dialect
+    except (KeyError, ValidationError):
+        return None
 
 
 def _texts(value: object) -> list[str]:

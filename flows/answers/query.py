@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any, Literal
+from unicodedata import normalize
 
 from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
@@ -134,6 +135,10 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
             hint = f"{did_you_mean(axis, known)} Its axes are {', '.join(known)}.".lstrip()
             raise UsageError(f"The release has no axis {axis}.", field=axis, hint=hint)
     axes = list(published.axes)
+    asked_for = {
+        axis: [normalize("NFC", one) if isinstance(one, str) else one for one in asked]
+        for axis, asked in asked_for.items()
+    }
     choices: dict[str, list[tuple[Any, Any]]] = {
         axis: [(asked, find_areas(published, axis, asked)) for asked in asked_for.get(axis, [None])] for axis in axes
     }

@@ -15,7 +15,7 @@ from flows.specification.faults import spec_errors_of, without_value
 from flows.specification.keys import Spec
 from flows.specification.kinds import by_feature
 from flows.specification.rules import Keys, wrong_key
-from flows.specification.sections.hierarchy import Hierarchy, Ordered
+from flows.specification.sections.hierarchy import Csv, Hierarchy, Ordered
 from flows.specification.sections.privacy import Target
 from flows.specification.sections.schedule import second_run_of_a_day
 from flows.specification.undecided import all_undecided, marked_in, undecided
@@ -89,8 +89,8 @@ class SpecFile:
         keys = self.spec.input
         if keys.matrix is not None:
             location = expand_variables("input.matrix", keys.matrix)
-            return matrix_at("input.matrix", location, self.folder, keys.zones)
-        return self.table("input.table", keys.table or "")
+            return matrix_at("input.matrix", location, self.folder, keys.zones, keys.csv.dialect if keys.csv else None)
+        return self.table("input.table", keys.table or "", keys.csv)
 
     def _groups(self) -> GroupSource | None:
         keys, sizes = self.spec.input, self.spec.release.group_sizes
@@ -108,9 +108,9 @@ class SpecFile:
         release = self.spec.release.model_copy(update={"records": True})
         return replace(self, spec=self.spec.model_copy(update={"release": release}))
 
-    def table(self, field: str, location: str) -> Table:
+    def table(self, field: str, location: str | list[str], csv: Csv | None = None) -> Table:
         """Return a table that the spec names, relative to its folder; refuse one that does not exist."""
-        return table_at(field, expand_variables(field, location), self.folder)
+        return table_at(field, expand_each(field, location), self.folder, csv.dialect if csv else None)
 
     def output(self) -> Path:
         """Return the folder in which releases are published."""
@@ -129,7 +129,7 @@ class SpecFile:
             return ListedCodes(axis, with_unlisted(hierarchy.values, hierarchy.unlisted))
         if hierarchy.table is None:
             return Unlisted(tuple(hierarchy.levels))
-        return self.table(f"{key}.table", hierarchy.table)
+        return self.table(f"{key}.table", hierarchy.table, hierarchy.csv)
 
     def _take(self, axis: str) -> Take | None:
         taken = self.spec.taken(axis)
@@ -314,8 +314,8 @@ def places_in(keys: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, st
             yield from places_in(value, f"{path}{key}.")
         elif isinstance(value, Mapping):
             yield from ((f"{path}{key}.{level}", file) for level, file in value.items() if isinstance(file, str))
-        elif key in _OF_FILES and isinstance(value, str):
-            yield f"{path}{key}", value
+        elif key in _OF_FILES and isinstance(value, str | list):
+            yield f"{path}{key}", value if isinstance(value, str) else "\n".join(value)
 
 
 def declares_public_data(text: str) -> bool:
@@ -365,6 +365,13 @@ def expand_variables(field: str, text: str) -> str:
     return re.sub(r"\$\{(\w+)\}", value, text)
 
 
+def expand_each(field: str, location: str | list[str]) -> str | list[str]:
+    """Return a path, or each of several, as `expand_variables` does."""
+    if isinstance(location, str):
+        return expand_variables(field, location)
+    return [expand_variables(field, place) for place in location]
+
+
 def output_below(folder: Path, output: str) -> Path:
     """Return the folder in which the releases of a spec are published, from its key `output` and its own folder."""
     return (folder / Path(expand_variables("output", output)).expanduser()).resolve()
@@ -382,6 +389,8 @@ def without_paths(keys: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict)
         else published_location(value)
         if key in _OF_FILES and isinstance(value, str)
+        else [published_location(place) for place in value]
+        if key in _OF_FILES and isinstance(value, list)
         else value
         for key, value in keys.items()
     }

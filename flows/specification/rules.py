@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 from zoneinfo import available_timezones
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from storage.errors import SpecError
 from storage.tables import ENDS
@@ -98,6 +98,11 @@ Delta = Annotated[Number, AfterValidator(_between)]
 Confidence = Annotated[Number, AfterValidator(_between)]
 Name = Annotated[str, Field(min_length=1)]
 Location = Annotated[str, AfterValidator(_without_credentials)]
+ONE_PLACE, PLACES = "<one place>", "<places>"  # as pydantic tags them
+Locations = Annotated[
+    Annotated[Location, Tag(ONE_PLACE)] | Annotated[list[Location], Field(min_length=1), Tag(PLACES)],
+    Discriminator(lambda value: PLACES if isinstance(value, list) else ONE_PLACE),
+]
 Slug = Annotated[
     str,
     Field(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$", description="lower-case letters, digits and hyphens, at most 64"),

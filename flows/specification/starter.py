@@ -41,6 +41,9 @@ _EXAMPLES = {
     "input.count": "count",
     "input.unit": "person_id",
     "input.matrix": "od.omx::trips",
+    "input.csv.separator": '";"',
+    "input.csv.encoding": "windows-1252",
+    "input.csv.decimal": '","',
     "input.zones": "zones",
     "input.origin": "home",
     "input.destination": "work",
@@ -174,7 +177,7 @@ def starter_answer(table: str, out: Path | None, codebook: str | None = None, *,
 
 def _header(table: Table) -> list[str]:
     with duckdb.connect() as con, opened(con, table) as rows:
-        names = list(rows.names)
+        names = rows.distinct
     # Without a header the first line is a confidential record. A spec must not copy it.
     named = [name for name in names if name.strip() and not re.fullmatch(r"[-+0-9.,:/ ]+", name)]
     if guess_columns(named, MOST_FEATURES).origin or any(name.casefold() in ABOUT_PEOPLE for name in named):

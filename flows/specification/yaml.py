@@ -1,7 +1,7 @@
 """Reads the YAML of a spec strictly: no key may be repeated, and codes stay as they are written."""
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -79,6 +79,11 @@ class _NoRepeats(yaml.SafeLoader):
         for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
             if key.value == "hierarchy":
                 _keep_as_written(value)
+        for part in _parts_of(node) if node else ():
+            for name, value in part.value if isinstance(part, yaml.MappingNode) else ():
+                for key, _ in value.value if name.value == "csv" and isinstance(value, yaml.MappingNode) else ():
+                    if key.tag == "tag:yaml.org,2002:null":  # the key `null`
+                        key.tag = "tag:yaml.org,2002:str"
         return node
 
     def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
@@ -94,17 +99,23 @@ class _NoRepeats(yaml.SafeLoader):
 
 def _keep_as_written(node: yaml.Node) -> None:
     """Turn days in a part of a spec into text, and whole numbers where YAML would change how they are written."""
+    for part in _parts_of(node):
+        if isinstance(part, yaml.ScalarNode):
+            is_number = part.tag == "tag:yaml.org,2002:int" and _PLAIN_NUMBER.fullmatch(part.value)
+            if part.tag in _CHANGED and not is_number:
+                part.tag = "tag:yaml.org,2002:str"
+
+
+def _parts_of(node: yaml.Node) -> Iterator[yaml.Node]:
+    """Yield a node and all below it, each once."""
     seen: set[int] = set()  # an alias may form a cycle
     left = [node]
     while left:
         if id(part := left.pop()) in seen:
             continue
         seen.add(id(part))
-        if isinstance(part, yaml.ScalarNode):
-            is_number = part.tag == "tag:yaml.org,2002:int" and _PLAIN_NUMBER.fullmatch(part.value)
-            if part.tag in _CHANGED and not is_number:
-                part.tag = "tag:yaml.org,2002:str"
-        elif isinstance(part, yaml.MappingNode):
+        yield part
+        if isinstance(part, yaml.MappingNode):
             left += [of_pair for pair in part.value for of_pair in pair]
-        else:
+        elif isinstance(part, yaml.SequenceNode):
             left += part.value

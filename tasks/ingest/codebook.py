@@ -139,6 +139,8 @@ def read_codebook(
                 "Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",
             )
         codebook: pl.DataFrame = con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl()
+    with duckdb.connect() as con, opened(con, table, as_written=True) as rows:
+        _check_one_form(con.sql(f"SELECT {text_columns(levels)} FROM {rows.scan(levels)}").pl(), table)
     if codebook.is_empty():
         raise table.fault(f"{table.name} has no rows.")
     _check_no_blank(codebook[levels[-1]], table, is_finest=True)
@@ -148,7 +150,7 @@ def read_codebook(
         _check_no_blank(codebook[level], table, is_finest=False)
     finest = list(levels) if by_path else [levels[-1]]
     if codebook.select(finest).is_duplicated().any():
-        raise _repeated(codebook, table, levels)
+        raise _repeated(codebook, table, levels, finest)
     codebook = codebook.sort(levels)
     if codebook.height > MOST_CHILDREN:
         for depth, level in enumerate(levels):
@@ -157,12 +159,26 @@ def read_codebook(
                 raise table.fault(f"column {level} must have at most 2**20 areas in one area of the level above.")
     if not by_path:
         for above, level in pairwise(levels):
-            if codebook.select(above, level).unique()[level].is_duplicated().any():
+            pairs = codebook.select(above, level).unique()
+            if not (twice := pairs.filter(pairs[level].is_duplicated()).sort(level, above)).is_empty():
+                parents = " and ".join(twice.filter(pl.col(level) == twice[level][0])[above][:2])
                 raise table.fault(
-                    f"an area of column {level} lies under two areas of column {above}.",
+                    f"an area of column {level} lies under two areas of column {above}: {twice[level][0]} under {parents}.",
                     "Correct the codebook, or give one input column per level, so that the whole path identifies an area.",
                 )
     return codebook
+
+
+def _check_one_form(written: pl.DataFrame, table: Table) -> None:
+    """Refuse a codebook that writes one code in two ways, with a letter and its accent as one character and as two."""
+    for codes in written:
+        forms = codes.drop_nulls().unique().str.normalize("NFC")
+        if forms.is_duplicated().any():
+            raise table.fault(
+                f"column {codes.name} writes {forms.filter(forms.is_duplicated()).sort()[0]} in two ways, which look the same: a"
+                " letter and its accent are one character in one row, and two in another.",
+                "Write every code in one way, for example in NFC: unicodedata.normalize('NFC', code) in Python.",
+            )
 
 
 def _check_no_blank(codes: pl.Series, table: Table, *, is_finest: bool) -> None:
@@ -172,7 +188,8 @@ def _check_no_blank(codes: pl.Series, table: Table, *, is_finest: bool) -> None:
         raise table.fault(
             f"column {codes.name} has a blank code in {rows:,} {'row' if rows == 1 else 'rows'}:"
             f" {rows_named(blank)}, not counting the header.",
-            "Every row is an area and needs a code at the finest level. Delete rows that are empty."
+            "Every row is an area and needs a code at the finest level. Delete rows that are empty. An area without children has its"
+            f" own code at {codes.name} too, and none at the levels between: B,,B in place of B,B,, with blank: own_area beside table."
             if is_finest
             else f"Fill the codes in; or, if such an area stands alone at {codes.name}, write blank: own_area beside table.",
         )
@@ -197,17 +214,22 @@ def _with_own_areas(codebook: pl.DataFrame, table: Table) -> pl.DataFrame:
     return codebook
 
 
-def _repeated(codebook: pl.DataFrame, table: Table, levels: Sequence[str]) -> InputError:
-    """Return the refusal of a codebook in which the finest level repeats a code."""
+def _repeated(codebook: pl.DataFrame, table: Table, levels: Sequence[str], finest: Sequence[str]) -> InputError:
+    """Return the refusal of a codebook in which the finest level repeats a code, or a path; `finest` are the columns of these."""
+    area = "/".join(codebook.filter(codebook.select(finest).is_duplicated()).sort(levels).select(finest).row(0))
     if not codebook[levels[0]].is_duplicated().any() and 2 * codebook[levels[-1]].n_unique() <= codebook.height:
         field = f"{table.field.removesuffix('.table')}.levels"
         return InputError(
             f"{field} must go from coarse to fine, and looks reversed: column {levels[0]} has another code in every row, and"
-            f" column {levels[-1]} repeats some.",
+            f" column {levels[-1]} repeats {area}.",
             field=field,
             hint=f"Write levels: [{', '.join(reversed(levels))}].",
         )
-    return table.fault(f"column {levels[-1]} repeats an area; a codebook must have one row per finest area.")
+    return table.fault(
+        f"column {levels[-1]} repeats an area; a codebook must have one row per finest area.",
+        f"{area} has several rows. Keep one of them; or, to tell areas under different parents apart by the whole path, give one"
+        " input column per level.",
+    )
 
 
 def down_to(codebook: pl.DataFrame, finest: str) -> pl.DataFrame:

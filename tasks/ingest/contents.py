@@ -83,7 +83,7 @@ def _read(
     """Return the fingerprints; the version is there for the cache alone."""
     with _in_memory() as con, opened(con, table) as rows:
         check_columns(table, rows, _names([columns]))
-        there = {*rows.names}
+        there = {*rows.distinct}
         codes = list(dict.fromkeys(of.codes for of in (columns, *others) if there.issuperset(of.codes)))
         counts = [None, *dict.fromkeys(of.count for of in (columns, *others) if of.count in there)]
         pairs = [Columns(of_codes, count) for of_codes in codes for count in counts]

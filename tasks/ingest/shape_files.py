@@ -16,6 +16,7 @@ import shapely
 
 from storage.errors import InputError
 from tasks.ingest.sources.files import FileTable
+from tasks.ingest.tables import in_nfc
 
 _MOST_BYTES = 256 * 10**6  # of a file
 _DEGREES = ("OGC:CRS84", "EPSG:4326", "EPSG:4269")  # the last, NAD 83, lies within two metres of the others
@@ -236,7 +237,7 @@ def _code(table: FileTable, number: int, value: Any) -> str:
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return ""
     if isinstance(value, str):
-        return value.strip()
+        return in_nfc(value.strip())
     is_whole = isinstance(value, int | np.integer) or (isinstance(value, float) and value.is_integer())
     if is_whole and not isinstance(value, bool):
         return str(int(value))

@@ -3,11 +3,14 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import count
+from pathlib import Path
 from typing import ClassVar
+from unicodedata import normalize
 
 import duckdb
 import polars as pl
@@ -26,12 +29,20 @@ class TableRows:
     """The rows of a table that is open on a connection.
 
     Attributes:
-        names: of all columns, in order.
+        names: of all columns that have one, in order.
         scan: returns, for some of the columns, the SQL of all rows, for use in FROM. Each call reads the rows once.
+        types: of columns whose values are neither text nor whole numbers, as SQL names them, where they are known.
     """
 
     names: Sequence[str]
     scan: Callable[[Sequence[str]], str]
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def distinct(self) -> list[str]:
+        """The names that no other column has, whatever the case of their letters: the columns that can be read."""
+        times = Counter(name.casefold() for name in self.names)
+        return [name for name in self.names if times[name.casefold()] == 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +78,14 @@ class Table(ABC):
     def at_place(self) -> RecognisedTable:
         """Return it as the ledger recognises it by its place alone. Does not open it."""
 
-    @abstractmethod
+    @property
+    def paths(self) -> Sequence[Path]:
+        """The files that hold its rows, as far as they are known."""
+        return ()
+
     def is_same(self, other: "Table") -> bool:
         """Return whether two tables are the same or in one file, by their places alone."""
+        return any(one.samefile(two) for one in self.paths for two in other.paths)
 
     def version(self) -> tuple[int, ...] | None:
         """Return what changes whenever its content does; None where nothing is known to."""
@@ -164,9 +180,14 @@ def json_line(texts: Sequence[str | None]) -> bytes:
     return json.dumps(texts, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
+def in_nfc(text: str) -> str:
+    """Return a code or a name in the one of its Unicode forms in which all are compared."""
+    return normalize("NFC", text)
+
+
 @contextmanager
-def opened(con: Connection, table: Table) -> Iterator[TableRows]:
-    """Yield the rows of a table.
+def opened(con: Connection, table: Table, *, as_written: bool = False) -> Iterator[TableRows]:
+    """Yield the rows of a table. All values are text in NFC, unless they are wanted as they are written.
 
     Raises:
         InputError: the table is not of the kind that its name says. The error leaves out the reader's text, which may quote a row.
@@ -175,11 +196,16 @@ def opened(con: Connection, table: Table) -> Iterator[TableRows]:
     failure: TrellisError | None = None
     try:
         with table.rows(con) as rows:
-            yield rows
+            yield rows if as_written else replace(rows, scan=lambda columns: _in_nfc(columns, rows.scan(columns)))
     except duckdb.Error as fault:
         failure = disk_fault(fault) or table.unreadable(table.cause(str(fault)))
     if failure:
         raise failure
+
+
+def _in_nfc(columns: Sequence[str], rows: str) -> str:
+    named = map(identifier, dict.fromkeys(columns))
+    return f"(SELECT {', '.join(f'nfc_normalize({name}::VARCHAR) AS {name}' for name in named)} FROM {rows})"
 
 
 @contextmanager
@@ -205,16 +231,29 @@ def check_columns(table: Table, rows: TableRows, wanted: Sequence[str], others: 
     Args:
         others: more names of columns that it should have.
     Raises:
-        InputError: a column is missing; the error names the first. It names one that exists only where the first line has
-            another of the names, and so is a header: otherwise its fields may be a row.
+        InputError: a column is missing, or two have its name; the error names the first. It names one that exists only where the
+            first line has another of the names, or has one in letters of another case, and so is a header: otherwise its fields
+            may be a row.
     """
-    has_header = not {*wanted, *others}.isdisjoint(rows.names)
+    folded, distinct = {name.strip().casefold(): name for name in rows.names}, rows.distinct
+    has_header = any(name.casefold() in folded for name in (*wanted, *others))
     for column in wanted:
         if column not in rows.names:
+            spaced = folded.get(column.casefold(), "")
             raise table.fault(
                 f"{table.name} has no column {column}.",
-                (did_you_mean(column, rows.names, 0.75) if has_header else "")
+                f'Its name there is "{spaced}": delete the blanks around it.'
+                if spaced != spaced.strip()
+                else (did_you_mean(column, rows.names, 0.75) if has_header else "")
                 or "The first line of the table must hold the column names, spelled as in the spec.",
+            )
+        if column not in distinct:
+            same = [name for name in rows.names if name.casefold() == column.casefold()]
+            raise table.fault(
+                f"{table.name} has two columns {column}."
+                if same.count(column) > 1
+                else f"{table.name} has the columns {same[0]} and {same[1]}, which differ only in upper and lower case.",
+                "Give each column that the spec names a name of its own.",
             )
 
 
@@ -225,7 +264,7 @@ def read_texts(table: Table) -> pl.DataFrame:
         InputError: it cannot be read.
     """
     with duckdb.connect() as con, opened(con, table) as rows:
-        texts: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.names)} FROM {rows.scan(rows.names)}").pl()
+        texts: pl.DataFrame = con.sql(f"SELECT {text_columns(rows.distinct)} FROM {rows.scan(rows.distinct)}").pl()
     return texts
 
 

@@ -1,6 +1,6 @@
 """Checks the confidential table, bounds contributions, replaces codes by area numbers, and sums the records into the vault. Shows no value."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -84,6 +84,14 @@ class RowRule(NamedTuple):
     hint: str = ""
 
 
+# counts whose thousands are set apart, and what is a number at all
+_GROUPED = r"[+]?[0-9]{1,3}([, _’\x27\x{a0}\x{202f}][0-9]{3})+([.,]0*)?|[+]?[0-9]{1,3}([.][0-9]{3}){2,}(,0*)?"
+_NUMBER = "[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)"
+_NO_GROUPS = "It has thousands separators, as in 1,234: write the counts as digits alone, as in 1234."
+_NO_TEXTS = (
+    "It has texts in place of numbers, such as * or <5 where counts are suppressed. They cannot be read as 0, which would be false:"
+    " give the table from before its counts were suppressed. The noise protects them here."
+)
 _NO_RECORDS = (
     "Weights and modelled trips are no counts of records: an answer would move a count by its whole weight, and the noise hides one"
     " record. Leave input.count out to count answers, and weight the released counts by public factors:"
@@ -150,11 +158,18 @@ class End:
         """The codebook down to the finest released level."""
         return down_to(self.codebook, self.axis.finest)
 
-    @property
-    def codes(self) -> list[str]:
-        """The SQL of the codes of a row of the table `confidential`, in the order of the levels that they are of."""
+    def codes(self, types: Mapping[str, str]) -> list[str]:
+        """Return the SQL of the codes of a row of the table `confidential`, in the order of the levels that they are of.
+
+        Args:
+            types: those of `TableRows`. Midnight is read as its day, and has an hour where it is of a time.
+        """
         texts = [_text_of(column) for column in self.axis.columns]
-        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1))] if self.axis.take else texts
+        if not self.axis.take:
+            return texts
+        if types.get(self.axis.columns[0], "").startswith("TIMESTAMP"):
+            texts[0] = f"({texts[0]} || CASE WHEN length({texts[0]}) = 10 THEN ' 00:00' ELSE '' END)"
+        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +202,9 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
     """
     with opened(con, table) as rows:
         check_columns(table, rows, end.axis.columns)
-        named = ", ".join(f"{code} AS code_{number}" for number, code in enumerate(end.codes))
-        there = " AND ".join(f"trim({code}) <> ''" for code in end.codes)
+        codes_of_row = end.codes(rows.types)
+        named = ", ".join(f"{code} AS code_{number}" for number, code in enumerate(codes_of_row))
+        there = " AND ".join(f"trim({code}) <> ''" for code in codes_of_row)
         sql = f"SELECT DISTINCT {named} FROM {rows.scan(end.axis.columns)} AS confidential WHERE {there}"
         codes: pl.DataFrame = con.sql(sql).pl()
     codes.columns = end.codebook.columns
@@ -231,15 +247,16 @@ def sum_table(
     Raises:
         InputError: as `ingest_trips`.
     """
-    rules = _rules(ends, count, units, group)
     for number, of_axis in enumerate(codes):
         con.register(f"codes_{number}", of_axis)
     with opened(con, table) as rows:
         also = [column for column in (*group, count, units.column) if column]
         wanted = [*dict.fromkeys([*(column for end in ends for column in end.axis.columns), *also])]
         check_columns(table, rows, wanted)
+        rules = _rules(ends, count, units, group, rows.types)
         with _joined_as_written(con):
-            con.execute(_summed(rows.scan(wanted), ends, count, units, group, rules))
+            codes_of_row = [end.codes(rows.types) for end in ends]
+            con.execute(_summed(rows.scan(wanted), codes_of_row, count, units, group, rules))
     faults = con.execute(
         "SELECT fault, sum(rows)::BIGINT FROM summed WHERE fault IS NOT NULL GROUP BY fault ORDER BY fault LIMIT 1"
     ).fetchall()
@@ -350,29 +367,27 @@ def area_of_others(end: End) -> tuple[int, int] | None:
     return row["area"][0], row["place"][0]
 
 
-def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence[str]) -> list[RowRule]:
-    """Return every rule that a row may break."""
+def _rules(
+    ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], types: Mapping[str, str]
+) -> list[RowRule]:
+    """Return every rule that a row may break; `types` are those of `TableRows`."""
     rules = list[RowRule]()
     for number, end in enumerate(ends):
-        blank, listed = _blank(end.axis.columns), end.listed_by or "the codebook"
-        columns, key = f"column {' and '.join(end.axis.columns)}", end.axis.field
-        if end.axis.unlisted is not None:
-            continue
-        others = "" if end.axis.field == "input.group" else ", or write unlisted: OTHER beside the codes of the axis"
-        hint = f"Add every possible code to {listed}, or correct the table{others}. Codes are compared as text."
-        rules.append(RowRule(blank, key, f"{columns} must not be empty."))
-        unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
-        lacks = f"has codes that {listed} lacks."
-        if end.axis.take:
-            lacks = f"has values that give no code of {listed}."
-            hint += " Times are written 2024-05-17 08:30 or 08:30; name their zone if they have one, and only then."
-        rules.append(RowRule(unlisted, key, f"{columns} {lacks}", hint))
+        blank, column = _blank(end.axis.columns), f"column {' and '.join(end.axis.columns)}"
+        if end.axis.unlisted is None:
+            lacks, hint = _unlisted(end, types)
+            unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
+            rules.append(RowRule(blank, end.axis.field, f"{column} must not be empty."))
+            rules.append(RowRule(unlisted, end.axis.field, f"{column} {lacks}", hint))
     digits, whole, value = _number(count)
-    column, broken = f"column {count}", f"{digits} <> '' AND NOT {digits} LIKE '-%' AND NOT {whole}"
+    column, negative = f"column {count}", f"regexp_matches({digits}, '^-([0-9.]|inf)')"
+    broken, must_be_whole = f"{digits} <> '' AND NOT {negative} AND NOT {whole}", f"{column} must hold whole numbers."
     rules += [
         RowRule(f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty."),
-        RowRule(f"{digits} LIKE '-%'", "input.count", f"{column} must be >= 0."),
-        RowRule(broken, "input.count", f"{column} must hold whole numbers.", _NO_RECORDS),
+        RowRule(negative, "input.count", f"{column} must be >= 0."),
+        RowRule(f"{broken} AND regexp_full_match({digits}, '{_GROUPED}')", "input.count", must_be_whole, _NO_GROUPS),
+        RowRule(f"{broken} AND NOT regexp_full_match({digits}, '{_NUMBER}')", "input.count", must_be_whole, _NO_TEXTS),
+        RowRule(broken, "input.count", must_be_whole, _NO_RECORDS),
         RowRule(f"{whole} AND {value} IS NULL", "input.count", f"{column} must hold numbers below 2**63."),
     ]
     if units.column:
@@ -382,17 +397,64 @@ def _rules(ends: Sequence[End], count: str | None, units: Units, group: Sequence
     return rules
 
 
+def _unlisted(end: End, types: Mapping[str, str]) -> tuple[str, str]:
+    """Return what a refusal says, behind the column, of codes that are not listed, and what to do next."""
+    listed = end.listed_by or "the codebook"
+    others = "" if end.axis.field == "input.group" else ", or write unlisted: OTHER beside the codes of the axis"
+    hint = f"Add every possible code to {listed}, or correct the table{others}. Codes are compared as text."
+    if spaced := _code_with_blanks(end):
+        hint += f' The codebook has codes with blanks around them, such as "{spaced}": delete the blanks there.'
+    if end.axis.take:
+        times = "Times are written 2024-05-17 08:30 or 08:30; name their zone if they have one, and only then."
+        return f"has values that give no code of {listed}.", f"{hint} {times}"
+    lacks = f"has codes that {listed} lacks"
+    levels = end.codebook.columns[-len(end.axis.columns) :]
+    for column, level in zip(end.axis.columns, levels, strict=True):
+        if column in types:
+            lacks += f"; column {column} is of type {types[column]}"
+            cast = _cast(identifier(column), types[column], end.codebook[level])
+            hint = f"Write it as the codes are written, for example as {cast} in a view. {hint}"
+    return f"{lacks}.", hint
+
+
+def _cast(column: str, kind: str, codes: pl.Series) -> str:
+    """Return the SQL that writes a column as codes are written: days, digits alone, or digits with the zeros before them."""
+    if kind.startswith("TIMESTAMP"):
+        return f"{column}::DATE::VARCHAR"
+    if not kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")):
+        return f"{column}::VARCHAR"
+    digits, widths = f"{column}::BIGINT::VARCHAR", codes.str.len_chars().unique()
+    has_zeros = len(widths) == 1 and widths[0] > 1 and codes.str.starts_with("0").any()
+    return f"lpad({digits}, {widths[0]}, '0')" if has_zeros else digits
+
+
+def _code_with_blanks(end: End) -> str:
+    """Return the first code of a public codebook that has blanks around it; empty if none has."""
+    if end.listed_by or not isinstance(end.axis.codebook, Table):
+        return ""
+    spaced = (codes.filter(codes != codes.str.strip_chars()) for codes in end.codebook)
+    return next((codes[0] for codes in spaced if len(codes)), "")
+
+
 def _summed(
-    rows: str, ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], rules: Sequence[RowRule]
+    rows: str,
+    ends: Sequence[Sequence[str]],
+    count: str | None,
+    units: Units,
+    group: Sequence[str],
+    rules: Sequence[RowRule],
 ) -> str:
     """Return the only query over the confidential table: sums per combination of areas, and how many rows break a rule.
 
     `fault` is the number of the first rule that the rows break, or null. With a column of units, sums are also per unit and per place
     at which its records are promised distinct; with columns of groups, also per group.
+
+    Args:
+        ends: per axis, the SQL of the codes of a row.
     """
     joins = []
-    for number, end in enumerate(ends):
-        codes = (f"codes_{number}.code_{part} = {code}" for part, code in enumerate(end.codes))
+    for number, codes_of_row in enumerate(ends):
+        codes = (f"codes_{number}.code_{part} = {code}" for part, code in enumerate(codes_of_row))
         joins.append(f"LEFT JOIN codes_{number} ON {' AND '.join(codes)}")
     keys = [f"codes_{number}.area AS area_{number}" for number in range(len(ends))]
     if units.column:

@@ -9,6 +9,7 @@ from functools import cached_property
 from hashlib import sha256
 from itertools import islice, pairwise
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 import polars as pl
@@ -127,8 +128,9 @@ def ordered_axis(name: str, domain: Mapping[str, Any]) -> OrderedAxis:
 
 def with_unlisted(codes: int | Sequence[object], unlisted: object) -> tuple[str, ...]:
     """Return the codes that a spec lists, or that many, and behind them that of records whose code is not listed, where it has one."""
-    listed = tuple(map(str, range(codes) if isinstance(codes, int) else codes))
-    return listed if unlisted is None or str(unlisted) in listed else (*listed, str(unlisted))
+    listed = tuple(normalize("NFC", str(code)) for code in (range(codes) if isinstance(codes, int) else codes))
+    others = [] if unlisted is None else [normalize("NFC", str(unlisted))]
+    return tuple(dict.fromkeys([*listed, *others]))
 
 
 def ordered_codes(ordered: object) -> tuple[str, ...]:
@@ -159,7 +161,7 @@ def _listed(codes: Sequence[object]) -> tuple[str, ...]:
     wrong = next((code for code in codes if isinstance(code, bool) or not isinstance(code, str | int)), codes)
     if wrong is not codes:
         raise ValueError(f"must list codes as text, got {wrong}; put it in quotes.")
-    texts = tuple(map(str, codes))
+    texts = tuple(normalize("NFC", str(code)) for code in codes)
     if any(not code.strip() for code in texts) or len(set(texts)) < len(texts):
         raise ValueError("must list each code once, in their order, and no blank code.")
     if any(RANGE in code for code in texts):

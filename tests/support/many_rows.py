@@ -1,4 +1,4 @@
-"""A table of millions of rows in PostgreSQL, and the steps that read it, each in a process of its own."""
+"""A table of millions of rows, in PostgreSQL or in many files, and the steps that read it, each in a process of its own."""
 
 import os
 import subprocess
@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import duckdb
 
 from tests.support.postgresql import PASSWORD, USER, Postgres
 from tests.support.user import REPOSITORY
@@ -18,8 +20,8 @@ _ZONES = 5_000
 _SPEC = """\
 name: many
 dataset: many
-input: {{table: "{url}::public.trips", origin: home, destination: work, count: people}}
-hierarchy: {{table: "{url}::public.zones", levels: [district, zone]}}
+input: {{table: "{trips}", origin: home, destination: work, count: people}}
+hierarchy: {{table: "{zones}", levels: [district, zone]}}
 release: {{tree: destination, finest: zone}}
 privacy: {{unit: one trip, neighbours: substitution, max_records_per_unit: 1, epsilon: 1.0, delta: 1.0e-8, accountant: zcdp}}
 budget: {{epsilon: 1.0, delta: 1.0e-7}}
@@ -74,7 +76,25 @@ def filled(server: Postgres, rows: int, pairs: int, folder: Path) -> Path:
         f" FROM generate_series(1::bigint, {rows}) AS n",
     )
     spec = folder / "spec.yaml"
-    spec.write_text(_SPEC.format(url=server.url))
+    spec.write_text(_SPEC.format(trips=f"{server.url}::public.trips", zones=f"{server.url}::public.zones"))
+    return spec
+
+
+def filled_files(files: int, rows: int, pairs: int, folder: Path) -> Path:
+    """Write the same rows into so many Parquet files of a folder `trips`, and the codebook beside it; return a spec of theirs."""
+    (folder / "trips").mkdir()
+    with duckdb.connect() as con:
+        zones = f"SELECT lpad((n // 50)::VARCHAR, 3, '0') AS district, lpad(n::VARCHAR, 5, '0') AS zone FROM range({_ZONES}) AS of(n)"
+        con.execute(f"COPY ({zones}) TO '{folder / 'zones.csv'}'")
+        for number in range(files):
+            first, last = number * rows // files + 1, (number + 1) * rows // files
+            trips = (
+                f"SELECT lpad((n % {_ZONES})::VARCHAR, 5, '0') AS home, lpad((n % {pairs} // {_ZONES} * 17 % {_ZONES})::VARCHAR, 5, '0') AS"
+                f" work, 1 + n % 3 AS people, 'person ' || n AS person FROM range({first}, {last + 1}) AS of(n)"
+            )
+            con.execute(f"COPY ({trips}) TO '{folder / 'trips' / f'{number:05}.parquet'}'")
+    spec = folder / "spec.yaml"
+    spec.write_text(_SPEC.format(trips="trips/*.parquet", zones="zones.csv"))
     return spec
 
 

@@ -1,20 +1,35 @@
 """The keys of a spec that say where the codes of an axis are listed, and how its levels nest."""
 
+from codecs import lookup
 from collections.abc import Iterator
 from functools import cached_property
+from io import BytesIO, TextIOWrapper
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.specification.rules import Keys, Location, Name, PerEnd, differ, no_boolean, refuse
+from flows.specification.rules import (
+    ONE_PLACE,
+    PLACES,
+    Keys,
+    Location,
+    Name,
+    PerEnd,
+    as_list,
+    differ,
+    no_boolean,
+    refuse,
+)
 from flows.specification.sections.taken import OfRecords, with_taken_codes
 from tasks.ingest.codebook import MOST_CHILDREN
+from tasks.ingest.sources.files import Dialect
+from tasks.ingest.tables import in_nfc
 from tasks.tree.ordered import MOST_CODES, RANGE, OrderedAxis, faults_of_calendar, ordered_codes, with_unlisted
 
 # pydantic adds these names to the path of an error
 _BY_TABLE, _BY_LIST, _BY_ORDER = "<by table>", "<by list>", "<by order>"
-_ONE_PLACE, _PER_LEVEL = "<one place>", "<per level>"
-DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER, _ONE_PLACE, _PER_LEVEL}
+_PER_LEVEL = "<per level>"
+DOMAIN_TAGS = {_BY_TABLE, _BY_LIST, _BY_ORDER, ONE_PLACE, PLACES, _PER_LEVEL}
 
 
 def _kind_of_domain(value: object) -> str:
@@ -34,7 +49,7 @@ def _as_values(value: object) -> object:
         wrong = next((code for code in value if isinstance(code, bool) or not isinstance(code, str | int)), None)
         if wrong is not None or None in value:
             raise ValueError(f"must list codes as text, got {wrong}; put it in quotes.")
-        codes = tuple(str(code) for code in value)
+        codes = tuple(in_nfc(str(code)) for code in value)
         blank = any(not code.strip() for code in codes)
         if blank or len(set(codes)) < len(codes):
             raise ValueError("must list each code once, and no blank code.")
@@ -52,9 +67,48 @@ def _text_or_keys(value: object) -> object:
 
 
 _OneOrPerLevel = Annotated[
-    Annotated[str, Tag(_ONE_PLACE)] | Annotated[dict[str, str], Tag(_PER_LEVEL)],
-    Discriminator(lambda value: _PER_LEVEL if isinstance(value, dict) else _ONE_PLACE),
+    Annotated[str, Tag(ONE_PLACE)] | Annotated[dict[str, str], Tag(_PER_LEVEL)],
+    Discriminator(lambda value: _PER_LEVEL if isinstance(value, dict) else ONE_PLACE),
 ]
+
+
+def _one_character(separator: str) -> str:
+    """Refuse anything but one character that no field needs for itself."""
+    if len(separator) != 1 or separator in '"\r\n':
+        raise ValueError(f'must be one character, such as ";" or "\\t" for a tab, got {separator!r}.')
+    return separator
+
+
+def _known_encoding(encoding: str) -> str:
+    """Refuse a name that is no encoding of text."""
+    try:
+        TextIOWrapper(BytesIO(), encoding=encoding)
+    except (LookupError, ValueError):
+        raise ValueError(f"must be an encoding such as windows-1252 or iso-8859-15, got {encoding}.") from None
+    return encoding
+
+
+class Csv(Keys):
+    """How a CSV file is written, where Trellis does not see it.
+
+    Attributes:
+        separator: The character between columns; a comma if left out. "\\t" is a tab.
+        encoding: The encoding, such as windows-1252; UTF-8 if left out. UTF-16 is seen from the first bytes of a file.
+        decimal: The mark before the fraction of a number; a point if left out. With a comma, 12,0 is 12.
+        null: A text that stands for a missing value, or a list of such texts.
+    """
+
+    separator: Annotated[str, AfterValidator(_one_character)] | None = None
+    encoding: Annotated[str, AfterValidator(_known_encoding)] | None = None
+    decimal: Literal[".", ","] | None = None
+    null: Annotated[list[str], BeforeValidator(as_list)] = Field(default_factory=list)
+
+    @property
+    def dialect(self) -> Dialect:
+        """The same as reading takes it."""
+        is_utf8 = self.encoding is None or lookup(self.encoding).name == "utf-8"
+        encoding = None if is_utf8 else self.encoding
+        return Dialect(self.separator or ",", encoding, self.decimal or ".", tuple(self.null))
 
 
 class Hierarchy(OfRecords):
@@ -62,6 +116,7 @@ class Hierarchy(OfRecords):
 
     Attributes:
         table: The codebook, a public table with a row per finest area. Files and databases are named as in input.table. If left out, the codes are those in the records, and they are as confidential as the records.
+        csv: How the codebook is written, if it is CSV, as in input.csv.
         levels: The columns of the codebook, coarse to fine.
         called: What readers call an area of a level, in the singular, where the column's name is no word: {trct: tract}. The
             report, the explorer and the workbook use it; columns keep their names.
@@ -75,6 +130,7 @@ class Hierarchy(OfRecords):
     """
 
     table: Location | None = None
+    csv: Csv | None = None
     levels: Annotated[list[str], Field(min_length=1), AfterValidator(differ)]
     called: dict[str, Name] = Field(default_factory=dict)
     blank: Literal["refuse", "own_area"] = "refuse"
@@ -93,6 +149,8 @@ class Hierarchy(OfRecords):
             for level in given if isinstance(given, dict) else ():
                 if level not in self.levels:
                     yield f"{key} must name levels ({', '.join(self.levels)}), got {level}."
+        if self.csv and self.table is None:
+            yield "csv must be left out without table, whose file it describes."
         for key in ("labels", "boundaries", "unlisted", "recode"):
             if getattr(self, key) and self.table is None:
                 yield f"{key} must be left out without table: the areas are then those in the records."

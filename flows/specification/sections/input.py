@@ -5,8 +5,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from flows.specification.rules import Columns, Keys, Location, Name, no_boolean
-from flows.specification.sections.hierarchy import Ordered
+from flows.specification.rules import Columns, Keys, Location, Locations, Name, no_boolean
+from flows.specification.sections.hierarchy import Csv, Ordered
 from flows.specification.sections.taken import ColumnOrTaken, ColumnsOrTaken
 from storage.tables import SIZE, size_codes
 from tasks.tree.ordered import MOST_CODES
@@ -68,13 +68,15 @@ class Input(Keys):
     """The confidential table and its columns: the two ends of trips, or features, or groups such as households.
 
     Attributes:
-        table: A .csv, .csv.gz, .parquet or .xlsx file, file.xlsx::sheet, file.duckdb::table, file.sqlite::table, or
+        table: A .csv, .csv.gz, .csv.zst, .parquet, .ndjson or .xlsx file; a folder, a pattern such as trips/*.parquet or a list, whose
+            files have the rows together; file.xlsx::sheet, file.duckdb::table, file.sqlite::table; or
             postgresql://host:port/database::schema.table, or a query in place of schema.table. A path is relative to the spec;
             ${NAME} comes from the environment, and so do the user and the password of a database, as PGUSER and PGPASSWORD or
             PGPASSFILE. Must be given without matrix.
         matrix: In place of table, counts of trips as a matrix of zones: file.omx::matrix, or a .csv or .csv.gz file with
             destinations in the first line and origins in the first column. Its rows are origins. It needs no origin,
             destination and count.
+        csv: How the file is written, if it is CSV.
         zones: For an OMX matrix, the lookup that holds the codes of the zones. If left out, the only lookup, or the numbers from 1
             on if there is none.
         origin: The column that holds the code of the finest area where a trip begins, or a list of columns, one per level,
@@ -93,8 +95,9 @@ class Input(Keys):
         unit: The column that identifies the unit of each row. Ingest then limits the number of records per unit.
     """
 
-    table: Location | None = None
+    table: Locations | None = None
     matrix: Location | None = None
+    csv: Csv | None = None
     zones: Name | None = None
     origin: ColumnsOrTaken | None = None
     destination: ColumnsOrTaken | None = None

@@ -6,6 +6,7 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag,
 
 from flows.specification.rules import Columns, Keys, Location, Name, Number, known_timezone, no_boolean, refuse
 from storage.tables import taken_codes
+from tasks.ingest.tables import in_nfc
 
 # pydantic adds these names to the path of an error
 _BY_NAME, _TAKEN = "<columns>", "<taken>"
@@ -56,7 +57,7 @@ def _as_code(value: object) -> object:
     """Refuse a blank code. YAML reads some codes as numbers."""
     if isinstance(value, str) and not value.strip():
         raise ValueError("must be a code that is not blank.")
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return in_nfc(str(value)) if isinstance(value, str | int) and not isinstance(value, bool) else value
 
 
 class RecodeKeys(Keys):

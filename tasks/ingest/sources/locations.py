@@ -2,12 +2,14 @@
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from storage.errors import InputError
 from tasks.ingest.sources.databases import URL, is_query, relation_at
-from tasks.ingest.sources.files import FileTable
+from tasks.ingest.sources.files import Dialect, FileTable
 from tasks.ingest.sources.matrices import Matrix
+from tasks.ingest.sources.several import ENDINGS, files_at, is_several
 from tasks.ingest.sources.sheets import Sheet
 from tasks.ingest.sources.sqlite import SQLITE_ENDINGS, SqliteTable
 from tasks.ingest.tables import Table
@@ -18,10 +20,10 @@ _ANY_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _SECRET = re.compile(r"(?:pass|pwd|user|uid|secret|token)\w*\s*=|@.*::|:.*@|.://", re.IGNORECASE | re.DOTALL)
 
 _INNER = re.compile(r"(?P<place>(?:\w+://(?:\[[^\]]*\])?)?.*?)::(?P<inner>.*)", re.DOTALL)
-_TABLES = (".csv", ".csv.gz", ".parquet", ".xlsx")
+_TABLES = (*ENDINGS, ".xlsx")
 _OF_INNER = (".duckdb", ".xlsx", *SQLITE_ENDINGS)
 _SHAPE_FILES = (".geojson", ".parquet", ".gpkg")
-_MATRICES = (".csv", ".csv.gz")
+_MATRICES, _CSV = (".csv", ".csv.gz"), (".csv", ".csv.gz", ".csv.zst")
 _SHEET = "Save it as .xlsx, or the sheet as CSV (UTF-8), with codes as text: a spreadsheet drops their leading zeros."
 _SHAPES = "Export its table of attributes as CSV: only the codes of the areas are read, not their shapes."
 _CONVERT = {
@@ -50,16 +52,33 @@ _OF_SHAPES = (
 )
 
 
-def table_at(field: str, location: str, base: Path) -> Table:
-    """Return the table at a location: a file relative to `base`, or a table or a query of a database.
+def table_at(field: str, location: str | Sequence[str], base: Path, csv: Dialect | None = None) -> Table:
+    """Return the table at a location: files relative to `base`, or a table or a query of a database.
 
-    Files are `file.csv`, `file.csv.gz`, `file.parquet`, `file.duckdb::table`, `file.sqlite::table` (also .sqlite3, .db and
+    Files are `file.csv`, `file.csv.gz`, `file.csv.zst`, `file.parquet`, `file.ndjson`, a folder, a pattern or a list of these, `file.duckdb::table`, `file.sqlite::table` (also .sqlite3, .db and
     .gpkg), and `file.xlsx` or `file.xlsx::sheet`.
 
     Raises:
         InputError: the file does not exist, cannot be read, or has another ending; or the URL is of another kind, or holds
             credentials.
     """
+    several = not isinstance(location, str) or (
+        "::" not in location and not is_url(location) and is_several(location, base)
+    )
+    if several:
+        places = [location] if isinstance(location, str) else location
+        for place in places:
+            _path(field, place, place, base, _OF_TABLE)
+        table: Table = files_at(field, places, base, csv or Dialect())
+    else:
+        table = _one_at(field, str(location), base, csv or Dialect())
+    if csv and not any(_ends_in(path, _CSV) for path in table.paths):
+        key = f"{field.rpartition('.')[0]}.csv"
+        raise InputError(f"{key} must be left out, since {field} names no CSV file.", field=key)
+    return table
+
+
+def _one_at(field: str, location: str, base: Path, csv: Dialect) -> Table:
     if URL.match(location):
         return relation_at(field, location)
     file, _, inner = location.partition("::")
@@ -77,16 +96,17 @@ def table_at(field: str, location: str, base: Path) -> Table:
         )
     _check_readable(field, path)
     kind = Sheet if _ends_in(path, ".xlsx") else SqliteTable if _ends_in(path, SQLITE_ENDINGS) else FileTable
-    return kind(field, path, inner or None)
+    return kind(field, path, inner or None, csv=csv)
 
 
-def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -> Matrix:
+def matrix_at(field: str, location: str, base: Path, zones: str | None = None, csv: Dialect | None = None) -> Matrix:
     """Return the matrix at `file.omx::matrix`, `file.csv` or `file.csv.gz`, relative to `base`.
 
     Args:
         zones: the lookup that names the zones of an OMX file.
+        csv: how CSV is written; None for OMX.
     Raises:
-        InputError: the file does not exist, cannot be read, or has another ending; or zones are named for CSV.
+        InputError: the file does not exist, cannot be read, or has another ending; or zones are named for CSV, or csv for OMX.
     """
     file, _, inner = location.partition("::")
     path = _path(field, file, location, base, _OF_MATRIX)
@@ -101,8 +121,10 @@ def matrix_at(field: str, location: str, base: Path, zones: str | None = None) -
             "input.zones must be left out for a CSV matrix: its first line and column name the zones.",
             field="input.zones",
         )
+    if csv and inner:
+        raise InputError("input.csv must be left out, since input.matrix names no CSV file.", field="input.csv")
     _check_readable(field, path)
-    return Matrix(field, path, inner or None, zones)
+    return Matrix(field, path, inner or None, zones, csv=csv or Dialect())
 
 
 def shapes_at(field: str, location: str, base: Path) -> FileTable:
@@ -137,7 +159,7 @@ def fault_of_matrix(location: str) -> str:
 
 def sha256_at(location: str) -> str | None:
     """Return the hash of a public table, given its `location`; None if it no longer exists or cannot be reached."""
-    at = shapes_at if not URL.match(location) and location.lower().endswith(_SHAPE_FILES) else table_at
+    at = shapes_at if not URL.match(location) and location.lower().endswith((".geojson", ".gpkg")) else table_at
     try:
         return at("hierarchy", location, Path()).sha256()
     except InputError:
@@ -181,7 +203,7 @@ def _path(field: str, file: str, location: str, base: Path, allowed: tuple[str, 
     path = (base / Path(file).expanduser()).absolute()
     is_file, failure = False, None
     try:
-        is_file = path.is_file()
+        is_file = path.exists()
     except OSError as fault:
         failure = fault.strerror or "no reason given"
     if not is_file and may_hold_credentials(location):

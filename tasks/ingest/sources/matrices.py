@@ -1,7 +1,6 @@
 """Reads matrices of zones by zones, from OMX files and from CSV, as rows of origin, destination and count. Zeros are left out."""
 
 import csv
-import gzip
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import pyarrow as pa
 
 from storage.database.connections import Connection
 from storage.errors import InputError
-from tasks.ingest.sources.files import FileTable, header_of
+from tasks.ingest.sources.files import FileTable, header_of, opened_text
 from tasks.ingest.tables import TableRows, registered
 from tasks.words.spelling import did_you_mean
 
@@ -76,7 +75,12 @@ class Matrix(FileTable):
         is_repeated = False
         try:
             with registered(con) as register:
-                yield TableRows(COLUMNS, lambda columns: register(_reader(self._of_csv(destinations), columns)))
+
+                def scan(columns: Sequence[str]) -> str:
+                    wanted = list(dict.fromkeys(columns))
+                    return self.csv.texts(wanted, register(_reader(self._of_csv(destinations), wanted)))
+
+                yield TableRows(COLUMNS, scan)
         except duckdb.Error as fault:
             if _TWICE not in str(fault):
                 raise
@@ -88,9 +92,8 @@ class Matrix(FileTable):
         return self.fault(f"the first {first} of {self.name} must list each zone once.")
 
     def _of_csv(self, destinations: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        opening = gzip.open if self.ending == ".gz" else open
-        with opening(self.path, "rt", encoding="utf-8-sig", newline="") as lines:
-            rows = csv.reader(lines)
+        with opened_text(self) as lines:
+            rows = csv.reader(lines, delimiter=self.csv.separator)
             next(rows, [])
             seen = set[str]()
             origins, ends, counts = list[str](), list[str](), list[str]()

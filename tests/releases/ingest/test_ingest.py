@@ -84,8 +84,8 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
         for mark, said in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`"))
     },
     "two parents": (codebook(("02", "0101", "0101009")), {}, CODES, "an area of column province lies under two areas"),
-    "an area twice": (codebook(AREAS[1]), {}, CODES, "column municipality repeats an area"),
-    "an area in two": (codebook(("02", "0201", N2)), {}, CODES, "column municipality repeats an area"),
+    "an area twice": (codebook(AREAS[2]), {}, CODES, "column municipality repeats an area"),
+    "an area in two": (codebook(("02", "0201", "0102001")), {}, CODES, "column municipality repeats an area"),
     "no areas": ({"codebook": csv(LEVELS, [])}, {}, CODES, "has no rows"),
     "a missing level": ({}, {"levels": ["region", "provincia", "municipality"]}, CODES, "has no column provincia"),
     "a codebook without a byte": ({"codebook": ""}, {}, CODES, "has no line of column names"),
@@ -93,7 +93,7 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
         {"codebook": csv(["area", "zone"], [(f"D{number}", f"R{number // 5}") for number in range(20)])},
         *({"levels": ["area", "zone"]}, "hierarchy.levels", "must go from coarse to fine, and looks reversed"),
     ),
-    "a path twice": (codebook(AREAS[0]) | by_path(AREAS[1]), BY_PATH, CODES, "repeats an area"),
+    "a path twice": (codebook(AREAS[2]) | by_path(AREAS[1]), BY_PATH, CODES, "repeats an area"),
     "an unknown path": (  # of which all codes are known
         by_path(("01", "0102", N1)),
         *(BY_PATH, "input.origin", f"input.table: column h1 and h2 and h3 {UNKNOWN_CODE}."),

@@ -1,0 +1,601 @@
+"""Files as people have them: how CSV is written, what a count is not, what types are codes, and which codes of a codebook are unclear."""
+
+import gzip
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from flows.answers.check import check_answer
+from flows.answers.query import query_answer
+from flows.specification.file import load_spec
+from flows.specification.sections.hierarchy import Ordered, Values
+from flows.specification.starter import starter
+from storage.errors import InputError, SpecError, UsageError
+from tasks.ingest.sources.locations import table_at
+from tasks.ingest.tables import opened
+from tests.support.tables import AREAS, GOOD, LEVELS, N1, N2, S1, TRIPS, csv, shown_by, trips
+
+
+def lines(*rows: Sequence[object], separator: str = ",") -> str:
+    """Return rows as lines of CSV."""
+    return "".join(separator.join(map(str, row)) + "\n" for row in rows)
+
+
+BESIDE: dict[
+    str, tuple[Sequence[object], Sequence[object]]
+] = {  # columns before and behind, in the header and in the rows
+    "an index": (("",), (0,)),
+    "a comma at the end": (("home", "work", "people", ""), ("",)),
+    "two of one name": (("m", "m"), (1, 2)),
+    "two blank names": (("", " "), (1, 2)),
+    "names that differ in case": (("Mode", "mode"), ("a", "b")),
+}
+
+
+@pytest.mark.parametrize("kind", BESIDE)
+def test_columns_that_nobody_uses_may_have_any_name(place, kind):
+    """Blank and repeated names beside the columns of the spec, in a table and in a codebook, in no way matter."""
+    names, values = BESIDE[kind]
+    own = ("home", "work", "people")
+    if names[:3] == own:
+        place.write("trips.csv", lines(names, *((*trip, *values) for trip in TRIPS)))
+        place.write("codebook.csv", lines((*LEVELS, ""), *((*area, "") for area in AREAS)))
+    else:
+        place.write("trips.csv", lines((*names, *own), *((*values, *trip) for trip in TRIPS)))
+        place.write("codebook.csv", lines((*names, *LEVELS), *((*values, *area) for area in AREAS)))
+    assert check_answer(place.spec()).ok
+    assert place.ingested() == GOOD
+    begun = starter(str(place.folder / "trips.csv"), place.folder, str(place.folder / "codebook.csv")).spec
+    assert "origin: home" in begun
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("home,work,people,people", "trips.csv has two columns people."),
+        ("home,home,work,people", "trips.csv has two columns home."),
+        (
+            "home,People,work,people",
+            "trips.csv has the columns People and people, which differ only in upper and lower",
+        ),
+    ],
+)
+def test_a_name_that_the_spec_uses_stands_there_once(place, header, told):
+    """Where two columns have a name that the spec uses, that name is told, by `check` too."""
+    place.write("trips.csv", lines(header.split(","), *((*trip, 1) for trip in TRIPS)))
+    with pytest.raises(InputError, match=told):
+        place.ingested()
+    assert told in str(check_answer(place.spec()).problems)
+
+
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        ("Home,WORK,People", "Did you mean Home?"),
+        ("HOME,work,people", "Did you mean HOME?"),
+        ("home ,work,people", 'Its name there is "home ": delete the blanks around it.'),
+    ],
+)
+def test_a_header_in_other_letters_is_told(place, header, hint):
+    """A name in letters of another case, or with blanks around it, is told; so the first line is a header."""
+    place.write("trips.csv", lines(header.split(","), *TRIPS))
+    with pytest.raises(InputError, match="has no column home") as refused:
+        place.ingested()
+    assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-8-sig"])
+@pytest.mark.parametrize("name", ["wide.csv", "wide.csv.gz"])
+def test_the_first_bytes_say_the_encoding(place, encoding, name):
+    """Tables, codebooks and matrices with a mark of their encoding are read by it."""
+
+    def encoded(text: str) -> bytes:
+        mark = "\ufeff" if encoding == "utf-16-be" else ""
+        content = (mark + text).encode(encoding)
+        return gzip.compress(content) if name.endswith(".gz") else content
+
+    place.write(name, encoded(trips(header=("home", "work", "people"))))
+    place.write(f"areas_{name}", encoded(csv(LEVELS, AREAS)))
+    assert place.ingested(table=name, codebook=f"areas_{name}") == GOOD
+    zones = sorted({code for trip in TRIPS for code in trip[:2]})
+    cells = {trip[:2]: trip[2] for trip in TRIPS}
+    place.write(name, encoded(lines(["", *zones], *([a, *(cells.get((a, b), 0) for b in zones)] for a in zones))))
+    of_matrix: dict[str, Any] = dict.fromkeys(("table", "origin", "destination", "count"))
+    assert place.ingested(**of_matrix | {"matrix": name}) == GOOD
+
+
+def test_a_row_that_is_too_long_is_refused_in_any_encoding(refusing, capfd):
+    """Rows that DuckDB does not decode are counted too, and none is shown."""
+    refusing.write("trips.csv", (trips() + f"{N2},{N1},5,more\n").encode("utf-16"))
+    error, _ = refusing.refusal(capfd)
+    assert str(error) == "input.table: trips.csv cannot be read as CSV in UTF-16."
+    assert "more or fewer fields" in error.hint
+
+
+DIALECTS: dict[str, tuple[dict[str, Any], str, str]] = {  # how it is written, the content, the encoding
+    "semicolons": ({"separator": ";"}, lines(("home", "work", "people"), *TRIPS, separator=";"), "utf-8"),
+    "tabs": ({"separator": "\t"}, lines(("home", "work", "people"), *TRIPS, separator="\t"), "utf-8"),
+    "an encoding": (
+        {"encoding": "windows-1252"},
+        lines(("home", "work", "people", "ü"), *((*t, "é") for t in TRIPS)),
+        "cp1252",
+    ),
+    "everything": (
+        {"separator": "|", "encoding": "iso-8859-15", "decimal": ",", "null": ["*", "NA"]},
+        lines(("home", "€", "work", "people"), *((a, "*", b, f"{n},0") for a, b, n in TRIPS), separator="|"),
+        "iso-8859-15",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DIALECTS)
+def test_a_spec_says_how_csv_is_written(place, kind):
+    """What cannot be seen of CSV stands in the spec, for the table, for the codebook and for a matrix; `check` reads it too."""
+    dialect, content, encoding = DIALECTS[kind]
+    place.write("odd.csv", content.encode(encoding))
+    assert place.ingested(table="odd.csv", csv=dialect) == GOOD
+    assert check_answer(place.spec(table="odd.csv", csv=dialect)).ok
+    separator = dialect.get("separator", ",")
+    place.write("areas.csv", lines(LEVELS, *AREAS, separator=separator).encode(encoding))
+    also = {"hierarchy": {"table": "areas.csv", "levels": LEVELS, "csv": dialect}}
+    assert place.ingested(also=also) == GOOD
+    assert check_answer(place.spec(also=also)).ok
+
+
+def test_null_is_a_key_and_stands_for_nothing(place):
+    """The key needs no quotes; a count and a code that it names are missing, and an area's parent may be."""
+    spec = place.spec(table="odd.csv", csv={"null": "NA"})
+    spec.write_text(spec.read_text().replace("'null'", "null").replace('"null"', "null"))
+    place.write("odd.csv", csv(("home", "work", "people"), [*TRIPS, (N1, N2, "NA")]))
+    assert check_answer(spec).ok
+    with pytest.raises(InputError, match="column people must not be empty"):
+        place.ingested(table="odd.csv", csv={"null": "NA"})
+
+
+@pytest.mark.parametrize(
+    ("keys", "field", "told"),
+    [
+        ({"csv": {"separator": ";;"}}, "input.csv.separator", "must be one character"),
+        ({"csv": {"separator": '"'}}, "input.csv.separator", "must be one character"),
+        ({"csv": {"encoding": "latin-99"}}, "input.csv.encoding", "must be an encoding such as windows-1252"),
+        ({"csv": {"encoding": "base64"}}, "input.csv.encoding", "must be an encoding such as windows-1252"),
+        ({"csv": {"decimal": ";"}}, "input.csv.decimal", "must be"),
+        ({"csv": {}, "table": "trips.parquet"}, "input.csv", "must be left out, since input.table names no CSV file"),
+    ],
+)
+def test_a_dialect_that_cannot_be_is_refused(place, keys, field, told):
+    """Each key of `csv` is refused by its name, and all of them where the file is none."""
+    place.write("trips.parquet", b"")
+    with pytest.raises((SpecError, InputError), match=told) as refused:
+        place.plan(**keys)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('"home,""work"",people"\n"N1,""N2"",5"\n', "the lines of trips.csv are quoted whole"),
+        ('"home,work,people"\n"N1,N2,5"\n', "the lines of trips.csv are quoted whole"),
+        ("home;work;people\nN1;N2;5\n", "must use commas between columns; it seems to use `;`"),
+    ],
+)
+def test_lines_that_are_one_field_are_told(place, text, told):
+    """Lines quoted whole, and other separators, each have their own sentence and mend."""
+    place.write("trips.csv", text)
+    with pytest.raises(InputError, match=told) as refused:
+        place.ingested()
+    assert "quote" in refused.value.hint or 'csv: {separator: ";"}' in refused.value.hint
+
+
+NO_TEXT, NO_GROUPS = "They cannot be read as 0", "thousands separators, as in 1,234"
+COUNTS = {
+    **dict.fromkeys(("*", "<5", "ND", "-", "..", "c", "n/a", "5 or so", "#####"), NO_TEXT),
+    **dict.fromkeys(('"1,234"', "1 234", "1'234", "1.234.567", "1\u202f234", '"12,345,678.0"'), NO_GROUPS),
+    **dict.fromkeys(("2.5", "1e5", '"1,5"', "nan", "1.234"), "are no counts of records"),
+}
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_what_is_no_count_is_told_as_what_it_is(refusing, capfd, count):
+    """Marks of suppressed counts, thousands separators and fractions each have their own advice, and none is shown."""
+    refusing.write("trips.csv", trips((N1, N1, count)))
+    error, said = refusing.refusal(capfd)
+    assert str(error) == "input.table: column people must hold whole numbers."
+    assert COUNTS[count] in error.hint
+    assert said == "1 row is at fault.\n"
+
+
+@pytest.mark.parametrize(
+    ("codebook", "levels", "named"),
+    [
+        ("code,tract\n09001,T1\n09190,T1\n", ["code", "tract"], "column tract repeats T1."),
+        ("code,tract\nB1,T1\nB1,T2\nB2,T2\n", ["code", "tract"], "T2 has several rows"),
+        ("city,borough,zone\nX,Bronx,Z1\nY,Bronx,Z2\n", ["city", "borough", "zone"], "Bronx under X and Y"),
+        (
+            "city,borough,zone\nX,Soho,Z1\nX,Mile End,Z2\nY,Mile End,Z3\n",
+            ["city", "borough", "zone"],
+            "Mile End under X and Y",
+        ),
+    ],
+)
+def test_an_unclear_area_of_a_codebook_is_named(place, codebook, levels, named):
+    """A codebook is public: of an area that it has twice, or under two others, the code is told."""
+    place.write("codebook.csv", codebook)
+    with pytest.raises(InputError) as refused:
+        place.plan(levels=levels)
+    assert named in f"{refused.value} {refused.value.hint}"
+
+
+@pytest.mark.parametrize("code", [f"{N1} ", f" {N1}", f"{N1}\t"])
+def test_blanks_around_the_codes_of_a_codebook_are_told(place, code):
+    """Where codes of the table are not found, and the codebook has blanks around its codes, it is the codebook that is to be mended."""
+    areas = [(*area[:2], code if area[2] == N1 else area[2]) for area in AREAS]
+    place.write("codebook.csv", csv(LEVELS, areas))
+    with pytest.raises(InputError, match="has codes that the codebook lacks") as refused:
+        place.ingested()
+    assert f'The codebook has codes with blanks around them, such as "{code}"' in refused.value.hint
+
+
+@pytest.mark.parametrize("row", ["W,W9,", "E,E12,", "W,,"])
+def test_an_area_without_children_is_told_how_to_be_written(place, row):
+    """A row without a finest code may be an area without children: it is told how such an area is written."""
+    place.write("codebook.csv", f"country,region,district\nE,E12,E0601\nE,E13,E0701\n{row}\n")
+    with pytest.raises(InputError, match="column district has a blank code in 1 row: 3") as refused:
+        place.plan(levels=["country", "region", "district"])
+    assert "B,,B in place of B,B,, with blank: own_area" in refused.value.hint
+    place.write("codebook.csv", f"country,region,district\nN,N1,{N1}\nN,N1,{N2}\nS,,{S1}\n")
+    also = {"hierarchy": {"table": "codebook.csv", "levels": ["country", "region", "district"], "blank": "own_area"}}
+    assert place.ingested(levels=["country", "region", "district"], also=also) == GOOD
+
+
+PLACES = {"codebook": "places.csv", "levels": ["region", "place"]}
+NFC, NFD = "Zürich", unicodedata.normalize("NFD", "Zürich")
+DAYS = [datetime(2025, 11, 1), datetime(2025, 11, 2)]
+TYPED: dict[
+    str, tuple[list[Any], pl.DataType | type[pl.DataType] | None, tuple[str, str]]
+] = {  # values, their type, and their codes
+    "double": ([101.0, 102.0], pl.Float64, ("101", "102")),
+    "float": ([0.0, 2.0**20], pl.Float32, ("0", "1048576")),
+    "decimal": ([101, 102], pl.Decimal(7, 2), ("101", "102")),
+    "a large decimal": (["90000000000000001.000", "1.000"], pl.Decimal(25, 3), ("90000000000000001", "1")),
+    "fractions that are codes": ([0.5, 10.0], pl.Float64, ("0.5", "10")),
+    "dictionary": (["01", "02"], pl.Categorical, ("01", "02")),
+    "enumeration": (["b", "a"], pl.Enum(["a", "b"]), ("b", "a")),
+    "midnights": (DAYS, pl.Datetime("us"), ("2025-11-01", "2025-11-02")),
+    "midnights in nanoseconds": (DAYS, pl.Datetime("ns"), ("2025-11-01", "2025-11-02")),
+    "days": (DAYS, pl.Date, ("2025-11-01", "2025-11-02")),
+}
+
+
+@pytest.mark.parametrize("kind", TYPED)
+@pytest.mark.parametrize("ending", ["parquet", "duckdb"])
+def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
+    """Whole numbers are their digits and midnights are their days, in tables and in codebooks; the ledger knows the records by these."""
+    values, of_type, codes = TYPED[kind]
+    table = pl.DataFrame(
+        {"home": pl.Series(values).cast(of_type), "work": pl.Series(values[::-1]).cast(of_type), "people": [1, 2]}
+    )
+    areas = pl.DataFrame({"region": ["R", "R"], "place": pl.Series(values).cast(of_type)})
+    place.write("places.csv", lines(("region", "place"), *(("R", code) for code in codes)))
+    place.write("texts.csv", lines(("home", "work", "people"), (*codes, 1), (*codes[::-1], 2)))
+    location, codebook = "typed.parquet", "areas.parquet"
+    table.write_parquet(place.folder / location)
+    areas.write_parquet(place.folder / codebook)
+    if ending == "duckdb":
+        for name in ("typed", "areas"):
+            with duckdb.connect(str(place.folder / f"{name}.duckdb")) as con:
+                con.execute(f"CREATE TABLE t AS FROM '{place.folder / name}.parquet'")
+        location, codebook = "typed.duckdb::t", "areas.duckdb::t"
+    for listed in ("places.csv", codebook):
+        assert place.ingested(table=location, codebook=listed, levels=["region", "place"]) == {codes: 1, codes[::-1]: 2}
+    assert [place.plan(table=name, **PLACES).read_table().content.records for name in (location, "texts.csv")] == [
+        place.plan(table="texts.csv", **PLACES).read_table().content.records
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("values", "told", "cast"),
+    [
+        ([101.0, 102.5], "column home is of type DOUBLE", "BIGINT::VARCHAR"),
+        ([datetime(2025, 11, 1, 7), DAYS[0]], "column home is of type TIMESTAMP", "::DATE::VARCHAR"),
+        ([True, False], "column home is of type BOOLEAN", "::VARCHAR"),
+    ],
+)
+def test_other_values_are_refused_by_their_type(place, capfd, values, told, cast):
+    """Where the codebook lacks a value of a typed column, its type is told, with the cast to write."""
+    place.write("places.csv", "region,place\nR,101\nR,2025-11-01\n")
+    pl.DataFrame({"home": values, "work": ["101", "101"], "people": [1, 1]}).write_parquet(place.folder / "t.parquet")
+    error, _ = place.refusal(capfd, table="t.parquet", **PLACES)
+    assert str(error) == f"input.table: column home has codes that the codebook lacks; {told}."
+    assert cast in error.hint
+
+
+@pytest.mark.parametrize(("in_table", "in_codebook"), [(NFC, NFD), (NFD, NFC)])
+def test_codes_are_compared_in_one_form_of_unicode(place, in_table, in_codebook):
+    """An accent may be a character of its own: in the table, the codebook, the names, the spec and a query it is the same code."""
+    place.write("trips.csv", csv(("home", "work", "people"), [(in_table, "b", 300), (in_codebook, "b", 400)]))
+    place.write("places.csv", f"region,place,name\nR,{in_codebook},Stadt {in_codebook}\nR,b,B\n")
+    assert place.ingested(**PLACES) == {(NFC, "b"): 700}
+    labels = {"hierarchy": {"table": "places.csv", "levels": ["region", "place"], "labels": {"place": "name"}}}
+    folder = place.release(levels=["region", "place"], also=labels)
+    for asked in (in_table, in_codebook, f"Stadt {in_table}"):
+        assert query_answer(folder, asked, None, [], simultaneous=False).where["origin"].path == ["R", NFC]
+    assert Values.model_validate({"values": [in_table, "b"]}) == Values.model_validate({"values": [in_codebook, "b"]})
+    assert Ordered.model_validate({"ordered": [in_table, "b"]}) == Ordered.model_validate(
+        {"ordered": [in_codebook, "b"]}
+    )
+
+
+@pytest.mark.parametrize("rows", [[("R", NFC), ("R", NFD)], [(NFC, "a"), (NFD, "b")]])
+def test_a_codebook_with_both_forms_of_a_code_is_refused(place, rows):
+    """At the finest level and above it, a code that is written in two ways is named."""
+    place.write("places.csv", lines(("region", "place"), *rows))
+    with pytest.raises(InputError, match=f"writes {NFC} in two ways"):
+        place.plan(**PLACES)
+
+
+@pytest.mark.parametrize("values", [[NFC, NFD], ["é", unicodedata.normalize("NFD", "é")]])
+def test_codes_that_a_spec_lists_in_both_forms_are_refused(values):
+    """Codes in the spec itself differ in NFC."""
+    with pytest.raises(ValidationError, match="must list each code once"):
+        Values.model_validate({"values": values})
+    with pytest.raises(ValidationError, match="must list each code once"):
+        Ordered.model_validate({"ordered": values})
+
+
+def in_parts(folder: Path, ending: str, parts: Sequence[Sequence[Sequence[object]]]) -> None:
+    """Write rows of trips into a file for each part, in an order of columns that changes from file to file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, rows in enumerate(parts):
+        table = pl.DataFrame(list(map(tuple, rows)), schema=["home", "work", "people"], orient="row")
+        table = table.select(table.columns[:: 1 if number % 2 else -1])
+        path, text = folder / f"{number}{ending}", table.write_csv().encode()
+        if ending == ".parquet":
+            table.write_parquet(path)
+        elif ending == ".ndjson":
+            table.write_ndjson(path)
+        elif ending == ".csv.zst":
+            with pa.CompressedOutputStream(str(path), "zstd") as file:
+                file.write(text)
+        else:
+            path.write_bytes(gzip.compress(text) if ending == ".csv.gz" else text)
+
+
+SINGLE = [[trip] for trip in TRIPS]
+
+
+@pytest.mark.parametrize(
+    ("place_of", "ending"),
+    [
+        *(("{0}", ending) for ending in (".csv", ".csv.gz", ".csv.zst", ".parquet", ".ndjson")),
+        *((pattern, ".parquet") for pattern in ("{0}/", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}")),
+        (["{0}/0{1}", "{0}/1{1}", "{0}/2{1}"], ".csv"),
+    ],
+)
+def test_rows_in_several_files_are_one_table(place, ending, place_of):
+    """A folder, a pattern and a list hold the rows of their files; `check` finds them; the ledger knows the rows whatever files have them."""
+    plain = place.plan().read_table().content.records
+    in_parts(place.folder / "parts", ending, SINGLE)
+    (place.folder / "parts" / "_SUCCESS").touch()
+    (place.folder / "parts" / ".hidden.csv").write_text("a,b\n")
+    table = (
+        place_of.format("parts", ending)
+        if isinstance(place_of, str)
+        else [one.format("parts", ending) for one in place_of]
+    )
+    assert place.ingested(table=table) == GOOD
+    assert check_answer(place.spec(table=table)).ok
+    assert place.plan(table=table).read_table().content.records == plain
+
+
+@pytest.mark.parametrize("ending", [".csv.zst", ".ndjson"])
+def test_one_file_of_these_kinds_is_a_table_and_a_codebook(place, ending):
+    """Where one file is enough, it is named as any other."""
+    in_parts(place.folder / "whole", ending, [TRIPS])
+    areas = pl.DataFrame(AREAS, schema=LEVELS, orient="row")
+    if ending == ".ndjson":
+        areas.write_ndjson(place.folder / "areas.ndjson")
+    else:
+        with pa.CompressedOutputStream(str(place.folder / "areas.csv.zst"), "zstd") as file:
+            file.write(areas.write_csv().encode())
+    assert place.ingested(table=f"whole/0{ending}", codebook=f"areas{ending}") == GOOD
+
+
+@pytest.mark.parametrize("table", ["years", "years/*/*/*.csv", "years/**/*.csv"])
+def test_names_of_folders_are_columns(place, table):
+    """A table that is partitioned by folders has a column for each, as text, with what their names hide; one file has none."""
+    for number, (home, work, count) in enumerate(TRIPS):
+        folder = place.folder / "years" / f"home={home}" / f"kind=a%2F{number}"
+        folder.mkdir(parents=True)
+        (folder / "part.csv").write_text(f"work,people\n{work},{count}\n")
+    assert place.ingested(table=table) == GOOD
+    with duckdb.connect() as con, opened(con, table_at("input.table", table, place.folder)) as rows:
+        assert rows.names == ["work", "people", "home", "kind"]
+        read = con.sql(f"SELECT * FROM {rows.scan(['kind'])}").fetchall()
+        assert sorted(value for value, *_ in read) == ["a/0", "a/1", "a/2"]
+    with pytest.raises(InputError, match="has no column home"):
+        place.ingested(table=f"years/home={N1}/kind=a%2F0/part.csv")
+
+
+def test_files_of_a_list_may_be_written_in_different_ways(place):
+    """Each file is read as it is written: packed, in another encoding, with other columns, and with typed ones."""
+    first, second, third = TRIPS
+    place.write("one.csv", csv(("home", "work", "people"), [first]).encode("utf-16"))
+    place.write("two.csv.gz", gzip.compress(csv(("x", "people", "work", "home"), [(0, *second[::-1])]).encode()))
+    pl.DataFrame([third], schema=["home", "work", "people"], orient="row").cast({"people": pl.Float64}).write_parquet(
+        place.folder / "three.parquet"
+    )
+    assert place.ingested(table=["one.csv", "two.csv.gz", "three.parquet"]) == GOOD
+
+
+def test_many_files_are_read_in_one_pass(place):
+    """Hundreds of files give the sums of all their rows, and the same fingerprint as one file."""
+    rows = [(N1, N2, number % 5) for number in range(1_000)]
+    in_parts(place.folder / "many", ".parquet", [rows[first::250] for first in range(250)])
+    assert place.ingested(table="many") == {(N1, N2): 2_000}
+    place.write("trips.csv", csv(("home", "work", "people"), rows))
+    assert place.plan(table="many").read_table().content.records == place.plan().read_table().content.records
+
+
+@pytest.mark.parametrize("other", ["parts/*.csv", ["parts/2.csv", "parts/0.csv", "parts/1.csv"], "trips.csv"])
+def test_the_ledger_recognises_rows_in_other_files(place, other):
+    """A table that was charged as a folder is asked about as a pattern, a list or one file."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
+    place.release("first", table="parts")
+    with pytest.raises(UsageError, match="was used by dataset first"):
+        place.release("second", table=other)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("nothing/*.csv", "there is no file"),
+        ("empty", "there is no file"),
+        (["parts/0.csv", "./parts/0.csv"], "must name each file once"),
+        (["parts/0.csv", "parts/9.csv"], "there is no file"),
+        (["parts/0.csv", "codes.xlsx"], "must name files that end in"),
+        (["postgresql://a/b::c.d"], "must be a file"),
+        ([], "must not be empty"),
+        ("both", "has files that end in .csv and in .parquet"),
+    ],
+)
+def test_places_without_a_table_are_refused(place, table, told):
+    """What finds no file, a file twice, or files that may hold the same rows, is refused by the key."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
+    for ending in (".csv", ".parquet"):
+        in_parts(place.folder / "both", ending, SINGLE)
+    (place.folder / "empty").mkdir()
+    (place.folder / "codes.xlsx").touch()
+    with pytest.raises((InputError, SpecError), match=told) as refused:
+        place.plan(table=table)
+    assert refused.value.field == "input.table"
+
+
+def test_a_codebook_is_no_file_of_the_table(place):
+    """Whichever of the files of the confidential table a codebook is, it is refused, and a copy of it too."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
+    place.write("copy.csv", (place.folder / "parts" / "1.csv").read_bytes())
+    for codebook in ("parts/1.csv", "copy.csv", "parts"):
+        with pytest.raises(InputError, match="confidential table"):
+            place.ingested(table="parts", codebook=codebook, levels=["home", "work"])
+
+
+def test_what_is_published_of_places_has_no_folders(place):
+    """The manifest names the files of a list, and the last part of a pattern."""
+    in_parts(place.folder / "parts", ".csv", SINGLE)
+    for table, published in (
+        (["parts/0.csv", "parts/1.csv", "parts/2.csv"], ["0.csv", "1.csv", "2.csv"]),
+        ("parts/*.csv", "*.csv"),
+    ):
+        assert load_spec(place.spec(table=table)).published()["input"]["table"] == published
+
+
+def in_duckdb(path: Path, *statements: str) -> str:
+    """Run statements in a DuckDB file, and return its name."""
+    with duckdb.connect(str(path)) as con:
+        for statement in statements:
+            con.execute(statement)
+    return path.name
+
+
+RENAMED = {"origin": "h", "destination": "w", "count": "n"}
+SHOWN = "SELECT home AS h, work AS w, people AS n FROM"
+
+
+@pytest.fixture(params=["read_csv('{}', all_varchar = true)", "'{}'", "raw"])
+def through_view(place, request):
+    """Return the location of a view that shows the trips under other names: of a function, of a file, or of another view."""
+    file = place.folder / place.write("trips.csv", "home,work,people\na,b,3\nb,a,400\n")
+    raw = f"CREATE VIEW raw AS FROM read_csv('{file}', all_varchar = true)"
+    in_duckdb(place.folder / "views.duckdb", raw, f'CREATE VIEW "Ways" AS {SHOWN} {request.param.format(file)}')
+    return "views.duckdb::ways"
+
+
+def test_a_file_is_recognised_behind_a_view(place, through_view):
+    """A table that was charged through a view of a file is asked about as that file, and the other way round."""
+    place.write("codebook.csv", "region,place\nR,a\nR,b\n")
+    levels = ["region", "place"]
+    place.release("first", table=through_view, levels=levels, **RENAMED)
+    with pytest.raises(UsageError, match="was used by dataset first"):
+        place.release("second", levels=levels)
+    place.write("other.csv", "home,work,people\na,b,5\nb,a,600\n")
+    place.release("third", table="other.csv", levels=levels)
+    in_duckdb(place.folder / "more.duckdb", f"CREATE VIEW ways AS {SHOWN} '{place.folder / 'other.csv'}'")
+    with pytest.raises(UsageError, match="was used by dataset third"):
+        place.release("fourth", table="more.duckdb::ways", levels=levels, **RENAMED)
+
+
+@pytest.mark.parametrize("codebook", ["trips.csv", "views.duckdb::zones"])
+def test_a_codebook_is_not_behind_the_view_of_the_table(place, codebook):
+    """The file that a confidential view shows is no codebook, and neither is a view of the confidential file."""
+    file = place.folder / "trips.csv"
+    zones = f"CREATE VIEW zones AS SELECT DISTINCT home[1:2] AS region, home AS place FROM '{file}'"
+    in_duckdb(place.folder / "views.duckdb", zones)
+    in_duckdb(place.folder / "table.duckdb", f"CREATE VIEW ways AS {SHOWN} '{file}'")
+    levels = ["region", "place"] if "zones" in codebook else ["home", "work"]
+    with pytest.raises(InputError, match=r"the confidential table|is a view of another file"):
+        place.plan(table="table.duckdb::ways", codebook=codebook, levels=levels, **RENAMED)
+    with pytest.raises(InputError, match=r"the confidential table|is a view of another file"):
+        place.plan(codebook=codebook, levels=levels)
+
+
+@pytest.mark.parametrize(
+    ("inner", "hint"), [("way", "Did you mean Ways?"), ("TRIP", "Did you mean trips?"), ("qqqqq", "SHOW ALL TABLES")]
+)
+@pytest.mark.parametrize("key", ["table", "codebook"])
+def test_a_table_that_is_not_there_is_told(place, key, inner, hint):
+    """A DuckDB file without the table is one that can be read: the nearest name is told, or how to list them."""
+    in_duckdb(place.folder / "city.duckdb", "CREATE TABLE trips (home VARCHAR)", 'CREATE VIEW "Ways" AS FROM trips')
+    with pytest.raises(InputError, match=f"city.duckdb has no table {inner}") as refused:
+        place.ingested(**{key: f"city.duckdb::{inner}"})
+    assert hint in refused.value.hint
+
+
+@pytest.mark.parametrize("elsewhere", [True, False])
+@pytest.mark.parametrize("key", ["table", "codebook"])
+def test_a_file_that_another_program_writes_to_is_told(place, key, elsewhere):
+    """A DuckDB file that is open for writing, in another process or in this one, has its own sentence and mend."""
+    path = place.folder / "city.duckdb"
+    in_duckdb(path, "CREATE TABLE trips (home VARCHAR)")
+    if elsewhere:
+        program = f"import duckdb, sys; con = duckdb.connect({str(path)!r}); print(flush=True); sys.stdin.read()"
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+            assert holder.stdout
+            holder.stdout.readline()
+            with pytest.raises(InputError, match=r"city\.duckdb is open in another program") as refused:
+                place.ingested(**{key: "city.duckdb::trips"})
+            holder.communicate(b"")
+    else:
+        with duckdb.connect(str(path)), pytest.raises(InputError, match=r"is open in another program") as refused:
+            place.ingested(**{key: "city.duckdb::trips"})
+    assert "Close it there" in refused.value.hint
+
+
+@pytest.mark.parametrize("key", ["table", "codebook"])
+@pytest.mark.parametrize("through", ["city.duckdb", "link.duckdb"])
+def test_rows_in_a_log_are_not_left_out(place, key, through):
+    """A DuckDB file with changes in a second file is refused, also through a link: some of its rows are not in it."""
+    in_duckdb(place.folder / "city.duckdb", "CREATE TABLE trips (home VARCHAR)")
+    (place.folder / "link.duckdb").symlink_to(place.folder / "city.duckdb")
+    place.write("city.duckdb.wal", "changes")
+    with pytest.raises(InputError, match=r"must hold all its rows itself, and city\.duckdb\.wal has changes to it"):
+        place.ingested(**{key: f"{through}::trips"})
+
+
+@pytest.mark.parametrize("name", ["empty.ndjson", "empty.csv", "empty.parquet", "empty.csv.zst", "wrong.ndjson"])
+def test_files_that_hold_no_table_are_refused_by_their_name(place, name):
+    """A file without a byte, or without what its name says, is told by its name, and nothing of it is shown."""
+    place.write(name, f"{N1} is no object\n" if name.startswith("wrong") else "")
+    with pytest.raises(InputError, match=f"input.table: {name} ") as refused:
+        place.ingested(table=name)
+    assert N1 not in shown_by(refused.value)
