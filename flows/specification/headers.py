@@ -84,6 +84,11 @@ def guess_columns(names: Sequence[str], most_features: int) -> GuessedColumns:
     return GuessedColumns(tuple(origin), tuple(destination), tuple(features), count, unit, left_over)
 
 
+def are_known(names: Sequence[str]) -> bool:
+    """Return whether some names are surely those of columns: the two ends of trips, or two features of people."""
+    return bool(_ends(names)[0]) or len({name.casefold() for name in names} & ABOUT_PEOPLE) > 1
+
+
 def level_names(columns: Sequence[str]) -> list[str]:
     """Return names for the levels of columns whose names hold an end and a level, such as `home_region`."""
     ends = {word for pair in _ENDS for word in pair}

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from flows.specification.explanations import Model, describe_default, explanation, options, section_of
-from flows.specification.headers import ABOUT_PEOPLE, GuessedColumns, guess_columns, is_no_level, level_names
+from flows.specification.headers import ABOUT_PEOPLE, GuessedColumns, are_known, guess_columns, is_no_level, level_names
 from flows.specification.keys import Spec
 from flows.specification.sections.hierarchy import Hierarchy, Values
 from flows.specification.sections.input import MOST_FEATURES
@@ -72,6 +72,10 @@ _WIDTH = 110  # columns
 _MOST_LINES, _MOST_NAMED = 12, 8  # features with a line each, and columns that are named though no key uses them
 
 _MOST_OF_FINER = 0.6  # of the finest areas, that a level above them has
+
+_BEFORE_WORD = re.compile(
+    r"(19|20)\d\d[ _]?[a-z]{3,}|\d{1,3}[ _]?(min|minutes|h|hours|km|st|nd|rd|th)([ _]|$)"
+)  # 2018_car
 
 _MODELINE = "# yaml-language-server: $schema="  # by which editors find what completes and checks a spec
 
@@ -131,7 +135,8 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         UsageError: a codebook is given for a table that seems to describe people.
     """
     place = table_at("TABLE", table, Path.cwd())
-    columns = guess_columns(_header(place), MOST_FEATURES)
+    names, is_header = _header(place)
+    columns = guess_columns(names, MOST_FEATURES)
     if not columns.origin and not columns.features:
         raise InputError(
             f"TABLE: {place.name} has no column that could hold codes of areas or features.",
@@ -146,6 +151,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         )
     if codebook and columns.features:
         columns = replace(columns, features=(), left_over=(*columns.features, *columns.left_over))
+    columns = columns if is_header else replace(columns, left_over=())
     areas = _areas(codebook, folder, columns) if codebook else _keys_of_areas(_levels(columns))
     given = _given(place, folder, columns, {} if columns.features else areas)
     remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
@@ -175,23 +181,32 @@ def starter_answer(table: str, out: Path | None, codebook: str | None = None, *,
     return replace(begun, path=str(out)) if out else begun
 
 
-def _header(table: Table) -> list[str]:
+def _header(table: Table) -> tuple[list[str], bool]:
+    """Return the names of columns, and whether all are surely names, so that a spec may have those that it does not use.
+
+    Without a header the first line is a confidential record, which a spec must not copy. A blank field or a number among the names is
+    what a record has; only beside names that are known is it an index, as data frames write one, or are years columns of their own.
+    """
     with duckdb.connect() as con, opened(con, table) as rows:
-        names = rows.distinct
-    # Without a header the first line is a confidential record. A spec must not copy it.
-    named = [name for name in names if name.strip() and not re.fullmatch(r"[-+0-9.,:/ ]+", name)]
-    if guess_columns(named, MOST_FEATURES).origin or any(name.casefold() in ABOUT_PEOPLE for name in named):
-        return named  # blank names and numbers are written nowhere
-    wrong = "some fields are blank or numbers" if len(named) < len(names) else ""
-    if sum(name[0].isdigit() for name in map(str.strip, named)) * 2 >= len(names):
-        wrong = wrong or "half of the fields or more begin with a digit, as values do"
-    if wrong:
-        raise InputError(
-            f"TABLE: the first line of {table.name} must hold the column names; {wrong}.",
-            field="TABLE",
-            hint="Add a line of column names above the rows, or rename the columns.",
-        )
-    return names
+        names, header = rows.distinct, [name.strip() for name in rows.header or rows.names]
+    values = [name for name in header if re.fullmatch(r"[-+0-9.,:/ ]*|.*@.*", name)]
+    if not values and 2 * sum(bool(re.match(r"\d", name)) and not _BEFORE_WORD.match(name) for name in header) < len(
+        header
+    ):
+        return names, True
+    years = [int(name) for name in values if re.fullmatch(r"(19|20)\d\d", name)]
+    are_years = len(years) > 1 and years == [*range(years[0], years[0] + len(years))]
+    named = [name for name in names if name.strip() not in values]
+    if (values == header[:1] == [""] or (are_years and len(years) == len(values))) and are_known(named):
+        return named, False
+    wrong = (
+        "some fields are blank or values" if values else "half of the fields or more begin with a digit, as values do"
+    )
+    raise InputError(
+        f"TABLE: the first line of {table.name} must hold the column names; {wrong}.",
+        field="TABLE",
+        hint="Add a line of column names above the rows, or rename the columns.",
+    )
 
 
 def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:

@@ -32,11 +32,13 @@ class TableRows:
         names: of all columns that have one, in order.
         scan: returns, for some of the columns, the SQL of all rows, for use in FROM. Each call reads the rows once.
         types: of columns whose values are neither text nor whole numbers, as SQL names them, where they are known.
+        header: the names of all columns as a file has them, blank ones too; empty where none can be blank.
     """
 
     names: Sequence[str]
     scan: Callable[[Sequence[str]], str]
     types: Mapping[str, str] = field(default_factory=dict)
+    header: Sequence[str] = ()
 
     @property
     def distinct(self) -> list[str]:

@@ -285,7 +285,7 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
-    return TableRows([*names, *keys], scan, _no_codes(kinds))
+    return TableRows([*names, *keys], scan, _no_codes(kinds), first.names)
 
 
 def _form(con: Connection, file: FileTable) -> _Form:

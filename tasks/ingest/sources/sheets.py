@@ -48,9 +48,8 @@ class Sheet(FileTable):
         with self._workbook() as workbook, registered(con) as register:
             sheet = self._sheet(workbook)
             names = self._names(sheet)
-            yield TableRows(
-                [name for name in names if name], lambda columns: register(self._read(sheet, names, columns))
-            )
+            named = [name for name in names if name]
+            yield TableRows(named, lambda columns: register(self._read(sheet, names, columns)), header=names)
 
     @contextmanager
     def _workbook(self) -> Iterator[Any]:

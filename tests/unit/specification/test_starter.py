@@ -254,7 +254,7 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
 def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
     """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flows.specification.starter._header", lambda _: names)
+        patch.setattr("flows.specification.starter._header", lambda _: (names, True))
         patch.setattr("flows.specification.starter.table_at", lambda *_: FileTable("TABLE", Path("/t.csv")))
         columns = guess_columns(names, MOST_FEATURES)
         if not columns.origin and not columns.features:
@@ -330,6 +330,35 @@ def test_rows_are_not_copied_as_names(tmp_path: Path, header: str, rows: str, ru
     with pytest.raises(InputError, match=rule) as refusal:
         starter(table(tmp_path, header, rows), tmp_path)
     assert not any(of in f"{refusal.value} {refusal.value.hint}" for of in ("Rossi", "Alice", "R1", "2001", "4400"))
+
+
+RECORDS = [  # first lines of tables without a header, of which each may also begin with a blank or have one
+    "17,Zoé Müller,home,work,café",
+    "1001,alice@x.org,from,to,age",
+    "1987,Ng,residence,workplace,2019",
+    "Ng,origin,destination,51.5,-0.1",
+    "Ng,,start,end,sex",
+    "alice@x.org,pickup,dropoff",
+    "Ng,f,2001-05-17,age",
+]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_a_first_record_is_not_taken_for_names(record: str, tmp_path: Path) -> None:
+    """A first line with blanks, numbers or addresses is refused though some of its values are names of columns, and no value is shown."""
+    for line in (record, f",{record}", f"{record},"):
+        with pytest.raises(InputError, match="some fields are blank or values") as refusal:
+            starter(table(tmp_path, line), tmp_path)
+        assert not any(of in f"{refusal.value} {refusal.value.hint}" for of in ("Ng", "Zoé", "alice", "café", "1987"))
+
+
+@pytest.mark.parametrize("header", [",home,work,Zoé", ",sex,age,trips", "from,to,Zoé,2018,2019,2020"])
+def test_an_index_and_years_are_names_beside_known_ones(header: str, tmp_path: Path) -> None:
+    """A blank first name and years in a row are accepted where others are known; what the spec does not use is then not in it."""
+    begun = starter(table(tmp_path, header), tmp_path)
+    assert begun.columns.left_over == ()
+    assert "Zoé" not in begun.spec
+    assert "2018" not in begun.spec
 
 
 def test_only_the_header_is_read(tmp_path: Path) -> None:
