@@ -7,7 +7,7 @@ import duckdb
 
 from flows.planning.composition import releases_within
 from flows.planning.plan import Plan
-from flows.specification.headers import is_same_unit, is_unit
+from flows.specification.units import is_unit, kinds_in
 from storage.errors import TrellisError
 from storage.ledger.books import Cap
 from tasks.ingest.sources.locations import is_url
@@ -51,7 +51,7 @@ def remarks_on_unit(plan: Plan) -> Iterator[str]:
     except TrellisError:
         return  # whoever reads the table says why
     known = [name for name in names if name not in used and is_unit(name)]
-    units = [name for name in known if is_same_unit(name, privacy.unit)]
+    units = [name for name in known if kinds_in(name) & kinds_in(privacy.unit)]
     units += known if privacy.max_records_per_unit == 1 else []
     if units and used <= {*names}:  # otherwise the first line may be a record
         yield (

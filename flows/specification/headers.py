@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from flows.specification.sections.views import NOT_OF_CODES
+from flows.specification.units import is_unit
+from tasks.words.spelling import words_of
 
 # Words in the names of origin columns, each with its counterpart for destinations: LODES, taxis, shared bicycles, surveys.
 _ENDS: list[tuple[str, str]] = re.findall(
@@ -20,12 +22,6 @@ _COUNTS |= {"s000", "n", "obs", "volume", "frequency", "freq", "total", "individ
 _NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total", "numero", "di", "nombre", "de"}
 _SEQUENCE = {"num", "number", "nr", "no", "seq"}  # after what it counts along, as in `trip_num`
 _RECORDS = {"trip", "ride", "journey", "leg", "record", "row"}  # where each has its id, a row is one record
-_PERSONS = {"person", "individual", "user", "respondent", "customer", "rider", "passenger", "personne", "individu"}
-_HOUSEHOLDS = {"household", "hh", "hhid", "houseid", "menage", "famiglia", "haushalt"}
-_CARDS = {"card", "smartcard", "device", "carte", "karte", "tessera"}
-_BY_THEMSELVES = _PERSONS | _HOUSEHOLDS | _CARDS | {"pid", "uid"}  # the others need an `id` beside them
-_PERSONS |= {"traveller", "traveler", "employee", "worker", "patient", "member", "subscriber", "commuter"}
-_UNITS = _PERSONS | _HOUSEHOLDS | _CARDS | {"unit"}
 _IDENTIFIERS = {"id", "nr", "no", "key", "hash", "number"}
 _PLACES = {"lat", "lng", "lon", "long", "latitude", "longitude", "easting", "northing"}
 _NO_AREA = {"time", "date", "datetime", "timestamp", "at", "name"} | _PLACES
@@ -96,12 +92,6 @@ def level_names(columns: Sequence[str]) -> list[str]:
     return names if all(names) and len(set(names)) == len(names) else [f"level_{k + 1}" for k in range(len(columns))]
 
 
-def words_of(name: str) -> list[str]:
-    """Return the words of a name in lower case: `PULocationID` and `pu_location_id` have the same words."""
-    separated = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1 \2", name)  # `PULocation` becomes `PU Location`
-    return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+", separated)]
-
-
 def _ends(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the columns of both ends: pairs of names that differ only in the word for the end, or else pairs that share a word."""
     by_words = {tuple(words_of(name)): name for name in names}
@@ -143,22 +133,6 @@ def _is_count(name: str) -> bool:
     bare = "".join(words) in _COUNTS or words[:1] == ["nbflux"]
     is_sequence = len(words) > 1 and words[-1] in _SEQUENCE and words[-2] in _RECORDS
     return bare or (len(words) > 1 and not is_sequence and all(word in _COUNTS | _NUMBER_OF for word in words))
-
-
-def is_unit(name: str) -> bool:
-    """Return whether a column seems to say whose record a row is, by its name: a person, a household, a card."""
-    words = words_of(name)
-    if "".join(words) in _BY_THEMSELVES | {f"{unit}id" for unit in _UNITS}:
-        return True
-    first, last = {*words[:1]}, {*words[1:][-1:]}
-    return bool((first & _UNITS and last & _IDENTIFIERS) or (first & _IDENTIFIERS and last & _UNITS))
-
-
-def is_same_unit(column: str, unit: str) -> bool:
-    """Return whether a column that seems to say whose record a row is identifies the unit that is protected, by their words."""
-    of_column = {of for word in words_of(column) for of in (word, word.removesuffix("id"))}
-    kinds = _PERSONS | {"pid", "uid"}, _HOUSEHOLDS, _CARDS
-    return any(of_column & kind and kind & {*words_of(unit)} for kind in kinds)
 
 
 def is_no_level(name: str) -> bool:

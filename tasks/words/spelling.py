@@ -1,5 +1,6 @@
 """Names as people write them: what somebody may have meant who misspelt one, and the order in which features are refined."""
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -11,8 +12,17 @@ _STROKES = str.maketrans(
 
 def plain(text: str) -> str:
     """Return a text as suggestions compare it: without accents and outer blanks, upper and lower case alike."""
-    letters = unicodedata.normalize("NFKD", text.casefold()).translate(_STROKES)
-    return " ".join("".join(one for one in letters if not unicodedata.combining(one)).split())
+    return " ".join(_without_accents(text.casefold()).translate(_STROKES).split())
+
+
+def _without_accents(text: str) -> str:
+    return "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name in lower case, without accents: `PULocationID` and `pu_location_id` have the same words."""
+    separated = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1 \2", _without_accents(name))  # `PULocation` becomes `PU Location`
+    return [word.casefold() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+|\d+", separated)]
 
 
 def closest(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> list[str]:
