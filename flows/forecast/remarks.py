@@ -7,7 +7,7 @@ import duckdb
 
 from flows.planning.composition import releases_within
 from flows.planning.plan import Plan
-from flows.specification.units import is_unit, kinds_in
+from flows.specification.units import is_of_events, is_unit, kinds_in
 from storage.errors import TrellisError
 from storage.ledger.books import Cap
 from tasks.ingest.sources.locations import is_url
@@ -24,8 +24,8 @@ def remarks(plan: Plan, total: int | None, cap: Cap) -> Iterator[str]:
     epsilon, delta, many = plan.guarantee.epsilon, plan.guarantee.delta, releases_within(cap, plan.spending)
     if total and delta * total > 1:
         yield (
-            f"privacy.delta: {delta:g} is above 1 / {total:,}, one over the number of records. It would allow to publish somebody's"
-            " records as they are. Choose δ far below 1 / (number of units)."
+            f"privacy.delta: {delta:g} is above 1 / {total:,}, one over the number of records. A mechanism with"
+            " this δ could publish somebody's records unchanged. Choose δ far below 1 / (number of units)."
         )
     if right_guess(epsilon, delta) > _SURE:
         yield (
@@ -37,24 +37,36 @@ def remarks(plan: Plan, total: int | None, cap: Cap) -> Iterator[str]:
 
 
 def remarks_on_unit(plan: Plan) -> Iterator[str]:
-    """Yield a remark where a column seems to say whose record a row is, no key uses it, and the promise is about such units.
+    """Yield remarks where a column seems to say whose record a row is, no key uses it, and the promise is about such units.
 
     Reads the header of the confidential table, and no row; a plan, which opens no confidential table, has no such remark.
     """
     spec, privacy, table = plan.file.spec, plan.file.spec.privacy, plan.source.table
-    if spec.input.unit or spec.input.matrix or is_url(table.location):  # no server is asked
+    unit, most = spec.input.unit, privacy.max_records_per_unit
+    if unit:
+        kept = f"{most:,} {'record' if most == 1 else 'records'}"
+        yield f"input.unit: where a {unit} has more than {kept}, ingest keeps {most:,}, drawn at random, and drops the others."
+    if spec.input.matrix or is_url(table.location) or is_of_events(privacy.unit):  # no server is asked
         return
-    used = {*chain(*map(spec.columns, spec.axes)), *(spec.input.group or ()), *filter(None, [spec.input.count])}
+    used = {*chain(*map(spec.columns, spec.axes)), *(spec.input.group or ()), *filter(None, [spec.input.count, unit])}
     try:
         with duckdb.connect() as con, opened(con, table) as rows:
             names = [*rows.names]
     except TrellisError:
         return  # whoever reads the table says why
+    protected = kinds_in(privacy.unit)
+    if not used <= {*names} or (unit and kinds_in(unit) & protected):  # otherwise the first line may be a record
+        return
     known = [name for name in names if name not in used and is_unit(name)]
-    units = [name for name in known if kinds_in(name) & kinds_in(privacy.unit)]
-    units += known if privacy.max_records_per_unit == 1 else []
-    if units and used <= {*names}:  # otherwise the first line may be a record
+    alike = [name for name in known if kinds_in(name) & protected]
+    if unit and alike:
         yield (
-            f"input.unit: column {units[0]} seems to say whose record a row is, and no key uses it. That privacy.max_records_per_unit"
-            f" ({privacy.max_records_per_unit}) holds is only your promise; with input.unit: {units[0]}, ingest sees to it."
+            f"input.unit: column {alike[0]} seems to identify the unit {privacy.unit} of privacy.unit, and {unit} does not. Ingest limits"
+            f" the records of each {unit}, and of nobody else."
+        )
+    elif not unit and (alike or (known and (not protected or most == 1))):
+        column = [*alike, *known][0]
+        yield (
+            f"input.unit: column {column} seems to say whose record a row is, and no key uses it. That privacy.max_records_per_unit"
+            f" ({most}) holds is only your promise; with input.unit: {column}, ingest enforces it."
         )
