@@ -18,7 +18,7 @@ from flows.specification.rules import Keys, wrong_key
 from flows.specification.sections.hierarchy import Csv, Hierarchy, Ordered
 from flows.specification.sections.privacy import Target
 from flows.specification.sections.schedule import second_run_of_a_day
-from flows.specification.undecided import all_undecided, marked_in, undecided
+from flows.specification.undecided import all_undecided, left_in, undecided
 from flows.specification.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
 from tasks.ingest.areas import ANY_LEVEL, CODE, Boundaries, Labels
@@ -220,7 +220,7 @@ def parse_spec(text: str, path: Path) -> SpecFile:
         SpecError: the text is not YAML, or a key breaks a rule. The error names the key.
     """
     keys, first = keys_in(text), SpecError("")
-    left = [*marked_in(keys)]
+    left = left_in(keys)
     try:
         if not left:
             return SpecFile(Spec.model_validate(keys), text, path.absolute())
@@ -247,7 +247,10 @@ def _left_and_wrong(text: str) -> tuple[list[str], list[SpecError]]:
     So this function also checks each section alone.
     """
     keys = keys_in(text)
-    left, faults = [*marked_in(keys)], list[SpecError]()
+    left, faults = left_in(keys), list[SpecError]()
+
+    def in_order(fields: list[str]) -> list[str]:
+        return sorted(dict.fromkeys(fields), key=lambda field: line_of(text, field) or 0)
 
     def add(fault: ValidationError) -> None:
         faults.extend(spec_errors_of(fault))
@@ -258,9 +261,9 @@ def _left_and_wrong(text: str) -> tuple[list[str], list[SpecError]]:
     except ValidationError as fault:
         add(fault)
     except SpecError as fault:
-        return left, [fault]
+        return in_order(left), [fault]
     else:
-        return left, []
+        return in_order(left), []
     if all(isinstance(keys.get(part), dict) for part in ("input", "release")):
         keys = by_feature(keys)
     for name, key in Spec.model_fields.items():
@@ -276,7 +279,7 @@ def _left_and_wrong(text: str) -> tuple[list[str], list[SpecError]]:
     ]
     open_keys = tuple(f"{field}." for field in left)
     wrong = {(of.field, str(of)): of for of in faults if not f"{of.field}.".startswith(open_keys)}
-    return sorted(dict.fromkeys(left), key=lambda field: line_of(text, field) or 0), list(wrong.values())
+    return in_order(left), list(wrong.values())
 
 
 def located(fault: T, text: str) -> T:

@@ -1,6 +1,5 @@
 """What a spec leaves undecided: values that are still FILL IN, and keys that stand there without the value that they need."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +13,10 @@ from storage.errors import SpecError
 
 FILL_IN = "FILL IN"  # the value of a key that the data owner has not decided
 UNDECIDED = "undecided"
+_AMOUNTS = ("privacy.epsilon", "privacy.rho", "privacy.target")
 _OF_THE_OWNER = (
     *("dataset", "input.count", "input.unit", "hierarchy.table", "hierarchy.levels", "release.finest", "privacy.unit"),
-    *("privacy.neighbours", "privacy.max_records_per_unit", "privacy.epsilon", "privacy.rho", "privacy.delta"),
+    *("privacy.neighbours", "privacy.max_records_per_unit", *_AMOUNTS, "privacy.delta"),
     *("budget.epsilon", "budget.delta"),
 )
 
@@ -41,9 +41,19 @@ class Undecided(SpecError):
     decisions: Sequence[Decision] = ()
 
 
+def left_in(keys: Mapping[str, Any]) -> list[str]:
+    """Return the keys that are still FILL IN, and those of the owner's decisions that stand there without a value.
+
+    ε, ρ and a target are one decision: where one of them is made, the others may stand there without a value.
+    """
+    left, amounts = [*marked_in(keys)], [field for field in _AMOUNTS if _value(keys, field) is not None]
+    empty = [field for field in _OF_THE_OWNER if _value(keys, field, field) is None]
+    return [*dict.fromkeys(left + [field for field in empty if not (amounts and field in _AMOUNTS)])]
+
+
 def marked_in(value: Any, path: str = "", within: tuple[int, ...] = ()) -> Iterator[str]:
     """Yield the keys whose value is still FILL IN, or a list that has it, by their dotted paths."""
-    if isinstance(value, str) and re.fullmatch(rf"\s*({FILL_IN}\b.*|(?i:{FILL_IN})\s*)", value, re.DOTALL):
+    if isinstance(value, str) and value.strip().upper() == FILL_IN:
         yield path
     if id(value) in within:  # an alias may form a cycle
         return
@@ -52,7 +62,20 @@ def marked_in(value: Any, path: str = "", within: tuple[int, ...] = ()) -> Itera
         for key, item in value.items():
             yield from marked_in(item, f"{path}.{key}" if path else str(key), below)
     elif isinstance(value, list):
-        yield from dict.fromkeys(key for item in value for key in marked_in(item, path, below))
+        entries = (
+            item for item in value if not isinstance(item, str) or item.strip() == FILL_IN
+        )  # `fill in` may be a code
+        yield from dict.fromkeys(key for item in entries for key in marked_in(item, path, below))
+
+
+def _value(keys: Mapping[str, Any], field: str, absent: Any = None) -> Any:
+    """Return what stands at a dotted path, or something else where nothing does."""
+    value: Any = keys
+    for part in field.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return absent
+        value = value[part]
+    return value
 
 
 def undecided(field: str) -> Undecided:
@@ -70,9 +93,7 @@ def all_undecided(text: str, fields: Sequence[str]) -> Undecided:
         fault = Undecided(message, field=fields[0], hint=hint)
     decisions, keys = list[Decision](), keys_in(text)
     for field in dict.fromkeys([*_OF_THE_OWNER, *fields]):
-        value: Any = keys
-        for part in field.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
+        value = _value(keys, field)
         if value is not None or field in fields:
             written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6, sort_keys=False)
             shown = UNDECIDED if field in fields else written.removesuffix("...\n").strip()

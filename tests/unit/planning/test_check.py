@@ -18,7 +18,7 @@ from flows.run.ending import abandon_release
 from flows.run.series import declare_series
 from flows.specification.file import load_spec
 from flows.specification.starter import starter
-from flows.specification.undecided import FILL_IN
+from flows.specification.undecided import FILL_IN, marked_in
 from flows.specification.yaml import line_of
 from flows.up import _of_specs
 from storage.errors import InputError, SpecError
@@ -356,10 +356,25 @@ OPEN = [
         {"dataset": None, "input.count": "FILL IN", "privacy.epsilon": "fill in"},
         ["dataset", "input.count", "privacy.epsilon"],
     ),
+    ({"input.unit": None, "privacy.epsilon": None}, ["input.unit", "privacy.epsilon"]),
+    (
+        {"privacy.epsilon": None, "privacy.rho": None, "privacy.target": None, "privacy.neighbours": None},
+        ["privacy.neighbours", "privacy.epsilon", "privacy.rho", "privacy.target"],
+    ),
 ]
 
 
-@pytest.mark.parametrize(("changes", "left"), OPEN, ids=["two texts", "unit and δ", "dataset, count and ε"])
+def test_one_of_the_ways_to_give_an_amount_is_enough(folder: Path) -> None:
+    """ε, ρ and a target are one decision; texts that only begin like a marker, and codes like one in small letters, are none."""
+    assert checked(folder, {"privacy.rho": None, "privacy.target": None}).ok
+    assert checked(folder, {"title": "FILL IN forms by town", "description": "Fill in: a form."}).ok
+    assert not [*marked_in({"values": ["fill in", "other"], "title": "FILL IN-house"})]
+    assert [*marked_in({"values": ["FILL IN"], "unit": " fill in "})] == ["values", "unit"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"), OPEN, ids=["two texts", "unit and δ", "dataset, count and ε", "unit and ε", "ε, ρ and target"]
+)
 def test_nothing_is_released_or_forecast_while_a_key_is_undecided(
     folder: Path, capsys: pytest.CaptureFixture[str], changes: Keys, left: list[str]
 ) -> None:
