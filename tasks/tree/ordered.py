@@ -16,17 +16,53 @@ import polars as pl
 
 from storage.tables import domains_of, is_ordered
 from tasks.tree.axis import IntArray
+from tasks.words.spelling import plain, words_of
 
 MOST_CODES = 2**20
 
 RANGE = ".."  # between the first and the last code of a made area, and of a range that a question names
 
-# how many codes go round, by the last word of the name of an axis, or by what is taken of a time
-_ROUND = {"minute": 60, "hour": 24, "weekday": 7, "month": 12, "quarter": 4}
-_NAMED_ROUND = [
-    sorted(of.split()) for of in ("mon tue wed thu fri sat sun", "jan feb mar apr may jun jul aug sep oct nov dec")
+# how many codes go round, by a word in the name of an axis, or by what is taken of a time
+_ROUND = {
+    60: "minute min",
+    24: "hour heure ora hora stunde uur hh",
+    12: "month mois mese mes monat maand",
+    4: "quarter trimestre quartal",
+}
+_ROUND |= {7: "weekday wday dow wochentag weekdag giorno jour"}
+_ROUND_BY_WORD = {word: number for number, words in _ROUND.items() for word in words.split()} | {"dayofweek": 7}
+_OF_DURATIONS = {
+    "duration",
+    "wait",
+    "waiting",
+    "tenure",
+    "elapsed",
+    "delay",
+    "lag",
+    "since",
+    "until",
+    "worked",
+    "duree",
+    "dauer",
+}
+_NAMED_ROUND = [  # by their first letters: English, German, Dutch, French, Italian, Spanish, Portuguese
+    of.split()
+    for of in (
+        *(
+            "mo tu we th fr sa su",
+            "mo di mi do fr sa so",
+            "ma di wo do vr za zo",
+            "lu ma me je ve sa di",
+            "lu ma me gi ve sa do",
+        ),
+        *("lu ma mi ju vi sa do", "se te qu qu se sa do"),
+        *("jan feb mar apr may jun jul aug sep oct nov dec", "jan feb mar apr mai jun jul aug sep okt nov dez"),
+        *("jan feb maa apr mei jun jul aug sep okt nov dec", "jan fev mar avr mai jui jui aou sep oct nov dec"),
+        *("gen feb mar apr mag giu lug ago set ott nov dic", "ene feb mar abr may jun jul ago sep oct nov dic"),
+        "jan fev mar abr mai jun jul ago set out nov dez",
+    )
 ]
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_CLOCK = re.compile(r"([01]?\d|2[0-3]) ?(?::([0-5]\d)|[hu](?:hr)?([0-5]\d)?)", re.IGNORECASE)
 _DAY = 24 * 60  # minutes
 
 # the levels that a calendar can put above days, coarse to fine
@@ -206,18 +242,26 @@ def _day(value: object) -> date:
 def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
     """Return whether the first code of an ordered axis follows on its last one, as midnight follows on 23 o'clock.
 
-    So it is if the axis has all hours, weekdays, months, quarters or minutes, by its name or by what `from` takes; the English names of
-    weekdays or months; or times of day at equal distances.
+    So it is if its spec says it, or says nothing and the axis has all hours, weekdays, months, quarters or minutes, by its name or by
+    what `from` takes; the names of weekdays or months; or times of day at equal distances. Durations do not go round.
     """
     codes, source = ordered_codes(domain["ordered"]), domain.get("from")
+    if len(with_unlisted(codes, domain.get("unlisted"))) > len(codes):
+        return False  # that code is between the last one and the first
+    if domain.get("round") is not None:
+        return bool(domain["round"])
     taken = source["take"] if isinstance(source, Mapping) and "take" in source else name
-    words = re.findall(r"[^\W\d_]+", str(taken).casefold())
-    if words and len(codes) == _ROUND.get(words[-1].removesuffix("s")):
+    words = words_of(str(taken))
+    if not _OF_DURATIONS.isdisjoint(words):
+        return False
+    if any(len(codes) == _ROUND_BY_WORD.get(word) for word in [*words, "".join(words)]):
         return True
-    if sorted(code[:3].casefold() for code in codes) in _NAMED_ROUND:
-        return True
+    for named in _NAMED_ROUND:
+        begins = [plain(code)[: len(named[0])] for code in codes]
+        if any(begins == named[first:] + named[:first] for first in range(len(named))):
+            return True
     times = [_CLOCK.match(code) for code in codes]
-    minutes = [60 * int(at[1]) + int(at[2]) for at in times if at]
+    minutes = [60 * int(at[1]) + int(at[2] or at[3] or 0) for at in times if at]
     steps = {(after - before) % _DAY for before, after in pairwise([*minutes, *minutes[:1]])}
     return len(minutes) == len(codes) and steps == {_DAY // len(codes)}
 

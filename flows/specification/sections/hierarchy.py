@@ -215,6 +215,8 @@ class Ordered(OfRecords):
             2026-12-31, step: day}. The levels are `<feature>_1`, `<feature>_2`, … and, for single codes, the feature's name.
         branching: Into how many parts an area is cut at the next level.
         calendar: For days, the levels above those, of year, quarter and month.
+        round: Whether the first code follows on the last one, so that a range such as 22..2 goes over midnight. If left out, so it is for
+            all hours, weekdays, months or quarters that the name or the codes tell.
         labels: The names of single codes: a table with the columns code and name. With a column level it names areas of the other
             levels too.
     """
@@ -222,6 +224,7 @@ class Ordered(OfRecords):
     ordered: Annotated[int | tuple[str, ...] | Run, BeforeValidator(_in_order)]
     branching: Annotated[int, BeforeValidator(no_boolean), Field(ge=2, le=MOST_CODES, strict=True)] = 2
     calendar: list[Literal["year", "quarter", "month"]] = Field(default_factory=list)
+    round: bool | None = None
     labels: str | None = None
 
     @model_validator(mode="before")
@@ -237,6 +240,8 @@ class Ordered(OfRecords):
             refuse([f"unlisted must be a code that has no {RANGE} in it."])
         if self.unlisted and self.calendar:
             refuse(["unlisted must be left out with calendar, since it is no day."])
+        if self.round and (self.unlisted or self.calendar):
+            refuse(["round must be left out with unlisted or calendar, whose codes do not go round."])
         return self
 
     def axis(self, name: str) -> OrderedAxis:

@@ -74,9 +74,11 @@ def _range(axis: Axis, names: Names, asked: str, *, is_round: bool) -> AreaRange
         )
     if end < begin and not is_round:
         raise UsageError(
-            f"{axis.name}: the range {asked} is reversed: {last} comes before {first}, and {axis.name} does not go round.",
+            f"{axis.name}: in {asked}, {last} comes before {first} in the order of {axis.name}, and its spec does not say that the order"
+            " goes round.",
             field=axis.name,
-            hint=f"Name the first code first. For what lies outside, ask for {first}{RANGE} and {RANGE}{last}, one count each.",
+            hint=f"From {first} over the end to {last}, ask for {first}{RANGE} and {RANGE}{last}, one count each. Where an axis goes round, as"
+            " hours do, its spec says so by round: true beside ordered.",
         )
     if end + 1 == begin:
         return AreaRange(level, 0, axis.areas(level))

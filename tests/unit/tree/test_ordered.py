@@ -119,6 +119,7 @@ def test_what_names_no_ordered_codes_is_refused(keys: dict[str, Any], said: str)
     assert said in " ".join(fault["msg"] for fault in refused.value.errors())
 
 
+FRENCH_MONTHS = "janv févr mars avr mai juin juil août sept oct nov déc"
 HALF_HOURS = [f"{hour:02}:{half}" for hour in range(24) for half in ("00", "30")]
 
 
@@ -134,6 +135,23 @@ HALF_HOURS = [f"{hour:02}:{half}" for hour in range(24) for half in ("00", "30")
         ("month", {"ordered": {"first": 1, "last": 12}}, True),
         ("period", {"ordered": HALF_HOURS}, True),
         ("shift", {"ordered": ["06:00", "14:00", "22:00"]}, True),
+        *(
+            (name, {"ordered": 24}, True)
+            for name in ("hour_of_day", "departureHour", "HourOfDay", "hour_start", "heure", "ora")
+        ),
+        *((name, {"ordered": 7}, True) for name in ("day_of_week", "dow", "DayOfWeek", "weekday_arrival")),
+        ("month_of_year", {"ordered": {"first": 1, "last": 12}}, True),
+        ("when", {"ordered": [f"{hour:02}h" for hour in range(24)]}, True),
+        ("tag", {"ordered": ["Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"]}, True),
+        ("giorno", {"ordered": ["domenica", "lunedì", "martedì", "mercoledì", "giovedì", "venerdì", "sabato"]}, True),
+        ("mois", {"ordered": FRENCH_MONTHS.split()}, True),
+        ("season", {"ordered": 4, "round": True}, True),
+        ("hour", {"ordered": 24, "round": False}, False),
+        ("hour", {"ordered": 24, "unlisted": "OTHER"}, False),  # which is behind 23
+        *((name, {"ordered": 24}, False) for name in ("waiting_hours", "hours", "wait_hour", "hour_worked")),
+        *((name, {"ordered": 60}, False) for name in ("trip_minutes", "wait_minute", "minutes")),
+        ("tenure_months", {"ordered": 12}, False),
+        ("day", {"ordered": ["Fri", "Mon", "Sat", "Sun", "Thu", "Tue", "Wed"]}, False),
         ("hour", {"ordered": 27}, False),  # of a timetable, whose day goes on after midnight
         ("hour", {"ordered": 12}, False),
         ("age", {"ordered": 24}, False),
