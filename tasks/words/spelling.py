@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import pairwise, takewhile
 
 _STROKES = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe"}
@@ -28,32 +29,61 @@ def words_of(name: str) -> list[str]:
 def closest(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> list[str]:
     """Return the known names that somebody may have meant, the likeliest first.
 
-    Those that differ only by case, accents or leading zeros are meant before those that have another letter.
+    Those that differ only by case, accents or leading zeros are meant before those that have another letter. A number beyond the end of
+    numbers at equal distances means none of them.
 
     Args:
         name: as it was written.
         known: the names that there are; they must be public.
         most: how many to return.
-        cutoff: how similar names must be, between 0 and 1, as difflib measures it.
+        cutoff: how similar names must be, between 0 and 1, as difflib measures it; or else one letter is wrong, missing or too much,
+            or two have changed places.
     """
     text, by_plain = plain(name), dict[str, list[str]]()
     for one in known:
         by_plain.setdefault(plain(one), []).append(one)
-    same = [one for one in by_plain if one == text] or [one for one in by_plain if one.lstrip("0") == text.lstrip("0")]
-    alike = same or get_close_matches(text, by_plain, most, cutoff)
+    alike = [one for one in by_plain if one == text] or [one for one in by_plain if one.lstrip("0") == text.lstrip("0")]
+    if not alike and not _beyond(text, by_plain):
+        near = sorted((one for one in by_plain if _differs_once(text, one)), key=lambda one: -_shared(text, one))
+        alike = [*dict.fromkeys([*get_close_matches(text, by_plain, most, cutoff), *near])]
     return [one for of in alike for one in by_plain[of]][:most]
+
+
+def _differs_once(one: str, other: str) -> bool:
+    """Return whether two texts that share a letter differ by one letter, or by two that have changed places."""
+    before = _shared(one, other)
+    after = _shared(one[before:][::-1], other[before:][::-1])
+    left, right = one[before : len(one) - after], other[before : len(other) - after]
+    return (before + after > 0 and max(len(left), len(right)) <= 1) or (len(left) == 2 and left == right[::-1])
+
+
+def _shared(one: str, other: str) -> int:
+    """Return with how many equal letters two texts begin."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _beyond(text: str, known: Iterable[str]) -> str:
+    """Return what numbers at equal distances there are, where a text is a number beyond their end; empty where it is not."""
+    numbers = sorted({int(one) for one in known if one.isdecimal()})
+    if not re.fullmatch(r"-?[0-9]+", text) or len(numbers) < 3 or numbers[0] <= int(text) <= numbers[-1]:
+        return ""
+    is_even = len({later - earlier for earlier, later in pairwise(numbers)}) == 1
+    return f"Its numbers go from {numbers[0]} to {numbers[-1]}." if is_even else ""
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the question whether somebody meant the known name that is closest; empty where none is close.
+
+    Of a number beyond the end of those at equal distances, it is a sentence that says which there are.
 
     Args:
         name: as it was written.
         known: the names that there are; they must be public.
         cutoff: how similar names must be, as in `closest`.
     """
+    known = [*known]
     alike = closest(name, known, 1, cutoff)
-    return f"Did you mean {alike[0]}?" if alike else ""
+    return f"Did you mean {alike[0]}?" if alike else _beyond(plain(name), known)
 
 
 def with_question(fault: str, name: str, known: Iterable[str]) -> str:

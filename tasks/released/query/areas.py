@@ -252,7 +252,7 @@ def _unknown(folder: PublishedFolder, axis: str, message: str, asked: str) -> Us
     coded = [f"{name}={code}" for one in near for name, code in codes if code == one]
     is_same = any(plain(one) == plain(asked) for one in near)
     alike = ([*coded, *called] if is_same else [*called, *coded])[:_SHOWN]
-    meant = f"Did you mean {' or '.join(alike)}? " if alike else ""
+    meant = f"Did you mean {' or '.join(alike)}?" if alike else did_you_mean(asked, [code for _, code in codes])
     first = [areas_with(folder, axis, level, {}) for level in range(1, len(names) + 1)]
     levels = [
         f"{name} (such as {name}={areas[0].path[-1]})" if areas else name
@@ -261,5 +261,5 @@ def _unknown(folder: PublishedFolder, axis: str, message: str, asked: str) -> Us
     return UsageError(
         message + ("" if folder.has_tree else _NO_CODEBOOK),
         field=axis,
-        hint=f"{meant}The levels of {axis} are {', '.join(levels)}; `{EVERYTHING}` means everything.",
+        hint=f"{meant} The levels of {axis} are {', '.join(levels)}; `{EVERYTHING}` means everything.".lstrip(),
     )

@@ -37,3 +37,35 @@ def test_what_is_the_same_but_for_its_case_is_meant_alone() -> None:
     assert len(closest("a1", [f"a{number}" for number in range(2, 9)])) <= 3
     assert closest("99", KNOWN) == []
     assert did_you_mean("99", KNOWN) == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "known", "meant"),
+    [
+        ("NX", ["CA", "NY"], "NY"),
+        ("MA", ["ME", "RI"], "ME"),
+        ("G3", ["G1", "H2"], "G1"),
+        ("12", ["13", "40"], "13"),
+        ("od", ["do", "x"], "do"),
+    ],
+)
+def test_one_wrong_letter_is_seen_through_in_short_codes(written: str, known: list[str], meant: str) -> None:
+    """However short a code is, unless no letter is left of it."""
+    assert did_you_mean(written, known) == f"Did you mean {meant}?"
+    assert did_you_mean("x", ["f", "m"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ([*map(str, range(24)), "0..11"], "Its numbers go from 0 to 23."),
+        ([*map(str, range(2000, 2030, 5))], "Its numbers go from 2000 to 2025."),
+        (["440070101", "440070102", "440090101"], ""),
+    ],
+    ids=["hours", "years", "codes"],
+)
+def test_a_number_beyond_the_end_means_no_other_number(known: list[str], said: str) -> None:
+    """The range is said in place of a digit's neighbour; codes that are no numbers at equal distances have no range."""
+    assert closest("99", known) == []
+    assert did_you_mean("99", known) == said
+    assert did_you_mean("-1", known) == said
