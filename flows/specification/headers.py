@@ -8,17 +8,54 @@ from flows.specification.sections.views import NOT_OF_CODES
 from flows.specification.units import is_unit
 from tasks.words.spelling import words_of
 
-# Words in the names of origin columns, each with its counterpart for destinations: LODES, taxis, shared bicycles, surveys.
-_ENDS: list[tuple[str, str]] = re.findall(
-    r"(\w+)>(\w+)",
-    "h>w origin>destination origin>dest orig>dest o>d from>to home>work home>workplace"
-    " residence>workplace residence>work resid>work residenza>lavoro domicile>travail wohnort>arbeitsort"
-    " codgeo>dclt commune>dclt pickup>dropoff boarding>alighting pu>do start>end source>target"
-    " departure>arrival",
+# Words in the names of origin columns, each with its counterpart for destinations: LODES, taxis, shared bicycles, surveys, other languages.
+_BEGIN_AND_END = (
+    "h>w origin>destination origin>dest orig>dest o>d from>to home>work home>workplace residence>workplace residence>work resid>work"
+    " residenza>lavoro domicile>travail wohnort>arbeitsort codgeo>dclt commune>dclt pickup>dropoff boarding>alighting pu>do"
+    " start>end source>target departure>arrival entry>exit i>j dep>arr origine>destination depart>arrivee residence>travail"
+    " origine>destinazione partenza>arrivo origen>destino residencia>trabajo origem>destino residencia>trabalho herkomst>bestemming"
+    " van>naar woon>werk quelle>ziel herkunft>ziel start>ziel von>nach wohnung>arbeit"
 )
+_ENDS = [(begin, end) for begin, _, end in (pair.partition(">") for pair in _BEGIN_AND_END.split())]
 # Weights are not here: a survey's weight says how many people a record represents, and is not a number of records.
 _COUNTS = {"count", "counts", "trips", "trip", "flow", "flows", "people", "persons", "jobs", "commuters", "value"}
 _COUNTS |= {"s000", "n", "obs", "volume", "frequency", "freq", "total", "individui", "individus", "effectif", "anzahl"}
+_COUNTS |= {
+    "passengers",
+    "workers",
+    "riders",
+    "commuters",
+    "travellers",
+    "employees",
+    "residents",
+    "vehicles",
+    "ridership",
+}
+_COUNTS |= {
+    "viajes",
+    "viajeros",
+    "desplazamientos",
+    "viagens",
+    "fluxo",
+    "fluxos",
+    "flujo",
+    "flujos",
+    "flux",
+    "flussi",
+    "spostamenti",
+}
+_COUNTS |= {
+    "pendolari",
+    "deplacements",
+    "navetteurs",
+    "aantal",
+    "ritten",
+    "reizen",
+    "fahrten",
+    "wege",
+    "pendler",
+    "personen",
+}
 _NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total", "numero", "di", "nombre", "de"}
 _SEQUENCE = {"num", "number", "nr", "no", "seq"}  # after what it counts along, as in `trip_num`
 _RECORDS = {"trip", "ride", "journey", "leg", "record", "row"}  # where each has its id, a row is one record
@@ -33,9 +70,25 @@ _OF_EACH_ROW = {"uuid", "guid", "rowid", "ssn", "email", "mail", "phone", "telep
 _OF_EACH_ROW |= _NO_AREA - {"at"} | {"lastname", "created", "updated", "iban", "url", "ip"}
 _OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
 _ABOUT_AREAS = {"name", "label", "population", "pop", "households", "km2", "hectares"} | _PLACES - {"lng", "long"}
-ABOUT_PEOPLE = {"sex", "gender", "age", "race", "education", "income", "occupation"}
+ABOUT_PEOPLE = {
+    "sex",
+    "gender",
+    "age",
+    "race",
+    "ethnicity",
+    "education",
+    "income",
+    "occupation",
+    "marital",
+    "nationality",
+    "citizenship",
+}
+ABOUT_PEOPLE |= {"sexe", "sesso", "sexo", "geschlecht", "geslacht", "alter", "eta", "edad", "leeftijd"}
+_OF_RECORDS = {"hour", "weekday", "month", "purpose", "mode"}
 
-Pairs = list[tuple[tuple[str, ...], tuple[str, ...]]]  # of the words of an origin's name and those of a destination's
+Words = tuple[str, ...]
+Pairs = list[tuple[Words, Words]]  # of the words of an origin's name and those of a destination's
+_GLUED = re.compile(rf"^(o|d|h|w|orig|dest|origin|home|work|from|to)({'|'.join(_AREAS | _CODES - {'id'})})$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +98,11 @@ class GuessedColumns:
     Attributes:
         origin: the columns of codes where trips begin: one, or one per level; empty for a table without trips.
         destination: the columns of codes where trips end, in the same order.
-        features: the columns of codes of a table without trips.
+        features: the columns of codes of a table without trips; none of a table that says neither.
         count: the column of counts; None where each row seems to be one record.
-        unit: the column that identifies units; None where no column does.
+        unit: the column that identifies units; None where none does, or several may.
         left_over: all other columns.
+        units: the columns that may identify units.
     """
 
     origin: tuple[str, ...]
@@ -57,32 +111,45 @@ class GuessedColumns:
     count: str | None
     unit: str | None
     left_over: tuple[str, ...]
+    units: tuple[str, ...] = ()
 
 
 def guess_columns(names: Sequence[str], most_features: int) -> GuessedColumns:
     """Return the guessed use of columns, each named once; columns beyond `most_features` features are left over."""
-    unit = next((name for name in names if is_unit(name)), None)
+    units = tuple(name for name in names if is_unit(name))
     of_records = any(len(words) == 2 and words[0] in _RECORDS and words[1] == "id" for words in map(words_of, names))
-    count = next((name for name in names if name != unit and _is_count(name) and not of_records), None)
-    others = [name for name in names if name not in {unit, count}]
+    count = next((name for name in names if name not in units and _is_count(name) and not of_records), None)
+    others = [name for name in names if name not in {*units, count}]
     origin, destination = _ends(others)
-    features: list[str] = []
-    for name in () if origin else others:
-        if (
-            _may_be_feature(name)
-            and not is_unit(name)
-            and name.casefold() not in {taken.casefold() for taken in features}
-        ):
-            features.append(name)
-    features = features[:most_features]
-    used = {*origin, *destination, *features}
-    left_over = tuple(name for name in others if name not in used)
-    return GuessedColumns(tuple(origin), tuple(destination), tuple(features), count, unit, left_over)
+    features = candidates(others) if not origin else []
+    if len(features) > 1 and not any(map(_is_feature, features)):
+        features = []  # nothing says whether they are the ends of trips
+    unit = units[0] if len(units) == 1 else None
+    used = {*origin, *destination, *features[:most_features], unit, count}
+    left_over = tuple(name for name in names if name not in used)
+    return GuessedColumns(
+        tuple(origin), tuple(destination), tuple(features[:most_features]), count, unit, left_over, units
+    )
+
+
+def candidates(names: Sequence[str]) -> list[str]:
+    """Return the columns that may hold codes, by their names, each name once whatever the case of its letters."""
+    able = [name for name in names if _may_be_feature(name) and not is_unit(name) and not _is_count(name)]
+    return list({name.casefold(): name for name in reversed(able)}.values())[::-1]
+
+
+def is_about_people(name: str) -> bool:
+    """Return whether a column seems to describe people, by a word of its name."""
+    return not ABOUT_PEOPLE.isdisjoint(words_of(name))
+
+
+def _is_feature(name: str) -> bool:
+    return is_about_people(name) or not _OF_RECORDS.isdisjoint(words_of(name))
 
 
 def are_known(names: Sequence[str]) -> bool:
     """Return whether some names are surely those of columns: the two ends of trips, or two features of people."""
-    return bool(_ends(names)[0]) or len({name.casefold() for name in names} & ABOUT_PEOPLE) > 1
+    return bool(_ends(names)[0]) or sum(map(is_about_people, names)) > 1
 
 
 def level_names(columns: Sequence[str]) -> list[str]:
@@ -94,31 +161,48 @@ def level_names(columns: Sequence[str]) -> list[str]:
 
 def _ends(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the columns of both ends: pairs of names that differ only in the word for the end, or else pairs that share a word."""
-    by_words = {tuple(words_of(name)): name for name in names}
+    by_words = {tuple(_words_of_end(name)): name for name in names}
     for begin, end in _ENDS:
         mirrored = ((words, tuple(end if word == begin else word for word in words)) for words in by_words)
         pairs = [pair for pair in mirrored if begin in pair[0] and pair[1] in by_words]
         areas = [pair for pair in pairs if _NO_END.isdisjoint(pair[0])] or [of for of in pairs if of[0][-1] == "name"]
         if areas:
             return _columns_of(areas, by_words)
-    return _columns_of(_alike(by_words), by_words)
+    return _columns_of(_only_destination(by_words) or _alike(by_words), by_words)
 
 
-def _columns_of(pairs: Pairs, by_words: Mapping[tuple[str, ...], str]) -> tuple[list[str], list[str]]:
+def _columns_of(pairs: Pairs, by_words: Mapping[Words, str]) -> tuple[list[str], list[str]]:
     """Return the columns of pairs: those that hold codes, if their names say so of some."""
     coded = [pair for pair in pairs if not _CODES.isdisjoint(pair[0])] or pairs
     return [by_words[begin] for begin, _ in coded], [by_words[end] for _, end in coded]
 
 
-def _alike(names: Iterable[tuple[str, ...]]) -> Pairs:
-    """Return pairs of an origin and a destination that share a word for areas; or the only destination beside a column of areas."""
+def _words_of_end(name: str) -> list[str]:
+    """Return the words of a name; of an end and an area in one word, such as `OTAZ` or `htract`, both."""
+    return [part for word in words_of(name) for part in _GLUED.sub(r"\1 \2", word).split()]
+
+
+def _sides(names: Iterable[Words]) -> tuple[list[Words], list[Words], list[Words]]:
+    """Return the names, as words, with a word for origins alone, for destinations alone, and of areas without either."""
     begins, ends = ({pair[side] for pair in _ENDS if len(pair[side]) > 2} - _AREAS for side in (0, 1))
     known = [words for words in names if _NO_END.isdisjoint(words)]
-    origins = [words for words in known if not begins.isdisjoint(words) and ends.isdisjoint(words)]
-    left = [words for words in known if not ends.isdisjoint(words) and begins.isdisjoint(words)]
-    areas = [words for words in known if not _AREAS.isdisjoint(words) and (begins | ends).isdisjoint(words)]
-    if not origins and len(left) == 1 and areas and not any(ABOUT_PEOPLE & {*words} for words in names):
-        return [(areas[0], left[0])]
+    return (
+        [words for words in known if not begins.isdisjoint(words) and ends.isdisjoint(words)],
+        [words for words in known if not ends.isdisjoint(words) and begins.isdisjoint(words)],
+        [words for words in known if not _AREAS.isdisjoint(words) and (begins | ends).isdisjoint(words)],
+    )
+
+
+def _only_destination(names: Iterable[Words]) -> Pairs:
+    """Return the pair of the only destination and a column of areas, where no column says that it is an origin and none describes people."""
+    origins, left, areas = _sides(names)
+    is_only = not origins and len(left) == 1 and areas and not any(ABOUT_PEOPLE & {*words} for words in names)
+    return [(areas[0], left[0])] if is_only else []
+
+
+def _alike(names: Iterable[Words]) -> Pairs:
+    """Return pairs of an origin and a destination that share a word for areas."""
+    origins, left, _ = _sides(names)
     pairs = []
     for words in origins:
         other = max(left, key=lambda of: len({*words} & {*of}), default=())

@@ -6,21 +6,24 @@ the key.
 
 import os
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
 import duckdb
-import polars as pl
-import yaml
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
-from flows.specification.explanations import Model, describe_default, explanation, options, section_of
-from flows.specification.headers import ABOUT_PEOPLE, GuessedColumns, are_known, guess_columns, is_no_level, level_names
+from flows.specification.examples import as_yaml, comment, example
+from flows.specification.explanations import Model, describe_default, explanation, section_of
+from flows.specification.headers import (
+    GuessedColumns,
+    are_known,
+    candidates,
+    guess_columns,
+    is_about_people,
+    level_names,
+)
 from flows.specification.keys import Spec
+from flows.specification.nesting import guess_levels
 from flows.specification.sections.hierarchy import Hierarchy, Values
 from flows.specification.sections.input import MOST_FEATURES
 from flows.specification.undecided import FILL_IN, purpose
@@ -29,49 +32,11 @@ from storage.tables import ENDS
 from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
-from tasks.ingest.tables import Table, opened, read_texts
+from tasks.ingest.tables import Table, opened
 
 SCHEMA = Path(__file__).with_name("spec.schema.json")  # by which editors complete and check a spec
 
-# Examples for optional keys that have no default to show.
-_EXAMPLES = {
-    "same_people_as": "another-dataset",
-    "supersedes": "earlier-release-20260101T000000Z",
-    "input.features": "[sex, age]",
-    "input.count": "count",
-    "input.unit": "person_id",
-    "input.matrix": "od.omx::trips",
-    "input.csv.separator": '";"',
-    "input.csv.encoding": "windows-1252",
-    "input.csv.decimal": '","',
-    "input.zones": "zones",
-    "input.origin": "home",
-    "input.destination": "work",
-    "release.order": "[sex, age]",
-    "release.grid": "[hour, day]",
-    "priority": "false_positives",
-    "measure": "auto",
-    "privacy.exact_records_per_unit": "true",
-    "privacy.rho": "0.02",
-    "privacy.target.max_error": "50",
-    "privacy.target.confidence": "0.95",
-    "privacy.invariants": "[]",
-    "utility.fleet.period": "hour",
-    "utility.fleet.minutes": "60",
-    "utility.fleet.capacity": "8",
-    "utility.fleet.durations": "minutes.csv",
-    "utility.fleet.origin": "from",
-    "utility.fleet.destination": "to",
-    "utility.fleet.zone": "district",
-    "run.max_memory": "4GB",
-    "schedule.cron": '"0 3 1 * *"',
-    "schedule.until": "12 releases",
-    "expected_total": "100000",
-}
-_WIDTH = 110  # columns
 _MOST_LINES, _MOST_NAMED = 12, 8  # features with a line each, and columns that are named though no key uses them
-
-_MOST_OF_FINER = 0.6  # of the finest areas, that a level above them has
 
 _BEFORE_WORD = re.compile(
     r"(19|20)\d\d[ _]?[a-z]{3,}|\d{1,3}[ _]?(min|minutes|h|hours|km|st|nd|rd|th)([ _]|$)"
@@ -93,11 +58,16 @@ _EXAMPLE = {
     "budget.delta": "1.0e-7",
 }
 
-# What follows from a decision where no column seems to say whose record a row is.
-_FOLLOWS = {
+# What follows from a decision where no column seems to say whose record a row is, and where one does.
+_WITHOUT_UNIT = {
     "privacy.unit": "no column seems to say whose record a row is: whoever has several of these units is protected less",
     "privacy.max_records_per_unit": "without input.unit nobody checks this limit: it is your promise, and ingest cuts nothing",
 }
+_WITH_UNIT = {
+    "privacy.unit": "who or what input.unit identifies",
+    "privacy.max_records_per_unit": "of a unit with more records than this, ingest keeps this many, drawn at random, and drops the others",
+}
+_NO_TRIPS = "no trips? Write features: [COLUMN, …] in place of origin and destination, and COLUMN: {values: [CODE, …]} for each in hierarchy"
 
 _BEGUN = (
     "A release spec for {table}, written by `trellis new`.",
@@ -137,13 +107,13 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
     place = table_at("TABLE", table, Path.cwd())
     names, is_header = _header(place)
     columns = guess_columns(names, MOST_FEATURES)
-    if not columns.origin and not columns.features:
+    if not columns.origin and not candidates(names):
         raise InputError(
             f"TABLE: {place.name} has no column that could hold codes of areas or features.",
             field="TABLE",
             hint="Give a table with columns such as origin and destination, or sex and age.",
         )
-    if codebook and any(name.casefold() in ABOUT_PEOPLE for name in columns.features):
+    if codebook and any(map(is_about_people, columns.features)):
         raise UsageError(
             "--codebook is for trips, and no two columns of the table seem to be the ends of one.",
             field="--codebook",
@@ -155,7 +125,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
     areas = _areas(codebook, folder, columns) if codebook else _keys_of_areas(_levels(columns))
     given = _given(place, folder, columns, {} if columns.features else areas)
     remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
-    head = [line for text in remarks for line in _comment(text.format(table=ascii(place.name)[1:-1]), "")]
+    head = [line for text in remarks for line in comment(text.format(table=ascii(place.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
     return Starter(None, "\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
 
@@ -219,27 +189,39 @@ def _short(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
         for path, value in given.items():
             above, _, key = path.rpartition(".")
             if above == section:
-                if path in _FOLLOWS and not columns.unit:
-                    yield f"  # {_FOLLOWS[path]}"
+                yield from _follows(path, columns)
                 yield f"{'  ' * bool(above)}{key}: {value}"
-        if section == "input" and not columns.count:
-            yield "  # each row is one record: if a column says how many a row stands for, add it as count"
-        if section == "input" and columns.left_over:
-            yield f"  # not used: {_left_over(columns)}"
+        if section == "input":
+            yield from _of_columns(columns)
+
+
+def _follows(path: str, columns: GuessedColumns) -> Iterator[str]:
+    """Yield what follows from a decision, as a comment above its key."""
+    if said := (_WITH_UNIT if columns.units else _WITHOUT_UNIT).get(path):
+        yield f"  # {said}"
+
+
+def _of_columns(columns: GuessedColumns) -> Iterator[str]:
+    """Yield what is to know of the columns, as comments below the section `input`."""
+    if not columns.origin and not columns.features:
+        yield f"  # {_NO_TRIPS}"
+    if not columns.count:
+        yield "  # each row is one record: if a column says how many a row stands for, add it as count"
+    if left := _left_over(columns):
+        yield f"  # not used: {left}"
 
 
 def _short_features(features: Sequence[str]) -> Iterator[str]:
-    codes = [f"{_yaml(name)}: {{values: {FILL_IN}}}" for name in features]
-    if len(codes) <= _MOST_LINES:
-        yield from (f"  {code} # {explanation(Values, 'values')}" for code in codes)
-    else:
-        yield f"  {{{', '.join(codes)}}} # of each: {explanation(Values, 'values')}"
+    codes = [f"{as_yaml(name)}: {{values: {FILL_IN}}}" for name in features]
+    yield f"  # of each feature: {explanation(Values, 'values')}"
+    yield from [f"  {code}" for code in codes] if len(codes) <= _MOST_LINES else [f"  {{{', '.join(codes)}}}"]
 
 
 def _left_over(columns: GuessedColumns) -> str:
-    names = [name if name.isprintable() else ascii(name) for name in columns.left_over]
+    open_ones = {*columns.units, *(() if columns.origin or columns.features else candidates(columns.left_over))}
+    names = [name if name.isprintable() else ascii(name) for name in columns.left_over if name not in open_ones]
     more = f" and {len(names) - _MOST_NAMED} more" if names[_MOST_NAMED:] else ""
-    why = " (identifiers, times and places are no features)" if columns.features else ""
+    why = " (identifiers, times and places are no features)" if columns.features and names else ""
     return ", ".join(names[:_MOST_NAMED]) + more + why
 
 
@@ -251,94 +233,63 @@ def _place(table: Table, folder: Path) -> str:
 
 
 def _areas(codebook: str, folder: Path, columns: GuessedColumns) -> dict[str, str]:
-    """Return the keys about areas by a codebook with its levels, coarse to fine: each column whose areas hold those of the next.
-
-    The finest level is the first column that has another code in every row. A column that says nothing new, such as a
-    name beside a code, is no level. If no column has, the levels are the first columns that have together: the ends then need
-    a column for each.
-    """
+    """Return the keys about areas by a codebook. Where its codes are unique by path only, the ends need a column for each level."""
     table = table_at("--codebook", codebook, Path.cwd())
-    areas = read_texts(table)
-    coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
-    numbers = {column.name: column.n_unique() for column in coded}
-    finest = next((name for name, number in numbers.items() if number == areas.height), None)
-    place = _yaml(_place(table, folder))
-    if finest is None:
-        named = [name for name in numbers if not is_no_level(name)]
-        paths = (named[:many] for many in range(2, len(named) + 1))
-        path = next((path for path in paths if areas.select(path).n_unique() == areas.height), None)
-        if path is None:
-            raise InputError(
-                f"--codebook: {table.name} has no column with another code in every row, and no columns that have together.",
-                field="--codebook",
-                hint="A codebook has one row per finest area, and a column for each level above it.",
-            )
-        keys = _keys_of_areas(path) | {
-            "hierarchy.table": place,
-            "hierarchy.levels": f"{_yaml(path)} # codes are unique by path only",
-        }
-        fit = len(columns.origin) == len(path)
-        return keys | {f"input.{end}": _to_decide(f"input.{end}", _yaml(path)) for end in (() if fit else ENDS)}
-    levels = [finest]
-    most = _MOST_OF_FINER * areas.height  # more than that, and it is a number or a name of each area, not a level
-    named = [name for name in numbers if numbers[name] <= most and not is_no_level(name)]
-    for name in sorted(named, key=lambda name: numbers[name], reverse=True):
-        pairs = areas.select(levels[0], name).n_unique() if name != levels[0] else 0
-        if 1 < numbers[name] < numbers[levels[0]] and pairs == numbers[levels[0]]:
-            levels.insert(0, name)
-    labels = _labels(levels, areas)
-    guessed = {"hierarchy.labels": f"{_yaml(labels)} # guessed from the names of columns"} if labels else {}
-    nested = f"{_yaml(levels)} # coarse to fine, as its rows nest"
-    return (
-        _keys_of_areas(levels) | {"hierarchy.table": _yaml(_place(table, folder)), "hierarchy.levels": nested} | guessed
+    guessed = guess_levels(table)
+    levels, why = (
+        guessed.levels,
+        "codes are unique by path only" if guessed.by_path else "coarse to fine, as its rows nest",
     )
+    keys = _keys_of_areas(levels) | {
+        "hierarchy.table": as_yaml(_place(table, folder)),
+        "hierarchy.levels": f"{as_yaml(levels)} # {why}",
+    }
+    if guessed.labels:
+        keys["hierarchy.labels"] = f"{as_yaml(guessed.labels)} # guessed from the names of columns"
+    if guessed.by_path and len(columns.origin) != len(levels):
+        keys |= {f"input.{end}": _to_decide(f"input.{end}", as_yaml(levels)) for end in ENDS}
+    return keys
 
 
 def _keys_of_areas(levels: list[str]) -> dict[str, str]:
     return {
         "hierarchy.table": _to_decide("hierarchy.table"),
-        "hierarchy.levels": _to_decide("hierarchy.levels", _yaml(levels)),
+        "hierarchy.levels": _to_decide("hierarchy.levels", as_yaml(levels)),
         "release.tree": "destination",
-        "release.finest": _to_decide("release.finest", " or ".join(map(_yaml, levels))),
+        "release.finest": _to_decide("release.finest", " or ".join(map(as_yaml, levels))),
     }
 
 
 def _to_decide(key: str, example: str = "") -> str:
-    return f"{FILL_IN} # such as {example or _EXAMPLE[key]}: {purpose(key)}"
-
-
-def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
-    """Return, by level, the column that has its name with `name` behind or before it and gives every area one name."""
-    folded = {re.sub(r"[\W_]+", "", column).casefold(): column for column in areas.columns}
-    labels = {}
-    for level in levels:
-        stem = re.sub(r"[\W_]+|code$|id$", "", level.casefold())
-        column = next((folded[name] for name in (f"{stem}name", f"name{stem}") if name in folded), None)
-        if column and areas.select(level, column).n_unique() == areas[level].n_unique():
-            labels[level] = column
-    return labels
+    return f"{FILL_IN} # {purpose(key)} For example: {example or _EXAMPLE[key]}"
 
 
 def _given(table: Table, folder: Path, columns: GuessedColumns, areas: Mapping[str, str]) -> dict[str, str]:
     """Return the values of the keys that the starter sets, as YAML, some with a comment after them; `areas` are those about areas."""
     of_table = table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0]
     name = re.sub(r"[^a-z0-9]+", "-", of_table.casefold()).strip("-")[:64].rstrip("-") or "release"
-    given = {"name": name, "dataset": _to_decide("dataset", name), "input.table": _yaml(_place(table, folder))}
-    for end in () if columns.features else ENDS:
+    given = {"name": name, "dataset": _to_decide("dataset", name), "input.table": as_yaml(_place(table, folder))}
+    able = candidates(columns.left_over)[:_MOST_NAMED]
+    for end, several in zip(() if columns.features else ENDS, (able, able[::-1]), strict=False):
         of_end = getattr(columns, end)
-        guessed = f"{_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
-        given[f"input.{end}"] = guessed if of_end else _to_decide(f"input.{end}")
+        guessed = f"{as_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
+        given[f"input.{end}"] = guessed if of_end else _to_decide(f"input.{end}", " or ".join(map(as_yaml, several)))
     if columns.features:
         given["input.features"] = (
-            f"{_yaml(list(columns.features))} # all other columns: delete those that are not features"
+            f"{as_yaml(list(columns.features))} # all other columns: delete those that are not features"
         )
     if columns.count:  # counts of something else would be released as counts of people
-        given["input.count"] = _to_decide("input.count", _yaml(columns.count))
+        given["input.count"] = _to_decide("input.count", as_yaml(columns.count))
     if columns.unit:
-        given["input.unit"] = f"{_yaml(columns.unit)} # guessed from its name: whose record a row is"
+        given["input.unit"] = f"{as_yaml(columns.unit)} # guessed from its name: whose record a row is"
+    elif columns.units:
+        given["input.unit"] = _to_decide("input.unit", " or ".join(map(as_yaml, columns.units[:_MOST_NAMED])))
     if columns.features:
-        given["release.order"] = _yaml(list(columns.features))
-    return given | dict(areas) | {key: _to_decide(key) for key in _EXAMPLE if key.startswith(("privacy", "budget"))}
+        given["release.order"] = as_yaml(list(columns.features))
+    given |= dict(areas) | {key: _to_decide(key) for key in _EXAMPLE if key.startswith(("privacy", "budget"))}
+    if columns.units:  # of which one record each would drop most rows
+        given["privacy.max_records_per_unit"] = _to_decide("privacy.max_records_per_unit", "10")
+    return given
 
 
 def _levels(columns: GuessedColumns) -> list[str]:
@@ -352,7 +303,7 @@ def _section(model: Model, path: str, given: Mapping[str, str], columns: Guessed
         whole, below = f"{path}{key}", section_of(info)
         if not path and key != "name":
             yield ""
-        yield from _comment(explanation(model, key), indent)
+        yield from comment(explanation(model, key), indent)
         if whole == "hierarchy":
             yield "hierarchy:"
             yield from _hierarchy(given, columns)
@@ -361,12 +312,12 @@ def _section(model: Model, path: str, given: Mapping[str, str], columns: Guessed
             yield f"{indent}{'' if is_given else '#'}{key}:"
             yield from _section(below, f"{whole}.", given, columns)
         elif whole in given:
+            yield from _follows(whole, columns)
             yield f"{indent}{key}: {given[whole]}"
         else:
-            yield f"{indent}#{key}: {example(whole, info, columns)}"
-        if whole == "input" and columns.left_over:
-            left = ", ".join(name if name.isprintable() else ascii(name) for name in columns.left_over)
-            yield from _comment(f"columns that no key uses: {left}", "  ")
+            yield f"{indent}#{key}: {example(whole, info, columns.features or _levels(columns))}"
+        if whole == "input":
+            yield from _of_columns(columns)
 
 
 def _hierarchy(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[str]:
@@ -375,50 +326,10 @@ def _hierarchy(given: Mapping[str, str], columns: GuessedColumns) -> Iterator[st
         either = (
             f"{explanation(Values, 'values')} For a feature with several levels, {{table: …, levels: […]}} instead."
         )
-        yield from _comment(either, "  ")
-        yield from (f"  {_yaml(name)}: {{values: {FILL_IN}}}" for name in columns.features)
+        yield from comment(either, "  ")
+        yield from (f"  {as_yaml(name)}: {{values: {FILL_IN}}}" for name in columns.features)
         return
     for key, info in Hierarchy.model_fields.items():
-        yield from _comment(explanation(Hierarchy, key), "  ")
+        yield from comment(explanation(Hierarchy, key), "  ")
         value = given.get(f"hierarchy.{key}")
         yield f"  {key}: {value}" if value else f"  #{key}: {describe_default(info)}"
-
-
-def example(path: str, info: FieldInfo, columns: GuessedColumns | None = None) -> str:
-    """Return the default of a key, or an example for it, as YAML."""
-    if default := describe_default(info):
-        return default
-    if path in _EXAMPLES:
-        return _EXAMPLES[path]
-    levels = list(columns.features) if columns and columns.features else _levels(columns) if columns else ["area"]
-    if path in {"privacy.distinct", "privacy.target.level"}:
-        return _yaml(levels[-1])
-    if path == "release.finest":
-        return "{" + f"{_yaml(levels[-1])}: {_yaml(levels[-1])}" + "}"
-    return _of_type(info)
-
-
-def _of_type(info: FieldInfo) -> str:
-    """Return an example value of a key's type."""
-    types = options(info.annotation)
-    named = [value for option in types if get_origin(option) is Literal for value in get_args(option)]
-    if named:
-        texts = [value for value in named if isinstance(value, str)]
-        return _yaml(texts[0] if texts else named[0])
-    first = types[0]
-    if isinstance(first, type) and issubclass(first, BaseModel):
-        return "{" + ", ".join(f"{key}: {example('', of_key)}" for key, of_key in first.model_fields.items()) + "}"
-    return {bool: "true", int: "1", float: "1.0"}.get(first, "…")
-
-
-def _comment(text: str, indent: str) -> list[str]:
-    ended = text if not text or text.endswith(".") else f"{text}."
-    return textwrap.wrap(
-        ended, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ", break_on_hyphens=False
-    )
-
-
-def _yaml(value: str | Sequence[str] | Mapping[str, str]) -> str:
-    """Return a text, or texts in a list or by key, as YAML in one line."""
-    written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6, sort_keys=False)
-    return written.removesuffix("...\n").strip()

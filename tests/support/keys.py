@@ -61,9 +61,11 @@ def decided(starter: str, decisions: Mapping[str, object] | None = None) -> str:
             return {key: decide(of, f"{path}.{key}" if path else str(key)) for key, of in value.items()}
         if value != FILL_IN:
             return value
+        if decisions and path in decisions:
+            return decisions[path]
         line = lines[(line_of(starter, path) or 1) - 1]
-        example = re.search(rf"{FILL_IN} # such as (.+?)(?: or .+)?: ", line)
-        return (decisions or {}).get(path, yaml.safe_load(example[1]) if example else 2)
+        example = re.search(rf"{FILL_IN} # .*For example: (.+?)(?: or .+)?$", line)
+        return yaml.safe_load(example[1]) if example else 2
 
     return yaml.safe_dump(decide(keys_in(starter), ""), sort_keys=False, allow_unicode=True)
 

@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator
 from flows.cli import main as cli
 from flows.specification.explanations import Model, explanation, section_of
 from flows.specification.file import parse_spec
-from flows.specification.headers import guess_columns
+from flows.specification.headers import candidates, guess_columns
 from flows.specification.keys import Spec
 from flows.specification.sections.input import MOST_FEATURES
 from flows.specification.starter import SCHEMA, starter
@@ -45,6 +45,22 @@ TRIPS = {  # headers with the ends, the count and the unit
     "userId,OriginCode,DestCode,Flow": ("OriginCode", "DestCode", "Flow", "userId"),
     "start,end,weight": ("start", "end", None, None),
     "pickup_zone,dropoff_zone,trips": ("pickup_zone", "dropoff_zone", "trips", None),
+    "origen,destino,viajes": ("origen", "destino", "viajes", None),
+    "origem,destino,fluxo": ("origem", "destino", "fluxo", None),
+    "herkomst,bestemming,aantal": ("herkomst", "bestemming", "aantal", None),
+    "Quelle,Ziel,Fahrten": ("Quelle", "Ziel", "Fahrten", None),
+    "départ,arrivée,flux": ("départ", "arrivée", "flux", None),
+    "residencia,trabajo,viajes": ("residencia", "trabajo", "viajes", None),
+    "lieu de résidence,lieu de travail,effectif": ("lieu de résidence", "lieu de travail", "effectif", None),
+    "OTAZ,DTAZ,Passengers": ("OTAZ", "DTAZ", "Passengers", None),
+    "otract,dtract,Workers": ("otract", "dtract", "Workers", None),
+    "PERNO,hzone,wzone": ("hzone", "wzone", None, "PERNO"),
+    "dep_stop,arr_stop,vehicles": ("dep_stop", "arr_stop", "vehicles", None),
+}
+UNKNOWN = {  # headers that say neither trips nor features, with the columns that may be either
+    "a,b,n": ["a", "b"],
+    "x1,x2,id": ["x1", "x2"],
+    "stop_id,stop_sequence,pickup_type,drop_off_type": ["stop_sequence", "pickup_type", "drop_off_type"],
 }
 # Headers of published tables, as their documentation has them: ONS (ODWP01EW), INSEE (flux domicile-travail), ISTAT (matrice del
 # pendolarismo), BFS, Stats NZ, LODES, NYC TLC, Citi Bike, ActivitySim, MATSim, GTFS (stop_times) and the UK's National Travel Survey.
@@ -125,10 +141,11 @@ ODD = {  # headers as people have them: years before modes, a sequence, an index
     "id_user,sex,age,user_no": ([], [], None, "id_user"),
 }
 NO_TRIPS = "person_id,sex,race,education-num,count"
-MANY = ",".join(f"feature{k}" for k in range(80))
+MANY = "age," + ",".join(f"feature{k}" for k in range(80))
 FEATURES = {  # headers with the features
     NO_TRIPS: ("sex", "race", "education-num"),
-    MANY: tuple(f"feature{k}" for k in range(MOST_FEATURES)),
+    MANY: ("age", *(f"feature{k}" for k in range(MOST_FEATURES - 1))),
+    "hour,purpose,user": ("hour", "purpose"),
     "sex,age,ride_id,created_at": ("sex", "age"),
     "sex,age,uuid,email": ("sex", "age"),
     "sex,rowId,age,pickup_datetime": ("sex", "age"),
@@ -199,15 +216,45 @@ def test_real_headers_yield_starters_that_need_decisions_only(header: str, tmp_p
     origin, destination, count, unit = (REAL | ODD)[header]
     begun = starter(table(tmp_path, header), tmp_path)
     assert ([*begun.columns.origin], [*begun.columns.destination]) == (origin, destination)
-    assert (begun.columns.count, begun.columns.unit) == (count, unit)
+    several = len(begun.columns.units) > 1
+    assert (begun.columns.count, begun.columns.units[:1]) == (count, (unit,) if unit else ())
+    assert begun.columns.unit == (None if several else unit)
     keys = yaml.safe_load(begun.spec)
     assert {"dataset", *(f"privacy.{key}" for key in ("unit", "max_records_per_unit", "epsilon"))} <= {*marked_in(keys)}
-    assert keys["input"].get("unit") == unit
+    assert keys["input"].get("unit") == (FILL_IN if several else unit)
     assert ("no column seems to say whose record a row is" in begun.spec) == (unit is None)
     assert ("nobody checks this limit: it is your promise" in begun.spec) == (unit is None)
+    assert ("keeps this many, drawn at random, and drops the others" in begun.spec) == (unit is not None)
     assert ("each row is one record: if a column says how many" in begun.spec) == (count is None)
     spec = parse_spec(decided(begun.spec), tmp_path / "spec.yaml").spec
     assert (spec.input.count, spec.input.unit) == (count, unit)
+
+
+@pytest.mark.parametrize("header", UNKNOWN)
+def test_what_is_not_known_is_to_decide(header: str, tmp_path: Path) -> None:
+    """Where nothing says what the columns are, none is proposed, and all that may hold codes are listed beside both ends."""
+    begun = starter(table(tmp_path, header), tmp_path)
+    keys = yaml.safe_load(begun.spec)
+    assert (keys["input"]["origin"], keys["input"]["destination"], "features" in keys["input"]) == (
+        FILL_IN,
+        FILL_IN,
+        False,
+    )
+    assert f"For example: {' or '.join(UNKNOWN[header])}\n" in begun.spec
+    assert "no trips? Write features:" in begun.spec
+    assert parse_spec(decided(begun.spec), tmp_path / "spec.yaml").spec.input.features is None
+
+
+@pytest.mark.parametrize("every_key", [False, True])
+@pytest.mark.parametrize("header", ["home,work,person_id", "PERNO,HHNO,OTAZ,DTAZ", "card,user,sex,age", "home,work"])
+def test_a_starter_says_what_follows_for_unit_and_limit(header: str, every_key: bool, tmp_path: Path) -> None:
+    """With a unit, ingest drops records beyond the limit; of several, which one is to decide; without one, nobody checks the limit."""
+    begun = starter(table(tmp_path, header), tmp_path, every_key=every_key)
+    units = begun.columns.units
+    assert ("input.unit" in marked_in(yaml.safe_load(begun.spec))) == (len(units) > 1)
+    assert all(f"For example: {' or '.join(units)}" in begun.spec for _ in units[1:])
+    assert begun.spec.count("drawn at random, and drops the others") == bool(units)
+    assert begun.spec.count("it is your promise, and ingest cuts nothing") == (not units)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +292,7 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--codebook is for trips"):
         starter(table(tmp_path, NO_TRIPS), tmp_path, str(tmp_path / "areas.csv"))
     (tmp_path / "areas.csv").write_text("area,region\n1,1\n1,2\n1,2\n")
-    with pytest.raises(InputError, match="has no column with another code in every row"):
+    with pytest.raises(InputError, match=r"no column of areas\.csv, and no set of columns, identifies each row"):
         starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
 
 
@@ -257,13 +304,16 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
         patch.setattr("flows.specification.starter._header", lambda _: (names, True))
         patch.setattr("flows.specification.starter.table_at", lambda *_: FileTable("TABLE", Path("/t.csv")))
         columns = guess_columns(names, MOST_FEATURES)
-        if not columns.origin and not columns.features:
+        able = candidates(names)
+        if not columns.origin and not able:
             with pytest.raises(InputError, match="has no column that could hold codes"):
                 starter("/t.csv", Path("/"))
             return
         begun = starter("/t.csv", Path("/"))
-    spec = parse_spec(decided(begun.spec), Path("spec.yaml")).spec
-    expected = begun.columns.features or begun.columns.origin
+    chosen = {"input.origin": able[0], "input.destination": able[-1]}
+    units = {"input.unit": columns.units[0]} if columns.units else {}
+    spec = parse_spec(decided(begun.spec, chosen | units), Path("spec.yaml")).spec
+    expected = begun.columns.features or begun.columns.origin or (able[0],)
     assert tuple(spec.input.features or spec.input.origin or ()) == expected
 
 
@@ -290,7 +340,7 @@ def test_every_key_stands_in_a_starter_below_its_explanation(header: str, tmp_pa
 def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
     """The # taken away, each key is accepted as it stands, but for those in place of others, and a utility that needs features."""
     begun = starter(table(tmp_path, LODES), tmp_path, every_key=True).spec
-    lines = re.sub(rf"{FILL_IN} # such as (.+?)(?: or .+)?: .*", r"\1", begun).splitlines()
+    lines = re.sub(rf"(?m){FILL_IN} # .*For example: (.+?)(?: or .+)?$", r"\1", begun).splitlines()
     refused, tried = set(), set()
 
     def section_line(at: int, indent: str) -> str:
