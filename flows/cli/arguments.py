@@ -52,12 +52,9 @@ class Command(TyperCommand):
         for option, times in Counter[Any](given).items():
             is_one = option.param_type_name == "option" and not option.multiple
             if times > 1 and is_one and (option.secondary_opts or not option.is_bool_flag):
-                name, hint = (
-                    "/".join([*option.opts, *option.secondary_opts]),
-                    "For another value, run the command again.",
-                )
-                fault = f"{name} may be given once, and was given {times} times."
-                raise UsageError(fault, field=option.opts[0], hint=hint)
+                names = "/".join([*option.opts, *option.secondary_opts])
+                fault = f"{names} may be given once, and was given {times} times."
+                raise UsageError(fault, field=option.opts[0], hint="For another value, run the command again.")
         return super().parse_args(ctx, args)
 
 
