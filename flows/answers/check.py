@@ -27,7 +27,7 @@ from flows.specification.undecided import Undecided, marked_in
 from flows.specification.yaml import keys_in
 from storage.database.connections import store
 from storage.errors import SpecError, TrellisError
-from tasks.ingest.sources.files import Dialect
+from tasks.ingest.sources.csv_files import Dialect
 from tasks.ingest.sources.locations import matrix_at, table_at
 from tasks.ingest.tables import Table, check_columns, opened
 

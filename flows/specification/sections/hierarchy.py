@@ -22,7 +22,7 @@ from flows.specification.rules import (
 )
 from flows.specification.sections.taken import OfRecords, with_taken_codes
 from tasks.ingest.codebook import MOST_CHILDREN
-from tasks.ingest.sources.files import Dialect
+from tasks.ingest.sources.csv_files import Dialect
 from tasks.ingest.tables import in_nfc
 from tasks.tree.ordered import MOST_CODES, RANGE, OrderedAxis, faults_of_calendar, ordered_codes, with_unlisted
 

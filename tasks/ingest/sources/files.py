@@ -1,26 +1,22 @@
-"""Reads CSV, packed or not, Parquet and tables inside DuckDB files. Every CSV column is read as text."""
+"""Reads CSV, packed or not, Parquet and tables inside DuckDB files."""
 
-import csv
-import gzip
 import re
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from glob import glob
-from io import TextIOWrapper
-from itertools import islice
 from pathlib import Path
-from typing import IO, BinaryIO, ClassVar, NamedTuple, cast
+from typing import ClassVar, NamedTuple
 from urllib.parse import unquote
 
 import duckdb
-import pyarrow as pa
 
 from storage.database.connections import Connection, file_literal
 from storage.ledger.recognition import RecognisedTable, table_at_place
 from storage.machine.files import sha256_of
 from storage.machine.fingerprints import fingerprint_of_file
+from tasks.ingest.sources.csv_files import CAUSES, UTF8, Dialect, begin_of, decoded, encoding_of, header_of
+from tasks.ingest.sources.typed_columns import kinds_of, no_codes, texts_of
 from tasks.ingest.tables import (
     Table,
     TableRows,
@@ -34,53 +30,10 @@ from tasks.ingest.tables import (
 )
 from tasks.words.spelling import did_you_mean
 
-_LONGEST_HEADER = 2**20  # characters
 _TEXT = "'VARCHAR'"
 _OF_OBJECTS = (".parquet", ".ndjson", ".jsonl")
 _JSON = "format = 'newline_delimited', hive_partitioning = false"
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_BATCH = 65_536  # rows of CSV that DuckDB does not decode
-_UTF8 = "utf-8-sig"
-_BY_MARK = {  # the first bytes of a file, longest first, and its encoding
-    b"\xff\xfe\0\0": "utf-32",
-    b"\0\0\xfe\xff": "utf-32",
-    b"\xef\xbb\xbf": _UTF8,
-    b"\xff\xfe": "utf-16",
-    b"\xfe\xff": "utf-16",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """How CSV is written.
-
-    Attributes:
-        encoding: where no mark at the beginning of the file says another one; None for UTF-8.
-        decimal: the mark before the fraction of a number.
-        null: texts that stand for a missing value.
-    """
-
-    separator: str = ","
-    encoding: str | None = None
-    decimal: str = "."
-    null: tuple[str, ...] = ()
-
-    def texts(self, columns: Sequence[str], read: str, numbers: Sequence[int] | None = None) -> str:
-        """Return the SQL, for use in FROM, of columns without what stands for a missing value, and with points in numbers.
-
-        Args:
-            read: the SQL that reads them.
-            numbers: where `read` names its columns c0, c1, …: which of these they are.
-        """
-        named = [identifier(name) for name in columns]
-        values = named if numbers is None else [f"c{number}" for number in numbers]
-        if self.decimal != ".":
-            number = f"'^([+-]?[0-9]+)[{self.decimal}]([0-9]*)$'"
-            values = [f"regexp_replace({value}, {number}, '\\1.\\2')" for value in values]
-        if self.null:
-            missing = ", ".join(map(literal, self.null))
-            values = [f"CASE WHEN {value} NOT IN ({missing}) THEN {value} END" for value in values]
-        return f"(SELECT {', '.join(f'{of} AS {name}' for of, name in zip(values, named, strict=True))} FROM {read})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +70,7 @@ class FileTable(Table):
             return "a DuckDB file with that table"
         if self.ending in _OF_OBJECTS:
             return "Parquet" if self.ending == ".parquet" else "JSON with one object per line"
-        return f"CSV in {encoding_of(self).upper().removesuffix('-SIG')}"
+        return f"CSV in {encoding_of(self.path, self.csv).upper().removesuffix('-SIG')}"
 
     @property
     def ending(self) -> str:
@@ -226,8 +179,8 @@ class FileTable(Table):
                     did_you_mean(self.inner, tables) or f"SHOW ALL TABLES lists what it has, in `{self._program}`.",
                 )
             sql = f"source.{identifier(self.inner)}"
-            kinds = _kinds(con, sql)
-            yield TableRows([*kinds], lambda columns: _texts(columns, kinds, sql), _no_codes(kinds))
+            kinds = kinds_of(con, sql)
+            yield TableRows([*kinds], lambda columns: texts_of(columns, kinds, sql), no_codes(kinds))
         finally:
             con.execute("DETACH source")
 
@@ -245,7 +198,7 @@ class FileTable(Table):
 
     def cause(self, message: str) -> str:
         """Return the cause of DuckDB's error message about a CSV file."""
-        return next((cause for sign, cause in _CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
+        return next((cause for sign, cause in CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
 
 
 class _Form(NamedTuple):
@@ -285,18 +238,18 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
-    return TableRows([*names, *keys], scan, _no_codes(kinds), first.names)
+    return TableRows([*names, *keys], scan, no_codes(kinds), first.names)
 
 
 def _form(con: Connection, file: FileTable) -> _Form:
     if file.ending in _OF_OBJECTS:
         sql = _of_objects([file]) if file.ending == ".parquet" else f"read_json({file_literal(file.path)}, {_JSON})"
-        kinds = _kinds(con, sql)
+        kinds = kinds_of(con, sql)
         return _Form(file.ending, "", tuple(kinds), tuple(kinds.values()))
-    header = header_of(file)
+    header = header_of(file, file.path, file.csv)
     if not header:
         raise file.fault(f"{file.name} has no line of column names.")
-    return _Form(file.ending, encoding_of(file), tuple(header), None)
+    return _Form(file.ending, encoding_of(file.path, file.csv), tuple(header), None)
 
 
 def _reading(
@@ -304,11 +257,11 @@ def _reading(
 ) -> list[str]:
     """Return the SQL, for use in FROM, of some columns of files that are written alike, as text."""
     if form.kinds is not None:
-        return [_texts(columns, dict(zip(form.names, form.kinds, strict=True)), _of_objects(files, form.names))]
+        return [texts_of(columns, dict(zip(form.names, form.kinds, strict=True)), _of_objects(files, form.names))]
     csv, numbers = files[0].csv, [form.names.index(name) for name in columns]
-    if form.encoding == _UTF8:
+    if form.encoding == UTF8:
         return [csv.texts(columns, _of_csv(files, form), numbers)]
-    return [csv.texts(columns, register(_decoded(file, len(form.names), numbers)), numbers) for file in files]
+    return [csv.texts(columns, register(decoded(file.path, csv, len(form.names), numbers)), numbers) for file in files]
 
 
 def _of_objects(files: Sequence[FileTable], names: Sequence[str] = ()) -> str:
@@ -333,154 +286,3 @@ def _of_csv(files: Sequence[FileTable], form: _Form) -> str:
 
 def _paths(files: Sequence[FileTable]) -> str:
     return f"[{', '.join(file_literal(file.path) for file in files)}]"
-
-
-def _kinds(con: Connection, sql: str) -> dict[str, str]:
-    """Return the types of the columns that SQL in FROM yields, by their names."""
-    return {name: kind for name, kind, *_ in con.execute(f"DESCRIBE SELECT * FROM {sql}").fetchall()}
-
-
-def _no_codes(kinds: Mapping[str, str]) -> dict[str, str]:
-    return {name: kind for name, kind in kinds.items() if not _CODES.match(kind)}
-
-
-def _texts(columns: Sequence[str], kinds: Mapping[str, str], sql: str) -> str:
-    """Return the SQL, for use in FROM, of columns as text: a whole number is its digits, and midnight its day."""
-    texts = []
-    for name in dict.fromkeys(columns):
-        text, kind = f"{identifier(name)}::VARCHAR", kinds[name]
-        if re.match("FLOAT|DOUBLE|DECIMAL", kind):  # 1e16 is written out
-            of = identifier(name)
-            digits = f"CASE WHEN {of} = trunc({of}) THEN TRY_CAST({of} AS HUGEINT)::VARCHAR END"
-            text = f"coalesce({digits}, {text})"
-        elif _MOMENT.fullmatch(kind):
-            text = f"regexp_replace({text}, '{_MIDNIGHT}', '')"
-        texts.append(f"{text} AS {identifier(name)}")
-    return f"(SELECT {', '.join(texts)} FROM {sql})"
-
-
-def _decoded(table: FileTable, columns: int, wanted: Sequence[int]) -> pa.RecordBatchReader:
-    """Return some columns of a CSV file whose encoding DuckDB does not read, under the names that `_reader` gives them."""
-    schema = pa.schema([(f"c{number}", pa.string()) for number in wanted])
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        with opened_text(table) as lines:
-            rows = filter(None, csv.reader(lines, delimiter=table.csv.separator, strict=True))
-            next(rows, None)
-            while part := list(islice(rows, _BATCH)):
-                if any(len(row) != columns for row in part):
-                    raise ValueError(_RAGGED)
-                values = [pa.array([row[number] for row in part], pa.string()) for number in wanted]
-                yield pa.record_batch(values, schema=schema)
-
-    return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def opened_text(table: FileTable) -> IO[str]:
-    """Open a CSV file, unpacked and decoded."""
-    return TextIOWrapper(_unpacked(table), encoding=encoding_of(table), newline="")
-
-
-def _unpacked(table: FileTable) -> BinaryIO:
-    if table.ending == ".zst":
-        return cast("BinaryIO", pa.input_stream(table.path, compression="zstd"))
-    return cast("BinaryIO", (gzip.open if table.ending == ".gz" else open)(table.path, "rb"))
-
-
-def encoding_of(table: FileTable) -> str:
-    """Return the encoding that the first bytes of a CSV file say, or else that of its dialect."""
-    begin = b""
-    with suppress(OSError, EOFError, zlib.error), _unpacked(table) as file:
-        begin = file.read(4)
-    marked = next((encoding for mark, encoding in _BY_MARK.items() if begin.startswith(mark)), None)
-    return marked or table.csv.encoding or _UTF8
-
-
-def header_of(table: FileTable) -> list[str]:
-    """Return the names in the first line of a CSV file; refuse names that span lines or are not separated as its dialect says."""
-    names, hint = _first_line(table)
-    if names is None:
-        raise table.unreadable(hint)
-    if any("\n" in name or "\r" in name for name in names):  # the name contains rows, which no message may show
-        raise table.fault(
-            f"{table.name} must have no line break in a column name.",
-            "The usual cause is a quote in the first line that is not closed.",
-        )
-    if len(names) == 1 and table.csv.separator in names[0]:
-        raise table.fault(
-            f"the lines of {table.name} are quoted whole, so that each is one field.",
-            'Delete the first and the last quote of every line, and write "" as one quote.',
-        )
-    if len(names) == 1:
-        for mark, separator in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
-            if mark in names[0]:
-                own = "commas" if table.csv.separator == "," else f"`{table.csv.separator}`"
-                written = '"\\t"' if mark == "\t" else f'"{mark}"'
-                raise table.fault(
-                    f"{table.name} must use {own} between columns; it seems to use {separator}.",
-                    f"Beside the key that names the file, write csv: {{separator: {written}}}; or convert the file to commas,"
-                    " and put values that contain a comma in quotes.",
-                )
-    return names
-
-
-def _first_line(table: FileTable) -> tuple[list[str] | None, str]:
-    """Return the fields of the first line of a CSV file; on failure, None and a hint that does not quote the line."""
-    try:
-        with opened_text(table) as lines:
-            return next(csv.reader(_within(_LONGEST_HEADER, lines), delimiter=table.csv.separator), []), ""
-    except _TooLong:
-        return (
-            None,
-            f"The first line must hold the column names, in at most {_LONGEST_HEADER:,} characters. Are there line ends?",
-        )
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        return None, "The file is not gzip, or is incomplete."
-    except UnicodeError:
-        zipped = table.ending != ".gz" and begin_of(table.path).startswith(b"\x1f\x8b")
-        if zipped:
-            return None, "The file is gzipped. Its name must end in .csv.gz."
-        return None, _NOT_UTF8 if encoding_of(table) == _UTF8 else ""
-    except (OSError, csv.Error):
-        return None, ""
-
-
-def begin_of(path: Path) -> bytes:
-    """Return the first bytes of a file."""
-    with path.open("rb") as file:
-        return file.read(12)
-
-
-_CODES = re.compile(r"VARCHAR|ENUM|U?(TINY|SMALL|BIG|HUGE)?INT")  # types of which any value may be a code
-_MOMENT = re.compile(r"TIMESTAMP(_S|_MS|_NS)?")  # without a time zone
-_MIDNIGHT = " 00:00:00([.]0+)?$"  # which is left out of a day
-
-
-class _TooLong(Exception):
-    """A header that is longer than any header."""
-
-
-def _within(most: int, file: IO[str]) -> Iterator[str]:
-    """Yield the lines of a file; never read more than `most` characters, however long a line is."""
-    while line := file.readline(most + 1):
-        if len(line) > most:
-            raise _TooLong
-        most -= len(line)
-        yield line
-
-
-_NOT_UTF8 = (
-    "The file is not in UTF-8. Beside the key that names it, write its encoding, such as csv: {encoding: windows-1252}; or convert"
-    " it, for example with `iconv -f LATIN1 -t UTF-8`."
-)
-_RAGGED = "a row has more or fewer fields than the header"
-
-# Parts of DuckDB's error texts, and their causes. The rest of these texts may quote rows, and is never shown.
-_CAUSES = {
-    r"^Expected Number of Columns: \d+ Found: \d+$": "A row has more or fewer fields than the first line has names.",
-    _RAGGED: "A row has more or fewer fields than the first line has names.",
-    r"^Invalid unicode": _NOT_UTF8,
-    r"^Value with unterminated quote found": "A quote is not closed, or a quote inside a field is not doubled.",
-    r"CSV Parser state machine reached an invalid state": "The usual cause is a mix of LF and CRLF line ends. Use one of them in the whole file.",
-    r"Unexpected end of GZIP stream": "The file is incomplete.",
-}

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from storage.errors import InputError
+from tasks.ingest.sources.csv_files import Dialect
 from tasks.ingest.sources.databases import URL, is_query, relation_at
-from tasks.ingest.sources.files import Dialect, FileTable
+from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.matrices import Matrix
 from tasks.ingest.sources.several import ENDINGS, files_at, is_several
 from tasks.ingest.sources.sheets import Sheet

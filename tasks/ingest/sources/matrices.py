@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from storage.database.connections import Connection
 from storage.errors import InputError
-from tasks.ingest.sources.files import FileTable, header_of, opened_text
+from tasks.ingest.sources.csv_files import header_of, opened_text
+from tasks.ingest.sources.files import FileTable
 from tasks.ingest.tables import TableRows, registered
 from tasks.words.spelling import did_you_mean
 
@@ -64,7 +65,7 @@ class Matrix(FileTable):
 
     @contextmanager
     def _rows_of_csv(self, con: Connection) -> Iterator[TableRows]:
-        _, *destinations = header_of(self) or [""]
+        _, *destinations = header_of(self, self.path, self.csv) or [""]
         if not destinations:
             raise self.fault(
                 f"{self.name} has no line of destinations.",
@@ -92,7 +93,7 @@ class Matrix(FileTable):
         return self.fault(f"the first {first} of {self.name} must list each zone once.")
 
     def _of_csv(self, destinations: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        with opened_text(self) as lines:
+        with opened_text(self.path, self.csv) as lines:
             rows = csv.reader(lines, delimiter=self.csv.separator)
             next(rows, [])
             seen = set[str]()

@@ -11,7 +11,8 @@ from pathlib import Path
 from storage.database.connections import Connection
 from storage.errors import InputError
 from storage.ledger.recognition import RecognisedTable
-from tasks.ingest.sources.files import Dialect, FileTable, rows_of_files
+from tasks.ingest.sources.csv_files import Dialect
+from tasks.ingest.sources.files import FileTable, rows_of_files
 from tasks.ingest.tables import Table, TableRows, registered
 
 ENDINGS = (".csv", ".csv.gz", ".csv.zst", ".parquet", ".ndjson", ".jsonl")

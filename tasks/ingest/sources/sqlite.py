@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from storage.database.connections import Connection
 from storage.errors import InputError
-from tasks.ingest.sources.files import FileTable, begin_of
+from tasks.ingest.sources.csv_files import begin_of
+from tasks.ingest.sources.files import FileTable
 from tasks.ingest.tables import TableRows, identifier, registered, sha256_of_rows
 from tasks.words.spelling import did_you_mean
 

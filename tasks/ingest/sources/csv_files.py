@@ -1,0 +1,183 @@
+"""CSV files: how they are written, their header, and the text in them. Every column is text."""
+
+import csv
+import gzip
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import TextIOWrapper
+from itertools import islice
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+import pyarrow as pa
+
+from tasks.ingest.tables import Table, identifier, literal
+
+_LONGEST_HEADER = 2**20  # characters
+_BATCH = 65_536  # rows of CSV that DuckDB does not decode
+UTF8 = "utf-8-sig"
+_BY_MARK = {  # the first bytes of a file, longest first, and its encoding
+    b"\xff\xfe\0\0": "utf-32",
+    b"\0\0\xfe\xff": "utf-32",
+    b"\xef\xbb\xbf": UTF8,
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How CSV is written.
+
+    Attributes:
+        encoding: where no mark at the beginning of the file says another one; None for UTF-8.
+        decimal: the mark before the fraction of a number.
+        null: texts that stand for a missing value.
+    """
+
+    separator: str = ","
+    encoding: str | None = None
+    decimal: str = "."
+    null: tuple[str, ...] = ()
+
+    def texts(self, columns: Sequence[str], read: str, numbers: Sequence[int] | None = None) -> str:
+        """Return the SQL, for use in FROM, of columns without what stands for a missing value, and with points in numbers.
+
+        Args:
+            read: the SQL that reads them.
+            numbers: where `read` names its columns c0, c1, …: which of these they are.
+        """
+        named = [identifier(name) for name in columns]
+        values = named if numbers is None else [f"c{number}" for number in numbers]
+        if self.decimal != ".":
+            number = f"'^([+-]?[0-9]+)[{self.decimal}]([0-9]*)$'"
+            values = [f"regexp_replace({value}, {number}, '\\1.\\2')" for value in values]
+        if self.null:
+            missing = ", ".join(map(literal, self.null))
+            values = [f"CASE WHEN {value} NOT IN ({missing}) THEN {value} END" for value in values]
+        return f"(SELECT {', '.join(f'{of} AS {name}' for of, name in zip(values, named, strict=True))} FROM {read})"
+
+
+def decoded(path: Path, dialect: Dialect, columns: int, wanted: Sequence[int]) -> pa.RecordBatchReader:
+    """Return some columns of a CSV file whose encoding DuckDB does not read, under the names that `files` gives them."""
+    schema = pa.schema([(f"c{number}", pa.string()) for number in wanted])
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with opened_text(path, dialect) as lines:
+            rows = filter(None, csv.reader(lines, delimiter=dialect.separator, strict=True))
+            next(rows, None)
+            while part := list(islice(rows, _BATCH)):
+                if any(len(row) != columns for row in part):
+                    raise ValueError(_RAGGED)
+                values = [pa.array([row[number] for row in part], pa.string()) for number in wanted]
+                yield pa.record_batch(values, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def opened_text(path: Path, dialect: Dialect) -> IO[str]:
+    """Open a CSV file, unpacked and decoded."""
+    return TextIOWrapper(_unpacked(path), encoding=encoding_of(path, dialect), newline="")
+
+
+def _unpacked(path: Path) -> BinaryIO:
+    ending = path.suffix.lower()
+    if ending == ".zst":
+        return cast("BinaryIO", pa.input_stream(path, compression="zstd"))
+    return cast("BinaryIO", (gzip.open if ending == ".gz" else open)(path, "rb"))
+
+
+def encoding_of(path: Path, dialect: Dialect) -> str:
+    """Return the encoding that the first bytes of a CSV file say, or else that of its dialect."""
+    begin = b""
+    with suppress(OSError, EOFError, zlib.error), _unpacked(path) as file:
+        begin = file.read(4)
+    marked = next((encoding for mark, encoding in _BY_MARK.items() if begin.startswith(mark)), None)
+    return marked or dialect.encoding or UTF8
+
+
+def header_of(table: Table, path: Path, dialect: Dialect) -> list[str]:
+    """Return the names in the first line of a CSV file; refuse names that span lines or are not separated as its dialect says."""
+    names, hint = _first_line(path, dialect)
+    if names is None:
+        raise table.unreadable(hint)
+    if any("\n" in name or "\r" in name for name in names):  # the name contains rows, which no message may show
+        raise table.fault(
+            f"{table.name} must have no line break in a column name.",
+            "The usual cause is a quote in the first line that is not closed.",
+        )
+    if len(names) == 1 and dialect.separator in names[0]:
+        raise table.fault(
+            f"the lines of {table.name} are quoted whole, so that each is one field.",
+            'Delete the first and the last quote of every line, and write "" as one quote.',
+        )
+    if len(names) == 1:
+        for mark, separator in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
+            if mark in names[0]:
+                own = "commas" if dialect.separator == "," else f"`{dialect.separator}`"
+                written = '"\\t"' if mark == "\t" else f'"{mark}"'
+                raise table.fault(
+                    f"{table.name} must use {own} between columns; it seems to use {separator}.",
+                    f"Beside the key that names the file, write csv: {{separator: {written}}}; or convert the file to commas,"
+                    " and put values that contain a comma in quotes.",
+                )
+    return names
+
+
+def _first_line(path: Path, dialect: Dialect) -> tuple[list[str] | None, str]:
+    """Return the fields of the first line of a CSV file; on failure, None and a hint that does not quote the line."""
+    try:
+        with opened_text(path, dialect) as lines:
+            return next(csv.reader(_within(_LONGEST_HEADER, lines), delimiter=dialect.separator), []), ""
+    except _TooLong:
+        return (
+            None,
+            f"The first line must hold the column names, in at most {_LONGEST_HEADER:,} characters. Are there line ends?",
+        )
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return None, "The file is not gzip, or is incomplete."
+    except UnicodeError:
+        zipped = path.suffix.lower() != ".gz" and begin_of(path).startswith(b"\x1f\x8b")
+        if zipped:
+            return None, "The file is gzipped. Its name must end in .csv.gz."
+        return None, _NOT_UTF8 if encoding_of(path, dialect) == UTF8 else ""
+    except (OSError, csv.Error):
+        return None, ""
+
+
+def begin_of(path: Path) -> bytes:
+    """Return the first bytes of a file."""
+    with path.open("rb") as file:
+        return file.read(12)
+
+
+class _TooLong(Exception):
+    """A header that is longer than any header."""
+
+
+def _within(most: int, file: IO[str]) -> Iterator[str]:
+    """Yield the lines of a file; never read more than `most` characters, however long a line is."""
+    while line := file.readline(most + 1):
+        if len(line) > most:
+            raise _TooLong
+        most -= len(line)
+        yield line
+
+
+_NOT_UTF8 = (
+    "The file is not in UTF-8. Beside the key that names it, write its encoding, such as csv: {encoding: windows-1252}; or convert"
+    " it, for example with `iconv -f LATIN1 -t UTF-8`."
+)
+_RAGGED = "a row has more or fewer fields than the header"
+
+# Parts of DuckDB's error texts, and their causes. The rest of these texts may quote rows, and is never shown.
+CAUSES = {
+    r"^Expected Number of Columns: \d+ Found: \d+$": "A row has more or fewer fields than the first line has names.",
+    _RAGGED: "A row has more or fewer fields than the first line has names.",
+    r"^Invalid unicode": _NOT_UTF8,
+    r"^Value with unterminated quote found": "A quote is not closed, or a quote inside a field is not doubled.",
+    r"CSV Parser state machine reached an invalid state": "The usual cause is a mix of LF and CRLF line ends. Use one of them in the whole file.",
+    r"Unexpected end of GZIP stream": "The file is incomplete.",
+}

@@ -1,0 +1,36 @@
+"""Columns of typed tables as text: which types hold codes, and how whole numbers and days are written."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from storage.database.connections import Connection
+from tasks.ingest.tables import identifier
+
+_CODES = re.compile(r"VARCHAR|ENUM|U?(TINY|SMALL|BIG|HUGE)?INT")  # types of which any value may be a code
+_MOMENT = re.compile(r"TIMESTAMP(_S|_MS|_NS)?")  # without a time zone
+_MIDNIGHT = " 00:00:00([.]0+)?$"  # which is left out of a day
+
+
+def kinds_of(con: Connection, sql: str) -> dict[str, str]:
+    """Return the types of the columns that SQL in FROM yields, by their names."""
+    return {name: kind for name, kind, *_ in con.execute(f"DESCRIBE SELECT * FROM {sql}").fetchall()}
+
+
+def no_codes(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns, with their types, of which not any value may be a code."""
+    return {name: kind for name, kind in kinds.items() if not _CODES.match(kind)}
+
+
+def texts_of(columns: Sequence[str], kinds: Mapping[str, str], sql: str) -> str:
+    """Return the SQL, for use in FROM, of columns as text: a whole number is its digits, and midnight its day."""
+    texts = []
+    for name in dict.fromkeys(columns):
+        text, kind = f"{identifier(name)}::VARCHAR", kinds[name]
+        if re.match("FLOAT|DOUBLE|DECIMAL", kind):  # 1e16 is written out
+            of = identifier(name)
+            digits = f"CASE WHEN {of} = trunc({of}) THEN TRY_CAST({of} AS HUGEINT)::VARCHAR END"
+            text = f"coalesce({digits}, {text})"
+        elif _MOMENT.fullmatch(kind):
+            text = f"regexp_replace({text}, '{_MIDNIGHT}', '')"
+        texts.append(f"{text} AS {identifier(name)}")
+    return f"(SELECT {', '.join(texts)} FROM {sql})"
