@@ -44,11 +44,11 @@ class Undecided(SpecError):
 def left_in(keys: Mapping[str, Any]) -> list[str]:
     """Return the keys that are still FILL IN, and those of the owner's decisions that stand there without a value.
 
-    ε, ρ and a target are one decision: where one of them is made, the others may stand there without a value.
+    ε, ρ, a target and targets of levels are one decision: where one of them is made, the others may stand there without a value.
     """
-    left, amounts = [*marked_in(keys)], [field for field in _AMOUNTS if _value(keys, field) is not None]
+    is_costed = any(_value(keys, field) is not None for field in (*_AMOUNTS, "privacy.split.targets"))
     empty = [field for field in _OF_THE_OWNER if _value(keys, field, field) is None]
-    return [*dict.fromkeys(left + [field for field in empty if not (amounts and field in _AMOUNTS)])]
+    return [*dict.fromkeys([*marked_in(keys), *(field for field in empty if not (is_costed and field in _AMOUNTS))])]
 
 
 def marked_in(value: Any, path: str = "", within: tuple[int, ...] = ()) -> Iterator[str]:

@@ -26,7 +26,7 @@ def texts_of(columns: Sequence[str], kinds: Mapping[str, str], sql: str) -> str:
     texts = []
     for name in dict.fromkeys(columns):
         text, kind = f"{identifier(name)}::VARCHAR", kinds[name]
-        if re.match("FLOAT|DOUBLE|DECIMAL", kind):  # 1e16 is written out
+        if re.fullmatch(r"FLOAT|DOUBLE|DECIMAL\(.*\)", kind):  # 1e16 is written out
             of = identifier(name)
             digits = f"CASE WHEN {of} = trunc({of}) THEN TRY_CAST({of} AS HUGEINT)::VARCHAR END"
             text = f"coalesce({digits}, {text})"

@@ -268,6 +268,7 @@ TYPED: dict[
     "float": ([0.0, 2.0**20], pl.Float32, ("0", "1048576")),
     "decimal": ([101, 102], pl.Decimal(7, 2), ("101", "102")),
     "a large decimal": (["90000000000000001.000", "1.000"], pl.Decimal(25, 3), ("90000000000000001", "1")),
+    "doubles beyond 1e15": ([1e16, 2.0**62], pl.Float64, ("10000000000000000", str(2**62))),
     "fractions that are codes": ([0.5, 10.0], pl.Float64, ("0.5", "10")),
     "dictionary": (["01", "02"], pl.Categorical, ("01", "02")),
     "enumeration": (["b", "a"], pl.Enum(["a", "b"]), ("b", "a")),
@@ -318,6 +319,40 @@ def test_other_values_are_refused_by_their_type(place, capfd, values, told, cast
     error, _ = place.refusal(capfd, table="t.parquet", **PLACES)
     assert str(error) == f"input.table: column home has codes that the codebook lacks; {told}."
     assert cast in error.hint
+
+
+@pytest.mark.parametrize(
+    ("codes", "cast"),
+    [
+        (["01001", "44007"], """lpad("home"::BIGINT::VARCHAR, 5, '0')"""),
+        (["071", "110"], """lpad("home"::BIGINT::VARCHAR, 3, '0')"""),
+        (["101", "102"], 'as "home"::BIGINT::VARCHAR in'),
+        (["0", "10"], 'as "home"::BIGINT::VARCHAR in'),
+    ],
+)
+def test_the_cast_of_a_floating_column_writes_codes_as_the_codebook_does(place, capfd, codes, cast):
+    """With zeros before the digits if, and as far as, all codes of the codebook have them."""
+    place.write("places.csv", lines(("region", "place"), *(("R", code) for code in codes)))
+    pl.DataFrame({"home": [1001.0], "work": codes[:1], "people": [1]}).write_parquet(place.folder / "t.parquet")
+    error, _ = place.refusal(capfd, table="t.parquet", **PLACES)
+    assert cast in error.hint
+
+
+@pytest.mark.parametrize(("in_table", "in_codebook"), [(NFC, NFD), (NFD, NFC)])
+def test_other_and_changed_codes_are_compared_in_that_form_too(place, in_table, in_codebook):
+    """A recoded code, that of records whose code is not listed, and the first letters of a longer one."""
+    place.write("places.csv", f"region,place\nR,{in_codebook}\nR,b\n")
+    place.write("changes.csv", f"was,is\n{in_table} 1,{in_codebook}\n")
+    place.write("trips.csv", csv(("home", "work", "people"), [(f"{in_codebook} 1", "b", 3), ("?", "b", 4)]))
+    recode = {"recode": {"table": "changes.csv", "from": "was", "to": "is"}}
+    keys = {"hierarchy": {"table": "places.csv", "levels": ["region", "place"], "unlisted": in_table} | recode}
+    assert place.ingested(**PLACES, also=keys) == {(NFC, "b"): 7}
+    assert Values.model_validate({"values": [in_codebook], "unlisted": in_table}).unlisted == NFC
+    taken = {"column": "home", "first": len(NFC)}
+    place.write(
+        "trips.csv", csv(("home", "work", "people"), [(f"{in_table} 8001", "b", 3), (f"{in_codebook}-West", "b", 4)])
+    )
+    assert place.ingested(**PLACES, origin=taken) == {(NFC, "b"): 7}
 
 
 @pytest.mark.parametrize(("in_table", "in_codebook"), [(NFC, NFD), (NFD, NFC)])

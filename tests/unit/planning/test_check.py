@@ -18,7 +18,7 @@ from flows.run.ending import abandon_release
 from flows.run.series import declare_series
 from flows.specification.file import load_spec
 from flows.specification.starter import starter
-from flows.specification.undecided import FILL_IN, marked_in
+from flows.specification.undecided import FILL_IN, left_in, marked_in
 from flows.specification.yaml import line_of
 from flows.up import _of_specs
 from storage.errors import InputError, SpecError
@@ -368,6 +368,9 @@ def test_one_of_the_ways_to_give_an_amount_is_enough(folder: Path) -> None:
     """ε, ρ and a target are one decision; texts that only begin like a marker, and codes like one in small letters, are none."""
     assert checked(folder, {"privacy.rho": None, "privacy.target": None}).ok
     assert checked(folder, {"title": "FILL IN forms by town", "description": "Fill in: a form."}).ok
+    assert left_in({"privacy": {"epsilon": None, "split": {"targets": {"town": 5}}, "delta": None}}) == [
+        "privacy.delta"
+    ]
     assert not [*marked_in({"values": ["fill in", "other"], "title": "FILL IN-house"})]
     assert [*marked_in({"values": ["FILL IN"], "unit": " fill in "})] == ["values", "unit"]
 
