@@ -239,6 +239,12 @@ def _day(value: object) -> date:
         ) from None
 
 
+def has_other_code(domain: Mapping[str, Any]) -> bool:
+    """Return whether an ordered axis has a code behind those of its order: that of records whose code is not listed."""
+    codes = ordered_codes(domain["ordered"])
+    return len(with_unlisted(codes, domain.get("unlisted"))) > len(codes)
+
+
 def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
     """Return whether the first code of an ordered axis follows on its last one, as midnight follows on 23 o'clock.
 
@@ -246,8 +252,8 @@ def goes_round(name: str, domain: Mapping[str, Any]) -> bool:
     what `from` takes; the names of weekdays or months; or times of day at equal distances. Durations do not go round.
     """
     codes, source = ordered_codes(domain["ordered"]), domain.get("from")
-    if len(with_unlisted(codes, domain.get("unlisted"))) > len(codes):
-        return False  # that code is between the last one and the first
+    if has_other_code(domain):
+        return False  # it is between the last one and the first
     if domain.get("round") is not None:
         return bool(domain["round"])
     taken = source["take"] if isinstance(source, Mapping) and "take" in source else name

@@ -10,7 +10,7 @@ from tasks.released.boxes import fewest_areas
 from tasks.released.query.areas import Area, area_of, called_alike, find_area
 from tasks.released.sources.folder import PublishedFolder
 from tasks.tree.axis import Axis
-from tasks.tree.ordered import RANGE, goes_round
+from tasks.tree.ordered import RANGE, goes_round, has_other_code
 from tasks.words.areas import Names
 from tasks.words.spelling import did_you_mean
 
@@ -45,8 +45,9 @@ def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | Area
         return find_area(folder, axis, asked)
     of = folder.ordered.get(axis)
     if of is not None:
-        is_round = goes_round(axis, domains_of(folder.manifest.spec)[axis])
-        return _range(of, folder.names, asked, is_round=is_round)
+        domain = domains_of(folder.manifest.spec)[axis]
+        codes = of.areas(of.depth) - has_other_code(domain)
+        return _range(of, folder.names, asked, codes, is_round=goes_round(axis, domain))
     try:
         return find_area(folder, axis, asked)
     except UsageError as fault:
@@ -57,11 +58,11 @@ def find_areas(folder: PublishedFolder, axis: str, asked: object) -> Area | Area
         ) from None
 
 
-def _range(axis: Axis, names: Names, asked: str, *, is_round: bool) -> AreaRange:
-    """Return a range of an ordered axis, or the area of a made level that has this name."""
+def _range(axis: Axis, names: Names, asked: str, codes: int, *, is_round: bool) -> AreaRange:
+    """Return a range of an ordered axis, or the area of a made level that has this name; its order has so many codes."""
     first, _, last = asked.partition(RANGE)
     if not (first.strip() and last.strip()):
-        return _open_range(axis, names, first.strip(), last.strip(), asked)
+        return _open_range(axis, names, first.strip(), last.strip(), asked, codes)
     (level, begin), (other, end) = (
         _end(axis, names, code.strip(), asked, place) for place, code in enumerate((first, last))
     )
@@ -85,12 +86,13 @@ def _range(axis: Axis, names: Names, asked: str, *, is_round: bool) -> AreaRange
     return AreaRange(level, begin, end + 1)
 
 
-def _open_range(axis: Axis, names: Names, first: str, last: str, asked: str) -> AreaRange:
+def _open_range(axis: Axis, names: Names, first: str, last: str, asked: str, codes: int) -> AreaRange:
     """Return the range from a code to the last one of its level, or to a code from the first one of its level."""
     if not (first or last):
         raise UsageError(f"{axis.name}: {asked} must name a first code, a last code, or both.", field=axis.name)
     level, end = _end(axis, names, first or last, asked, 0 if first else 1)
-    return AreaRange(level, end, axis.areas(level)) if first else AreaRange(level, 0, end + 1)
+    areas = codes if level == axis.depth and end < codes else axis.areas(level)
+    return AreaRange(level, end, areas) if first else AreaRange(level, 0, end + 1)
 
 
 def _end(axis: Axis, names: Names, code: str, asked: str, place: int) -> tuple[int, int]:

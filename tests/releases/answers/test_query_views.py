@@ -411,6 +411,8 @@ def on_axis(name: str, domain: dict[str, Any]) -> pl.DataFrame:
         ("hour", CLOCK, "23..0", ["23", "0"]),
         ("hour", CLOCK, "5..4", [str(hour) for hour in range(24)]),
         ("weekday", WEEK, "Sat..Mon", ["Sat", "Sun", "Mon"]),
+        ("hour", CLOCK | {"unlisted": "?"}, "22..", ["22", "23"]),  # and not those of which no hour is known
+        ("weekday", WEEK | {"unlisted": "none"}, "Sat..", ["Sat", "Sun"]),
     ],
 )
 def test_a_range_goes_over_the_end_of_a_clock_or_a_calendar(
@@ -437,7 +439,7 @@ def test_a_range_goes_over_the_end_of_a_clock_or_a_calendar(
         assert row["count"] == of_zone.filter(pl.col(name).is_in(inside)).height
         assert row["low"] <= row["count"] <= row["high"]
     answer = query_answer(found.folder, None, None, [f"{name}={range_}"], simultaneous=False)
-    assert answer.where[name].path == [range_ if range_ != "5..4" else "0..23"]
+    assert answer.where[name].path == [{"5..4": "0..23", "22..": "22..23", "Sat..": "Sat..Sun"}.get(range_, range_)]
 
 
 def test_the_deviation_over_midnight_is_that_of_least_squares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
