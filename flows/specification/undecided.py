@@ -47,7 +47,7 @@ def left_in(keys: Mapping[str, Any]) -> list[str]:
     ε, ρ, a target and targets of levels are one decision: where one of them is made, the others may stand there without a value.
     """
     is_costed = any(_value(keys, field) is not None for field in (*_AMOUNTS, "privacy.split.targets"))
-    empty = [field for field in _OF_THE_OWNER if _value(keys, field, field) is None]
+    empty = [field for field in (*_OF_THE_OWNER, "budget") if _value(keys, field, field) is None]
     return [*dict.fromkeys([*marked_in(keys), *(field for field in empty if not (is_costed and field in _AMOUNTS))])]
 
 

@@ -357,6 +357,7 @@ OPEN = [
         ["dataset", "input.count", "privacy.epsilon"],
     ),
     ({"input.unit": None, "privacy.epsilon": None}, ["input.unit", "privacy.epsilon"]),
+    ({"input.count": None, "budget": None}, ["input.count", "budget"]),
     (
         {"privacy.epsilon": None, "privacy.rho": None, "privacy.target": None, "privacy.neighbours": None},
         ["privacy.neighbours", "privacy.epsilon", "privacy.rho", "privacy.target"],
@@ -376,7 +377,9 @@ def test_one_of_the_ways_to_give_an_amount_is_enough(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "left"), OPEN, ids=["two texts", "unit and δ", "dataset, count and ε", "unit and ε", "ε, ρ and target"]
+    ("changes", "left"),
+    OPEN,
+    ids=["two texts", "unit and δ", "dataset, count and ε", "unit and ε", "count and budget", "ε, ρ and target"],
 )
 def test_nothing_is_released_or_forecast_while_a_key_is_undecided(
     folder: Path, capsys: pytest.CaptureFixture[str], changes: Keys, left: list[str]
