@@ -11,7 +11,7 @@ _PERSONS = (
     " personne individu usager abonne habitant utente individuo persona abitante cliente usuario habitante pessoa utilizador persoon"
     " reiziger reisende kunde nutzer einwohner bewohner befragte mitglied"
 )
-_HOUSEHOLDS = "household hh family dwelling home menage foyer famille famiglia familia hogar haushalt huishouden"
+_HOUSEHOLDS = "household hh family dwelling menage foyer famille famiglia familia hogar haushalt huishouden"
 _CARDS = "card smartcard device phone handset account licence license carte compte tessera tarjeta kaart karte gerat"
 _VEHICLES = "vehicle car bike bicycle taxi cab scooter truck lorry ship vessel plate vehicule veicolo vehiculo fahrzeug voertuig"
 _SHORT = {"per": "person", "pers": "person", "ind": "person", "men": "household", "hld": "household", "psn": "person"}

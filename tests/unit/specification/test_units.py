@@ -14,7 +14,7 @@ ODD = (
 NONE = (
     "trip_id ride_id passenger_count n_persons number_of_persons persons_num num_passengers VendorID RatecodeID member_casual user_type"
     " household_zone_id passengers workers vehicles sex education-num driver_age covid paid period period_id card_type_id station_id tour_id"
-    " trip_num leg_no HHSIZE children men permit_id index"
+    " trip_num leg_no HHSIZE children home_id HomeID start_home_code taxi_zone_id bike_station_id men permit_id index"
 )
 
 
