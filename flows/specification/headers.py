@@ -70,21 +70,21 @@ _OF_EACH_ROW = {"uuid", "guid", "rowid", "ssn", "email", "mail", "phone", "telep
 _OF_EACH_ROW |= _NO_AREA - {"at"} | {"lastname", "created", "updated", "iban", "url", "ip"}
 _OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
 _ABOUT_AREAS = {"name", "label", "population", "pop", "households", "km2", "hectares"} | _PLACES - {"lng", "long"}
-ABOUT_PEOPLE = {
-    "sex",
-    "gender",
-    "age",
-    "race",
-    "ethnicity",
-    "education",
-    "income",
-    "occupation",
-    "marital",
+ABOUT_PEOPLE = {"sex", "gender", "age", "race", "ethnicity", "education", "income", "occupation", "marital"}
+ABOUT_PEOPLE |= {
     "nationality",
     "citizenship",
+    "sexe",
+    "sesso",
+    "sexo",
+    "geschlecht",
+    "geslacht",
+    "alter",
+    "eta",
+    "edad",
+    "leeftijd",
 }
-ABOUT_PEOPLE |= {"sexe", "sesso", "sexo", "geschlecht", "geslacht", "alter", "eta", "edad", "leeftijd"}
-_OF_RECORDS = {"hour", "weekday", "month", "purpose", "mode"}
+_ABOUT_RECORDS = {"hour", "weekday", "month", "purpose", "mode"}
 
 Words = tuple[str, ...]
 Pairs = list[tuple[Words, Words]]  # of the words of an origin's name and those of a destination's
@@ -144,7 +144,7 @@ def is_about_people(name: str) -> bool:
 
 
 def _is_feature(name: str) -> bool:
-    return is_about_people(name) or not _OF_RECORDS.isdisjoint(words_of(name))
+    return is_about_people(name) or not _ABOUT_RECORDS.isdisjoint(words_of(name))
 
 
 def are_known(names: Sequence[str]) -> bool:

@@ -160,18 +160,15 @@ def _header(table: Table) -> tuple[list[str], bool]:
     with duckdb.connect() as con, opened(con, table) as rows:
         names, header = rows.distinct, [name.strip() for name in rows.header or rows.names]
     values = [name for name in header if re.fullmatch(r"[-+0-9.,:/ ]*|.*@.*", name)]
-    if not values and 2 * sum(bool(re.match(r"\d", name)) and not _BEFORE_WORD.match(name) for name in header) < len(
-        header
-    ):
+    by_digit = [name for name in header if re.match(r"\d", name) and not _BEFORE_WORD.match(name)]
+    if not values and 2 * len(by_digit) < len(header):
         return names, True
     years = [int(name) for name in values if re.fullmatch(r"(19|20)\d\d", name)]
     are_years = len(years) > 1 and years == [*range(years[0], years[0] + len(years))]
     named = [name for name in names if name.strip() not in values]
     if (values == header[:1] == [""] or (are_years and len(years) == len(values))) and are_known(named):
         return named, False
-    wrong = (
-        "some fields are blank or values" if values else "half of the fields or more begin with a digit, as values do"
-    )
+    wrong = "some fields are blank or values" if values else "half of the fields begin with a digit, as values do"
     raise InputError(
         f"TABLE: the first line of {table.name} must hold the column names; {wrong}.",
         field="TABLE",
@@ -236,10 +233,8 @@ def _areas(codebook: str, folder: Path, columns: GuessedColumns) -> dict[str, st
     """Return the keys about areas by a codebook. Where its codes are unique by path only, the ends need a column for each level."""
     table = table_at("--codebook", codebook, Path.cwd())
     guessed = guess_levels(table)
-    levels, why = (
-        guessed.levels,
-        "codes are unique by path only" if guessed.by_path else "coarse to fine, as its rows nest",
-    )
+    levels = guessed.levels
+    why = "codes are unique by path only" if guessed.by_path else "coarse to fine, as its rows nest"
     keys = _keys_of_areas(levels) | {
         "hierarchy.table": as_yaml(_place(table, folder)),
         "hierarchy.levels": f"{as_yaml(levels)} # {why}",

@@ -370,7 +370,7 @@ def test_keys_that_are_left_out_may_be_given(tmp_path: Path) -> None:
     [
         ("440010301,440070102,17", "", "must hold the column names"),
         ('home,"sex', "R1,Alice Rossi\nR2,Bob\n", "must have no line break in a column name"),
-        ("17Rossi,Alice,2001-Feb", "", "half of the fields or more begin with a digit"),
+        ("17Rossi,Alice,2001-Feb", "", "half of the fields begin with a digit"),
         ("R1;Rossi;Alice", "", "seems to use `;`"),
     ],
     ids=["numbers", "an open quote", "values", "semicolons"],
