@@ -155,7 +155,7 @@ def _header(table: Table) -> tuple[list[str], bool]:
     """Return the names of columns, and whether all are surely names, so that a spec may have those that it does not use.
 
     Without a header the first line is a confidential record, which a spec must not copy. A blank field or a number among the names is
-    what a record has; only beside names that are known is it an index, as data frames write one, or are years columns of their own.
+    what a record has; only beside names that are known is a blank first or last name an index or a comma at the end, and are years names.
     """
     with duckdb.connect() as con, opened(con, table) as rows:
         names, header = rows.distinct, [name.strip() for name in rows.header or rows.names]
@@ -166,7 +166,9 @@ def _header(table: Table) -> tuple[list[str], bool]:
     years = [int(name) for name in values if re.fullmatch(r"(19|20)\d\d", name)]
     are_years = len(years) > 1 and years == [*range(years[0], years[0] + len(years))]
     named = [name for name in names if name.strip() not in values]
-    if (values == header[:1] == [""] or (are_years and len(years) == len(values))) and are_known(named):
+    if ((values == [""] and "" in {header[0], header[-1]}) or (are_years and len(years) == len(values))) and are_known(
+        named
+    ):
         return named, False
     wrong = "some fields are blank or values" if values else "half of the fields begin with a digit, as values do"
     raise InputError(

@@ -402,9 +402,9 @@ def test_a_first_record_is_not_taken_for_names(record: str, tmp_path: Path) -> N
         assert not any(of in f"{refusal.value} {refusal.value.hint}" for of in ("Ng", "Zoé", "alice", "café", "1987"))
 
 
-@pytest.mark.parametrize("header", [",home,work,Zoé", ",sex,age,trips", "from,to,Zoé,2018,2019,2020"])
+@pytest.mark.parametrize("header", [",home,work,Zoé", "home,work,Zoé,", ",sex,age,trips", "from,to,Zoé,2018,2019,2020"])
 def test_an_index_and_years_are_names_beside_known_ones(header: str, tmp_path: Path) -> None:
-    """A blank first name and years in a row are accepted where others are known; what the spec does not use is then not in it."""
+    """A blank first or last name and years in a row are accepted where others are known; what the spec does not use is then not in it."""
     begun = starter(table(tmp_path, header), tmp_path)
     assert begun.columns.left_over == ()
     assert "Zoé" not in begun.spec
