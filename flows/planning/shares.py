@@ -57,9 +57,11 @@ def _tree_split(scheme: Scheme) -> TreeSplit | None:
         return _grid_split(scheme, split)
     if isinstance(split, Targets):
         for_all = for_targets(_variances(split, tree), tree, squares, is_either=is_either)
-        found = _split_by_precision(for_all, squares)
-        together = joint_part(found.shares[0] if is_either and not found.measured[0] else Fraction(0), Fraction(1))
-        return found._replace(rho=together * Fraction(twice_rho(for_all, squares)) / 2)
+        to_targets = _split_by_precision(for_all, squares)
+        together = joint_part(
+            to_targets.shares[0] if is_either and not to_targets.measured[0] else Fraction(0), Fraction(1)
+        )
+        return to_targets._replace(rho=together * Fraction(twice_rho(for_all, squares)) / 2)
     precisions = _by_rule(split, tree, squares, is_either=is_either)
     return None if precisions is None else _split_by_precision(precisions, squares)
 

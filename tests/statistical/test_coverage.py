@@ -318,6 +318,7 @@ def means(shares: dict[int, list[float | None]]) -> dict[int, tuple[float, float
     return {level: (fmean(of), stdev(of) / RUNS**0.5) for level, of in known.items() if len(of) == RUNS}
 
 
+@pytest.mark.heavy("it releases a survey of 256 zones dozens of times: its shares are means over releases")
 @pytest.mark.parametrize(
     "case",
     [

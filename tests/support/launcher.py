@@ -41,6 +41,7 @@ from flows.run.reservation import new_release
 from flows.run.runner import report_nothing, submit_to
 from flows.specification.file import load_spec
 from storage.database.connections import store
+from storage.releases.shards import KINDS
 from tasks.laws.law import Sampling
 from tasks.mechanisms import MECHANISMS
 from tests.support.draws import BRANCH_CELLS, CHUNK_CELLS, Draws
@@ -167,8 +168,8 @@ def _written_by(query: str, parameters: Any = ()) -> str:
 
 
 def _telling(written: list[str]) -> list[str]:
-    """Return the names of a commit: every seal, shard of counts, turn or sealed level in it, however many share it, or its last."""
-    telling = ("noisy", "counts", "turn", "ledger drawing", "ledger sealed", "ledger reserved")
+    """Return the names of a commit: every shard, turn or sealed level in it, however many share it, or its last."""
+    telling = (*KINDS, "turn", "ledger drawing", "ledger sealed", "ledger reserved")
     return [name for name in written if name.startswith(telling)] or written[-1:] or ["nothing"]
 
 

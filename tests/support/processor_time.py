@@ -1,7 +1,7 @@
 """The budget of the suite: processor seconds of every test and its children, a table of them by folder, and a limit.
 
-A test that takes more than LIMIT fails, unless it is marked `heavy("the reason")`. What a shared fixture takes counts for the first
-test that asks for it, and what ends with the last test counts for the table alone.
+A test that takes more than LIMIT fails, a thorough one if it takes three times that, unless it is marked `heavy("the reason")`. What a
+shared fixture takes counts for the first test that asks for it, and what ends with the last test counts for the table alone.
 """
 
 import resource
@@ -69,9 +69,11 @@ class ProcessorTime:
 
 def too_much(item: pytest.Item, took: float) -> str:
     """Return what is wrong with what a test has taken; empty if nothing is."""
-    if took <= LIMIT or any(item.iter_markers("heavy")) or any(mark.name in APART for mark in item.iter_markers()):
+    marks = {mark.name for mark in item.iter_markers()}
+    limit = 3 * LIMIT if "thorough" in marks else LIMIT
+    if took <= limit or marks & {"heavy", *APART}:
         return ""
-    told = f"{item.nodeid} takes {took:.1f} processor seconds, and the limit is {LIMIT:g}."
+    told = f"{item.nodeid} takes {took:.1f} processor seconds, and the limit is {limit:g}."
     return f'{told} Make it cheaper, as docs/contributing.md says, or mark it heavy("the reason").'
 
 

@@ -59,5 +59,10 @@ def test_a_test_over_the_limit_is_told_what_to_do(request: pytest.FixtureRequest
     """It is named with what it took; at the limit nothing is said, and above it nothing to one with a reason."""
     assert too_much(request.node, LIMIT) == ""
     assert f"{request.node.nodeid} takes {LIMIT + 1} processor seconds" in too_much(request.node, LIMIT + 1)
+    request.node.add_marker(pytest.mark.thorough)
+    assert (too_much(request.node, 3 * LIMIT), f"is {3 * LIMIT:g}." in too_much(request.node, 3 * LIMIT + 1)) == (
+        "",
+        True,
+    )
     request.node.add_marker(pytest.mark.heavy("it shows that a reason is enough"))
-    assert too_much(request.node, LIMIT + 1) == ""
+    assert too_much(request.node, 3 * LIMIT + 1) == ""
