@@ -1,5 +1,6 @@
 """What a spec leaves undecided: values that are still FILL IN, and keys that stand there without the value that they need."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from storage.errors import SpecError
 
 FILL_IN = "FILL IN"  # the value of a key that the data owner has not decided
 UNDECIDED = "undecided"
+_MARK = re.compile(rf"\s*({FILL_IN}\b.*|(?i:{FILL_IN})\s*)", re.DOTALL)  # such as FILL IN (ask the owner)
 _AMOUNTS = ("privacy.epsilon", "privacy.rho", "privacy.target")
 _OF_THE_OWNER = (
     *("dataset", "input.count", "input.unit", "hierarchy.table", "hierarchy.levels", "release.finest", "privacy.unit"),
@@ -53,7 +55,7 @@ def left_in(keys: Mapping[str, Any]) -> list[str]:
 
 def marked_in(value: Any, path: str = "", within: tuple[int, ...] = ()) -> Iterator[str]:
     """Yield the keys whose value is still FILL IN, or a list that has it, by their dotted paths."""
-    if isinstance(value, str) and value.strip().upper() == FILL_IN:
+    if isinstance(value, str) and _MARK.fullmatch(value):
         yield path
     if id(value) in within:  # an alias may form a cycle
         return
