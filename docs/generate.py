@@ -32,11 +32,11 @@ from flows.run.driver import make_release
 from flows.run.ending import clean
 from flows.run.reservation import new_release
 from flows.run.runner import report_nothing, submit_to
-from flows.specification.examples import example
 from flows.specification.explanations import Model, describe_default, explanation, section_of, sections_in, summary
 from flows.specification.file import load_spec
 from flows.specification.keys import Spec
-from flows.specification.starter import SCHEMA, starter_answer
+from flows.specification.starters.examples import example
+from flows.specification.starters.starter import SCHEMA, starter_answer
 from storage.mailbox.keys import KEYS
 from tasks.format.manifest import Manifest
 from tasks.mechanisms import MECHANISMS

@@ -11,7 +11,7 @@ from flows.console import terminal
 from flows.console.comparison_view import show_comparison
 from flows.console.plan_view import show_check, show_decisions, show_plan, show_starter, show_synthesised
 
-_TRIED, _EPSILONS = ["inftda,inftda_reconciled"], ["0.1,1,10"]  # by `compare`, unless others are named
+_EPSILONS = ["0.1,1,10"]  # of `compare`, unless others are named
 
 
 def new(
@@ -36,7 +36,7 @@ def new(
     as_json: AsJson = False,
 ) -> None:
     """Begin a spec for a table: guess its columns from the header. Reads no row of it."""
-    from flows.specification.starter import starter_answer
+    from flows.specification.starters.starter import starter_answer
 
     answer = starter_answer(table, out, codebook, every_key=every_key)
     if as_json:
@@ -110,13 +110,13 @@ def plan(
 def compare(
     spec: SpecPath,
     mechanisms: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             metavar="NAME,…",
-            help="The mechanisms to try, as a spec names them; also the baselines laplace, hay, hay:pruned, hay:geometric,"
+            help="The mechanisms to try, as a spec names them; without it, the paper's InfTDA and the default. Also the baselines laplace, hay, hay:pruned, hay:geometric,"
             " hay:pruned_geometric, binary_tree and eigen_design, by which no release is made.",
         ),
-    ] = _TRIED,
+    ] = None,
     epsilon: Annotated[
         list[str], typer.Option(metavar="NUMBER,…", help="The values of ε to try. δ is the spec's.")
     ] = _EPSILONS,
@@ -147,7 +147,7 @@ def compare(
     from flows.specification.file import load_spec
 
     names, utilities = (
-        [name.strip() for name in ",".join(of).split(",") if name.strip()] for of in (mechanisms, utility or [])
+        [name.strip() for name in ",".join(of).split(",") if name.strip()] for of in (mechanisms or [], utility or [])
     )
     epsilons = numbers_of("--epsilon", ",".join(epsilon))
     answer = compare_and_write(load_spec(spec), names, epsilons, runs, out, utilities)

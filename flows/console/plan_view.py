@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flows.answers.check import FailedCheck, PassedCheck
     from flows.answers.release_status import ErrorMessage
     from flows.forecast.values import BudgetForecast, DiskUse, Forecast, PlannedDays
-    from flows.specification.starter import Starter
+    from flows.specification.starters.starter import Starter
     from flows.specification.undecided import Decision
     from flows.synthetic import SyntheticCity, SyntheticGroups, SyntheticSet
 

@@ -41,6 +41,8 @@ from tasks.unbiased.baselines import (
 )
 from tasks.unbiased.least_squares import round_prefix_sums
 
+USUAL = ("inftda", "inftda_reconciled")  # by a comparison that names no mechanism: the paper's and the default
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NestedEntry(BaselineEntry):

@@ -17,6 +17,7 @@ import polars as pl
 from flows.planning.plan import Plan, make_plan
 from flows.planning.scheme import tree_over
 from flows.specification.file import SpecFile, declares_public_data
+from flows.trials.baselines import USUAL
 from flows.trials.contestants import Contestant, Tried
 from flows.trials.entries import check_name, entries_of
 from flows.trials.in_memory import PublicTable, public_table
@@ -112,7 +113,7 @@ def make_comparison(
     runs: int,
     utilities: Sequence[str] = (),
 ) -> Comparison:
-    """Return a comparison, with its table read; refuse a table that is not public.
+    """Return a comparison of mechanisms, or of those that are tried where none is named, with its table read; refuse a table that is not public.
 
     Raises:
         SpecError: the spec does not declare its data public, a release of the table did not, or it could not be released.
@@ -131,14 +132,15 @@ def make_comparison(
             field="release.group_sizes",
             hint="benchmarks/group_sizes.py compares the mechanisms of group sizes.",
         )
-    for name in mechanisms:
+    names = [*dict.fromkeys(mechanisms or USUAL)]
+    for name in names:
         check_name(name)
     plan = make_plan(file)
     _refuse_charged(plan)
     codebooks, areas, true_counts = read_in_memory(plan.source, plan.units, plan.promised)
     tree = tree_over(codebooks, file.spec) if plan.file.spec.unlisted else plan.tree
     table = public_table(tree, areas, true_counts, plan.derived)
-    asked = {name: entries_of(plan, name, epsilons) for name in dict.fromkeys(mechanisms)}
+    asked = {name: entries_of(plan, name, epsilons) for name in names}
     entries = tuple(entry for of in asked.values() for entry in of.entries)
     refused = {name: " ".join(of.reasons) for name, of in asked.items() if of.reasons}
     notes = {name: [*of.notes] for name, of in asked.items() if of.notes}

@@ -140,7 +140,8 @@ class World:
 
 def release_of(place: Path, name: str, *, stops: bool = False, **keys: Any) -> str:
     """Make a release and return its id; it fails before level 2 is drawn if it is told to."""
-    (place / f"{name}.yaml").write_text(yaml.safe_dump(SPEC | {"name": name} | keys))
+    spec = {key: value for key, value in (SPEC | {"name": name} | keys).items() if value is not None}
+    (place / f"{name}.yaml").write_text(yaml.safe_dump(spec))
     plan = make_plan(load_spec(place / f"{name}.yaml"))
     release = new_release(plan)
 

@@ -17,7 +17,7 @@ import yaml
 from flows.answers.check import check_answer
 from flows.planning.admission import check_unchanged
 from flows.run.reservation import new_release
-from flows.specification.starter import starter
+from flows.specification.starters.starter import starter
 from storage.counts.vault import vault
 from storage.database.connections import store
 from storage.errors import InputError, UsageError

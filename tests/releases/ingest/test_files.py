@@ -19,7 +19,7 @@ from flows.answers.check import check_answer
 from flows.answers.query import query_answer
 from flows.specification.file import load_spec
 from flows.specification.sections.hierarchy import Ordered, Values
-from flows.specification.starter import starter
+from flows.specification.starters.starter import starter
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import opened

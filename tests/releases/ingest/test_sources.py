@@ -28,7 +28,7 @@ from openpyxl import Workbook
 from flows.answers.check import check_answer
 from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
-from flows.specification.starter import starter
+from flows.specification.starters.starter import starter
 from storage.errors import InputError, SpecError, TrellisError, UsageError
 from storage.ledger.recognition import Columns
 from storage.machine.fingerprints import KEY, fingerprint_of_records, key_of_records

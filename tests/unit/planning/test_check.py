@@ -17,7 +17,7 @@ from flows.planning.plan import make_plan
 from flows.run.ending import abandon_release
 from flows.run.series import declare_series
 from flows.specification.file import load_spec
-from flows.specification.starter import starter
+from flows.specification.starters.starter import starter
 from flows.specification.undecided import FILL_IN, left_in, marked_in
 from flows.specification.yaml import line_of
 from flows.up import _of_specs

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows.specification.file import expand_variables, faults_of
-from flows.specification.starter import starter
+from flows.specification.starters.starter import starter
 from storage.errors import InputError
 from tasks.ingest.sources.databases import Relation, fault_of_url, relation_at
 from tasks.ingest.sources.locations import matrix_at, published_location, shapes_at, table_at

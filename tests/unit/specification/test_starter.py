@@ -17,10 +17,10 @@ from jsonschema import Draft202012Validator
 from flows.cli import main as cli
 from flows.specification.explanations import Model, explanation, section_of
 from flows.specification.file import parse_spec
-from flows.specification.headers import candidates, guess_columns
 from flows.specification.keys import Spec
 from flows.specification.sections.input import MOST_FEATURES
-from flows.specification.starter import SCHEMA, starter
+from flows.specification.starters.headers import candidates, guess_columns
+from flows.specification.starters.starter import SCHEMA, starter
 from flows.specification.undecided import FILL_IN, UNDECIDED, Undecided, marked_in
 from storage.errors import InputError, SpecError, UsageError
 from tasks.ingest.sources.files import FileTable
@@ -301,8 +301,8 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
 def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
     """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("flows.specification.starter._header", lambda _: (names, True))
-        patch.setattr("flows.specification.starter.table_at", lambda *_: FileTable("TABLE", Path("/t.csv")))
+        patch.setattr("flows.specification.starters.starter._header", lambda _: (names, True))
+        patch.setattr("flows.specification.starters.starter.table_at", lambda *_: FileTable("TABLE", Path("/t.csv")))
         columns = guess_columns(names, MOST_FEATURES)
         able = candidates(names)
         if not columns.origin and not able:

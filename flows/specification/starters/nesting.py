@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from flows.specification.headers import is_no_level
+from flows.specification.starters.headers import is_no_level
 from tasks.ingest.tables import Table, read_texts
 
 _MOST_OF_FINER = 0.6  # of the finest areas, that a level above them has

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import duckdb
 
-from flows.specification.examples import as_yaml, comment, example
 from flows.specification.explanations import Model, describe_default, explanation, section_of
-from flows.specification.headers import (
+from flows.specification.keys import Spec
+from flows.specification.sections.hierarchy import Hierarchy, Values
+from flows.specification.sections.input import MOST_FEATURES
+from flows.specification.starters.examples import as_yaml, comment, example
+from flows.specification.starters.headers import (
     GuessedColumns,
     are_known,
     candidates,
@@ -22,10 +25,7 @@ from flows.specification.headers import (
     is_about_people,
     level_names,
 )
-from flows.specification.keys import Spec
-from flows.specification.nesting import guess_levels
-from flows.specification.sections.hierarchy import Hierarchy, Values
-from flows.specification.sections.input import MOST_FEATURES
+from flows.specification.starters.nesting import guess_levels
 from flows.specification.undecided import FILL_IN, purpose
 from storage.errors import InputError, UsageError
 from storage.tables import ENDS
