@@ -36,6 +36,7 @@ _LEAST, _MOST = -6, 16  # of bins, in sigmas: what is below is in the first bin,
 _FAR = 3  # times as far down, chances are added to the first bin
 _POINTS = 16  # of a bin, at most, at which the density is taken
 _RATIO = 1.3  # of one atom to the next
+_GAP = 5  # sigmas between atoms, at most
 _ROUNDS = 200
 _HALVINGS = 10
 _FEW = 0.5  # cells that a fit is taken to expect in a bin, at least
@@ -136,10 +137,11 @@ class CountMixture:
         )
 
     def _atoms(self) -> FloatArray:
-        """Return the true counts that are looked at: 0 and a growing series."""
+        """Return the true counts that are looked at: 0 and a growing series, so close that each noisy count has one near it."""
         atoms, last = [0, 1], self._last * self._step / self._one
+        furthest = int(_GAP * self._sigma / self._one)
         while atoms[-1] <= last:
-            atoms.append(max(atoms[-1] + 1, int(atoms[-1] * _RATIO)))
+            atoms.append(atoms[-1] + max(1, min(int(atoms[-1] * _RATIO) - atoms[-1], furthest)))
         return np.array(atoms[:-1]) * self._one
 
     def _chances(self, atoms: FloatArray) -> FloatArray:

@@ -1,5 +1,6 @@
 """What is said of the share of noise rows, over tables of known shares: within ten points of the truth, or only what it is at most."""
 
+import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from tasks.laws.gaussian import GAUSSIAN
 from tasks.laws.laplace import LAPLACE
-from tasks.laws.law import LevelNoise
+from tasks.laws.law import Law, LevelNoise
 from tasks.uncertainty.estimates import Estimates
 from tasks.uncertainty.mixture import CountMixture
 from tasks.uncertainty.noise_rows import KNOWN_WITHIN, SeenCounts, Shares, mixture_of_sums, shares_of_sums
@@ -137,3 +138,16 @@ def test_shares_are_estimated(law, scale):
     assert likely.least_noise - 0.01 <= (of_rows == 0).mean() <= likely.most_noise + 0.01
     assert likely.rows_above == pytest.approx(above.mean(), abs=0.06)
     assert likely.records_above == pytest.approx(of_rows[above].sum() / of_rows.sum(), abs=0.12)
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.03, 0.1, 0.3, 0.9])
+@pytest.mark.parametrize("law", [GAUSSIAN, LAPLACE], ids=lambda law: law.name)
+def test_counts_are_told_from_noise_that_is_hardly_there(law: Law, scale: float) -> None:
+    """Every count up to the first that is surely no noise has a true count near it, so that the share of rows of 0 is exact."""
+    mixture = CountMixture(law.density, scale, LevelNoise(law, scale).sigma)
+    counts = np.repeat(np.arange(40), 3)
+    mixture.add_cells(counts)
+    mixture.add_rows(counts)
+    likely = mixture.likely()
+    assert likely.least_noise <= 1 / 40 <= likely.most_noise
+    assert all(0 <= share <= 1 for share in dataclasses.astuple(likely))
