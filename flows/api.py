@@ -148,7 +148,7 @@ class PublishedRelease:
         }
         rows, names = [], [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]
         for question in questions(self.published, asked_for):
-            counted, _ = answered(self.published, question, simultaneous=simultaneous)
+            counted = answered(self.published, question, simultaneous=simultaneous)
             numbers = counted.count, counted.deviation, counted.low, counted.high, counted.level
             rows.append((*(_written(question.asked[name]) for name in names), *numbers, counted.how))
         kinds = {"count": pl.Int64, "sd": pl.Float64} | dict.fromkeys(("low", "high", "level"), pl.Int64)

@@ -10,7 +10,7 @@ from unicodedata import normalize
 from storage.errors import UsageError
 from tasks.format.published_tree import derived_places
 from tasks.released.query.answers import Answer, answer
-from tasks.released.query.areas import Area, coarsest
+from tasks.released.query.areas import Area
 from tasks.released.query.ranges import AreaRange, codes_of, find_areas
 from tasks.released.sources.folder import PublishedFolder, open_folder
 from tasks.tree.ordered import RANGE
@@ -151,30 +151,21 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
         yield Question(asked, areas, chosen)
 
 
-def answered(
-    published: PublishedFolder, question: Question, *, simultaneous: bool
-) -> tuple[Answer, Sequence[Area | AreaRange]]:
-    """Return the answer to a question, and the areas that it is about: an only child is the same as its parent, and is answered as that.
-
-    Where no interval of the parent is stated, the child has its own.
-    """
-    areas, notes = list(question.areas), list[str]()
-    for number, ((axis, names), own) in enumerate(zip(published.axes.items(), question.areas, strict=True)):
-        if isinstance(own, Area) and (same := coarsest(published, axis, own)) != own:
+def answered(published: PublishedFolder, question: Question, *, simultaneous: bool) -> Answer:
+    """Return the answer to a question, which says of an only child that it is the same as its parent, and is answered as that."""
+    counted, notes = answer(published, question.areas, question.codes, simultaneous=simultaneous), list[str]()
+    for (axis, names), own, same in zip(published.axes.items(), question.areas, counted.areas, strict=True):
+        if isinstance(own, Area) and isinstance(same, Area) and same != own:
             parent = f"of {names[same.level - 1]} {same.path[-1]}" if same.level else "there is"
-            areas[number] = same
             notes.append(
                 f"{axis} {own.path[-1]} is the only {names[own.level - 1]} {parent}, so it has the same count and interval"
             )
-    counted = answer(published, areas, question.codes, simultaneous=simultaneous)
-    if notes and counted.low is None:
-        return answer(published, question.areas, question.codes, simultaneous=simultaneous), question.areas
-    return replace(counted, how="; ".join([counted.how, *notes])), areas
+    return replace(counted, how="; ".join([counted.how, *notes]))
 
 
 def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:
     codes, manifest = question.codes, published.manifest
-    counted, areas = answered(published, question, simultaneous=simultaneous)
+    counted = answered(published, question, simultaneous=simultaneous)
     return QueryAnswer(
         id=manifest.id,
         where={
@@ -186,7 +177,7 @@ def _answer_about(published: PublishedFolder, question: Question, *, simultaneou
         low=counted.low,
         high=counted.high,
         exact=counted.low == counted.high
-        and published.is_exact([area.level for area in areas])
+        and published.is_exact([area.level for area in counted.areas])
         and not (codes or counted.deviation),
         confidence=manifest.intervals.confidence if counted.low is not None else None,
         simultaneous=simultaneous,

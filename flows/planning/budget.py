@@ -97,7 +97,8 @@ def _account_for(books: Books, asked: Asked) -> Account | None:
 def users_of_table(books: Books, asked: Asked, is_of_table: Callable[[Claim], bool]) -> list[str]:
     """Return the datasets of other people that have used a table, without those already confirmed to be of other people.
 
-    A release that gave back all that it reserved has used nothing.
+    A release that gave back all that it reserved has used nothing, and never will: the ledger, which has one writer, moves a level from
+    reserved either to drawing, before its first draw, or to void, and from void nowhere.
     """
     mine = _account_for(books, asked)
     my_names = {asked.dataset, *(mine.datasets if mine else ())}

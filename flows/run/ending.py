@@ -9,6 +9,7 @@ from pathlib import Path
 from flows.cluster.choice import sweep_mailbox
 from flows.planning.budget import abandon, charge_in_words
 from flows.run.crashes import note_crashes
+from flows.specification.frames import sweep_frames
 from storage.counts.published import forget_levels, partial_folder, store_levels, store_table
 from storage.counts.shard_files import codebook_path, noisy_path, shard_path
 from storage.counts.vault import list_vaults, remove_vault, vault_path
@@ -192,7 +193,7 @@ def clean() -> Cleaning:
 
 
 def sweep_orphans() -> None:
-    """Delete the vaults, keys and codebooks that releases and rehearsals left when they were killed before they were reserved.
+    """Delete the vaults, keys and codebooks that releases and rehearsals left when they were killed before they were reserved, and data frames.
 
     An empty folder of shards stays, since a run that is about to begin may have claimed it.
     """
@@ -201,6 +202,7 @@ def sweep_orphans() -> None:
         for release_id in sorted(begun.union(list_vaults(), list_keys())):
             if state_of(con, release_id) in {None, "refused"} and holder_of(release_id) is None:
                 remove_all(release_id)
+    sweep_frames()
     sweep_locks()
 
 

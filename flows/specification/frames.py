@@ -4,13 +4,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from secrets import token_hex
+from shutil import rmtree
 from typing import Any
 
 import polars as pl
 
 from storage.errors import UsageError
 from storage.machine.home import subfolder
+from storage.machine.locks import held, holder_of
+
+_FRAMES = "frames-"  # how the names of their folders begin
 
 
 @contextmanager
@@ -21,16 +25,34 @@ def frames_in_files(keys: Mapping[str, Any]) -> Iterator[Any]:
         UsageError: a data frame cannot be written as a table.
     """
     with ExitStack() as stack:
-        new_folder = cache(lambda: stack.enter_context(TemporaryDirectory(prefix="frames-", dir=subfolder("tmp"))))
-        yield _written(keys, new_folder, "")
+        yield _written(keys, cache(lambda: stack.enter_context(_new_folder())), "")
 
 
-def _written(value: Any, folder: Callable[[], str], key: str) -> Any:
+@contextmanager
+def _new_folder() -> Iterator[Path]:
+    """Yield a folder for as long as it is needed; its lock is there before it, and after it."""
+    folder = subfolder("tmp") / f"{_FRAMES}{token_hex(8)}"
+    with held(folder.name):
+        folder.mkdir(mode=0o700)
+        try:
+            yield folder
+        finally:
+            rmtree(folder, ignore_errors=True)
+
+
+def sweep_frames() -> None:
+    """Delete the folders of data frames whose process was killed: nobody holds their locks."""
+    for folder in subfolder("tmp").glob(f"{_FRAMES}*"):
+        if holder_of(folder.name) is None:
+            rmtree(folder, ignore_errors=True)
+
+
+def _written(value: Any, folder: Callable[[], Path], key: str) -> Any:
     if isinstance(value, Mapping):
         return {name: _written(item, folder, f"{key}.{name}".lstrip(".")) for name, item in value.items()}
     if not hasattr(value, "__arrow_c_stream__") and not isinstance(value, pl.LazyFrame):
         return value
-    path = Path(folder()) / f"{key.replace('.', '-').replace('/', '-')}.parquet"
+    path = folder() / f"{key.replace('.', '-').replace('/', '-')}.parquet"
     with suppress(Exception):  # whose text could quote the data
         (value.collect() if isinstance(value, pl.LazyFrame) else pl.DataFrame(value)).write_parquet(path)
         return str(path)

@@ -31,7 +31,7 @@ class TableRows:
     Attributes:
         names: of all columns that have one, in order.
         scan: returns, for some of the columns, the SQL of all rows, for use in FROM. Each call reads the rows once.
-        types: of columns whose values are neither text nor whole numbers, as SQL names them, where they are known.
+        types: of columns whose values are not text, as SQL names them, where they are known.
         header: the names of all columns as a file has them, blank ones too; empty where none can be blank.
     """
 

@@ -1,5 +1,6 @@
 """Checks the confidential table, bounds contributions, replaces codes by area numbers, and sums the records into the vault. Shows no value."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -83,6 +84,8 @@ class RowRule(NamedTuple):
     text: str
     hint: str = ""
 
+
+_INTEGER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?")  # as SQL names types of whole numbers
 
 # counts whose thousands are set apart, and what is a number at all
 _GROUPED = r"[+]?[0-9]{1,3}([, _’\x27\x{a0}\x{202f}][0-9]{3})+([.,]0*)?|[+]?[0-9]{1,3}([.][0-9]{3}){2,}(,0*)?"
@@ -410,22 +413,31 @@ def _unlisted(end: End, types: Mapping[str, str]) -> tuple[str, str]:
     lacks = f"has codes that {listed} lacks"
     levels = end.codebook.columns[-len(end.axis.columns) :]
     for column, level in zip(end.axis.columns, levels, strict=True):
-        if column in types:
-            lacks += f"; column {column} is of type {types[column]}"
-            cast = _cast(identifier(column), types[column], end.codebook[level])
-            hint = f"Write it as the codes are written, for example as {cast} in a view. {hint}"
+        kind, codes = types.get(column, ""), end.codebook[level]
+        have_zeros, width = _zeros_before(codes)
+        if have_zeros and not (kind and width):
+            hint += " Some listed codes begin with 0, which programs that read them as numbers drop."
+        if kind and (width or not _INTEGER.fullmatch(kind)):
+            lacks += f"; column {column} is of type {kind}"
+            hint = f"Write it as the codes are written, for example as {_cast(identifier(column), kind, width)} in a view. {hint}"
     return f"{lacks}.", hint
 
 
-def _cast(column: str, kind: str, codes: pl.Series) -> str:
-    """Return the SQL that writes a column as codes are written: days, digits alone, or digits with the zeros before them."""
+def _cast(column: str, kind: str, width: int) -> str:
+    """Return the SQL that writes a column as codes are written: days, digits alone, or digits with zeros before them, up to a width."""
     if kind.startswith("TIMESTAMP"):
         return f"{column}::DATE::VARCHAR"
-    if not kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")):
+    if not (kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")) or _INTEGER.fullmatch(kind)):
         return f"{column}::VARCHAR"
-    digits, widths = f"{column}::BIGINT::VARCHAR", codes.str.len_chars().unique()
-    has_zeros = len(widths) == 1 and widths[0] > 1 and codes.str.starts_with("0").any()
-    return f"lpad({digits}, {widths[0]}, '0')" if has_zeros else digits
+    digits = f"{column}::VARCHAR" if _INTEGER.fullmatch(kind) else f"{column}::BIGINT::VARCHAR"
+    return f"lpad({digits}, {width}, '0')" if width else digits
+
+
+def _zeros_before(codes: pl.Series) -> tuple[bool, int]:
+    """Return whether some codes have zeros before other digits, and then the length of all codes of digits; 0 where they have several."""
+    digits = codes.filter(codes.str.contains(r"^[0-9]+$"))
+    have_zeros, lengths = digits.str.contains("^0.").any(), digits.str.len_chars().unique()
+    return have_zeros, int(lengths[0]) if have_zeros and len(lengths) == 1 else 0
 
 
 def _code_with_blanks(end: End) -> str:

@@ -50,6 +50,20 @@ def level_of(steps: Sequence[int], axis_levels: Sequence[int]) -> int:
     )
 
 
+def coarsest_boxes(tree: Tree, boxes: Boxes) -> Iterator[tuple[IntArray, Boxes]]:
+    """Yield the places of boxes that are the same as coarser ones, since they are of only children, and these coarser ones, by axis levels.
+
+    A box that a question asks for comes as the coarsest one, with the rows that lie in it; a range has no parent.
+    """
+    if boxes.within is not None or boxes.stops is not None:
+        return
+    alike = [axis.coarsest_alike(of, own) for axis, of, own in zip(tree.axes, boxes.areas, boxes.levels, strict=True)]
+    levels = np.array([own for _, own in alike])
+    for reached in sorted({*zip(*levels.tolist(), strict=True)} - {boxes.levels}):
+        chosen = np.flatnonzero(np.equal(levels.T, reached).all(axis=1))
+        yield chosen, Boxes(reached, tuple(areas[chosen] for areas, _ in alike))
+
+
 def fewest_areas(axis: Axis, level: int, first: int, stop: int) -> Iterator[tuple[int, int]]:
     """Yield the level and the number of the fewest areas of which a range of adjacent areas is made, in their order.
 

@@ -11,7 +11,7 @@ import numpy as np
 from storage.tables import HIGH, LOW
 from tasks.format.entries import AboveNoise, Deviations, LevelIntervals, NoiseRows, Promise, Signal
 from tasks.format.tables import Rows, SlicedRows
-from tasks.released.boxes import Boxes, Met, level_of
+from tasks.released.boxes import Boxes, Met, coarsest_boxes, level_of
 from tasks.released.sources.protocol import Source
 from tasks.released.sources.published import FolderSource
 from tasks.tree.axis import AxisLevels, BoolArray, FloatArray, IntArray
@@ -87,6 +87,28 @@ class Answers:
     cells: Mapping[str, IntArray] = field(default_factory=dict)
     deviation: FloatArray | None = None
 
+    def with_those(self, chosen: IntArray, others: "Answers") -> "Answers":
+        """Return these answers, with others in place of the boxes that are `chosen`, where those state an interval."""
+        place = np.full(len(self.count), -1)
+        place[chosen[others.stated]] = np.flatnonzero(others.stated)
+        there = place >= 0
+
+        def both(own: Any, other: Any) -> Any:
+            return np.where(there, other[place], own)
+
+        def how(box: int) -> str:
+            return others.how(int(place[box])) if there[box] else self.how(box)
+
+        is_known = self.deviation is not None and others.deviation is not None
+        return Answers(
+            both(self.count, others.count),
+            both(self.low, others.low),
+            both(self.high, others.high),
+            self.stated | there,
+            how,
+            deviation=both(self.deviation, others.deviation) if is_known else None,
+        )
+
     def ends(self) -> dict[str, list[int | None] | None]:
         """Return low and high as lists, with None for a box without an interval; None in place of lists without any."""
         if not self.stated.any():
@@ -159,9 +181,19 @@ class Estimate(ABC):
             raise TypeError("only a published folder answers questions.")
         return self.source
 
-    @abstractmethod
     def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
-        """Return what is said of boxes of one kind, with the stated confidence or another one."""
+        """Return what is said of boxes of one kind, with the stated confidence or another one.
+
+        An only child is the same as its parent, and is answered as that; where no interval of the parent is stated, it has its own.
+        """
+        found = self._said_of(boxes, confidence, simultaneous=simultaneous)
+        for chosen, alike in coarsest_boxes(self.source.tree, boxes) if self.folder.folder.has_tree else ():
+            found = found.with_those(chosen, self._said_of(alike, confidence, simultaneous=simultaneous))
+        return found
+
+    @abstractmethod
+    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
+        """Return what is said of boxes of one kind by what was measured at their axis levels."""
 
     def absent_high(self, level: int, most_cells: int) -> int | None:
         """Return what the interval of no cell of a level without a row goes beyond, records; None where none is stated.

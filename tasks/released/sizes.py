@@ -262,7 +262,7 @@ class SizesEstimate(Estimate):
         sums = np.add.reduceat(noisy, begins[:-1] - begins[0], axis=0)
         return MeasuredSizes(self.source.statistic, sums, self._noises[source], groups, np.diff(begins))
 
-    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of some sizes, or all, in regions."""
         source = self.folder
         level = source.level_of(boxes)

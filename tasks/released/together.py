@@ -119,7 +119,7 @@ class TogetherEstimate(Estimate):
             return below_zero(len(partition), int(source.noisy(0)[0]), source.parts[0].noise)
         return measured_sums(partition, source.partition(of), noisy, source.parts[of].noise)
 
-    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes, by the part that has the least variance of each."""
         source, manifest = self.folder, self.folder.manifest
         parts = self.sums_of(boxes, [*manifest.levels, *manifest.views])

@@ -144,7 +144,7 @@ class UnbiasedEstimate(Estimate):
         """Return how many cells the level of some axis levels has."""
         return self.source.tree.possible_cells(level_of(self.folder.folder.steps, levels))
 
-    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:  # noqa: ARG002
+    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:  # noqa: ARG002
         """Return what is said of boxes.
 
         An interval that holds with all others is the sum of those of the fewest nodes, by a bound that takes no normal law.
@@ -230,7 +230,7 @@ class CountedOnly(Estimate):
         """Return the rows of the table alone."""
         return self.source.nodes(level)
 
-    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:  # noqa: ARG002
+    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:  # noqa: ARG002
         """Return the counts of boxes."""
         source = self.folder
         count = source.rows_met(source.manifest.levels[source.level_of(boxes)], boxes).sums(COUNT)

@@ -11,7 +11,7 @@ from storage.errors import StoreError
 from storage.tables import COUNT, INTERVAL, NOISY, SIMULTANEOUS
 from tasks.format.entries import LevelEntry, Signal
 from tasks.format.tables import Rows, SlicedRows
-from tasks.released.boxes import Boxes, Met, lifted, most_leaves, possible_cells
+from tasks.released.boxes import Boxes, Met, coarsest_boxes, lifted, most_leaves, possible_cells
 from tasks.released.estimate import Answers, Estimate, Known, without_intervals
 from tasks.released.explanations import (
     describe_below_threshold,
@@ -226,7 +226,7 @@ class WalkedEstimate(Estimate):
             raise StoreError(f"Level {level} has codes that no codebook lists, so no interval can be stated.")
         return possible
 
-    def answers(self, boxes: Boxes, *, confidence: float | None = None, simultaneous: bool = False) -> Answers:
+    def _said_of(self, boxes: Boxes, confidence: float | None, *, simultaneous: bool) -> Answers:
         """Return what is said of boxes: by the levels, or by a view that is measured by itself where it has less noise."""
         confidence = self._confidence(confidence)
         by_levels = self._by_levels(boxes, confidence, simultaneous=simultaneous)
@@ -413,6 +413,8 @@ class WalkedEstimate(Estimate):
             tail = 1 - confidence - share * sum(map(bool, noises[:level]))
             highs = np.maximum(cells.column(NOISY) + noises[at].quantile(math.log(tail / 2)), 0)
             lacks_row = locate(cells.areas, source.level_table(level).areas, tree.sizes(level)) < 0
+            for _, alike in coarsest_boxes(tree, Boxes(cells.levels, tuple(of[lacks_row] for of in cells.areas))):
+                most = max(most, int(self._said_of(alike, None, simultaneous=False).high.max(initial=0)))
             most = max(most, int(np.minimum(highs, above)[lacks_row].max(initial=0)))
         return most
 

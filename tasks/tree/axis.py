@@ -98,6 +98,19 @@ class Axis:
             areas = self.parent[step - 1].take(areas)  # which other threads need not wait for
         return areas
 
+    def coarsest_alike(self, areas: IntArray, level: int) -> tuple[IntArray, IntArray]:
+        """Return, for areas numbered at `level`, the coarsest ones that are the same by the codebook, and the levels of these.
+
+        An only child is the same as its parent, and so on upwards. All are int64, shape (areas,).
+        """
+        alike, levels, going_up = areas.copy(), np.full_like(areas, level), np.arange(len(areas))
+        for own in range(level, 0, -1) if self.is_listed else ():
+            above = self.parent[own - 1][alike[going_up]]
+            is_only = self.children_of(own - 1, above) == 1
+            going_up = going_up[is_only]
+            alike[going_up], levels[going_up] = above[is_only], own - 1
+        return alike, levels
+
     def paths(self, level: int, areas: NDArray[np.int32] | IntArray | None = None) -> pl.DataFrame:
         """Return the paths of some areas of a level, or of all in their order: text columns `code_1` to `code_<level>`, coarse to fine."""
         of = np.arange(self.areas(level), dtype=np.int64) if areas is None else areas.astype(np.int64)

@@ -228,6 +228,17 @@ def test_enter_chooses_only_what_is_clear(folders: Mapping[str, Path], reader: R
     assert reader.all("#here-list [role=option]").all_inner_texts() == ["Ashford county 01"]
     reader.presses("Tab")
     assert reader.fields() == ["Ashford", ""]
+    reader.page.click("#clear")
+    reader.types("here", "0191")  # a code but for one letter
+    assert "Did you mean" in reader.text("#here-list")
+    assert reader.all("#here-list [role=option]").all_inner_texts() == [f"{NAMES['0101']} town 0101"]
+    reader.presses("Tab")
+    assert f"From {NAMES['0101']}" in reader.cards()
+    reader.page.click("#clear")
+    reader.types("here", "CORLU", "Enter")
+    assert "From Çorlu" in reader.cards()
+    reader.page.click("#clear")
+    reader.types("here", "Ashfrod", "Tab")
     assert "From Ashford" in reader.cards()
     for typed in ("County of Ashford", "01"):  # the codes of towns begin so
         reader.page.click("#clear")

@@ -33,9 +33,15 @@ def guess_levels(table: Table) -> GuessedLevels:
     name beside a code, is no level. If no column has, the levels are the first columns that have together.
 
     Raises:
-        InputError: the table cannot be read, or no columns identify each row.
+        InputError: the table cannot be read, its first line looks like a row, or no columns identify each row.
     """
     areas = read_texts(table)
+    for column in areas:
+        if _is_code_of(column):
+            raise table.fault(
+                f"the first line of {table.name} must hold the column names; {column.name} looks like the codes below it.",
+                "Add a line of column names above the rows.",
+            )
     coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
     numbers = {column.name: column.n_unique() for column in coded}
     finest = next((name for name, number in numbers.items() if number == areas.height), None)
@@ -57,6 +63,13 @@ def guess_levels(table: Table) -> GuessedLevels:
         if 1 < numbers[name] < numbers[levels[0]] and pairs == numbers[levels[0]]:
             levels.insert(0, name)
     return GuessedLevels(levels, by_path=False, labels=_labels(levels, areas))
+
+
+def _is_code_of(column: pl.Series) -> bool:
+    """Return whether the name of a column has several digits, and letters and digits at the same places as each of its codes."""
+    name, codes = column.name, column.drop_nulls()
+    shapes = pl.Series([name, *codes]).str.replace_all(r"\p{L}", "a").str.replace_all(r"\d", "0")
+    return re.search(r"\d.*\d", name) is not None and len(codes) > 0 and shapes.n_unique() == 1
 
 
 def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:

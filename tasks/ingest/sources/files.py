@@ -16,7 +16,7 @@ from storage.ledger.recognition import RecognisedTable, table_at_place
 from storage.machine.files import sha256_of
 from storage.machine.fingerprints import fingerprint_of_file
 from tasks.ingest.sources.csv_files import CAUSES, UTF8, Dialect, begin_of, decoded, encoding_of, header_of
-from tasks.ingest.sources.typed_columns import kinds_of, no_codes, texts_of
+from tasks.ingest.sources.typed_columns import kinds_of, not_text, texts_of
 from tasks.ingest.tables import (
     Table,
     TableRows,
@@ -180,7 +180,7 @@ class FileTable(Table):
                 )
             sql = f"source.{identifier(self.inner)}"
             kinds = kinds_of(con, sql)
-            yield TableRows([*kinds], lambda columns: texts_of(columns, kinds, sql), no_codes(kinds))
+            yield TableRows([*kinds], lambda columns: texts_of(columns, kinds, sql), not_text(kinds))
         finally:
             con.execute("DETACH source")
 
@@ -238,7 +238,7 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
-    return TableRows([*names, *keys], scan, no_codes(kinds), first.names)
+    return TableRows([*names, *keys], scan, not_text(kinds), first.names)
 
 
 def _form(con: Connection, file: FileTable) -> _Form:

@@ -1,4 +1,4 @@
-"""Columns of typed tables as text: which types hold codes, and how whole numbers and days are written."""
+"""Columns of typed tables as text: which types are none, and how whole numbers and days are written."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from storage.database.connections import Connection
 from tasks.ingest.tables import identifier
 
-_CODES = re.compile(r"VARCHAR|ENUM|U?(TINY|SMALL|BIG|HUGE)?INT")  # types of which any value may be a code
 _MOMENT = re.compile(r"TIMESTAMP(_S|_MS|_NS)?")  # without a time zone
 _MIDNIGHT = " 00:00:00([.]0+)?$"  # which is left out of a day
 
@@ -16,9 +15,9 @@ def kinds_of(con: Connection, sql: str) -> dict[str, str]:
     return {name: kind for name, kind, *_ in con.execute(f"DESCRIBE SELECT * FROM {sql}").fetchall()}
 
 
-def no_codes(kinds: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns, with their types, of which not any value may be a code."""
-    return {name: kind for name, kind in kinds.items() if not _CODES.match(kind)}
+def not_text(kinds: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns, with their types, whose values are not text."""
+    return {name: kind for name, kind in kinds.items() if not kind.startswith(("VARCHAR", "ENUM"))}
 
 
 def texts_of(columns: Sequence[str], kinds: Mapping[str, str], sql: str) -> str:

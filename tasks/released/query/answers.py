@@ -12,7 +12,7 @@ from tasks.released.boxes import Boxes, level_of
 from tasks.released.estimate import Estimate
 from tasks.released.explanations import describe_pieces, explain_pieces
 from tasks.released.families import estimate_of
-from tasks.released.query.areas import Area
+from tasks.released.query.areas import Area, coarsest
 from tasks.released.query.ranges import AreaRange, areas_of, runs_of
 from tasks.released.sources.folder import PublishedFolder
 from tasks.released.sources.published import FolderSource
@@ -31,6 +31,7 @@ class Answer:
         low: the lower end of the interval, records; None where no interval can be stated.
         high: the upper end, records; None where no interval can be stated.
         deviation: the standard deviation of the count, records; None where it is no unbiased estimate.
+        areas: per axis, what it is about: of an only child, the coarsest area that is the same.
     """
 
     count: int
@@ -40,6 +41,7 @@ class Answer:
     low: int | None = None
     high: int | None = None
     deviation: float | None = None
+    areas: tuple[Area | AreaRange, ...] = ()
 
 
 def answer(
@@ -49,7 +51,7 @@ def answer(
     *,
     simultaneous: bool = False,
 ) -> Answer:
-    """Return what a folder says about a box.
+    """Return what a folder says about a box, as `Estimate.answers` says it about many.
 
     Args:
         folder: the published folder.
@@ -61,9 +63,21 @@ def answer(
     """
     estimate, confidence = estimate_of(FolderSource(folder)), folder.manifest.intervals.confidence
     ranges = [of for of in asked if isinstance(of, AreaRange)]
-    if not ranges or (estimate.takes_ranges and all(of.first < of.stop for of in ranges)):
-        return _of_box(estimate, _box(folder, asked, codes or {}), confidence, simultaneous=simultaneous)
-    return _of_ranges(estimate, asked, codes or {}, simultaneous=simultaneous)
+    is_box = not ranges or (estimate.takes_ranges and all(of.first < of.stop for of in ranges))
+
+    def about(areas: Sequence[Area | AreaRange]) -> Answer:
+        if is_box:
+            found = _of_box(estimate, _box(folder, areas, codes or {}), confidence, simultaneous=simultaneous)
+        else:
+            found = _of_ranges(estimate, areas, codes or {}, simultaneous=simultaneous)
+        return replace(found, areas=tuple(areas))
+
+    alike = [
+        of if isinstance(of, AreaRange) else coarsest(folder, axis, of)
+        for axis, of in zip(folder.axes, asked, strict=True)
+    ]
+    found = about(alike)
+    return about(asked) if found.low is None and alike != [*asked] else found
 
 
 def _of_box(estimate: Estimate, box: Boxes, confidence: float, *, simultaneous: bool) -> Answer:

@@ -73,18 +73,13 @@ def coarsest(folder: PublishedFolder, axis: str, area: Area) -> Area:
 
     The codes of an axis without a codebook are those that were released: there may be others, and nothing is an only child.
     """
-    hierarchy = folder.manifest.spec.get("hierarchy")
-    domain = hierarchy.get(axis, hierarchy) if isinstance(hierarchy, dict) else None
-    is_unlisted = isinstance(domain, dict) and "levels" in domain and not domain.get("table")
-    if is_unlisted or not (area.level and folder.has_tree):
+    if not folder.has_tree:
         return area
     of = folder.tree.axes[list(folder.axes).index(axis)]
     if area_of(of, area.level, area.number) != area:
         return area
-    level, number = area.level, np.array([area.number])
-    while level and of.children_of(level - 1, of.ancestors(number, level, level - 1))[0] == 1:
-        level, number = level - 1, of.ancestors(number, level, level - 1)
-    return area_of(of, level, int(number[0]))
+    numbers, levels = of.coarsest_alike(np.array([area.number]), area.level)
+    return area_of(of, int(levels[0]), int(numbers[0]))
 
 
 def area_of(axis: Axis, level: int, number: int) -> Area:

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tasks.pages.explorer.payload import payload
-from tasks.released.boxes import Boxes, Met
+from tasks.released.boxes import Boxes, Met, coarsest_boxes
 from tasks.released.estimate import Answers, Estimate
 from tasks.released.families import estimate_of
 from tasks.released.query.answers import Answer, answer
@@ -82,7 +82,10 @@ def test_any_box_is_the_sum_of_its_rows_and_is_answered_alike(folder: Path, tmp_
 
 
 def test_a_row_is_answered_within_its_interval(folder: Path) -> None:
-    """A question about a cell that has a row is answered with its count, and not beyond the interval of the row, which promises as much."""
+    """A question about a cell that has a row is answered with its count, and not beyond the interval of the row, which promises as much.
+
+    An only child is its parent: where the parent has a row, its interval is that one.
+    """
     estimate = estimate_in(folder)
     for level in range(len(estimate.folder.levels)):
         table = estimate.folder.level_table(level)
@@ -91,7 +94,16 @@ def test_a_row_is_answered_within_its_interval(folder: Path) -> None:
             assert found.count.tolist() == table.column("count").tolist()
         if estimate.folder.manifest.own_views or table.columns["low"].null_count():
             continue
-        inside = (table.column("low") <= found.low) & (found.high <= table.column("high"))
+        ends = {end: table.column(end) for end in ("low", "high")}
+        for chosen, alike in coarsest_boxes(estimate.source.tree, Boxes(table.levels, table.areas)):
+            of_parents = estimate.folder.level_table(estimate.folder.level_of(alike))
+            if of_parents.columns["low"].null_count():
+                continue  # an only child has its own then
+            met = Met.of(estimate.source.tree, of_parents, alike)
+            assert (met.rows == 1).all()
+            for end, values in ends.items():
+                values[chosen] = met.sums(end)
+        inside = (ends["low"] <= found.low) & (found.high <= ends["high"])
         assert inside[found.stated].all(), level
 
 

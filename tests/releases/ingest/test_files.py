@@ -342,6 +342,39 @@ def test_the_cast_of_a_floating_column_writes_codes_as_the_codebook_does(place, 
     assert cast in error.hint
 
 
+@pytest.mark.parametrize(
+    ("codes", "ending", "hint"),
+    [
+        (["01", "44"], "parquet", """for example as lpad("home"::VARCHAR, 2, '0') in a view. Add"""),
+        (["071", "110", "ZZ"], "duckdb", """for example as lpad("home"::VARCHAR, 3, '0') in a view. Add"""),
+        (
+            ["01", "001"],
+            "parquet",
+            "Some listed codes begin with 0, which programs that read them as numbers drop.",
+        ),
+        (["01", "44"], "csv", "Some listed codes begin with 0, which programs that read them as numbers drop."),
+        (["0", "44"], "parquet", "Codes are compared as text."),
+    ],
+)
+def test_whole_numbers_that_have_lost_their_zeros_are_told(place, capfd, codes, ending, hint):
+    """From the codebook and the type of the column alone: the cast where codes of digits have one length, and else why they differ."""
+    place.write("places.csv", lines(("region", "place"), *(("R", code) for code in codes)))
+    rows = pl.DataFrame({"home": [7], "work": codes[:1], "people": [1]})
+    if ending == "csv":
+        rows.write_csv(place.folder / "t.csv")
+    else:
+        rows.write_parquet(place.folder / "t.parquet")
+    if ending == "duckdb":
+        with duckdb.connect(str(place.folder / "t.duckdb")) as con:
+            con.execute(f"CREATE TABLE t AS FROM '{place.folder / 't.parquet'}'")
+    table = {"duckdb": "t.duckdb::t"}.get(ending, f"t.{ending}")
+    error, _ = place.refusal(capfd, table=table, **PLACES)
+    of_type = "; column home is of type BIGINT" if "lpad" in hint else ""
+    assert str(error) == f"input.table: column home has codes that the codebook lacks{of_type}."
+    assert hint in error.hint
+    assert ("begin with 0" in error.hint) == ("begin with 0" in hint)
+
+
 @pytest.mark.parametrize(("in_table", "in_codebook"), [(NFC, NFD), (NFD, NFC)])
 def test_other_and_changed_codes_are_compared_in_that_form_too(place, in_table, in_codebook):
     """A recoded code, that of records whose code is not listed, and the first letters of a longer one."""

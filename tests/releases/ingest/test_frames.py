@@ -1,5 +1,8 @@
 """Python: data frames in place of files, releases that are continued, lists of questions, and comparisons."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,8 @@ import polars as pl
 import pytest
 
 import trellis
+from flows.run.ending import clean
+from flows.specification.frames import frames_in_files
 from storage.errors import Interrupted, SpecError, UsageError
 from tests.support.ages import EXACT, SPEC, draw_people
 
@@ -55,6 +60,19 @@ def test_a_data_frame_is_a_table_and_a_codebook(home: Path, kind: str) -> None:
     assert found.manifest.spec["input"]["table"] == "input-table.parquet"
     assert not list((home / "tmp").glob("frames-*"))
     assert trellis.verify(found.folder).ok
+
+
+def test_what_a_killed_process_left_of_a_data_frame_is_deleted(home: Path) -> None:
+    """By `clean`, which leaves the data frames of a process that goes on."""
+    left = "import os, signal, polars; from flows.specification.frames import frames_in_files as written\n"
+    left += "with written({'table': polars.DataFrame({'zone': ['a']})}): os.kill(os.getpid(), signal.SIGKILL)"
+    assert subprocess.run([sys.executable, "-c", left], check=False).returncode == -signal.SIGKILL
+    (killed,) = (home / "tmp").glob("frames-*/table.parquet")
+    with frames_in_files({"table": draw_people()}) as keys:
+        clean()
+        assert Path(keys["table"]).exists()
+        assert not killed.parent.exists()
+    assert not list((home / "tmp").glob("frames-*"))
 
 
 def test_a_data_frame_of_mixed_codes_is_refused_without_a_value(home: Path) -> None:

@@ -279,6 +279,21 @@ def test_codes_that_are_unique_by_path_need_a_column_per_level(
         assert parse_spec(decided(begun.spec, chosen), tmp_path / "spec.yaml").spec.levels("origin") == levels
 
 
+@pytest.mark.parametrize("first", [",N101", "N101", "N101,", "44,001", "E01000001,Ely 1"])
+def test_the_first_area_of_a_codebook_is_no_header(first: str, tmp_path: Path) -> None:
+    """Where the first line looks like the rows below it, an area would be lost without a word; the same rows below a header are read."""
+    rows = "".join(f"{first.replace('1', str(number))}\n" for number in range(1, 5))
+    (tmp_path / "areas.csv").write_text(rows)
+    with pytest.raises(
+        InputError, match=r"areas\.csv must hold the column names; .+ looks like the codes below it"
+    ) as refused:
+        starter(table(tmp_path, "home,work"), tmp_path, str(tmp_path / "areas.csv"))
+    assert refused.value.hint == "Add a line of column names above the rows."
+    header = ",".join("" if not field else f"zone{place}" for place, field in enumerate(first.split(",")))
+    (tmp_path / "areas.csv").write_text(f"{header}\n{rows}")
+    assert starter(table(tmp_path, "home,work"), tmp_path, str(tmp_path / "areas.csv")).spec
+
+
 def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
     """Columns that nest are levels, coarse to fine, with the names beside them; coordinates and columns with gaps are none."""
     (tmp_path / "areas.csv").write_text(

@@ -1,6 +1,7 @@
 """Axes from codebooks, the order of refinement, frontiers and their cells, chunks, branches: against plain Python."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -60,7 +61,10 @@ def frontier_of(universe, nodes, level: int) -> Frontier:
 @settings(max_examples=60)
 @given(data=st.data())
 def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data) -> None:
-    """An area's number is the rank of its path, its children are one run, and ancestors are the areas of its first codes."""
+    """An area's number is the rank of its path, its children are one run, and ancestors are the areas of its first codes.
+
+    The coarsest area that is the same holds no other; where areas are not listed, nobody knows.
+    """
     paths = data.draw(codebooks)
     axis = axis_of("place", paths)
     prefixes = [sorted({path[:level] for path in paths}) for level in range(len(paths[0]) + 1)]
@@ -73,6 +77,13 @@ def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data) -> None:
         for above in range(level + 1):
             expected = [prefixes[above].index(prefixes[level][area][:above]) for area in areas]
             assert axis.ancestors(areas, level, above).tolist() == expected
+        for area, number, at in zip(areas, *axis.coarsest_alike(areas, level), strict=True):
+            path = prefixes[level][area]
+            holding = (
+                above for above in range(level + 1) if [own[:above] for own in prefixes[level]].count(path[:above]) == 1
+            )
+            assert (at, prefixes[at][number]) == (alike := next(holding), path[:alike])
+        assert np.array_equal(replace(axis, is_listed=False).coarsest_alike(areas, level)[0], areas)
     for level, first_child in enumerate(axis.first_child):
         assert len(first_child) == axis.areas(level) + 1
         assert (first_child[0], first_child[-1]) == (0, axis.areas(level + 1))

@@ -5,9 +5,12 @@ import { announce, make, number } from "./base.js";
 const MOST_OFFERED = 30;
 const MOST_MEANT = 5; // offered where nothing has what was typed
 
+const STROKES = { ø: "o", ł: "l", đ: "d", ı: "i", æ: "ae", œ: "oe", ß: "ss" }; // which are no accents to Unicode
+
 /** Return a text as it is compared: without accents, upper and lower case alike. */
 function folded(text) {
-  return text.normalize("NFD").replace(/\p{M}/gu, "").toLocaleLowerCase().trim();
+  const plain = text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().trim();
+  return plain.replace(/[øłđıæœß]/g, (letter) => STROKES[letter]);
 }
 
 /** Return how many letters have to be put in, left out or replaced to make one text of another; Levenshtein's distance. */
@@ -110,14 +113,17 @@ export function combobox(input, choices, chosen) {
     return offered.indexOf(only[0]);
   }
 
-  /** Return the choices that have the longer words of what was typed, or whose names are spelt most like it. */
+  /** Return the choices that have the longer words of what was typed, or whose names are spelt most like it, or whose codes but for one letter. */
   function meant(typed) {
     const wanted = folded(typed);
     const longer = /\S{3}/.test(wanted) ? matching(typed, 3) : [];
     if (longer.length) return longer;
     const most = 1 + Math.floor(wanted.length / 5);
-    const near = searched.map(({ choice, label }) => ({ choice, far: distance(wanted, label.slice(0, wanted.length)) }));
-    const fit = near.filter(({ far }) => wanted.length > 2 && far <= most);
+    const near = searched.map(({ choice, label, code }) => {
+      const isCode = Math.min(wanted.length, code.length) > 1 && distance(wanted, code) === 1;
+      return { choice, far: isCode ? 1 : wanted.length > 2 ? distance(wanted, label.slice(0, wanted.length)) : Infinity };
+    });
+    const fit = near.filter(({ far }) => far <= most);
     return fit.toSorted((one, two) => one.far - two.far).map(({ choice }) => choice);
   }
 
