@@ -235,8 +235,6 @@ def load_record(con: Connection, release_id: str, books: Books | None = None) ->
     """Return what the store knows of a release now.
 
     Args:
-        con: the store.
-        release_id: of the release.
         books: the ledger, if the caller has read it already: reading it takes time in proportion to its events.
     Raises:
         UsageError: there is no release of that id.

@@ -179,7 +179,6 @@ class Pool:
         Who had the branch before has its shards. So the order waits for that worker, unless another one would have nothing else to do.
 
         Args:
-            branch: of the order.
             going_on: called again and again during the wait; an exception that it raises ends the wait.
         Raises:
             StoreError: there has been no worker for too long.

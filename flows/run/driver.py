@@ -37,10 +37,7 @@ def make_release(plan: Plan, release: Release, submit: Submit, report: Report, r
     """Make a release from its plan and return the thread seconds spent in each stage.
 
     Args:
-        plan: of the release.
         release: from `new_release`.
-        submit: runs a stage and returns its future.
-        report: receives the progress.
         run: Prefect's id of the flow run, if there is one.
     Raises:
         MadeAlready: it is in the store.
@@ -63,7 +60,6 @@ def finish_release(
     """Finish a reserved or failed release; do only what the store does not hold yet. Other arguments are those of `make_release`.
 
     Args:
-        release_id: the release.
         only: the one branch to finish; the others keep what they lack. All branches if left out.
     Returns:
         The thread seconds spent in each stage; none if it was published already.

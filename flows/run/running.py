@@ -19,7 +19,6 @@ def running(release_id: str, dataset: str, run: str = "") -> Iterator[None]:
     A release that stops before it is reserved leaves nothing behind. Afterwards it is failed and keeps what it has.
 
     Args:
-        release_id: the release.
         dataset: whose releases run one after the other.
         run: Prefect's id of the flow run, if there is one.
     Raises:

@@ -90,12 +90,8 @@ def nested_entry(
     """Return a baseline at an ε.
 
     Args:
-        plan: of the spec.
         mechanism: with cells `views` it measures nested groupings, otherwise the leaves alone.
-        name: of the baseline.
-        epsilon: of each trial.
         ratio: of the share of ε of each grouping to that of the one before.
-        is_pruned: as in `NestedEntry`.
     Raises:
         SpecError: it cannot be tried on the spec's universe, or not at this ε.
     """

@@ -87,7 +87,6 @@ def public_table(
     """Return a table that may be seen.
 
     Args:
-        tree: its axes and their order.
         leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
         true_counts: int64, shape (records,), > 0; it may be empty.
         derived: the derived columns of views, by name; none if left out.

@@ -58,7 +58,6 @@ def write_shard(
 
     Args:
         path: what is there stays.
-        columns: their names.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
         kind: the type of all columns but `texts`.
         texts: the columns that hold text.

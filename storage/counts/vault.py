@@ -30,7 +30,6 @@ def vault(release_id: str, *, read_only: bool = True, memory: int | None = None)
     While a release runs, a vault that is only read stays open for a moment, for the next level.
 
     Args:
-        release_id: the release.
         read_only: False while it is written.
         memory: bytes that DuckDB may take; most of the machine's memory if left out.
     Raises:
@@ -154,10 +153,6 @@ def read_true_rows(
     """Return the areas on some axes and other columns of a level's true nodes at some positions. Confidential.
 
     Args:
-        con: the vault.
-        level: of the nodes.
-        axes: their numbers.
-        first: position.
         end: the position after the last one.
         columns: which follow the areas.
     Raises:

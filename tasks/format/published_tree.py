@@ -100,8 +100,7 @@ def published_names(folder: Path, manifest: Manifest) -> Names:
     """Return the names of the areas of a published folder.
 
     Raises:
-        OSError: a table is missing, or is not a Parquet file.
-        polars.exceptions.PolarsError: likewise.
+        UNREADABLE: a table is missing, or is not a Parquet file.
     """
     return Names(_of_areas(folder, manifest, manifest.names, names_path, NAME))
 
@@ -128,8 +127,7 @@ def published_shapes(folder: Path, manifest: Manifest) -> Shapes:
     """Return the shapes of the areas of a published folder.
 
     Raises:
-        OSError: a table is missing, or is not a Parquet file.
-        polars.exceptions.PolarsError: likewise.
+        UNREADABLE: a table is missing, or is not a Parquet file.
     """
     return Shapes(_of_areas(folder, manifest, manifest.boundaries, shapes_path, GEOMETRY))
 
@@ -138,8 +136,7 @@ def derived_columns(folder: Path, manifest: Manifest) -> dict[str, Derived]:
     """Return the derived columns of a release, by name.
 
     Raises:
-        OSError: a table is missing, or is not a Parquet file.
-        polars.exceptions.PolarsError: likewise.
+        UNREADABLE: a table is missing, or is not a Parquet file.
     """
     return {
         name: numbered_codes(name, of, pl.read_parquet(derived_path(folder, name), glob=False)[name])

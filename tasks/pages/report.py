@@ -55,8 +55,6 @@ def report(
     """Return the page.
 
     Args:
-        manifest: the release's manifest.
-        facts: what the report shows of its released counts.
         checks: the checks recorded before it was published.
         how_counted: as in `readme`.
         formulas: as in `readme`.

@@ -93,7 +93,6 @@ def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Scale:
     """Return a logarithmic axis of whole powers of ten, from the least value to the largest or beyond.
 
     Args:
-        title: of the axis.
         values: those above zero have to fit.
         least: where the axis ends, whatever smaller values there are.
     """

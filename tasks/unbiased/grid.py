@@ -196,7 +196,6 @@ def sums_of_pairs(tree: Tree, counts: IntArray, pair: Pair) -> IntArray:
     Args:
         tree: of two axes.
         counts: of all pairs of finest areas, int64, shape (leaves, leaves).
-        pair: the axis levels of the cells.
     """
     for number, (axis, level) in enumerate(zip(tree.axes, pair, strict=True)):
         counts = np.add.reduceat(counts, axis.first_descendants(level, axis.depth)[:-1], axis=number)

@@ -63,7 +63,6 @@ class TreeVariances:
         """Return the variance of each of some nodes of a level, float64, shape (nodes,), records squared.
 
         Args:
-            axis_levels: those of the level.
             areas: per axis, int64, shape (nodes,).
         """
         variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))

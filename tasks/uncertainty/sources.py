@@ -47,7 +47,6 @@ def for_every_level(levels: Sequence[L], of_own: Sequence[V]) -> list[V]:
     """Return for every level what is known of the level that it repeats, or of itself.
 
     Args:
-        levels: 0 to T.
         of_own: for those that repeat no other, in the same order.
     """
     by_level = {level.level: value for level, value in zip(own_levels(levels), of_own, strict=True)}

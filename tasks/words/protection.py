@@ -77,7 +77,6 @@ def epsilon_in_words(epsilon: float, delta: float, unit: str, neighbours: str) -
     """Return what a guarantee means to one unit, sentence by sentence.
 
     Args:
-        epsilon: of the guarantee.
         delta: of the guarantee; 0 where it has none.
         unit: whose records are protected, in words such as `one job`.
         neighbours: `substitution`, where the records of one unit are replaced by other records, or `add_remove`.

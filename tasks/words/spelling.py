@@ -35,7 +35,6 @@ def closest(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6)
     Args:
         name: as it was written.
         known: the names that there are; they must be public.
-        most: how many to return.
         cutoff: how similar names must be, between 0 and 1, as difflib measures it; or else one letter is wrong, missing or too much,
             or two have changed places.
     """

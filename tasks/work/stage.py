@@ -106,7 +106,6 @@ class Stage(Generic[P]):
 
     Attributes:
         fn: runs it, without Prefect. What it raises may be shown.
-        name: its name in Prefect.
         run_name: the name of its task runs, for people; a template of its arguments.
         package: by which its seconds are counted.
     """

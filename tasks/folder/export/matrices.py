@@ -40,7 +40,6 @@ def is_square(axes: Mapping[str, str | None], roles: Iterable[Role | None]) -> b
 
     Args:
         axes: per axis, the name of the level that is reached.
-        roles: of the same axes.
     """
     reached = set(axes.values())
     return tuple(roles) == ENDS and len(reached) == 1 and None not in reached
@@ -50,9 +49,7 @@ def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[Publish
     """Write the matrices of some levels of a folder.
 
     Args:
-        tables: of the folder.
         tree: its axes, with all areas of the codebook.
-        levels: the tables of the levels.
     """
     (tables.folder / FOLDER).mkdir()
     names = published_names(tables.folder, tables.manifest)

@@ -50,9 +50,7 @@ def write_sdmx(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTa
     """Write the SDMX-CSV files of some levels of a folder, and their structure.
 
     Args:
-        tables: of the folder.
         tree: its axes, with all areas of the codebook.
-        levels: the tables of the levels.
     """
     (tables.folder / SDMX).mkdir()
     (tables.folder / STRUCTURE).write_text(_structure(tables, tree, levels), encoding="utf-8")

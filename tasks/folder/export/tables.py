@@ -46,12 +46,7 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class PublishedTables:
-    """The published tables of a folder.
-
-    Attributes:
-        folder: the folder.
-        manifest: its manifest.
-    """
+    """The published tables of a folder."""
 
     folder: Path
     manifest: Manifest

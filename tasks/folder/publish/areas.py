@@ -16,15 +16,7 @@ from tasks.words.areas import GEOMETRY, Names, Shapes, geo_metadata, name_column
 def write_areas(
     folder: Path, tree: Tree, names: Names, shapes: Shapes, flat: Collection[str]
 ) -> dict[str, dict[str, list[str]]]:
-    """Write the tables of names and of shapes, and return what the manifest lists of both: per axis the levels that have one.
-
-    Args:
-        folder: the folder being published.
-        tree: the axes.
-        names: of their areas.
-        shapes: of their areas.
-        flat: the features that have one level.
-    """
+    """Write the tables of names and of shapes, and return what the manifest lists of both: per axis the levels that have one."""
     listed = dict[str, dict[str, list[str]]]()
     for place, of_areas in ((NAMES, names), (BOUNDARIES, shapes)):
         listed[place] = {

@@ -152,7 +152,6 @@ class _Written:
     Attributes:
         levels: what the manifest states of each level; likewise `views`.
         rounding: how far rounding has moved the counts; None where they were not settled together.
-        records: the kind of the records.
         write_csv: writes `counts.csv`, if the folder has it; it may run beside whatever else is written.
     """
 

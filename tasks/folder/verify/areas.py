@@ -33,7 +33,7 @@ def area_failures(folder: Path, manifest: Manifest) -> list[str]:
             return [f"{place}/ does not hold the files that manifest.json lists."]
         try:
             faults = {path.name: fault_of(path, columns) for path, columns in columns_of.items()}
-        except (*UNREADABLE, pl.exceptions.PolarsError):
+        except UNREADABLE:
             return [f"A table of {place}/ is not a Parquet file."]
         if failures := [f"{place}/{name} {fault}" for name, fault in faults.items() if fault]:
             return failures

@@ -56,7 +56,7 @@ def noisy_counts_failures(folder: Path, manifest: Manifest) -> list[str]:
         failures += [f"{FOLDER}/level_{entry.level}.parquet {failure}"] if failure else []
     try:
         return failures + _view_failures(folder, manifest)
-    except (*UNREADABLE, pl.exceptions.PolarsError):
+    except UNREADABLE:
         return [*failures, f"a table of {FOLDER} is missing or is not a Parquet file."]
 
 
@@ -89,7 +89,6 @@ def _view_failures(folder: Path, manifest: Manifest) -> list[str]:
 
     Raises:
         UNREADABLE: a table cannot be read.
-        polars.exceptions.PolarsError: likewise.
     """
     failures = []
     for view in (view for view in manifest.own_views if not view.summed):
@@ -114,8 +113,6 @@ def estimate_failures(folder: Path, manifest: Manifest, workers: int) -> list[st
 
     Args:
         folder: the folder, whose tables are correct on their own.
-        manifest: its manifest.
-        workers: how many files are read at once.
     """
     own, failures = {entry.level for entry in own_levels(manifest.levels)}, list[str]()
     if any(entry.same_as not in {None, *own} for entry in manifest.levels):
@@ -125,7 +122,7 @@ def estimate_failures(folder: Path, manifest: Manifest, workers: int) -> list[st
             failures.append(failure)
     except TrellisError as fault:
         failures.append(str(fault))
-    except (*UNREADABLE, pl.exceptions.PolarsError):
+    except UNREADABLE:
         failures.append("a table of noisy_counts or a derived column is missing or is not a Parquet file.")
     except (ValueError, LookupError):
         failures.append("manifest.json states levels, views or rules that do not fit the tables.")
@@ -138,7 +135,6 @@ def _failures(source: FolderSource) -> Iterator[str]:
     Raises:
         Misfit: noisy counts do not fit the rows, so that nothing else can be compared.
         UNREADABLE: a table cannot be read.
-        polars.exceptions.PolarsError: likewise.
     """
     manifest, confidence = source.manifest, source.manifest.intervals.confidence
     estimate = estimate_of(source)

@@ -178,11 +178,9 @@ class WalkedRows:
         """Start without cells.
 
         Args:
-            noise: of the level.
             step: intervals end at multiples of this, records.
             reach: as in `Moves`.
             margins: of the level, per kind of interval.
-            rows_kept: where the rows will be.
         """
         self._step, self._margins, self._rows_kept = step, margins, rows_kept
         self.moves, self.seen = Moves(reach), SeenCounts(noise) if noise else None
@@ -198,7 +196,6 @@ class WalkedRows:
         """Take the rows, once all cells were shown.
 
         Args:
-            rows: their areas and released counts.
             noisy: their noisy counts, shape (rows,), records.
             caps: per kind of interval, the most that each can count by what holds it, int64, shape (rows,); of fewer kinds, where the
                 source does not tell those of all.
