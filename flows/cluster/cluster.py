@@ -46,9 +46,7 @@ _WAKE_EVERY = 0.5  # seconds between two looks of an order at whether its releas
 def on_cluster() -> Iterator["Cluster"]:
     """Carry out the orders of branches that are submitted inside on the cluster that TRELLIS_CLUSTER names.
 
-    Raises:
-        SpecError: none is named, or something of it breaks a rule.
-        StoreError: it does not answer, there is no worker, or the package for clusters is not installed.
+    Errors are those of `read_cluster_file` and `connected`.
     """
     with connected(_file_of_home()) as (connection, listed):
         cluster = Cluster(connection, listed)

@@ -121,16 +121,12 @@ def finish_release(
 ) -> dict[str, float]:
     """Finish a reserved or failed release; do only what the store does not hold yet. Other arguments are those of `make_release`.
 
+    Errors are those of `resumable_release` and `make_release`.
+
     Args:
         only: the one branch to finish; the others keep what they lack. All branches if left out.
     Returns:
         The thread seconds spent in each stage; none if it was published already.
-    Raises:
-        HeldElsewhere: another run has it.
-        UsageError: it was abandoned or refused, has no such branch, or another release now supersedes the one it revises.
-        SpecError: its spec was edited since it was reserved.
-        InputError: a public table was changed since then.
-        TrellisError: what stopped it, as in `make_release`.
     """
     dataset = resumable_release(release_id, only).dataset
     with running(release_id, dataset, run):

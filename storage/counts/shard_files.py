@@ -142,11 +142,7 @@ def _read(path: Path) -> pl.DataFrame | None:
 
 
 def read_shard_table(path: Path, sha256: str) -> pa.Table:
-    """Return the table of a shard whose hash is the recorded one: whole numbers, floats where it holds estimates, or texts.
-
-    Raises:
-        StoreError: the file is missing or has another hash; it is never drawn again.
-    """
+    """Return the table of a shard whose hash is the recorded one: whole numbers, floats where it holds estimates, or texts."""
     check_shard(path, sha256)
     return pq.read_table(path)
 

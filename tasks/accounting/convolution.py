@@ -116,8 +116,6 @@ def largest_rho_of_few(ways: Sequence[Events], rho: float, epsilon: float, delta
     Args:
         ways: what may change, for each kind of unit that may cost most; where nothing changes, there is no event.
         rho: at which that is the noise; at other ρ every scale is multiplied by the same factor.
-        epsilon: ε > 0.
-        delta: δ, in (0, 1).
     Returns:
         None where some noise on the way has too many values.
     """

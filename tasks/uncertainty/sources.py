@@ -74,7 +74,6 @@ class MeasuredSums:
         """Return what the noise of the cells, or of some, exceeds with at most a given probability, records.
 
         Args:
-            log_tail: the natural logarithm of the probability, < 0.
             cells: the places of the cells; all if left out.
         Returns:
             One number where all cells have the same, otherwise int64 of the shape of the cells.

@@ -73,11 +73,7 @@ _EXPORT = re.compile(r"^export (?=(?:(?:async )?function|const) (\w+))", re.MULT
 
 
 def explorer(folder: PublishedFolder) -> str:
-    """Return the page of a folder. The same folder always gives the same page.
-
-    Raises:
-        StoreError: a file is missing, or differs from what was published.
-    """
+    """Return the page of a folder. The same folder always gives the same page."""
     return explorer_page(title_of(folder.manifest.spec, folder.manifest.id), embedded(folder))
 
 
