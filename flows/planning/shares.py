@@ -136,8 +136,6 @@ def scheme_of(
     """Return the measurements of a spec, without their noise.
 
     Args:
-        keys: the spec's section `privacy`.
-        whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
         sampler: of the law, by its name.
         law: one of the mechanism's; its first one if left out.
         views: by their names; those with the cells of a level have its number, the others follow from T + 1.

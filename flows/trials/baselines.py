@@ -276,11 +276,7 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
 
 
 def baseline_entry(plan: Plan, name: str, epsilon: float) -> Contestant:
-    """Return a baseline at an ε; neighbours and records per unit are the spec's.
-
-    Raises:
-        SpecError: it cannot be tried on the spec's universe, or not at this ε.
-    """
+    """Return a baseline at an ε; neighbours and records per unit are the spec's."""
     baseline, spec = BASELINES[name], plan.file.spec
     check_listed(spec, baseline.mechanism)
     check_leaves(spec, plan.tree, baseline.mechanism)

@@ -124,11 +124,7 @@ def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest:
 
 
 def read_true_leaves(con: Connection, level: int, axes: int, most: int) -> Iterator[tuple[list[IntArray], IntArray]]:
-    """Yield the areas per axis and the true counts of all true nodes of a level, in order, at most `most` nodes at a time. Confidential.
-
-    Raises:
-        StoreError: a node is missing or out of order.
-    """
+    """Yield the areas per axis and the true counts of all true nodes of a level, in order, at most `most` nodes at a time. Confidential."""
     nodes = count_true_nodes(con, level)
     for first in range(0, nodes, most):
         end = min(first + most, nodes)

@@ -36,7 +36,6 @@ def summed_delta(events: Sequence[tuple[float, int]], epsilon: float) -> float |
 
     Args:
         events: each scale, records, with how many measured counts of it change by one.
-        epsilon: ε >= 0.
     Returns:
         None without an event, or where the sums have too many values.
     Source:

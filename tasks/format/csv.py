@@ -88,11 +88,7 @@ def open_csv(path: Path, schema: pa.Schema) -> csv.CSVStreamingReader:
 
 
 def csv_header(path: Path) -> list[str]:
-    """Return the columns of a CSV file.
-
-    Raises:
-        UNREADABLE: the file is not CSV.
-    """
+    """Return the columns of a CSV file."""
     with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader:
         return list(reader.schema.names)
 

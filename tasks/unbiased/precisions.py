@@ -84,8 +84,6 @@ def for_workload(
         is_either: whether a unit moves either the total or all other levels by Δ₂, and these by half of Δ₂² in the first case.
     Returns:
         As `uniform`; 0 where level 0 is exact, and where a level is better not measured.
-    Raises:
-        ValueError: there is no such workload.
     """
     fan_outs, costs = mean_fan_outs(tree), np.asarray(squares, dtype=np.float64)
     own = np.append(True, fan_outs > 1)

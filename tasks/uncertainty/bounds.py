@@ -123,8 +123,6 @@ def records_above_noise(total: int, sigma: float, possible_cells: int) -> tuple[
     is that share where counts are lognormal with the mean μ and s the σ of their logarithm, from 1 to 4: as sizes of areas and
     flows between them are. Counts of real tables are whole, most of them 0.
 
-    Args:
-        total: public, records.
     Returns:
         The least and the greatest share, in [0, 1].
     """

@@ -203,10 +203,8 @@ def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray, zero
     differs are as full as those of a density.
 
     Args:
-        noisy: int64, shape (cells,), records.
-        deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records.
-        rows: the places of some cells.
-        zeros: how many more cells there are, whose noisy counts are 0.
+        deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records. Other arguments are those of
+            `mixture_of_sums`.
     """
     unit = np.sqrt(deviations**2 + 1 / 12) / _UNITS  # of each cell's own noise, and of rounding
     mixture = CountMixture(gaussian_density, _UNITS, _UNITS, one=1 / float(unit.max(initial=1 / _UNITS)))

@@ -138,9 +138,6 @@ def pooled_vehicles(demand: Demand, service: Service) -> int:
 
     The counts are summed per period and pair of zones before they are divided among vehicles. Such a leg takes the mean minutes
     of the stop pairs of the two zones. So trips that are spread over too many pairs of stops do not matter.
-
-    Raises:
-        ArithmeticError: the solver found no whole optimum.
     """
     zones = np.arange(service.zones)
     between_zones = replace(service, minutes=service.zone_minutes(), origin_zone=zones, destination_zone=zones)

@@ -48,9 +48,7 @@ def strongest_belief(epsilon: float, delta: float = 0.0, prior: float = 0.5) -> 
     a probability of at most 2 δ. That they exceed e^ε times with a probability of at most δ does not follow from (ε, δ).
 
     Args:
-        epsilon: ε >= 0.
-        delta: δ in [0, 1].
-        prior: the belief beforehand, in (0, 1).
+        prior: the belief beforehand, in (0, 1). Other arguments are those of `right_guess`.
     """
     factor = _ODDS if delta else 1.0
     doubt = (1 - prior) / prior * math.exp(-min(epsilon, _MOST_EXPONENT)) / factor

@@ -73,12 +73,7 @@ def _beyond(text: str, known: Iterable[str]) -> str:
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the question whether somebody meant the known name that is closest; empty where none is close.
 
-    Of a number beyond the end of those at equal distances, it is a sentence that says which there are.
-
-    Args:
-        name: as it was written.
-        known: the names that there are; they must be public.
-        cutoff: how similar names must be, as in `closest`.
+    Of a number beyond the end of those at equal distances, it is a sentence that says which there are. Arguments are those of `closest`.
     """
     known = [*known]
     alike = closest(name, known, 1, cutoff)

@@ -46,11 +46,7 @@ def is_square(axes: Mapping[str, str | None], roles: Iterable[Role | None]) -> b
 
 
 def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
-    """Write the matrices of some levels of a folder.
-
-    Args:
-        tree: its axes, with all areas of the codebook.
-    """
+    """Write the matrices of some levels of a folder."""
     (tables.folder / FOLDER).mkdir()
     names = published_names(tables.folder, tables.manifest)
     for table in levels:

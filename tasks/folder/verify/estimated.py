@@ -85,11 +85,7 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
 
 
 def _view_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return which noisy counts of views are not those that the manifest describes.
-
-    Raises:
-        UNREADABLE: a table cannot be read.
-    """
+    """Return which noisy counts of views are not those that the manifest describes."""
     failures = []
     for view in (view for view in manifest.own_views if not view.summed):
         table = pl.read_parquet(noisy_view_path(folder, view.name), glob=False)
@@ -134,7 +130,6 @@ def _failures(source: FolderSource) -> Iterator[str]:
 
     Raises:
         Misfit: noisy counts do not fit the rows, so that nothing else can be compared.
-        UNREADABLE: a table cannot be read.
     """
     manifest, confidence = source.manifest, source.manifest.intervals.confidence
     estimate = estimate_of(source)

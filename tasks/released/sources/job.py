@@ -47,7 +47,6 @@ class JobSource(Source):
 
     Attributes:
         sink: receives the noisy counts of what was measured, level by level; None if they are not needed.
-        disk: a folder with room for the rows of a large level; None to have all rows in memory.
         threads: how many branches are read at once, where there is no sink.
     """
 

@@ -33,7 +33,6 @@ def sorted_run(rows: Rows, noisy: IntArray, sizes: Sequence[int]) -> IntArray:
     Args:
         rows: no two of them have the same areas.
         noisy: shape (rows,).
-        sizes: per axis, how many areas there are; they fit (`fit_on_disk`).
     Returns:
         int64, shape (columns, rows).
     Raises:
@@ -55,7 +54,6 @@ class RowsInMemory:
         """Start without rows.
 
         Args:
-            sizes: per axis, how many areas there are.
             is_in_order: whether the rows come in the order of their codes.
         """
         self._sizes, self._is_in_order = sizes, is_in_order
