@@ -66,7 +66,6 @@ class BudgetExceeded(TrellisError):
     Attributes:
         left: the ρ that may still be reserved.
         left_epsilon: the ε that it is enough for.
-        release_id: the release that was refused.
     """
 
     left = Fraction(0)

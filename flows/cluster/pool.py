@@ -78,8 +78,6 @@ class _Worker:
     Attributes:
         seen: when the scheduler last heard of the worker, by its own clock.
         since: when that changed last, by the clock of home.
-        busy: whether an order is with it.
-        gone: set once it is lost.
     """
 
     seen: float

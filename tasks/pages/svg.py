@@ -74,7 +74,6 @@ class Scale:
         ends: at the left and the right, or at the bottom and the top; in the units of the rows.
         labels: of the places 0, 1, 2 and so on, of which as many are shown as have room, upwards where names are long; None for
             numbers.
-        is_log: whether it is logarithmic.
     """
 
     title: str

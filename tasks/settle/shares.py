@@ -22,7 +22,6 @@ class WeightedView:
 
     Attributes:
         cell: int64, shape (atoms,): the cell that holds each atom.
-        cells: how many there are.
         weight: of the mean variance of its cells, >= 0.
         is_exact: whether its counts are exact, and take no share.
     """

@@ -23,8 +23,6 @@ class Service:
         origin_zone: int64, shape (origin stops,): the zone of each stop where trips begin.
         destination_zone: int64, shape (destination stops,): that of each stop where trips end.
         zones: how many there are. Each has a stop where trips begin and one where trips end.
-        periods: how many there are.
-        period_minutes: the length of a period, minutes.
         capacity: seats of a vehicle.
 
     Raises:

@@ -135,7 +135,6 @@ def unit_words(unit: str, max_records: int) -> tuple[str, str]:
 
     Args:
         unit: who or what is protected, as the spec says: `one job`.
-        max_records: the most records that one unit has.
     """
     text = " ".join(unit.split())
     named = next((text[len(article) :] for article in _ARTICLES if text.casefold().startswith(article)), text)

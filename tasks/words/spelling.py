@@ -94,9 +94,6 @@ def refinement(entry: str, levels: Levels) -> tuple[str, int] | None:
     Names may hold dots. A feature of exactly this name is meant first. Otherwise the feature with the longest name is meant
     that stands before a dot, with one of its levels after it.
 
-    Args:
-        entry: as it was written.
-        levels: of all features.
     Returns:
         The feature, and the number of its level from 1 on, which is the finest one where the entry is a feature's name;
         None where the entry is neither.
@@ -116,7 +113,6 @@ def faults_of_order(order: Sequence[str], levels: Levels, finest: Mapping[str, s
     The order must refine every feature through its levels, coarse to fine, down to its finest released one, each level once.
 
     Args:
-        order: the entries.
         levels: of all features, as in the codebooks.
         finest: the finest released level of each feature, one of its levels.
     """

@@ -25,7 +25,6 @@ class PublishedTable:
 
     Attributes:
         path: its path in the folder, such as `counts/level_3.parquet`, or that of the folder of its parts.
-        title: what to call it in a few words.
         counts_by: what it counts by, in words.
         axes: per axis, the name of the level that its rows have; None where the axis is summed over.
         level: the tree level; None for views and for tables of the rows that stand out.

@@ -81,7 +81,6 @@ def explorer_page(title: str, data: str) -> str:
     """Return the page with some data.
 
     Args:
-        title: of the page, text.
         data: the payload as JSON, in which every `<` is escaped.
     """
     from markupsafe import Markup  # only who writes the page needs templates
