@@ -22,7 +22,6 @@ def run_trials(comparison: Comparison, tried: Callable[[int], None]) -> tuple[pl
     """Try every entry as often as is asked for.
 
     Args:
-        comparison: what is compared.
         tried: called with the number of further trials each time that some are done.
     Returns:
         A row per entry, run and level; the id of the flow run; and its task runs.

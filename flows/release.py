@@ -72,7 +72,6 @@ class RunRequest:
     """What the process that calls a flow wants, and what it learns of the run. Prefect stores none of this.
 
     Attributes:
-        report: receives the progress.
         planned: the plan of the release, and the release, from `new_release`; None for a rerun.
         flow_run_id: Prefect's id of the run, once it has begun.
         task_runs: how many task runs have ended. Prefect does not record those that it cancels before they begin.

@@ -242,8 +242,6 @@ def synthesise_answer(
     """Draw a set into a new folder, with the specs that release it, and return a description.
 
     Args:
-        kind: of the set.
-        folder: where it is written.
         seed: the same seed draws the same set; of a city also the same weekday for its morning as for the whole day.
         density: of the paper's sets; `complete` where left out.
         day: of the shuttle; `morning` where left out.

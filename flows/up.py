@@ -46,7 +46,6 @@ def run_up(specs: Path, port: int, auth: bool | None, say: Say) -> None:
         specs: the folder of the specs that everybody who reaches the server may release.
         port: the port of 127.0.0.1.
         auth: whether the server asks for a password; None for a default (`guard.auth_of_up`).
-        say: receives lines for the terminal.
     Raises:
         UsageError: there is no such folder, or an address in TRELLIS_NOTIFY is not understood.
         StoreError: the port is in use, or `trellis up` already runs on this store.

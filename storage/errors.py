@@ -66,7 +66,6 @@ class BudgetExceeded(TrellisError):
     Attributes:
         left: the ρ that may still be reserved.
         left_epsilon: the ε that it is enough for.
-        release_id: the release that was refused.
     """
 
     left = Fraction(0)
@@ -146,7 +145,6 @@ def public_error(fault: BaseException, of: str) -> TrellisError:
     """Return what may be shown of an exception: itself if it is public, otherwise its kind and place, without its cause.
 
     Args:
-        fault: the exception.
         of: the name of what it stopped, for the message.
     """
     public = fault if isinstance(fault, TrellisError) else disk_fault(fault)
@@ -159,7 +157,6 @@ def disk_fault(fault: BaseException, field: str = "TRELLIS_HOME", folder: str = 
     """Return the public error for a disk that is full or read-only, without the exception's text; None where the fault is another.
 
     Args:
-        fault: the exception.
         field: the key or option that names the folder.
         folder: TRELLIS_HOME if left out.
     """

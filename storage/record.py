@@ -60,7 +60,6 @@ class Record:
     """What the store knows of a release at the moment at which it is asked; what is sealed later is not in it.
 
     Attributes:
-        release: its state, its terms and those of its levels.
         charges: by level, as the ledger has them; of levels that are measured alone.
         branches: all but the trunk, by name, in the order of the tree.
         shards: what is made of it, by kind, level and branch, in the order of the tree.
@@ -189,12 +188,12 @@ class Record:
         """Return the record with what steps have made. A level's charge is sealed once all of its branches are."""
         made = replace(self, shards=in_order([*self.all_shards, *shards], self.branches))
         drawn = {level: charge for level, charge in self.charges.items() if charge.state == "drawing"}
-        sealed = {level: replace(charge, state="sealed") for level, charge in drawn.items() if made.is_sealed(level)}
+        sealed = {
+            level: replace(charge, state="sealed")
+            for level, charge in drawn.items()
+            if all((level, branch) in made.shards["noisy"] for branch in made.branches_of(level))
+        }
         return replace(made, charges={**self.charges, **sealed})
-
-    def is_sealed(self, level: int) -> bool:
-        """Return whether every branch of a level is sealed."""
-        return all((level, branch) in self.shards["noisy"] for branch in self.branches_of(level))
 
     def hashes(self, level: int) -> dict[str, str]:
         """Return the sha256 of each sealed shard of a level, by branch: the ledger keeps them, for the audit."""
@@ -235,8 +234,6 @@ def load_record(con: Connection, release_id: str, books: Books | None = None) ->
     """Return what the store knows of a release now.
 
     Args:
-        con: the store.
-        release_id: of the release.
         books: the ledger, if the caller has read it already: reading it takes time in proportion to its events.
     Raises:
         UsageError: there is no release of that id.

@@ -28,7 +28,6 @@ def roles_of(axes: Iterable[str], spec: Mapping[str, Any], *, counts_groups: boo
     """Return the role of each axis; None for a feature. An axis with a role has its name.
 
     Args:
-        axes: their names.
         spec: as it is published, which names the features.
         counts_groups: whether the release counts groups by region and size.
     """

@@ -388,7 +388,6 @@ def mechanism_with(mechanism: Mechanism, *, has_views: bool, together: bool = Tr
     go down their tree as always.
 
     Args:
-        mechanism: one of the table.
         together: whether there are few enough leaves to settle all of it together.
         is_grid: whether the views are the pairs of levels of two axes that are no levels of the tree.
     """
@@ -434,7 +433,6 @@ def measuring(mechanism: Mechanism, tree: Tree, most: int = MOST_MEASURED) -> Me
 
     Args:
         mechanism: as it is with views or without.
-        tree: that is released.
         most: cells of one level.
     """
     if mechanism.measure != AUTO:

@@ -92,7 +92,6 @@ def take(
         step: any but a cut.
         truth: its true counts, which measuring reads; None for any other step.
         sampler: the noise that measuring draws; None for any other step.
-        turn: of measuring.
     """
     taken = _KINDS[step.kind].take
     if taken:

@@ -101,7 +101,6 @@ def query_answer(
     """Return the count of a question, its interval, and how both were put together; several where an axis has several areas.
 
     Args:
-        folder: published.
         origin: an area as in `--where origin=…`, or several; likewise `destination`.
         where: `NAME=AREA` each; everything of an axis that is not named. An axis may be named several times.
         simultaneous: whether the interval is to hold together with those of all other questions.
@@ -124,7 +123,6 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
     """Yield a question for every combination of what is asked for.
 
     Args:
-        published: the folder.
         asked_for: by axis, its areas, as `find_areas` takes them; everything of an axis that is not named. By derived column, its codes.
     Raises:
         UsageError: there is no such axis, area or code, or there are several such areas.

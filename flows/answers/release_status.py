@@ -140,7 +140,6 @@ def release_answer(release_id: str, seconds: Mapping[str, float]) -> MadeRelease
     """Return a release that was just made.
 
     Args:
-        release_id: the release.
         seconds: thread seconds per stage, and the wall time as `total`.
     """
     shown = show_answer(release_id)

@@ -40,7 +40,6 @@ def run_on_prefect(
     """Make or finish a release as a flow of Prefect, with a server and a progress bar; return the thread seconds per stage.
 
     Args:
-        release_id: the release.
         planned: its plan, and the release from `new_release`; None to finish a release that the store knows.
         branch: the only branch to finish; all of them if left out.
     Raises:

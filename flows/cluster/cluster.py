@@ -46,9 +46,7 @@ _WAKE_EVERY = 0.5  # seconds between two looks of an order at whether its releas
 def on_cluster() -> Iterator["Cluster"]:
     """Carry out the orders of branches that are submitted inside on the cluster that TRELLIS_CLUSTER names.
 
-    Raises:
-        SpecError: none is named, or something of it breaks a rule.
-        StoreError: it does not answer, there is no worker, or the package for clusters is not installed.
+    Errors are those of `read_cluster_file` and `connected`.
     """
     with connected(_file_of_home()) as (connection, listed):
         cluster = Cluster(connection, listed)
@@ -94,7 +92,6 @@ class _Sent:
     Attributes:
         run: as its mark in the mailbox says.
         key: of the release, wrapped.
-        encrypted: what lies in the mailbox.
         codebooks: by axis, the hash of its codebook there.
         there: the names of shards there.
         folder: for files on their way.
@@ -115,8 +112,6 @@ class Cluster:
     Attributes:
         width: how many orders are in hand at once: more than there are workers, so that each of these goes on with a branch whose
             shards it has, while home copies what it has made.
-        memory: bytes that the arrays of a branch may take at a worker.
-        branches: into how many the trunk is cut, at most.
     """
 
     def __init__(self, connection: Connection, listed: Mapping[str, float]) -> None:
@@ -156,8 +151,11 @@ class Cluster:
             outcome = self._read(order, reply, going_on)
             _check_ordered(order, outcome.value)
             with self._bringing:
-                for shard in outcome.value:
-                    self._bring(sent, shard)
+                for shard in outcome.value:  # from the mailbox to the disk of home
+                    with put_new(shard_path(release_id, shard.name)) as file:
+                        sent.encrypted.bring(shard.name, shard.sha256, file)
+                    with sent.lock:
+                        sent.there.add(sent.encrypted.name_of(shard.name, shard.sha256))
         except WorkerLost:
             self._pool.forget(order.branch)  # if it is there still, and fails again and again, others should try
             raise
@@ -285,14 +283,6 @@ class Cluster:
                 field="mailbox",
                 hint="Has somebody emptied it? Run `trellis rerun`.",
             ) from None
-
-    def _bring(self, sent: _Sent, shard: Shard) -> None:
-        """Copy a shard from the mailbox to the disk of home."""
-        name = shard.name
-        with put_new(shard_path(sent.encrypted.release_id, name)) as file:
-            sent.encrypted.bring(name, shard.sha256, file)
-        with sent.lock:
-            sent.there.add(sent.encrypted.name_of(name, shard.sha256))
 
 
 def _check_there(address: str, gone: Event) -> None:

@@ -30,8 +30,6 @@ class Connection:
     """A connection to a scheduler that home has checked, with the mailbox and its key.
 
     Attributes:
-        file: the cluster file of home.
-        client: Dask's client.
         probes: the nonces of probes that have begun and not ended.
     """
 
@@ -163,7 +161,6 @@ def within(seconds: float, work: Callable[[], T], *, quietly: bool = False) -> T
 
     Args:
         seconds: for which to wait, before a TimeoutError.
-        work: the call.
         quietly: whether to go on where it fails or does not end.
     """
     ended: list[tuple[Any, BaseException | None]] = []

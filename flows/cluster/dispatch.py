@@ -35,7 +35,6 @@ class Dispatch:
     """An order on its way to a worker.
 
     Attributes:
-        order: what to do.
         home: the part of the mailbox that belongs to home.
         run: the run of the release at home; while its mark is in the mailbox, the run goes on.
         key: the key of the release, as the key of the mailbox wraps it.
@@ -117,9 +116,6 @@ def do(text: str) -> str:
 def outcome_of(text: str, stage: str) -> Outcome:
     """Return what came of an order, whose value is a list of shards.
 
-    Args:
-        text: from `do`.
-        stage: the package of its stage.
     Raises:
         WorkerLost: somebody else has claimed it, or it was not to go on.
         TrellisError: what the worker raised.

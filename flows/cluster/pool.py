@@ -78,8 +78,6 @@ class _Worker:
     Attributes:
         seen: when the scheduler last heard of the worker, by its own clock.
         since: when that changed last, by the clock of home.
-        busy: whether an order is with it.
-        gone: set once it is lost.
     """
 
     seen: float
@@ -179,7 +177,6 @@ class Pool:
         Who had the branch before has its shards. So the order waits for that worker, unless another one would have nothing else to do.
 
         Args:
-            branch: of the order.
             going_on: called again and again during the wait; an exception that it raises ends the wait.
         Raises:
             StoreError: there has been no worker for too long.

@@ -81,12 +81,6 @@ class WorkerSetup:
 _setup: WorkerSetup | None = None
 
 
-def set_up_worker(setup: WorkerSetup) -> None:
-    """Let this process be a worker."""
-    global _setup
-    _setup = setup
-
-
 def worker_setup() -> WorkerSetup:
     """Return the setup of this process, which must be a worker of Trellis."""
     if _setup is None:
@@ -113,6 +107,7 @@ def run_worker(path: Path | None = None) -> None:
         SpecError: the file breaks a rule.
         StoreError: the mailbox is not there, or the scheduler does not answer or has ended.
     """
+    global _setup
     check_installed()
     file = read_cluster_file(path)
     os.umask(0o077)
@@ -121,7 +116,7 @@ def run_worker(path: Path | None = None) -> None:
         kept.mkdir()
         place, key = file.place(), file.mailbox_key()
         have_no_home()
-        set_up_worker(WorkerSetup(place, key, kept))
+        _setup = WorkerSetup(place, key, kept)
         asyncio.run(_work(file, Path(folder)))
 
 

@@ -32,7 +32,6 @@ def show_comparison(results: "TrialResults", *, intervals: bool = False) -> None
     """Draw a comparison: per ε and level the mean of every measure of each mechanism, and where the rest is.
 
     Args:
-        results: of the comparison.
         intervals: whether coverage and width of the intervals of questions are drawn too.
     """
     from tasks.pages.trial_results import ABOUT_QUESTIONS

@@ -40,11 +40,9 @@ class Admission:
     """Whether a release may be made, as the store is now: what it is charged, what refuses it, and what is remembered.
 
     Attributes:
-        books: the ledger.
         terms: those of the release's people; where it is their first release, those that its spec asks for.
         account: theirs; None before their first release.
         series: the last series that its spec has declared; None if it has declared none.
-        charge: what would be charged.
         others: the datasets that have used the same table. If the release is made, they are recorded as of other people.
         refusals: why it may not be made, by the rule that it breaks; those of the budget come last.
     """
@@ -86,7 +84,6 @@ def admission(
 
     Args:
         con: the store; inside the transaction that reserves the release, no other release comes in between.
-        plan: of the release.
         table: the confidential table; recognised by its content too if it was read.
         release_id: the id of the release; empty where it has none yet.
         different_people: whether the caller confirms that the table holds other people's records in this dataset.

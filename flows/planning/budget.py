@@ -186,12 +186,7 @@ def reserve(con: Connection, reservation: Reservation) -> None:
 def declare(con: Connection, name: str, reservations: Sequence[Reservation], whole: Spending) -> None:
     """Declare a series and reserve all its releases, in the order of their days, before anything is drawn; inside a transaction.
 
-    `whole` is what they cost and guarantee together.
-
-    Raises:
-        BudgetExceeded: the cap would be exceeded; nothing is recorded.
-        SpecError: the spec has other terms than the dataset.
-        StoreError: one of the releases is already reserved.
+    `whole` is what they cost and guarantee together. Errors are those of `reserve`.
     """
     books = read_books(con)
     account = _account_to_charge(con, books, reservations, whole)

@@ -39,11 +39,7 @@ def mechanism_named(name: str) -> Mechanism:
 
 
 def mechanism_asked_for(spec: Spec, tree: Tree | None = None) -> Mechanism:
-    """Return the mechanism of a spec, as it is with its views or without; few leaves are assumed where there is no tree yet.
-
-    Raises:
-        SpecError: no mechanism has this name.
-    """
+    """Return the mechanism of a spec, as it is with its views or without; few leaves are assumed where there is no tree yet."""
     together = tree is None or can_settle_views(tree)
     named = mechanism_named(spec.mechanism)
     return mechanism_with(named, has_views=bool(spec.views), together=together, is_grid=bool(spec.release.grid))

@@ -36,7 +36,6 @@ def composed_epsilon(spendings: Sequence[Spending], delta: float, cap: Cap | Non
     and the sum of ε where there is no ρ. Infinite where what is taken off δ exceeds it.
 
     Args:
-        spendings: what each release has spent.
         delta: the δ at which ε is sought.
         cap: the cap on all of them, whose ρ and δ fix α. Without one the second term is left out, which is correct only where
             nothing was chosen after seeing an earlier release.

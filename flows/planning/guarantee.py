@@ -48,7 +48,6 @@ class MappedLevel:
     """A measured level that is charged (ε, δ), by the privacy map of its noise.
 
     Attributes:
-        noise: of the level.
         threshold: the least noisy count that is kept, records; 0 where all are.
         cost: what it is charged: by the map, and beside a measured total its part of what all levels cost any unit together.
         tau: how far, in total variation, the sampler's draws may be from that noise, over all the cells of the level that
@@ -66,7 +65,6 @@ class Guarantee:
     """(ε, δ)-differential privacy, and the measurements that give it.
 
     Attributes:
-        accountant: the accountant that computes it.
         measurements: one per measured level, from the first to the finest, where the noise costs ρ; otherwise none.
         by_map: one per measured level where the noise costs (ε, δ); otherwise none.
     """

@@ -60,7 +60,6 @@ class Plan:
     """A planned release. Nothing in it comes from the confidential table.
 
     Attributes:
-        source: the table, the codebooks and the axes.
         tree: the axes and their order, down to the finest released levels.
         whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
         law: the law of the noise, by its name in specs; never `auto`.
@@ -69,7 +68,6 @@ class Plan:
         promised: per axis, the axis level at which a unit's records are promised distinct; 0 without a promise.
         parts: levels 0 to T, and after them the views that have not the cells of a level.
         named_views: every view that the spec names.
-        derived: the derived columns, by name.
         shaped: by axis and axis level, how many areas have a shape, where some have one.
         approved: the approved plan that the release is held to; None where it is held to none.
     """

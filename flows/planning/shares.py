@@ -30,7 +30,6 @@ class TreeSplit(NamedTuple):
     """Which levels of a tree, or pairs of levels of a grid, are measured, and how they share the budget.
 
     Attributes:
-        measured: their numbers.
         shares: the share of ρ of each; they add up to 1.
         rho: what all cost, where targets say so; None where a budget does.
     """
@@ -137,10 +136,6 @@ def scheme_of(
     """Return the measurements of a spec, without their noise.
 
     Args:
-        keys: the spec's section `privacy`.
-        tree: the tree that is released.
-        whole: the same tree with all levels of the codebooks. `privacy.distinct` may name any of them.
-        mechanism: what measures them.
         sampler: of the law, by its name.
         law: one of the mechanism's; its first one if left out.
         views: by their names; those with the cells of a level have its number, the others follow from T + 1.

@@ -3,10 +3,11 @@
 ingest → grow tree → reserve → walk (measure, seal, optimise) → validate → publish → close the books
 """
 
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,16 +15,15 @@ from flows.cluster.choice import by_workers, check_workers
 from flows.planning.admission import check_still_supersedes, resumable_release
 from flows.planning.plan import Plan
 from flows.run.ending import close_the_books, remove_all, remove_what_is_not_kept
-from flows.run.notices import send_notice
+from flows.run.notices import send_notice, send_notice_of
 from flows.run.reservation import admission_now, plan_again, reserve_release
 from flows.run.runner import Report, Submit, in_thread, result_of, submit_to
-from flows.run.running import running
 from flows.run.walk import walk_release
-from storage.database.connections import store, transaction
-from storage.errors import ChecksFailed
-from storage.machine.locks import held
+from storage.database.connections import lingering, store, transaction
+from storage.errors import ChecksFailed, MadeAlready, StoreError, TrellisError
+from storage.machine.locks import check_going_on, forget_to_stop, held, held_when_free
 from storage.record import load_record
-from storage.releases.register import Release, check_unmade, claim_id, record_checks, set_state
+from storage.releases.register import Release, check_unmade, claim_id, open_run, record_checks, set_state, state_of
 from tasks.folder.publish.task import publish
 from tasks.ingest.task import ingest
 from tasks.mechanisms import mechanism_of
@@ -33,14 +33,73 @@ from tasks.work.capacity import memory_of
 from tasks.work.stage import Outcome, width
 
 
+@contextmanager
+def running(release_id: str, dataset: str, run: str = "") -> Iterator[None]:
+    """Hold a release while the body runs it, wait for the turn of its dataset, and record a failure.
+
+    A release that stops before it is reserved leaves nothing behind. Afterwards it is failed and keeps what it has.
+
+    Args:
+        dataset: whose releases run one after the other.
+        run: Prefect's id of the flow run, if there is one.
+    Raises:
+        HeldElsewhere: another run has it.
+    """
+
+    def ahead(process: str) -> None:
+        print(  # noqa: T201 (the caller's terminal)
+            f"{release_id} waits: process {process} runs another release of dataset {dataset}.", file=sys.stderr
+        )
+
+    with lingering(), held(release_id, run):
+        forget_to_stop(release_id)
+        try:
+            if run:
+                with store() as con:  # the run stays open until Prefect is seen to know its end
+                    open_run(con, run, release_id)
+            with (
+                _failures_recorded(release_id, dataset),
+                held_when_free(f"dataset.{dataset}", ahead, lambda: check_going_on(release_id)),
+            ):
+                yield
+        finally:
+            forget_to_stop(release_id)
+
+
+@contextmanager
+def _failures_recorded(release_id: str, dataset: str) -> Iterator[None]:
+    """Record a failure, tell those who want to know, and say what to do next."""
+    try:
+        yield
+    except MadeAlready:
+        raise  # another run has made it
+    except BaseException as fault:
+        reason = str(fault) if isinstance(fault, TrellisError) else "It was interrupted."
+        state = _record_failure(release_id, reason)
+        if state in {None, "refused"}:
+            remove_all(release_id)
+        elif state in {"reserved", "running", "failed"} and isinstance(fault, TrellisError) and not fault.hint:
+            fault.hint = f"What was sealed is kept; `trellis rerun {release_id}` continues from there."
+        if isinstance(fault, Exception):
+            send_notice_of(fault, release_id, dataset)
+        raise
+
+
+def _record_failure(release_id: str, reason: str) -> str | None:
+    """Record a reserved release as failed and return the state it had, `unknown` where the store cannot be read or written."""
+    state: str | None = "unknown"
+    with suppress(StoreError), store() as con:
+        state = state_of(con, release_id)
+        if state in {"reserved", "running"}:
+            set_state(con, release_id, "failed", reason)
+    return state
+
+
 def make_release(plan: Plan, release: Release, submit: Submit, report: Report, run: str = "") -> dict[str, float]:
     """Make a release from its plan and return the thread seconds spent in each stage.
 
     Args:
-        plan: of the release.
         release: from `new_release`.
-        submit: runs a stage and returns its future.
-        report: receives the progress.
         run: Prefect's id of the flow run, if there is one.
     Raises:
         MadeAlready: it is in the store.
@@ -62,17 +121,12 @@ def finish_release(
 ) -> dict[str, float]:
     """Finish a reserved or failed release; do only what the store does not hold yet. Other arguments are those of `make_release`.
 
+    Errors are those of `resumable_release` and `make_release`.
+
     Args:
-        release_id: the release.
         only: the one branch to finish; the others keep what they lack. All branches if left out.
     Returns:
         The thread seconds spent in each stage; none if it was published already.
-    Raises:
-        HeldElsewhere: another run has it.
-        UsageError: it was abandoned or refused, has no such branch, or another release now supersedes the one it revises.
-        SpecError: its spec was edited since it was reserved.
-        InputError: a public table was changed since then.
-        TrellisError: what stopped it, as in `make_release`.
     """
     dataset = resumable_release(release_id, only).dataset
     with running(release_id, dataset, run):

@@ -54,7 +54,6 @@ def new_release(
     """Return a release that can be made; refuse early one that could not be published.
 
     Args:
-        plan: of the release.
         output: the folder below which it is published; the spec's if left out.
         release_id: its id; a new one, from the spec's name and the time, if left out.
         different_people: whether the data owner states that a table which other datasets have used holds other people's

@@ -38,10 +38,7 @@ def next_steps(mechanism: Mechanism, record: Record, only: str | None = None, cu
     What is sealed is never measured again. Nothing is measured once the finish has begun.
 
     Args:
-        mechanism: the mechanism of the release.
-        record: what is known of it.
         only: the one branch to finish, with what it is part of and what is part of it; all if left out.
-        cuts: where branches may be cut; nowhere if left out.
     Raises:
         StoreError: a level that comes next is not charged.
     """

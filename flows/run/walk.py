@@ -143,12 +143,7 @@ def walk(
     always recorded, and no step is left running.
 
     Args:
-        recorder: keeps the record of the release.
-        mechanism: of the release.
-        start: begins a step.
-        report: receives the progress.
         only: the one branch to finish; all if left out.
-        cuts: where branches may be cut; nowhere if left out.
     Returns:
         The outcomes of the steps, and the branches that are not finished because `only` names another one.
     Raises:

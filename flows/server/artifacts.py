@@ -121,7 +121,6 @@ def show_nothing_reserved(name: str, fault: BaseException, *, deployed: bool) ->
 
     Args:
         name: the release, or the spec if the id of the release is not known yet.
-        fault: what stopped the run.
         deployed: whether a deployment started the run. Only then does the UI offer Retry.
     """
     text = _text("stopped.md", **_fault(name, fault, deployed=deployed), is_reserved=False, missing=[])

@@ -120,7 +120,6 @@ def lasting_server(prefect_home: Path, address_file: Path, port: int, auth: str 
 
     Args:
         prefect_home: as for `prefect_server`.
-        address_file: where the address is written.
         port: of 127.0.0.1; 0 for any.
         auth: the name and the password that it asks for, as `guard.auth_of_up` returns them; None for none.
 

@@ -92,12 +92,8 @@ def nested_entry(
     """Return a baseline at an ε.
 
     Args:
-        plan: of the spec.
         mechanism: with cells `views` it measures nested groupings, otherwise the leaves alone.
-        name: of the baseline.
-        epsilon: of each trial.
         ratio: of the share of ε of each grouping to that of the one before.
-        is_pruned: as in `NestedEntry`.
     Raises:
         SpecError: it cannot be tried on the spec's universe, or not at this ε.
     """
@@ -282,11 +278,7 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
 
 
 def baseline_entry(plan: Plan, name: str, epsilon: float) -> Contestant:
-    """Return a baseline at an ε; neighbours and records per unit are the spec's.
-
-    Raises:
-        SpecError: it cannot be tried on the spec's universe, or not at this ε.
-    """
+    """Return a baseline at an ε; neighbours and records per unit are the spec's."""
     baseline, spec = BASELINES[name], plan.file.spec
     check_listed(spec, baseline.mechanism)
     check_leaves(spec, plan.tree, baseline.mechanism)

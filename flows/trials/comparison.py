@@ -70,8 +70,6 @@ class Comparison:
 
     Attributes:
         plan: of the spec, for its levels and its δ.
-        entries: what is tried.
-        runs: how often.
         refused: per mechanism that cannot be tried, at some ε or at any, why.
         notes: per mechanism for which not all of the spec holds, what was left out, and why.
         utilities: the measures of the leaves that are asked for.

@@ -28,7 +28,6 @@ class TriedLevels:
     """What a trial of a baseline leaves.
 
     Attributes:
-        released: the released nodes of levels 0 to T.
         published: nothing: of a baseline no release says anything.
     """
 
@@ -78,8 +77,6 @@ class BaselineEntry(Contestant):
     """A baseline at one ε.
 
     Attributes:
-        scheme: what it measures.
-        guarantee: the noise of it.
         sampler: of the noise, by its name in the spec.
     """
 
@@ -101,7 +98,6 @@ def baseline_scheme(
     """Return what a baseline measures at an ε, and the sampler of its noise; neighbours and records per unit are the spec's.
 
     Args:
-        plan: of the spec.
         mechanism: the choices of the baseline. Keys of the spec's privacy that it refuses are as if they were left out.
         epsilon: in place of the spec's budget.
         views: what is measured beside the leaves or levels of the mechanism.

@@ -84,12 +84,9 @@ class Trial:
 def public_table(
     tree: Tree, leaf_areas: Sequence[IntArray], true_counts: IntArray, derived: Mapping[str, Derived] | None = None
 ) -> PublicTable:
-    """Return a table that may be seen.
+    """Return a table that may be seen; its records are given as to `grow`.
 
     Args:
-        tree: its axes and their order.
-        leaf_areas: per axis, int64, shape (records,): area at the axis' finest level; no combination twice.
-        true_counts: int64, shape (records,), > 0; it may be empty.
         derived: the derived columns of views, by name; none if left out.
     """
     return PublicTable(tree, tuple(grow(tree, leaf_areas, true_counts)), derived or {})

@@ -31,8 +31,6 @@ class EncryptedFiles:
     """What lies in a mailbox for one release, besides its slices.
 
     Attributes:
-        place: the mailbox.
-        key: of the release, 32 bytes.
         folder: where a worker keeps what it has fetched and made, as it is in the mailbox.
     """
 

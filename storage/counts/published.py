@@ -27,7 +27,6 @@ def level_views(
 
     Args:
         levels: per level, by axis the name of the axis level reached, None where it is not refined yet.
-        flat: the features that have one level.
         taken: names that no view can have.
     """
     wanted = [_wanted(axes, flat) for axes in levels]
@@ -76,9 +75,7 @@ def store_table(con: Connection, release_id: str, folder: Path, level: int, memo
 
     Args:
         con: the store, outside of a transaction.
-        release_id: the release.
         folder: its published folder, or what is to become it; the table of the level is complete.
-        level: of the tree.
         memory: bytes that the release may take.
     Raises:
         StoreError: a shard of a large level is missing or not what was recorded.
@@ -100,7 +97,6 @@ def _limited(con: Connection, memory: int, *, one_thread: bool) -> Iterator[None
     """Bound what DuckDB takes while a table is stored; another release that this process stores meanwhile has the same bounds.
 
     Args:
-        con: the store.
         memory: bytes; what needs more is written to disk.
         one_thread: whether it works in the thread that asks. A large table, which is sorted, has all threads. Of a small one several
             leave row groups half full, and a checkpoint writes these again, in one thread.

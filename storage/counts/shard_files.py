@@ -58,7 +58,6 @@ def write_shard(
 
     Args:
         path: what is there stays.
-        columns: their names.
         row_groups: arrays of equal length per column, a row group each, taken one at a time.
         kind: the type of all columns but `texts`.
         texts: the columns that hold text.
@@ -143,11 +142,7 @@ def _read(path: Path) -> pl.DataFrame | None:
 
 
 def read_shard_table(path: Path, sha256: str) -> pa.Table:
-    """Return the table of a shard whose hash is the recorded one: whole numbers, floats where it holds estimates, or texts.
-
-    Raises:
-        StoreError: the file is missing or has another hash; it is never drawn again.
-    """
+    """Return the table of a shard whose hash is the recorded one: whole numbers, floats where it holds estimates, or texts."""
     check_shard(path, sha256)
     return pq.read_table(path)
 

@@ -31,9 +31,6 @@ def slice_name(release_id: str, key: bytes, level: int, branch: str) -> str:
     """Return the name of a slice in the mailbox, other than under any other key of the release.
 
     Args:
-        release_id: the release.
-        key: of the release, 32 bytes.
-        level: of the nodes.
         branch: a branch of the trunk; branches into which it is cut read its slices.
     """
     return f"{release_id}/slices/{key_name(key)}/level_{level}_{branch}.slice"
@@ -44,12 +41,7 @@ def write_slice(path: Path, con: Connection, level: int, axes: int, nodes: range
 
     Args:
         path: the file, which is complete or absent.
-        con: the vault.
-        level: of the nodes.
-        axes: how many there are.
         nodes: the positions, without gaps.
-        key: of the release, 32 bytes.
-        name: of the slice in the mailbox.
     Raises:
         StoreError: the level is not complete in the vault.
     """

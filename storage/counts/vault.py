@@ -30,7 +30,6 @@ def vault(release_id: str, *, read_only: bool = True, memory: int | None = None)
     While a release runs, a vault that is only read stays open for a moment, for the next level.
 
     Args:
-        release_id: the release.
         read_only: False while it is written.
         memory: bytes that DuckDB may take; most of the machine's memory if left out.
     Raises:
@@ -125,11 +124,7 @@ def read_true_nodes(con: Connection, level: int, lowest: Sequence[int], highest:
 
 
 def read_true_leaves(con: Connection, level: int, axes: int, most: int) -> Iterator[tuple[list[IntArray], IntArray]]:
-    """Yield the areas per axis and the true counts of all true nodes of a level, in order, at most `most` nodes at a time. Confidential.
-
-    Raises:
-        StoreError: a node is missing or out of order.
-    """
+    """Yield the areas per axis and the true counts of all true nodes of a level, in order, at most `most` nodes at a time. Confidential."""
     nodes = count_true_nodes(con, level)
     for first in range(0, nodes, most):
         end = min(first + most, nodes)
@@ -154,10 +149,6 @@ def read_true_rows(
     """Return the areas on some axes and other columns of a level's true nodes at some positions. Confidential.
 
     Args:
-        con: the vault.
-        level: of the nodes.
-        axes: their numbers.
-        first: position.
         end: the position after the last one.
         columns: which follow the areas.
     Raises:

@@ -41,7 +41,6 @@ class _Shared:
     Attributes:
         connection: of which every user has a cursor.
         file: its device and inode.
-        read_only: how it was opened.
         opened: when, on the monotonic clock.
         users: who have a cursor now.
         left: when the last of them left, on the monotonic clock.

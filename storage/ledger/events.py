@@ -89,9 +89,7 @@ def record_series(
     """Record that releases are declared as a series, and return its id; each of them must be recorded next, in this order.
 
     Args:
-        con: the store.
         books: the ledger as it is; the event is posted to them too.
-        name: of the series.
         reservations: in the order of their days.
         whole: what they cost and guarantee together.
     """

@@ -29,7 +29,6 @@ def fingerprint_of_file(path: Path, inner: str | None = None) -> str:
     """Return the fingerprint of a file, in hex: of its bytes, of what a `.gz` unpacks to, and of the name of a table in it.
 
     Args:
-        path: of the file.
         inner: the table inside a DuckDB file; None for other kinds of file.
     Raises:
         OSError: the file cannot be read.

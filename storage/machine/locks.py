@@ -49,7 +49,6 @@ def held_when_free(
     """Hold the lock of a name; wait until its present holder releases it.
 
     Args:
-        name: the name.
         ahead: called once with the process that holds the lock, after the wait has lasted a second.
         going_on: called again and again during the wait; an exception that it raises ends the wait.
     """

@@ -178,12 +178,7 @@ class S3Place:
 
 
 def open_bucket(bucket: str, folder: str, s3: S3Keys) -> S3Place:
-    """Return a folder of a bucket as a place.
-
-    Raises:
-        SpecError: the endpoint is no `https://` address, or holds credentials.
-        StoreError: the package for buckets is not installed.
-    """
+    """Return a folder of a bucket as a place; errors are those of `open_place`."""
     try:
         from obstore.exceptions import BaseError
         from obstore.store import S3Store

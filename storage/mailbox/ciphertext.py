@@ -85,7 +85,6 @@ class EncryptedReader(io.RawIOBase):
     """Reads what an `EncryptedWriter` has written, at any position.
 
     Args:
-        path: the file.
         key: 32 bytes.
         name: of the file, as its writer gave it.
     Raises:

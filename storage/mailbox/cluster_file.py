@@ -73,12 +73,7 @@ class ClusterFile(BaseModel):
         return scheduler
 
     def place(self) -> Mailbox:
-        """Return the mailbox.
-
-        Raises:
-            SpecError: its URL, or that of its server, may not be used.
-            StoreError: it is not there or open to others, or a package is missing.
-        """
+        """Return the mailbox; errors are those of `open_place`."""
         return open_place(self.mailbox, self.s3)
 
     def mailbox_key(self) -> bytes:

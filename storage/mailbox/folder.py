@@ -115,11 +115,7 @@ class FolderPlace:
 
 
 def open_folder(folder: Path, patience: float) -> FolderPlace:
-    """Return a folder as a place.
-
-    Raises:
-        StoreError: it is not there or open to others; or it is where true or published counts are.
-    """
+    """Return a folder as a place; errors are those of `open_place`."""
     folder, home = folder.absolute(), place_of_home()
     if not folder.is_dir():
         raise _refused(f"There is no folder {folder}.", f"Mount its disk, or run `mkdir -m 700 {folder}`.")

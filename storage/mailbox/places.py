@@ -187,7 +187,6 @@ def judge_probe(place: Mailbox, nonce: str, succeeded: Sequence[bool]) -> None:
     """Check that exactly one of several processes has succeeded. What it put there stays until `remove_probe`.
 
     Args:
-        place: the mailbox.
         nonce: under which all of them put a file.
         succeeded: what `enter_probe` returned to each; at least two.
     Raises:

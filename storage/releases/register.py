@@ -26,8 +26,6 @@ class Release:
     """A release as the store knows it.
 
     Attributes:
-        terms: what the stages need to know of it.
-        levels: the terms of levels 0 to T.
         supersedes: the release whose place it takes; None where it revises none.
         views: the terms of the views that have not the cells of a level, numbered from T + 1.
     """
@@ -253,7 +251,6 @@ class OpenRun(NamedTuple):
     """A flow run that has not ended, as far as the store knows.
 
     Attributes:
-        release_id: the release on which it works.
         began: when it last began, in UTC, to the second.
     """
 

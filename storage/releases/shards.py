@@ -113,7 +113,6 @@ def in_order(shards: Iterable[Shard], branches: Iterable[str]) -> dict[Kind, dic
     """Return shards by kind, level and branch, in the order of the tree; of two for the same place the first.
 
     Args:
-        shards: of a release.
         branches: all of its branches but the trunk, in the order of the tree.
     """
     number = {name: place for place, name in enumerate([TRUNK, *branches])}

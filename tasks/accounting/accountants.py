@@ -72,7 +72,6 @@ def least_with_tau(least_epsilon: Callable[[float], float], delta: float, tau: F
 
     Args:
         least_epsilon: of the exact noise, at a δ.
-        delta: in (0, 1).
         tau: >= 0.
     Returns:
         The ε that `least_epsilon` gives at the `delta_left` of a slightly larger ε; infinite where τ takes more than

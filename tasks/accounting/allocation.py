@@ -182,8 +182,6 @@ def laplace_map(scale: float, l1_sensitivity: int) -> float:
     Args:
         scale: s, finite and > 0, records.
         l1_sensitivity: Δ₁, records.
-    Raises:
-        ValueError: the scale is not finite and positive.
     """
     return float(laplace_measurement(scale).map(l1_sensitivity))
 

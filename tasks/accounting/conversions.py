@@ -52,9 +52,6 @@ def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
 
     .. math:: \rho = \left(\frac{\epsilon}{\sqrt{\ln 1/\delta + \epsilon} + \sqrt{\ln 1/\delta}}\right)^2
 
-    Args:
-        epsilon: > 0, finite.
-        delta: in (0, 1).
     Raises:
         ValueError: epsilon or delta is out of range, or epsilon so small that no float ρ > 0 fits.
     Source:
@@ -74,11 +71,6 @@ def rho_from_epsilon(epsilon: float, delta: float) -> Fraction:
 def epsilon_from_rho(rho: Fraction, delta: float) -> float:
     """Return the least float ε with ρ + 2 √(ρ ln 1/δ) ≤ ε.
 
-    Args:
-        rho: >= 0.
-        delta: in (0, 1).
-    Raises:
-        ValueError: rho or delta is out of range.
     Source:
         Bun and Steinke (2016), Proposition 1.3.
     """
@@ -104,11 +96,6 @@ def lemma_delta(rho: Fraction, epsilon: float) -> float:
 def zcdp_epsilon(rho: Fraction, delta: float) -> float:
     """Return an ε such that every ρ-zCDP mechanism is (ε, δ)-differentially private; 0 where δ alone covers ρ.
 
-    Args:
-        rho: >= 0.
-        delta: in (0, 1).
-    Raises:
-        ValueError: rho or delta is out of range.
     Source:
         Canonne, Kamath and Steinke (2020); OpenDP's conversion, which rounds up. Where its arithmetic
         overflows (ρ far above any use) the lemma's ε stands, which is never less.
@@ -119,11 +106,7 @@ def zcdp_epsilon(rho: Fraction, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def zcdp_rho(epsilon: float, delta: float) -> Fraction:
-    """Return the largest float ρ (as a fraction) whose `zcdp_epsilon` stays within ε.
-
-    Raises:
-        ValueError: epsilon or delta is out of range.
-    """
+    """Return the largest float ρ (as a fraction) whose `zcdp_epsilon` stays within ε."""
     check_epsilon(epsilon)
     check_delta(delta)
     start = _nearly_zcdp_rho(epsilon, delta, float(rho_from_epsilon(epsilon, delta)))
@@ -177,7 +160,6 @@ def renyi_epsilon(loss: float, order: float, delta: float) -> float:
     Args:
         loss: τ, >= 0.
         order: α, > 1.
-        delta: in (0, 1).
     Source:
         Canonne, Kamath and Steinke (2020), Proposition 12.
     """

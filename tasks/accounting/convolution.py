@@ -36,7 +36,6 @@ def summed_delta(events: Sequence[tuple[float, int]], epsilon: float) -> float |
 
     Args:
         events: each scale, records, with how many measured counts of it change by one.
-        epsilon: ε >= 0.
     Returns:
         None without an event, or where the sums have too many values.
     Source:
@@ -116,8 +115,6 @@ def largest_rho_of_few(ways: Sequence[Events], rho: float, epsilon: float, delta
     Args:
         ways: what may change, for each kind of unit that may cost most; where nothing changes, there is no event.
         rho: at which that is the noise; at other ρ every scale is multiplied by the same factor.
-        epsilon: ε > 0.
-        delta: δ, in (0, 1).
     Returns:
         None where some noise on the way has too many values.
     """

@@ -25,8 +25,6 @@ def gaussian_measurement(scale: float) -> Any:
 
     Args:
         scale: σ, in records.
-    Raises:
-        ValueError: the scale is not finite and positive.
     """
     check_scale(scale)
     dp = opendp()
@@ -39,8 +37,6 @@ def laplace_measurement(scale: float) -> Any:
 
     Args:
         scale: s, in records.
-    Raises:
-        ValueError: the scale is not finite and positive.
     """
     check_scale(scale)
     dp = opendp()
@@ -48,9 +44,5 @@ def laplace_measurement(scale: float) -> Any:
 
 
 def privacy_map(scale: float, l2_sensitivity: float) -> float:
-    """Return ρ, as OpenDP's privacy map gives it, for discrete Gaussian noise of scale σ.
-
-    Raises:
-        ValueError: the scale is not finite and positive.
-    """
+    """Return ρ, as OpenDP's privacy map gives it, for discrete Gaussian noise of scale σ."""
     return float(gaussian_measurement(scale).map(l2_sensitivity))

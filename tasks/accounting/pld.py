@@ -232,21 +232,13 @@ def _bracketed_crossing(delta_at: Callable[[float], float], delta: float, start:
 
 
 def check_pld_within(allocation: Allocation, epsilon: float, delta: float) -> None:
-    """Refuse like `check_pld`, where the noise is not chosen yet.
-
-    Raises:
-        ValueError: ε, δ or a scale is out of their range.
-    """
+    """Refuse like `check_pld`, where the noise is not chosen yet."""
     check_pld((), epsilon, delta)  # before anything is computed of an ε far out of range
     check_pld(allocation.measurements(Fraction(_normal_rho(epsilon, delta))), epsilon, delta)
 
 
 def check_pld(measurements: Sequence[Measurement], epsilon: float, delta: float) -> None:
-    """Refuse values outside the range for which this module composes privacy loss distributions.
-
-    Raises:
-        ValueError: ε, δ or a scale is out of their range.
-    """
+    """Refuse values outside the range for which this module composes privacy loss distributions."""
     check_epsilon(epsilon)
     check_delta(delta)
     least_delta = LEAST_PLD_DELTA * (1 - 2**-9)  # what `least_with_tau` leaves of it

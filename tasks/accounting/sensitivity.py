@@ -172,7 +172,6 @@ def sizes_derivation(statistic: str, moved: Sensitivity, neighbours: str, max_re
 
     Args:
         neighbours: the relation, `ADD_REMOVE` or `SUBSTITUTION`.
-        max_records: the most records of one unit.
         norm: the norm on which the noise depends, 1 or 2.
     """
     leaves = "come or go" if neighbours == ADD_REMOVE else "leave groups and others enter"

@@ -25,7 +25,6 @@ def names_in(folder: Path) -> list[pl.DataFrame]:
 
     Raises:
         UNREADABLE: a table of names cannot be read.
-        polars.exceptions.PolarsError: likewise.
     """
     return [pl.read_parquet(path, glob=False) for path in sorted((folder / NAMES).glob("*.parquet"))]
 
@@ -54,7 +53,6 @@ def csv_failures(
     """Return one sentence if a CSV file differs from the table of its level, otherwise nothing.
 
     Args:
-        path: the CSV file.
         table: the files of the table of the level, which is correct.
         level: the words for the level in the sentence.
         names: of the areas, as in `with_names`.
@@ -90,11 +88,7 @@ def open_csv(path: Path, schema: pa.Schema) -> csv.CSVStreamingReader:
 
 
 def csv_header(path: Path) -> list[str]:
-    """Return the columns of a CSV file.
-
-    Raises:
-        UNREADABLE: the file is not CSV.
-    """
+    """Return the columns of a CSV file."""
     with csv.open_csv(path, parse_options=csv.ParseOptions(newlines_in_values=True)) as reader:
         return list(reader.schema.names)
 
@@ -134,12 +128,7 @@ def records_path(folder: Path, kind: str) -> Path:
 
 
 def finest_columns(tree: Tree, flat: Collection[str]) -> list[str]:
-    """Return the columns of records: per axis its finest code, or all its codes if only the path identifies an area.
-
-    Args:
-        tree: the tree, which has the axes.
-        flat: the features that have one level.
-    """
+    """Return the columns of records: per axis its finest code, or all its codes if only the path identifies an area."""
     columns = []
     for axis in tree.axes:
         known = axis.codes[-1].n_unique() == len(axis.codes[-1])
@@ -153,7 +142,6 @@ def record_tables(tables: Iterable[pa.Table], columns: Sequence[str]) -> Iterato
 
     Args:
         tables: at least one table, all of one schema, with a column `count` of whole numbers. A count below one gives no record.
-        columns: the columns to keep.
     """
     empty = None
     for table in tables:
@@ -173,8 +161,6 @@ def records_failures(folder: Path, kind: str, finest: Sequence[Path], axes: Sequ
     """Return one sentence if the records differ from those that the finest level counts, otherwise nothing.
 
     Args:
-        folder: the published folder.
-        kind: `csv` or `parquet`.
         finest: the files of the table of the finest level, which is correct.
         axes: per axis, its columns, coarse to fine.
     """

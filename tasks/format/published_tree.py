@@ -1,4 +1,7 @@
-"""The tree, the derived columns and the views of a published folder, from its manifest and what is published with noisy counts."""
+"""The tree, the derived columns and the views of a published folder, from its manifest and what is published with noisy counts.
+
+What reads a table raises UNREADABLE where it is missing, or is not a Parquet file.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -100,12 +103,7 @@ def names_path(folder: Path, column: str) -> Path:
 
 
 def published_names(folder: Path, manifest: Manifest) -> Names:
-    """Return the names of the areas of a published folder.
-
-    Raises:
-        OSError: a table is missing, or is not a Parquet file.
-        polars.exceptions.PolarsError: likewise.
-    """
+    """Return the names of the areas of a published folder."""
     return Names(_of_areas(folder, manifest, manifest.names, names_path, NAME))
 
 
@@ -128,22 +126,12 @@ def shapes_path(folder: Path, column: str) -> Path:
 
 
 def published_shapes(folder: Path, manifest: Manifest) -> Shapes:
-    """Return the shapes of the areas of a published folder.
-
-    Raises:
-        OSError: a table is missing, or is not a Parquet file.
-        polars.exceptions.PolarsError: likewise.
-    """
+    """Return the shapes of the areas of a published folder."""
     return Shapes(_of_areas(folder, manifest, manifest.boundaries, shapes_path, GEOMETRY))
 
 
 def derived_columns(folder: Path, manifest: Manifest) -> dict[str, Derived]:
-    """Return the derived columns of a release, by name.
-
-    Raises:
-        OSError: a table is missing, or is not a Parquet file.
-        polars.exceptions.PolarsError: likewise.
-    """
+    """Return the derived columns of a release, by name."""
     return {
         name: numbered_codes(name, of, pl.read_parquet(derived_path(folder, name), glob=False)[name])
         for name, of in derived_places(manifest).items()

@@ -79,7 +79,8 @@ def in_order(rows: Rows, sizes: Sequence[int]) -> Rows:
 
 BATCH_ROWS = 1_000_000
 
-UNREADABLE = (OSError, UnicodeDecodeError, pa.ArrowException)  # raised by a file with other content than it should have
+# raised by a file with other content than it should have
+UNREADABLE = (OSError, UnicodeDecodeError, pa.ArrowException, pl.exceptions.PolarsError)
 
 
 def level_paths(folder: Path, entry: LevelEntry) -> list[Path]:
@@ -204,7 +205,6 @@ def write_parquet(path: Path, tables: Iterable[pa.Table], sorted_by: str) -> Non
     """Write tables of one schema as the row groups of one file; readers see its dictionaries as plain text.
 
     Args:
-        path: the file.
         tables: the tables, from `LevelTables`.
         sorted_by: the first axis. The file has statistics of its codes and of the counts, by which readers skip row groups. The
             codes of the other axes range over nearly the whole axis in every row group.

@@ -58,7 +58,6 @@ def gaussian_quantile(sigma: float, log_tail: float, terms: int = 1) -> int:
     Args:
         sigma: σ of one term, records, > 0.
         log_tail: the natural logarithm of the probability, < 0; probabilities may be smaller than floats are.
-        terms: n, >= 1.
     Returns:
         Records. By symmetry it is as improbable that the sum is below -z.
     Source:

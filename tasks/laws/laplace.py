@@ -47,8 +47,6 @@ def laplace_reach(scale: float, terms: int, log_odds: float) -> float:
     Any λ gives a t for which it holds, so that it need not be found exactly.
 
     Args:
-        scale: s, records, > 0.
-        terms: n, >= 1.
         log_odds: x, at least ln 2.
     """
     if terms == 1:
@@ -68,10 +66,6 @@ def laplace_quantile(scale: float, log_tail: float, terms: int = 1) -> int:
     For more it is the least z for which `log_tail_of_sum`, an upper bound that is exact to ten digits, allows it. For
     probabilities below e⁻⁵⁰⁰ it is by Chernoff's bound.
 
-    Args:
-        scale: s, records, > 0.
-        log_tail: the natural logarithm of the probability, < 0.
-        terms: n, >= 1.
     Returns:
         Records. By symmetry it is as improbable that the sum is below -z.
     """
@@ -115,7 +109,6 @@ def log_tail_of_sum(scale: float, terms: int, z: int) -> float:
     so the terms from some t on, in number less than N, are together at most N |f(t)|, which is added in their place.
 
     Args:
-        scale: s, records, > 0.
         terms: n, >= 2.
         z: >= 0.
     """

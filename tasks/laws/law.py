@@ -151,7 +151,6 @@ class LevelNoise:
         """Return the least z >= 0 that the sum of independent draws exceeds with at most a given probability, or a bound on it.
 
         Args:
-            log_tail: the natural logarithm of the probability, < 0.
             terms: how many cells are added up, >= 0.
         Returns:
             Records; 0 where the level is exact, or nothing is drawn. By symmetry it is as improbable that the sum is below -z.

@@ -23,11 +23,6 @@ from tasks.tree.axis import IntArray
 def discrete_gaussian(true_counts: IntArray, scale: float) -> IntArray:
     """Return true counts plus independent discrete Gaussian noise, drawn by OpenDP from the system's entropy.
 
-    Args:
-        true_counts: int64, shape (cells,), records. Confidential.
-        scale: σ, finite and > 0, in records.
-    Returns:
-        Noisy counts, int64, shape (cells,).
     Guarantees:
         ρ-zCDP with ρ = `privacy_map(scale, Δ₂)` for histograms that differ by at most Δ₂ in the Euclidean norm.
     Raises:
@@ -41,15 +36,8 @@ def discrete_gaussian(true_counts: IntArray, scale: float) -> IntArray:
 def discrete_laplace(true_counts: IntArray, scale: float) -> IntArray:
     """Return true counts plus independent discrete Laplace noise, drawn by OpenDP from the system's entropy.
 
-    Args:
-        true_counts: int64, shape (cells,), records. Confidential.
-        scale: s, finite and > 0, in records.
-    Returns:
-        Noisy counts, int64, shape (cells,).
     Guarantees:
         ε-differential privacy with ε = `laplace_map(scale, Δ₁)` for histograms that differ by at most Δ₁ in the ℓ₁ norm.
-    Raises:
-        ValueError: the scale is not finite and positive.
     Source:
         Canonne, Kamath and Steinke (2020); OpenDP's make_laplace on integer vectors.
     """
@@ -96,17 +84,11 @@ def table_noise(true_counts: IntArray, scale: float) -> IntArray:
     """Return true counts plus independent discrete Gaussian noise, drawn from a table by the system's entropy.
 
     Args:
-        true_counts: int64, shape (cells,), records. Confidential.
         scale: σ, finite and > 0, in records. Beyond LARGEST_TABLE_SCALE OpenDP draws.
-    Returns:
-        Noisy counts, int64, shape (cells,).
     Guarantees:
         Each cell's noise is within total variation distance LARGEST_TAU of the discrete Gaussian of `samplers`,
         and independent of all others. No seed: 64 bits a cell from `os.urandom`, more where they do not decide.
         Most of the time is spent without the interpreter's lock.
-    Raises:
-        ValueError: the scale is not finite and positive.
-        OSError: the operating system provides no entropy.
     Source:
         docs/sampler.md.
     """
@@ -119,16 +101,10 @@ def laplace_by_table(true_counts: IntArray, scale: float) -> IntArray:
     """Return true counts plus independent discrete Laplace noise, drawn from a table by the system's entropy.
 
     Args:
-        true_counts: int64, shape (cells,), records. Confidential.
         scale: s, finite and > 0, in records. Beyond LARGEST_LAPLACE_SCALE OpenDP draws.
-    Returns:
-        Noisy counts, int64, shape (cells,).
     Guarantees:
         Each cell's noise is within total variation distance LARGEST_TAU of the discrete Laplace law of `samplers`, and
         independent of all others. No seed: 64 bits a cell from `os.urandom`, more where they do not decide.
-    Raises:
-        ValueError: the scale is not finite and positive.
-        OSError: the operating system provides no entropy.
     Source:
         docs/sampler.md.
     """

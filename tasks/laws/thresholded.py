@@ -48,8 +48,6 @@ def thresholded_for(sensitivity: Sensitivity, epsilon: float, delta: float) -> T
 
     Args:
         sensitivity: of the leaves.
-        epsilon: > 0, finite.
-        delta: in (0, 1).
     Raises:
         ValueError: the scale would be out of range, or no threshold keeps δ.
     Source:
@@ -79,7 +77,6 @@ def privacy_cost(sensitivity: Sensitivity, scale: float, threshold: int) -> tupl
 
     Args:
         sensitivity: of the leaves: with m records per unit, 2m cells under substitution, or m, each by at most m.
-        scale: s, finite and > 0.
         threshold: θ, above m.
     Raises:
         ValueError: the threshold is not above m: the records of a single unit could be released more often than not.
@@ -95,14 +92,11 @@ def thresholded_laplace(true_counts: IntArray, scale: float, threshold: int) -> 
 
     Args:
         true_counts: int64, shape (cells,), records, > 0. Confidential, as is how many there are.
-        scale: s, finite and > 0, in records.
         threshold: θ, records.
     Returns:
         The rows that are kept, int64, ascending, so that their order tells nothing; and their noisy counts, int64, >= θ.
     Guarantees:
         (ε, δ) of `privacy_cost`. What is returned may be released, and so may its size.
-    Raises:
-        ValueError: the scale is not finite and positive.
     Source:
         OpenDP's make_laplace_threshold; Canonne, Kamath and Steinke (2020) for the noise.
     """

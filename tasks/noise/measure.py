@@ -106,7 +106,6 @@ def measure_thresholded(
 
     Args:
         true_counts: int64, shape (cells,), records, > 0. Confidential.
-        noise: the noise, and its charge.
         sampler: the noise; `thresholded_laplace` outside of tests.
     Guarantees:
         Nothing is drawn unless OpenDP's map of exactly this scale and threshold is within the charge.

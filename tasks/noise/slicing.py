@@ -61,7 +61,6 @@ def cut_slices(
 
     Args:
         job: the release, whose trunk is cut.
-        key: of the release, 32 bytes.
         put: keeps a slice under its name; the file is deleted then.
         there: the names of slices that are kept already.
     """
@@ -129,7 +128,6 @@ def sliced_truth(
     Args:
         level: of the cells, below the cut of the trunk.
         branch: any branch but the trunk.
-        key: of the release, 32 bytes.
         get: copies what the mailbox has under a name to a file.
         folder: where slices are kept as they are in the mailbox; one that is there is not fetched again.
     Raises:

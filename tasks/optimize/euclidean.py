@@ -72,9 +72,7 @@ def nearest_whole(values: FloatArray, first_cell: IntArray, totals: IntArray, mo
     with the largest a_i − j. These are all whole steps of p, and then those of the largest fractions.
 
     Args:
-        values: a, shape (cells,), float64, records; may be negative.
-        first_cell: shape (parents + 1,), int64; parent p owns cells first_cell[p]:first_cell[p + 1], at least one.
-        totals: c, shape (parents,), int64, records, >= 0.
+        values: a, shape (cells,), float64, records; may be negative. Other arguments are those of `nearest_in_chebyshev`.
         most: u, shape (cells,), int64, records, >= 0; those of a parent add up to its total at least. None where nothing bounds
             a cell.
     Returns:

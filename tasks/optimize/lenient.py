@@ -36,19 +36,11 @@ def spread_in_euclid(noisy: IntArray, first_cell: IntArray, totals: IntArray) ->
 def settle_and_prune(estimates: NodeEstimates, first: IntArray, totals: IntArray, optimiser: Optimiser) -> IntArray:
     """Settle as `settle` does, drop counts below `LEAST` standard deviations, and settle the remaining counts again.
 
-    The cells with the largest count of each parent always stay, so that one of them can take the parent's total.
+    The cells with the largest count of each parent always stay, so that one of them can take the parent's total. Arguments, result and
+    errors are those of `settle`.
 
-    Args:
-        estimates: of the kept cells, shape (kept,).
-        first: shape (parents + 1,), int64; parent p owns the kept cells first[p]:first[p + 1].
-        totals: the parents' own counts of this pass, shape (parents,), int64, records, >= 0; 0 where no cell was kept.
-        optimiser: from whole counts to non-negative ones that add up.
-    Returns:
-        int64, shape (kept,), records, >= 0; each parent's add up to its total.
     Guarantees:
         Post-processing: reads no true count. Deterministic, and for each parent the same in whatever company it comes.
-    Raises:
-        ValueError: a parent without a kept cell has a total to share out.
     """
     counts = settle(estimates, first, totals, optimiser)
     fan_out = np.diff(first)

@@ -3,15 +3,14 @@
 They read only sealed counts and the nodes that the first pass kept. They measure nothing and charge nothing.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from storage.releases.shards import TRUNK, Shard
 from tasks.optimize.posterior import shared_out
-from tasks.optimize.prior import RATIOS, STRATA, Families, families_with, fitted, prior_means, shrunk_totals
-from tasks.optimize.reconcile import NodeEstimates, UpDown, first_kept
+from tasks.optimize.prior import RATIOS, STRATA, families_with, fitted, prior_means, shrunk_totals
+from tasks.optimize.reconcile import UpDown
 from tasks.optimize.shrink_statistics import (
     hashed_names,
     joined_statistics,
@@ -20,9 +19,8 @@ from tasks.optimize.shrink_statistics import (
     statistics_from,
     statistics_of,
 )
-from tasks.optimize.task import may_count, nodes_kept, read_estimates, root_settled, totals_above, write_settled
-from tasks.tree.axis import FloatArray, IntArray
-from tasks.tree.frontier import CHUNK_CELLS, Frontier, cells_of, chunks
+from tasks.optimize.task import nodes_kept, parts_of, root_settled, totals_above, write_settled
+from tasks.tree.axis import FloatArray
 from tasks.tree.job import Job
 
 FEWEST = 300  # cells of a level to share out from which on a prior is fitted
@@ -43,8 +41,8 @@ def gather(job: Job, level: int, branch: str) -> Shard:
     """Gather what is to be learnt of a level from the families of a branch, whose totals are settled."""
     areas, axis = _number_of_areas(job, level), job.tree.steps[level - 1]
     learnt = nothing_learnt(areas)
-    for part in _parts(job, level, branch):
-        families = part.families
+    for part in parts_of(job, level, branch, nodes_kept(job, level, branch), totals_above(job, level, branch)):
+        families = families_with(part.estimates, part.first, part.totals)
         names = hashed_names([of_axis[families.parent] for of_axis in part.parents.areas])
         learnt = joined_statistics([learnt, statistics_of(families, part.areas[axis][families.cell], names, areas)])
     return job.write_numbers("statistics", level, branch, learnt.columns())
@@ -76,11 +74,11 @@ def share(job: Job, level: int, branch: str, finish: Shrink) -> Shard:
         return write_settled(job, level, branch, kept, totals[: len(kept)])  # a root of 0 has no cell
     prior, of_areas = _prior(job, level) if terms.is_charged else (None, np.zeros(0))
     axis, counts = job.tree.steps[level - 1], np.zeros(len(kept), dtype=np.int64)
-    for part in _parts(job, level, branch):
+    for part in parts_of(job, level, branch, kept, totals):
         if prior is None:
             counts[part.nodes] = finish.passes.share(part.estimates, part.first, part.totals)
             continue
-        families = part.families
+        families = families_with(part.estimates, part.first, part.totals)
         of_cells = of_areas[part.areas[axis][families.cell]]
         means = prior_means(families.totals.astype(np.float64), families.sizes, families.first, of_cells)
         of_part, single = np.zeros(int(part.first[-1]), dtype=np.int64), np.flatnonzero(np.diff(part.first) == 1)
@@ -88,46 +86,6 @@ def share(job: Job, level: int, branch: str, finish: Shrink) -> Shard:
         of_part[families.cell] = shared_out(families, means, prior)
         counts[part.nodes] = of_part
     return write_settled(job, level, branch, kept, counts)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Part:
-    """Some whole families of a level of a branch.
-
-    Attributes:
-        parents: their parents, with the counts of the first pass.
-        totals: of these, settled, shape (parents,), records.
-        first: where the nodes of each begin, and the end, shape (parents + 1,).
-        nodes: which of the kept nodes of the branch these are, shape (nodes,).
-        areas: of the nodes, per axis, shape (nodes,).
-        estimates: of the nodes, shape (nodes,).
-    """
-
-    parents: Frontier
-    totals: IntArray
-    first: IntArray
-    nodes: IntArray
-    areas: tuple[IntArray, ...]
-    estimates: NodeEstimates
-
-    @property
-    def families(self) -> Families:
-        """Those that have a total to share out and two nodes at least."""
-        return families_with(self.estimates, self.first, self.totals)
-
-
-def _parts(job: Job, level: int, branch: str) -> Iterator[_Part]:
-    """Yield the families of a level (> 0) of a branch, without nodes that cannot have a count, a chunk at a time."""
-    kept, parents = nodes_kept(job, level, branch), job.parents(level, branch)
-    totals, estimates = totals_above(job, level, branch), read_estimates(job, level, branch)
-    can = may_count(job, level, kept)
-    first, there = first_kept(can, cells_of(job.tree, parents, kept)[0]), np.flatnonzero(can)
-    for part in chunks(np.diff(first), CHUNK_CELLS):
-        job.check_going_on()
-        of_part = first[part.start : part.stop + 1]
-        nodes = there[of_part[0] : of_part[-1]]
-        areas = tuple(of_axis[nodes] for of_axis in kept.areas)
-        yield _Part(parents[part], totals[part], of_part - of_part[0], nodes, areas, estimates[nodes])
 
 
 def _number_of_areas(job: Job, level: int) -> int:

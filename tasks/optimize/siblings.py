@@ -42,8 +42,6 @@ def solve_in_blocks(solve: Optimiser, noisy: IntArray, first_cell: IntArray, tot
 
     Args:
         solve: the optimiser; takes one block as if it were all. Other arguments are those of `nearest_in_chebyshev`.
-    Raises:
-        ValueError: as `check_siblings`.
     """
     check_siblings(noisy, first_cell, totals)
     y = np.empty(len(noisy), dtype=np.int64)

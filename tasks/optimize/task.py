@@ -4,13 +4,14 @@ Both read only sealed counts and the nodes that the first pass kept. They measur
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from storage.releases.shards import TRUNK, Shard, shard_name
 from tasks.optimize.reconcile import NodeEstimates, UpDown, combined, first_kept, root_total, summed_children
 from tasks.optimize.siblings import Optimiser, as_they_are
-from tasks.tree.axis import BoolArray, IntArray
+from tasks.tree.axis import IntArray
 from tasks.tree.frontier import (
     CHUNK_CELLS,
     Cells,
@@ -189,7 +190,10 @@ def settle_branch(job: Job, branch: str, finish: UpDown) -> list[Shard]:
         if totals is None:
             totals = root_settled(job, kept)
         elif job.record.release.levels[level].same_as is None:
-            totals = _settled(job, level, branch, kept, totals, finish)
+            counts = np.zeros(len(kept), dtype=np.int64)
+            for part in parts_of(job, level, branch, kept, totals):
+                counts[part.nodes] = finish.share(part.estimates, part.first, part.totals)
+            totals = counts
         else:
             totals = totals[: len(kept)]  # a root of 0 has no cell
         made.append(write_settled(job, level, branch, kept, totals))
@@ -255,29 +259,46 @@ def root_settled(job: Job, kept: Frontier) -> IntArray:
     return np.array([root_total(read_estimates(job, 0, TRUNK), first_total)])
 
 
-def may_count(job: Job, level: int, kept: Frontier) -> BoolArray:
-    """Return which of the nodes that were kept of a level (> 0) can have a settled count, shape (kept,).
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Some whole families of a level of a branch.
+
+    Attributes:
+        parents: their parents, with the counts of the first pass.
+        totals: of these, settled, shape (parents,), records.
+        first: where the nodes of each begin, and the end, shape (parents + 1,).
+        nodes: which of the kept nodes of the branch these are, shape (nodes,).
+        areas: of the nodes, per axis, shape (nodes,).
+        estimates: of the nodes, shape (nodes,).
+    """
+
+    parents: Frontier
+    totals: IntArray
+    first: IntArray
+    nodes: IntArray
+    areas: tuple[IntArray, ...]
+    estimates: NodeEstimates
+
+
+def parts_of(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray) -> Iterator[Part]:
+    """Yield the families of a level (> 0) of a branch, without nodes that cannot have a count, a chunk at a time.
 
     Unless leaves are measured below every node, one with a count of 0 in the first pass has no leaf that could take a count.
+
+    Args:
+        kept: the nodes that were kept of the level.
+        totals: the settled counts of their parents, shape (parents,).
     """
-    record = job.record
+    record, parents, estimates = job.record, job.parents(level, branch), read_estimates(job, level, branch)
     is_leaf = level >= record.last_measured
-    return np.full(len(kept), is_leaf or record.revives) | (kept.counts > 0)
-
-
-def _settled(job: Job, level: int, branch: str, kept: Frontier, totals: IntArray, finish: UpDown) -> IntArray:
-    """Return the settled counts of the nodes that were kept of a level (> 0), shape (kept,)."""
-    estimates, can = read_estimates(job, level, branch), may_count(job, level, kept)
-    first = first_kept(can, cells_of(job.tree, job.parents(level, branch), kept)[0])
-    estimates = estimates[can]
-    shared = np.zeros(len(estimates), dtype=np.int64)
-    for nodes in chunks(np.diff(first), CHUNK_CELLS):
+    can = np.full(len(kept), is_leaf or record.revives) | (kept.counts > 0)
+    first, there = first_kept(can, cells_of(job.tree, parents, kept)[0]), np.flatnonzero(can)
+    for part in chunks(np.diff(first), CHUNK_CELLS):
         job.check_going_on()
-        rows = slice(first[nodes.start], first[nodes.stop])
-        shared[rows] = finish.share(estimates[rows], first[nodes.start : nodes.stop + 1] - rows.start, totals[nodes])
-    counts = np.zeros(len(kept), dtype=np.int64)
-    counts[can] = shared
-    return counts
+        of_part = first[part.start : part.stop + 1]
+        nodes = there[of_part[0] : of_part[-1]]
+        areas = tuple(of_axis[nodes] for of_axis in kept.areas)
+        yield Part(parents[part], totals[part], of_part - of_part[0], nodes, areas, estimates[nodes])
 
 
 def read_estimates(job: Job, level: int, branch: str) -> NodeEstimates:

@@ -44,11 +44,7 @@ _LABELS = {"more": "above 10"}
 
 
 def comparison_page(trials: TrialResults) -> str:
-    """Return the page.
-
-    Args:
-        trials: the results of the comparison.
-    """
+    """Return the page."""
     epsilons = trials.epsilons
     return page(
         "comparison.html",

@@ -39,7 +39,6 @@ class AreasFacts:
     """How many areas of an axis have a released count at a level.
 
     Attributes:
-        axis: the name of the axis.
         left: areas that have a row.
         possible: areas in the codebook; None where no codebook lists them.
     """
@@ -101,7 +100,6 @@ class OrderedCounts:
     """The released counts of all areas of a level of an ordered axis, in their order.
 
     Attributes:
-        axis: the name of the axis.
         source: the tree level, which refines no other axis, or the view, in words.
         paths: of the areas: the codes of those that contain each one, and its own.
         counts: int64, shape (areas,), records; 0 for an area without a row.
@@ -138,8 +136,6 @@ class Facts:
         within: of trips, the largest counts at the same level that begin and end in one area, likewise.
         within_records: how many records all trips within one area have there.
         maps: the totals of areas that maps show.
-        shapes: of areas.
-        names: of areas.
     """
 
     total: int
@@ -188,10 +184,7 @@ class Collector:
         """Start.
 
         Args:
-            tree: the axes and their order.
             levels: the terms of levels 0 to T.
-            ordered: the names of the ordered axes.
-            names: of areas.
             shapes: of areas; without them, no totals are kept for maps.
         """
         self._tree, self._terms, self._ordered = tree, levels, frozenset(ordered)
@@ -231,7 +224,6 @@ class Collector:
         """Read the next level; its rows are in the order of their areas.
 
         Args:
-            rows: of the level.
             shares: how much of the rows stands above the noise; None where there are none, or counts had to reach a threshold.
         """
         level = len(self._levels)
@@ -281,7 +273,6 @@ class Collector:
         """Read a view; a line is drawn of one that refines an ordered axis alone, to few enough areas, and a map of one with shapes.
 
         Args:
-            name: of the view.
             levels: per axis, the axis level of its cells.
             rows: all its cells, with their intervals; the areas of axes that are summed over are 0.
         """

@@ -24,7 +24,6 @@ def maps_shown(facts: Facts, spec: Spec, percent: str) -> list[dict[str, Any]]:
 
     Args:
         facts: what the report shows, with the totals of areas, their shapes and names.
-        spec: the published spec.
         percent: the confidence of each interval, in words.
     """
     return [shown for totals in facts.maps if (shown := _map(totals, facts, spec, percent))]

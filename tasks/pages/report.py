@@ -55,11 +55,7 @@ def report(
     """Return the page.
 
     Args:
-        manifest: the release's manifest.
-        facts: what the report shows of its released counts.
-        checks: the checks recorded before it was published.
-        how_counted: as in `readme`.
-        formulas: as in `readme`.
+        checks: the checks recorded before it was published. Other arguments are those of `readme`.
     """
     stated, shown, names = facts_stated(manifest), manifest.levels[facts.largest_level], facts.names
     confidence, matrix = manifest.intervals.confidence, facts.matrix

@@ -81,7 +81,6 @@ def readme(manifest: Manifest, how_counted: str = ADJUSTED, formulas: Sequence[s
     """Return the text of README.md, which a statistician passes on with the tables.
 
     Args:
-        manifest: the release's manifest.
         how_counted: how its mechanism counts, in words that follow "the noise in one measurement,".
         formulas: codes and names that a spreadsheet takes for formulas, from `formulas_in`.
     """

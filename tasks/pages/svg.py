@@ -74,7 +74,6 @@ class Scale:
         ends: at the left and the right, or at the bottom and the top; in the units of the rows.
         labels: of the places 0, 1, 2 and so on, of which as many are shown as have room, upwards where names are long; None for
             numbers.
-        is_log: whether it is logarithmic.
     """
 
     title: str
@@ -93,7 +92,6 @@ def log_axis(title: str, values: Iterable[float], least: float = 1e-6) -> Scale:
     """Return a logarithmic axis of whole powers of ten, from the least value to the largest or beyond.
 
     Args:
-        title: of the axis.
         values: those above zero have to fit.
         least: where the axis ends, whatever smaller values there are.
     """

@@ -120,7 +120,6 @@ def page(template: str, *, closed: bool = False, **values: Any) -> str:
     Args:
         template: the name of its file.
         closed: whether the page forbids browsers to load or run anything but its own style; nothing in its body may have a style then.
-        values: what the template shows.
     """
     environment = _environment("page")
     style = environment.get_template("style.css").render()

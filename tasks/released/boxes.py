@@ -171,9 +171,7 @@ class Met:
     """The rows of a table that boxes meet. Boxes that no axis level of the table tells apart meet the same rows.
 
     Attributes:
-        table: with these rows.
         numbers: the group of each row, int64, shape (rows,).
-        groups: how many groups there are.
         which: the group of each box, int64, shape (boxes,); one more than the last, where a box meets no row.
     """
 

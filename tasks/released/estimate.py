@@ -133,14 +133,12 @@ class Estimate(ABC):
     those of all other boxes.
 
     Attributes:
-        source: where the estimate reads.
         takes_ranges: whether boxes may have ranges of areas. The answers about others are sums of those about the fewest areas.
     """
 
     takes_ranges: ClassVar[bool] = False
 
     def __init__(self, source: Source) -> None:
-        """Read nothing yet."""
         self.source, self._known = source, dict[int, Known]()
 
     @abstractmethod
@@ -199,7 +197,6 @@ class Estimate(ABC):
         """Return what the interval of no cell of a level without a row goes beyond, records; None where none is stated.
 
         Args:
-            level: the tree level.
             most_cells: the most cells that are asked about one by one where no other way is known.
         """
         source = self.folder

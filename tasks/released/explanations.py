@@ -10,7 +10,6 @@ def describe_cells(entry: LevelEntry, cells: Mapping[str, int], level_above: int
     """Return how measured cells were added up, and what limits the cells that were not measured.
 
     Args:
-        entry: the level of the cells.
         cells: as in `Answer`, with every number known.
         level_above: the level whose cells set the upper end of the interval; None if no level above does.
     """

@@ -142,7 +142,6 @@ class ReleasedSizes:
 
     Attributes:
         counts: int64, shape (regions, sizes), groups, >= 0.
-        measured: of the level.
         confidence: 1 − α, of intervals.
         is_total: whether it is the number of all groups, which has its row whatever it is.
     """
@@ -209,7 +208,6 @@ class SizesEstimate(Estimate):
     takes_ranges = True
 
     def __init__(self, source: Source) -> None:
-        """Read nothing yet."""
         super().__init__(source)
         self._noises = {part.level: part.noise for part in source.levels if part.is_measured}
 

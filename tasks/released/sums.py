@@ -41,8 +41,6 @@ class BoxIntervals:
     """Intervals for the true counts of boxes, int64, shape (boxes,) each.
 
     Attributes:
-        low: the lower ends, records.
-        high: the upper ends, records.
         measured: cells of the boxes' level that were measured.
         dropped_under: how many dropped cells contain the others.
         cap: the most that those dropped cells can count together, records.
@@ -143,7 +141,6 @@ def leaf_sum_intervals(
     Args:
         total: the sums of the noisy counts of their leaves, which are their counts, int64, shape (boxes,), records.
         leaves: the number of leaves, or more, shape (boxes,); for several cells, the number in the largest cell.
-        noise: of a leaf.
         log_tail: the logarithm of the probability that the noise of the sum exceeds the margin on one side.
         cells: how many cells are added up; the noise of each is within its margin.
     """

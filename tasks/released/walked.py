@@ -52,7 +52,6 @@ class _Repeated:
     """The rows of a level each of whose cells is the one cell that a row of the level above holds.
 
     Attributes:
-        above: the rows of the level above.
         axis: the axis that is refined, by its number.
         child: of each of its areas, the one that it holds.
     """

@@ -22,7 +22,6 @@ class WeightedView:
 
     Attributes:
         cell: int64, shape (atoms,): the cell that holds each atom.
-        cells: how many there are.
         weight: of the mean variance of its cells, >= 0.
         is_exact: whether its counts are exact, and take no share.
     """
@@ -61,7 +60,6 @@ def least_error_shares(
     :math:`Q = \sum_j w_j A_j^T A_j / n_j + …` the derivative by :math:`1 / \sigma_i^2` is :math:`-\operatorname{tr} A_i C Q C A_i^T`.
 
     Args:
-        sizes: leaves of each atom, shape (atoms,).
         parts: what is measured beside the leaves.
         leaf_weight: the weight of the mean variance of the leaves, >= 0.
         precision: from shares, shape (parts that are not exact + 1,), leaves last, to :math:`1 / \sigma^2` up to a factor.

@@ -32,7 +32,6 @@ def settle_down(
         root: n of the only region of the first level, shape (1, N), int64, >= 0.
         estimates: z of each level, shape (regions, N), float64, records. That of the first level is not looked at.
         variances: of the estimates of each level, shape (regions,), float64, > 0; None where those of siblings are the same.
-        first_child: of each level but the last, shape (regions + 1,), int64.
         groups: how many groups there are in each region of the last level, empty ones too, where that is public; shape (regions,).
             The root must have no more than all of them.
     Returns:
@@ -58,7 +57,6 @@ def within(levels: list[IntArray], first_child: Sequence[IntArray], groups: IntA
 
     Args:
         levels: n of each level, shape (regions, N), int64, >= 0; the root has no more groups than there are.
-        first_child: of each level but the last, shape (regions + 1,), int64.
         groups: how many there are in each region of the last level, shape (regions,); None where that is not public.
     """
     if groups is None or (levels[-1].sum(axis=1) <= groups).all():

@@ -59,7 +59,6 @@ def real_optimum(
     Args:
         noisy: n of each level from the root to the finest, shape (regions, N), int64; may be negative.
         variances: of the noise of each level, > 0; w is inverse to them.
-        first_child: of each level but the finest, shape (regions + 1,), int64.
         total: of all groups, >= 0; None where it is free.
     Returns:
         v of each level, shape (regions, N), float64, >= 0; children add up to their parents but for rounding.

@@ -75,7 +75,6 @@ class Statistic:
     """Whole numbers that are measured of every region and size of a level.
 
     Attributes:
-        name: what it is called.
         of: from true group sizes of a level, shape (regions, N), int64, to the statistic, of the same shape.
         sensitivity: how far one unit moves a level, from the relation of neighbours, the most records of a unit, and the number of
             regions of the level.

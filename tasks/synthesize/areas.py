@@ -77,7 +77,6 @@ def extend_codes(path: list[pl.Series], level: str, parent: IntArray, digits: in
 
     Args:
         path: per level so far, coarse to fine, the code of the area that contains each area of the last level.
-        level: the name of the new level.
         parent: for each area of the new level, its row in `path`, ascending, shape (areas,).
         digits: the least number of digits that the level adds to the code of the area above.
     """
@@ -107,7 +106,6 @@ def write_land(folder: Path, codebook: pl.DataFrame, places: FloatArray) -> None
     """Write `names.csv`, a name for every area of every level, and `areas.geojson`, a shape for every finest area; say so in the README.
 
     Args:
-        folder: where they are written, with the tables.
         codebook: a row per finest area; a text column per level, coarse to fine.
         places: of the finest areas, in the order of the codebook, shape (areas, 2), float64, km east and north.
     """

@@ -1,7 +1,6 @@
 """Draws a synthetic country and its commuters at random, by a gravity model over clustered points, or a travel survey that asks few people."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -44,38 +43,36 @@ def draw_country(
     at_least("municipalities", municipalities, provinces, f"provinces, {provinces}")
     at_least("people", people, 1, "1")
 
-    shape = Clusters(dict(zip(LEVELS, areas, strict=True)), DIGITS, SPREADS, STAYING)
-    return draw_clusters(shape, people, generator)
+    sizes = dict(zip(LEVELS, areas, strict=True))
+    return draw_clusters(sizes, DIGITS, SPREADS, STAYING, people=people, generator=generator)
 
 
-@dataclass(frozen=True, slots=True)
-class Clusters:
-    """The shape of clustered areas.
+def draw_clusters(
+    areas: Mapping[str, int],
+    digits: Sequence[int],
+    spreads: Sequence[float],
+    staying: float,
+    *,
+    people: int,
+    generator: np.random.Generator,
+) -> Country:
+    """Return areas around those that contain them, and people, at least one, who go from place to place by a gravity model.
 
-    Attributes:
+    Args:
         areas: how many there are of each level, coarse to fine.
         digits: the least number of digits that each level adds to the code of the area above.
         spreads: km, per level: the standard deviation, per coordinate, of an area around the one that contains it.
         staying: the share of people who stay in the finest area where they live.
     """
-
-    areas: Mapping[str, int]
-    digits: Sequence[int]
-    spreads: Sequence[float]
-    staying: float
-
-
-def draw_clusters(shape: Clusters, people: int, generator: np.random.Generator) -> Country:
-    """Return areas around those that contain them, and people, at least one, who go from place to place by a gravity model."""
     path = [pl.Series("", [""])]  # of codes, from everything down to the level
     places = np.zeros((1, 2))
-    for (level, count), digits, spread in zip(shape.areas.items(), shape.digits, shape.spreads, strict=True):
+    for (level, count), more_digits, spread in zip(areas.items(), digits, spreads, strict=True):
         parent = draw_parents(len(places), count, CHILDREN_SIGMA, generator)
-        path = extend_codes(path, level, parent, digits)
+        path = extend_codes(path, level, parent, more_digits)
         places = places[parent] + generator.normal(scale=spread, size=(count, 2))
     sizes = generator.lognormal(sigma=SIZE_SIGMA, size=len(places))
 
-    flows = generator.multinomial(people, _gravity(sizes, places, shape.staying).ravel())
+    flows = generator.multinomial(people, _gravity(sizes, places, staying).ravel())
     pairs = np.flatnonzero(flows)
     home, work = np.divmod(pairs, len(places))
     trips = {"home": path[-1].gather(home), "work": path[-1].gather(work), "people": flows[pairs].astype(np.int64)}
@@ -115,4 +112,5 @@ SURVEY_TRIPS = 45_000
 
 def draw_survey(*, generator: np.random.Generator) -> Country:
     """Return a city of 150 zones, and the trips of 45,000 respondents, one each."""
-    return draw_clusters(Clusters(SURVEY_AREAS, SURVEY_DIGITS, SURVEY_SPREADS, SURVEY_STAYING), SURVEY_TRIPS, generator)
+    shape = SURVEY_AREAS, SURVEY_DIGITS, SURVEY_SPREADS, SURVEY_STAYING
+    return draw_clusters(*shape, people=SURVEY_TRIPS, generator=generator)

@@ -165,12 +165,7 @@ class Job:
 
 
 def stored_job(release_id: str) -> Job:
-    """Return the work on a release as the store knows it now.
-
-    Raises:
-        UsageError: there is no release of that id.
-        StoreError: the ledger does not add up.
-    """
+    """Return the work on a release as the store knows it now; errors are those of `load_record`."""
     with store() as con:
         return job_of(load_record(con, release_id))
 

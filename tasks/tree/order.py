@@ -145,7 +145,6 @@ def alternate(depths: Sequence[int], first: int) -> tuple[int, ...]:
     """Return the order of refinement in which axes take turns, `first` first; deeper axes go on alone.
 
     Args:
-        depths: levels of each axis.
         first: number of the axis that is refined first; the others follow in their own order.
     """
     turn = [first, *(axis for axis in range(len(depths)) if axis != first)]

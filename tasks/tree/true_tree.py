@@ -101,7 +101,6 @@ def _fill(
     """Fill in some nodes of a level.
 
     Args:
-        nodes: all nodes of the level.
         leaf_areas: per axis, shape (records,), in the order of the tree.
         before: shape (records + 1,): the sum of the true counts before each record.
         ends: shape (nodes + 1,): the record with which each node begins, and the number of records.

@@ -51,11 +51,7 @@ class ReleasedCounts:
         return least, most
 
     def estimates(self, levels: AxisLevels, areas: Sequence[IntArray], counts: IntArray) -> Estimates:
-        """Return rows as estimates.
-
-        Args:
-            counts: int64, shape (rows,), records.
-        """
+        """Return rows as estimates."""
         deviations = self.with_rounding(self.variances.of_cells(levels, areas))
         return Estimates(counts, deviations, self._cells(levels), self.rounding, is_any_dependence=self.is_grid)
 

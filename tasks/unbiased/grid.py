@@ -55,10 +55,6 @@ class Grid:
 
         It is the product of the variances of the two ranges. If the total is exact, :math:`g^2 V_0` is taken off, where g is the
         share of the total that least squares gives to the rectangle, and V_0 is the variance that the total would have.
-
-        Args:
-            first: per axis, int64, shape (boxes,): the first finest area inside.
-            stop: likewise the first one after it that is outside.
         """
         return self._product(
             [of.moments_of_boxes([begin], [end]) for of, begin, end in zip(self.variances, first, stop, strict=True)]
@@ -83,11 +79,7 @@ class Grid:
     def whole_cells(
         self, first: Sequence[IntArray], stop: Sequence[IntArray]
     ) -> Iterator[tuple[Pair, tuple[IntArray, ...]]]:
-        """Yield the fewest cells that make up a rectangle: the axis levels of some, and their areas per axis, shape (cells,).
-
-        Args:
-            first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
-        """
+        """Yield the fewest cells that make up a rectangle: the axis levels of some, and their areas per axis, shape (cells,)."""
         sides = zip(self.variances, first, stop, strict=True)
         one, two = ([*of.whole_cells([begin], [end])] for of, begin, end in sides)
         for (above,), (rows,) in one:
@@ -196,7 +188,6 @@ def sums_of_pairs(tree: Tree, counts: IntArray, pair: Pair) -> IntArray:
     Args:
         tree: of two axes.
         counts: of all pairs of finest areas, int64, shape (leaves, leaves).
-        pair: the axis levels of the cells.
     """
     for number, (axis, level) in enumerate(zip(tree.axes, pair, strict=True)):
         counts = np.add.reduceat(counts, axis.first_descendants(level, axis.depth)[:-1], axis=number)
@@ -230,7 +221,6 @@ def _settled(
 
     Args:
         variances: of any of the trees.
-        precisions: 1 / σ² of the levels of a tree.
         noisy: of each level the counts, shape (trees, nodes); None where it is not measured.
     """
     tree = variances.tree

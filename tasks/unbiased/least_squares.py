@@ -69,7 +69,6 @@ def subtrees(variances: TreeVariances, precisions: Sequence[float], nodes: Front
     """Return some nodes with all that is below them, down to a level.
 
     Args:
-        precisions: as in `tree_variances`.
         nodes: of any level, adjacent in the order of the tree.
         last: the level, as fine or finer.
     """
@@ -108,7 +107,6 @@ def least_squares(
 
     Args:
         variances: of the tree, with these precisions.
-        precisions: p of levels 0 to T, as in `tree_variances`.
         noisy: where the noisy counts are. Those of a level may be taken twice, from the first to the last.
         most_cells: of a level that is settled at once.
     Guarantees:

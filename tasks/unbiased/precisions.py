@@ -81,13 +81,9 @@ def for_workload(
 
     Args:
         workload: one of `WORKLOADS`.
-        squares: Δ₂² of levels 0 to T; 0 for level 0 where it is exact.
-        ordered: the numbers of the ordered axes.
         is_either: whether a unit moves either the total or all other levels by Δ₂, and these by half of Δ₂² in the first case.
     Returns:
         As `uniform`; 0 where level 0 is exact, and where a level is better not measured.
-    Raises:
-        ValueError: there is no such workload.
     """
     fan_outs, costs = mean_fan_outs(tree), np.asarray(squares, dtype=np.float64)
     own = np.append(True, fan_outs > 1)
@@ -117,7 +113,6 @@ def for_targets(
     Args:
         most: by level, the largest variance that any of its nodes may have, > 0, records squared. If the finest level has none, it
             takes that of the nearest level above that has.
-        squares: Δ₂² of levels 0 to T; 0 for level 0 where it is exact.
         is_either: as for `for_workload`.
     Returns:
         Precisions of levels 0 to T, float64, shape (T + 1,), as they are; 0 where level 0 is exact, and where a level is better

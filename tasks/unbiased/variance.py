@@ -63,7 +63,6 @@ class TreeVariances:
         """Return the variance of each of some nodes of a level, float64, shape (nodes,), records squared.
 
         Args:
-            axis_levels: those of the level.
             areas: per axis, int64, shape (nodes,).
         """
         variances, weight = np.zeros(len(areas[0])), np.ones(len(areas[0]))
@@ -112,10 +111,6 @@ class TreeVariances:
 
         A box has a range of adjacent finest areas on every axis. Only nodes that lie partly inside are visited: of a range of a
         single axis two per level, with their children.
-
-        Args:
-            first: per axis, int64, shape (boxes,): the first finest area inside.
-            stop: likewise the first one after it that is outside; a box without leaves has the variance 0.
         """
         share, rest = self.moments_of_boxes(first, stop)
         return share**2 * self.total + rest
@@ -123,11 +118,7 @@ class TreeVariances:
     def whole_cells(
         self, first: Sequence[IntArray], stop: Sequence[IntArray]
     ) -> Iterator[tuple[tuple[int, ...], tuple[IntArray, ...]]]:
-        """Yield the nodes that lie wholly inside a box, and whose parents do not: the axis levels of some, and their areas, shape (nodes,).
-
-        Args:
-            first: per axis, int64, shape (1,): as in `of_boxes`; likewise `stop`.
-        """
+        """Yield the nodes that lie wholly inside a box, and whose parents do not: the axis levels of some, and their areas, shape (nodes,)."""
         for nodes, inside, _ in self._visited(first, stop):
             yield self.tree.axis_levels(nodes.level), nodes[inside].areas
 

@@ -90,7 +90,6 @@ def level_weights(workload: str, tree: Tree, ordered: Collection[int]) -> FloatA
     Args:
         workload: `nodes` and `leaves` are those of the tree. `ranges` and `prefix` are boxes: ranges, or prefixes, of every
             ordered axis, and areas of any level of the others. `sets` are dense sets of leaves, and the mean over them.
-        ordered: the numbers of the ordered axes.
     Raises:
         ValueError: there is no such workload.
     """

@@ -41,9 +41,7 @@ def chebyshev_bounds(
     Gaussian is √(2σ² ln x). Holds for InfTDA, level by level; it is not one statement about all levels at once.
 
     Args:
-        noises: of levels 0 to T.
         possible_cells: N of levels 0 to T: how many cells each has, measured or not.
-        confidence: 1 − β, in (0, 1).
     Returns:
         The bounds of levels 0 to T, records; 0 where all levels down to that one are exact.
     Source:
@@ -125,10 +123,6 @@ def records_above_noise(total: int, sigma: float, possible_cells: int) -> tuple[
     is that share where counts are lognormal with the mean μ and s the σ of their logarithm, from 1 to 4: as sizes of areas and
     flows between them are. Counts of real tables are whole, most of them 0.
 
-    Args:
-        total: public, records.
-        sigma: σ of the level, records.
-        possible_cells: N of the level.
     Returns:
         The least and the greatest share, in [0, 1].
     """
@@ -182,7 +176,6 @@ def reach_after(noise: LevelNoise, measured: int, levels: int) -> int:
     """Return e, records; 0 where the level is exact.
 
     Args:
-        measured: how many cells of the level were measured.
         levels: how many levels bear noise.
     """
     return noise.quantile(math.log((1 - CONFIDENCE) / (2 * levels * max(measured, 1)))) if noise else 0

@@ -115,11 +115,5 @@ def simultaneous_margins_of_estimates(deviations: FloatArray, log_odds: float, r
 
 
 def log_tail_of_estimates(possible: int, rows: int, confidence: float) -> float:
-    """Return the logarithm of the probability with which a row's error may go beyond its margin, to one side.
-
-    Args:
-        possible: how many cells the level has.
-        rows: how many of them have a row.
-        confidence: 1 − α, in (0, 1).
-    """
+    """Return the logarithm of the probability with which a row's error may go beyond its margin, to one side."""
     return tails_of(max(possible, 1), (1 - confidence) / 2).of(max(rows, 1))

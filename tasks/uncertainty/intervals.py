@@ -41,13 +41,7 @@ class Margins:
 
 
 def row_log_tail(measured: int, rows: int, confidence: float) -> float:
-    """Return the logarithm of the probability with which a row's noise may go beyond z, to one side.
-
-    Args:
-        measured: how many cells of its level were measured.
-        rows: how many of them have a row.
-        confidence: 1 − α, in (0, 1).
-    """
+    """Return the logarithm of the probability with which a row's noise may go beyond z, to one side."""
     return tails_of(max(measured, 1), 1 - confidence).of(max(rows, 1)) - math.log(2)
 
 
@@ -57,10 +51,6 @@ def row_margins(
     """Return the margins of the rows of levels 0 to T; an exact level is a cap, and no other is.
 
     They are no narrower than those of a cell that is fixed beforehand, so that a row holds what `margins_of` says of its cell.
-
-    Args:
-        measured: how many cells of each level were measured.
-        rows: how many of them have a row, per level.
     """
     margins = []
     for noise, fixed, cells, there in zip(noises, margins_of(noises, confidence), measured, rows, strict=True):

@@ -56,7 +56,6 @@ class BeyondMargins:
 
         Args:
             measured: M, how many cells of the level were measured.
-            rows: how many of them are rows.
         """
         beta = RISK / (2 * len(LOG_TAILS))
         above = np.minimum(
@@ -169,7 +168,6 @@ def shares_of_sums(noise: LevelNoise, noisy: IntArray, leaves: IntArray, possibl
     Args:
         noisy: of the rows: all cells whose noisy count is not 0, shape (rows,), records.
         leaves: of each row, shape (rows,).
-        possible: how many cells the level has.
     """
     margins: Sequence[IntArray] = [sum_margins(noise, leaves, log_tail) for log_tail in LOG_TAILS]
     mixture = mixture_of_sums(noise, noisy, leaves, np.arange(len(noisy)), possible - len(noisy))
@@ -205,10 +203,8 @@ def normal_mixture(noisy: IntArray, deviations: FloatArray, rows: IntArray, zero
     differs are as full as those of a density.
 
     Args:
-        noisy: int64, shape (cells,), records.
-        deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records.
-        rows: the places of some cells.
-        zeros: how many more cells there are, whose noisy counts are 0.
+        deviations: the standard deviation of the noise of each, float64, shape (cells,), > 0, records. Other arguments are those of
+            `mixture_of_sums`.
     """
     unit = np.sqrt(deviations**2 + 1 / 12) / _UNITS  # of each cell's own noise, and of rounding
     mixture = CountMixture(gaussian_density, _UNITS, _UNITS, one=1 / float(unit.max(initial=1 / _UNITS)))
@@ -226,7 +222,6 @@ def shares_from(mixture: CountMixture, seen: BeyondMargins | None, measured: int
     Args:
         seen: how far counts are beyond margins; None where nothing follows from that, so that all rows may be noise.
         measured: how many cells of the level have a noisy count, or, where cells are sums of leaves, how many it has.
-        rows: how many of them have a row.
     """
     if not rows:
         return None

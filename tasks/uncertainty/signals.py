@@ -118,8 +118,6 @@ def signals(
 
     Args:
         noisy: the noisy counts of the rows, int64, shape (rows,), records.
-        measured: how many cells of the level were measured.
-        rate: of the marked rows, the share that is expected to have a true count of 0 at most.
         margin_of: from the logarithm of a probability to what the noise of a row's cell exceeds with at most that probability.
     """
     log_tail = signal_tail(len(noisy), measured, rate, lambda tail: int(np.count_nonzero(noisy > margin_of(tail))))
@@ -133,9 +131,6 @@ def signal_tail(rows: int, measured: int, rate: float, above: Callable[[float], 
     """Return the logarithm of the probability that the margins of rows that stand out belong to; None if no row does.
 
     Args:
-        rows: how many rows the level has.
-        measured: how many cells of the level were measured.
-        rate: of the marked rows, the share that is expected to have a true count of 0 at most.
         above: from such a logarithm to how many noisy counts of rows are above its margins.
     """
     tails = tails_of(max(measured, 1), rate)

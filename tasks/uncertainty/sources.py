@@ -47,7 +47,6 @@ def for_every_level(levels: Sequence[L], of_own: Sequence[V]) -> list[V]:
     """Return for every level what is known of the level that it repeats, or of itself.
 
     Args:
-        levels: 0 to T.
         of_own: for those that repeat no other, in the same order.
     """
     by_level = {level.level: value for level, value in zip(own_levels(levels), of_own, strict=True)}
@@ -75,7 +74,6 @@ class MeasuredSums:
         """Return what the noise of the cells, or of some, exceeds with at most a given probability, records.
 
         Args:
-            log_tail: the natural logarithm of the probability, < 0.
             cells: the places of the cells; all if left out.
         Returns:
             One number where all cells have the same, otherwise int64 of the shape of the cells.

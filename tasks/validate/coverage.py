@@ -79,7 +79,6 @@ class Covered:
     """How some cells are covered.
 
     Attributes:
-        cells: how many there are.
         coverage: the share of those whose interval holds the truth; None where there is no cell.
         width: the mean of high - low, records; None where there is no cell.
     """

@@ -23,8 +23,6 @@ class Service:
         origin_zone: int64, shape (origin stops,): the zone of each stop where trips begin.
         destination_zone: int64, shape (destination stops,): that of each stop where trips end.
         zones: how many there are. Each has a stop where trips begin and one where trips end.
-        periods: how many there are.
-        period_minutes: the length of a period, minutes.
         capacity: seats of a vehicle.
 
     Raises:
@@ -138,9 +136,6 @@ def pooled_vehicles(demand: Demand, service: Service) -> int:
 
     The counts are summed per period and pair of zones before they are divided among vehicles. Such a leg takes the mean minutes
     of the stop pairs of the two zones. So trips that are spread over too many pairs of stops do not matter.
-
-    Raises:
-        ArithmeticError: the solver found no whole optimum.
     """
     zones = np.arange(service.zones)
     between_zones = replace(service, minutes=service.zone_minutes(), origin_zone=zones, destination_zone=zones)

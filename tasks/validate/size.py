@@ -2,7 +2,8 @@
 
 The surviving cells depend on confidential counts, so public numbers give only a guess. The constants are fitted to
 releases of synthetic countries and of Rhode Island's jobs, down to block groups and down to blocks; with a good guess of the
-total they come within a factor of 2 or 3. Bytes are those of zstd Parquet, of CSV and of DuckDB's blocks.
+total they come within a factor of 2 or 3. Bytes are those of zstd Parquet, of CSV and of DuckDB's blocks. `possible_cells` are N_k of
+levels 0 to T, N_0 = 1; `sigmas` are σ of these levels, records, and 0 where a level is exact.
 """
 
 import math
@@ -106,8 +107,6 @@ def expected_cells(
     count in units of σ, and slowly, since counts are uneven. No level has more cells than there are records.
 
     Args:
-        possible_cells: N_k of levels 0 to T, N_0 = 1.
-        sigmas: σ of levels 0 to T, records; 0 where a level is exact.
         total: N, a public guess of the records; None takes every possible cell to survive, as far as there can be records.
         complete: the finest level of which every cell is measured whatever survives. What has a count in the end is taken to be as
             it is elsewhere.
@@ -132,7 +131,6 @@ def expected_leaves(possible_cells: Sequence[int], total: int | None, threshold:
     """Return the cells of levels 0 to T of a mechanism that measures leaves only.
 
     Args:
-        possible_cells: of levels 0 to T.
         total: a public guess of the records; None takes every possible cell to survive.
         threshold: the least count that a leaf is kept with, records; 0 where every leaf is measured and kept.
     """
@@ -162,8 +160,6 @@ def disk_size(
 
     Args:
         levels: what levels 0 to T are expected to have.
-        possible_cells: of levels 0 to T.
-        sigmas: σ of levels 0 to T, records; 0 where a level is exact.
         total: a public guess of the records; None for an upper bound.
         finest_areas: per axis, its finest areas that are released.
         code_bytes: of all codes in a row of the finest level, with the commas behind them.

@@ -98,7 +98,6 @@ def fleet(tree: Tree, true: Frontier, released: Frontier, terms: UtilityTerms) -
 
     Args:
         tree: the axes and their order. The finest areas of the two ends are the stops.
-        true: the true leaves.
         released: the released leaves, whose counts may be below 0.
         terms: the keys `period`, `origin` and `destination` name axes; `zone` names a level of each end; `minutes` is the
             length of a period and `capacity` the seats of a vehicle. The table `durations` has the minutes of each pair of stops.

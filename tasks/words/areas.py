@@ -61,7 +61,6 @@ class Names(AreaTables):
         """Return what to call an area where people read it: its name with its code, or the code alone.
 
         Args:
-            axis: the axis.
             path: the codes of the areas that contain it, coarse to fine, and its own.
             codes: how many of these codes identify it: all of them where areas of its level share a code.
         """
@@ -119,8 +118,6 @@ class Shapes(AreaTables):
         Where areas overlap or leave slivers between them, each keeps its own edge there.
 
         Args:
-            axis: the axis.
-            level: its level.
             tolerance: the side of a square, degrees: corners that span less than its area go away; 0 keeps all.
         """
         shapes = self._shapes(axis, level)
@@ -146,7 +143,6 @@ def geo_metadata(column: str, wkb: Sequence[bytes]) -> dict[bytes, bytes]:
     """Return the metadata that makes a Parquet table GeoParquet 1.1.0, whose coordinates are longitude and latitude (WGS 84).
 
     Args:
-        column: the column of shapes.
         wkb: the shapes, at least one: polygons or several, with outer rings counterclockwise.
     """
     shapes = shapely.from_wkb(np.array(wkb, dtype=object))

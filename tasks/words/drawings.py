@@ -51,7 +51,6 @@ def drawn_shapes(
     """Return under which key each axis level is drawn, and the drawings by key.
 
     Args:
-        shapes: the shapes.
         places: the axis levels that are drawn if they have shapes, coarse ones first, with the paths of their areas in order.
         most: characters that all paths have together; finer axis levels are left out where even the fewest corners have more.
     Returns:

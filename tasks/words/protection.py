@@ -48,9 +48,7 @@ def strongest_belief(epsilon: float, delta: float = 0.0, prior: float = 0.5) -> 
     a probability of at most 2 δ. That they exceed e^ε times with a probability of at most δ does not follow from (ε, δ).
 
     Args:
-        epsilon: ε >= 0.
-        delta: δ in [0, 1].
-        prior: the belief beforehand, in (0, 1).
+        prior: the belief beforehand, in (0, 1). Other arguments are those of `right_guess`.
     """
     factor = _ODDS if delta else 1.0
     doubt = (1 - prior) / prior * math.exp(-min(epsilon, _MOST_EXPONENT)) / factor
@@ -77,7 +75,6 @@ def epsilon_in_words(epsilon: float, delta: float, unit: str, neighbours: str) -
     """Return what a guarantee means to one unit, sentence by sentence.
 
     Args:
-        epsilon: of the guarantee.
         delta: of the guarantee; 0 where it has none.
         unit: whose records are protected, in words such as `one job`.
         neighbours: `substitution`, where the records of one unit are replaced by other records, or `add_remove`.
@@ -138,7 +135,6 @@ def unit_words(unit: str, max_records: int) -> tuple[str, str]:
 
     Args:
         unit: who or what is protected, as the spec says: `one job`.
-        max_records: the most records that one unit has.
     """
     text = " ".join(unit.split())
     named = next((text[len(article) :] for article in _ARTICLES if text.casefold().startswith(article)), text)

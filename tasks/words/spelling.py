@@ -35,7 +35,6 @@ def closest(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6)
     Args:
         name: as it was written.
         known: the names that there are; they must be public.
-        most: how many to return.
         cutoff: how similar names must be, between 0 and 1, as difflib measures it; or else one letter is wrong, missing or too much,
             or two have changed places.
     """
@@ -74,12 +73,7 @@ def _beyond(text: str, known: Iterable[str]) -> str:
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Return the question whether somebody meant the known name that is closest; empty where none is close.
 
-    Of a number beyond the end of those at equal distances, it is a sentence that says which there are.
-
-    Args:
-        name: as it was written.
-        known: the names that there are; they must be public.
-        cutoff: how similar names must be, as in `closest`.
+    Of a number beyond the end of those at equal distances, it is a sentence that says which there are. Arguments are those of `closest`.
     """
     known = [*known]
     alike = closest(name, known, 1, cutoff)
@@ -100,9 +94,6 @@ def refinement(entry: str, levels: Levels) -> tuple[str, int] | None:
     Names may hold dots. A feature of exactly this name is meant first. Otherwise the feature with the longest name is meant
     that stands before a dot, with one of its levels after it.
 
-    Args:
-        entry: as it was written.
-        levels: of all features.
     Returns:
         The feature, and the number of its level from 1 on, which is the finest one where the entry is a feature's name;
         None where the entry is neither.
@@ -122,7 +113,6 @@ def faults_of_order(order: Sequence[str], levels: Levels, finest: Mapping[str, s
     The order must refine every feature through its levels, coarse to fine, down to its finest released one, each level once.
 
     Args:
-        order: the entries.
         levels: of all features, as in the codebooks.
         finest: the finest released level of each feature, one of its levels.
     """

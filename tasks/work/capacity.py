@@ -61,7 +61,6 @@ def side_by_side(work: Callable[[T], R], items: Iterable[T], threads: int, waiti
 
     Args:
         items: one after the other; few are in memory at once.
-        threads: how many items are worked on at once.
         waiting: how many more results may wait to be taken, so that no thread waits for who takes them.
     """
     begun = deque[Future[R]]()

@@ -106,7 +106,6 @@ class Stage(Generic[P]):
 
     Attributes:
         fn: runs it, without Prefect. What it raises may be shown.
-        name: its name in Prefect.
         run_name: the name of its task runs, for people; a template of its arguments.
         package: by which its seconds are counted.
     """
@@ -143,7 +142,6 @@ def stage(run_name: str, name: str = "", package: str = "") -> Callable[[Callabl
     """Make a function a stage. Its first argument is the release, which may have been asked to stop, or an order about it.
 
     Args:
-        run_name: the name of its task runs, for people; a template of its arguments.
         name: of the stage in Prefect; that of the function if left out.
         package: by which its seconds are counted; the one that holds its module if left out.
     """

@@ -18,7 +18,6 @@ import yaml
 import flows.cluster.processes
 import tasks.noise.measure
 import tasks.noise.task
-import tasks.optimize.shrink
 import tasks.optimize.task
 import tasks.released.sources.job
 import tasks.tree.branches
@@ -42,10 +41,7 @@ from tasks.tree.true_tree import TrueFamilies, true_counts_of
 from tests.support.cases import Case
 from tests.support.laws import drawn_by
 
-CHUNKED = (
-    *(tasks.noise.task, tasks.noise.measure, tasks.optimize.task, tasks.optimize.task),
-    *(tasks.optimize.shrink, tasks.released.sources.job),
-)
+CHUNKED = (tasks.noise.task, tasks.noise.measure, tasks.optimize.task, tasks.released.sources.job)
 
 
 @dataclass(frozen=True)

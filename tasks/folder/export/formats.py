@@ -104,7 +104,6 @@ def check_formats(formats: Sequence[Format], tree: Tree) -> None:
 
     Args:
         formats: as the spec lists them, with parquet and csv or without.
-        tree: that would be released.
     Raises:
         SpecError: a package is not installed, or every level has too many zones for matrices.
     """
@@ -147,7 +146,6 @@ def write_formats(
 
     Args:
         tables: of the folder, with its manifest so far.
-        formats: the kinds of files.
         tree: its axes, with all areas of the codebook.
         words: what to say of the release: headings, each with its paragraphs.
     Returns:

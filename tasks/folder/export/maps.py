@@ -34,7 +34,6 @@ def shaped_axes(manifest: Manifest, axes: Any) -> list[str]:
     """Return the axes of which the rows of a level have a shape: one or two; none where the level gets no table.
 
     Args:
-        manifest: of the release.
         axes: per axis, the name of the level that is reached.
     """
     refined = [axis for axis, level in axes.items() if level]

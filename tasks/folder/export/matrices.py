@@ -40,20 +40,13 @@ def is_square(axes: Mapping[str, str | None], roles: Iterable[Role | None]) -> b
 
     Args:
         axes: per axis, the name of the level that is reached.
-        roles: of the same axes.
     """
     reached = set(axes.values())
     return tuple(roles) == ENDS and len(reached) == 1 and None not in reached
 
 
 def write_matrices(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
-    """Write the matrices of some levels of a folder.
-
-    Args:
-        tables: of the folder.
-        tree: its axes, with all areas of the codebook.
-        levels: the tables of the levels.
-    """
+    """Write the matrices of some levels of a folder."""
     (tables.folder / FOLDER).mkdir()
     names = published_names(tables.folder, tables.manifest)
     for table in levels:

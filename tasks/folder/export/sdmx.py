@@ -47,13 +47,7 @@ def sdmx_id(text: str, *, begins_with_letter: bool = False) -> str:
 
 
 def write_sdmx(tables: PublishedTables, tree: Tree, levels: Sequence[PublishedTable]) -> None:
-    """Write the SDMX-CSV files of some levels of a folder, and their structure.
-
-    Args:
-        tables: of the folder.
-        tree: its axes, with all areas of the codebook.
-        levels: the tables of the levels.
-    """
+    """Write the SDMX-CSV files of some levels of a folder, and their structure."""
     (tables.folder / SDMX).mkdir()
     (tables.folder / STRUCTURE).write_text(_structure(tables, tree, levels), encoding="utf-8")
     for table in levels:

@@ -25,7 +25,6 @@ class PublishedTable:
 
     Attributes:
         path: its path in the folder, such as `counts/level_3.parquet`, or that of the folder of its parts.
-        title: what to call it in a few words.
         counts_by: what it counts by, in words.
         axes: per axis, the name of the level that its rows have; None where the axis is summed over.
         level: the tree level; None for views and for tables of the rows that stand out.
@@ -46,12 +45,7 @@ class PublishedTable:
 
 @dataclass(frozen=True)
 class PublishedTables:
-    """The published tables of a folder.
-
-    Attributes:
-        folder: the folder.
-        manifest: its manifest.
-    """
+    """The published tables of a folder. Whoever reads one that is not a Parquet file raises UNREADABLE."""
 
     folder: Path
     manifest: Manifest
@@ -87,27 +81,15 @@ class PublishedTables:
         return [*self.levels, *of_signal, *of_views]
 
     def rows(self, table: PublishedTable) -> int:
-        """Return how many rows a table has.
-
-        Raises:
-            UNREADABLE: it is not a Parquet file.
-        """
+        """Return how many rows a table has."""
         return sum(int(pq.read_metadata(path).num_rows) for path in self._files(table))
 
     def schema(self, table: PublishedTable) -> pa.Schema:
-        """Return the columns of a table: codes with names beside them, and numbers.
-
-        Raises:
-            UNREADABLE: it is not a Parquet file.
-        """
+        """Return the columns of a table: codes with names beside them, and numbers."""
         return with_names(pq.read_schema(self._files(table)[0]).empty_table(), self.names).schema
 
     def parts(self, table: PublishedTable) -> Iterator[pa.Table]:
-        """Yield the rows of a table in parts of many rows, with names beside codes.
-
-        Raises:
-            UNREADABLE: it is not a Parquet file.
-        """
+        """Yield the rows of a table in parts of many rows, with names beside codes."""
         for batch in batches(self._files(table)):
             yield with_names(plain(pa.Table.from_batches([batch])), self.names)
 

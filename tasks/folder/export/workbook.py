@@ -52,7 +52,6 @@ def write_workbook(tables: PublishedTables, included: Sequence[PublishedTable], 
     """Write the workbook of a folder.
 
     Args:
-        tables: of the folder.
         included: those that get a sheet; the first sheet names the tables that get none.
         words: what to say of the release on the first sheet, at least one heading with a paragraph.
     """

@@ -1,13 +1,16 @@
 """The publish stage: it writes the folder beside its final place and renames it, so that a folder is always complete."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from storage import tables
 from storage.counts.published import partial_folder, store_table
@@ -18,10 +21,9 @@ from storage.machine.files import force, replace, sha256_of_all
 from storage.machine.home import subfolder
 from storage.record import Record, load_record
 from storage.releases.register import REPORT, Release, list_checks
-from storage.tables import SIGNAL, flat_features, interval_columns
+from storage.tables import SIGNAL, column_name, flat_features, interval_columns
 from tasks.folder.export.formats import metadata_of, write_formats
 from tasks.folder.export.tables import PublishedTables
-from tasks.folder.publish.areas import write_areas
 from tasks.folder.publish.views import derived_entries, poor_margins, rounding_of, write_signal_tables, write_views
 from tasks.folder.verify.folder import SUMS, verify
 from tasks.format.csv import NAMES, finest_columns, names_in, record_tables, records_path, write_csv
@@ -29,7 +31,7 @@ from tasks.format.entries import LevelEntry, Rounding, ViewEntry
 from tasks.format.manifest import LedgerHead, Manifest, SealEntry, entry_fields
 from tasks.format.metadata import METADATA
 from tasks.format.noisy_counts import NoisyCounts
-from tasks.format.published_tree import BOUNDARIES
+from tasks.format.published_tree import BOUNDARIES, names_path, shapes_path
 from tasks.format.tables import LevelTables, SlicedRows, slices, write_level, write_parquet
 from tasks.pages.explorer.page import EXPLORER, explorer
 from tasks.pages.facts import Collector
@@ -45,6 +47,7 @@ from tasks.tree.job import job_of, names_of, shapes_of, tree_of
 from tasks.tree.order import Tree
 from tasks.tree.ordered import ordered_axes
 from tasks.validate.size import CsvKind, RecordsKind, are_noisy_counts_published, csv_kind, records_kind
+from tasks.words.areas import GEOMETRY, Names, Shapes, geo_metadata, name_column
 from tasks.work.capacity import cores, memory_of
 from tasks.work.stage import stage
 
@@ -152,7 +155,6 @@ class _Written:
     Attributes:
         levels: what the manifest states of each level; likewise `views`.
         rounding: how far rounding has moved the counts; None where they were not settled together.
-        records: the kind of the records.
         write_csv: writes `counts.csv`, if the folder has it; it may run beside whatever else is written.
     """
 
@@ -290,3 +292,32 @@ def _make_durable_and_readable(folder: Path) -> None:
     for path in [*folder.rglob("*"), folder]:
         path.chmod(0o755 if path.is_dir() else 0o644)
         force(path)
+
+
+def write_areas(
+    folder: Path, tree: Tree, names: Names, shapes: Shapes, flat: Collection[str]
+) -> dict[str, dict[str, list[str]]]:
+    """Write the names and the shapes of areas, a table of each for each level that has some, and return per axis these levels, as the manifest lists them."""
+    listed = dict[str, dict[str, list[str]]]()
+    for place, of_areas in ((NAMES, names), (BOUNDARIES, shapes)):
+        listed[place] = {
+            axis.name: [axis.level_names[level - 1] for level in levels]
+            for axis in tree.axes
+            if (levels := of_areas.levels(axis.name))
+        }
+        if of_areas:
+            (folder / place).mkdir()
+    for axis in tree.axes:
+        columns = [column_name(axis.name, level, flat) for level in axis.level_names]
+        for level in names.levels(axis.name):
+            areas = names.tables[axis.name, level]
+            published = dict(zip(areas.columns, [*columns[:level], name_column(columns[level - 1])], strict=True))
+            areas.rename(published).write_parquet(names_path(folder, columns[level - 1]))
+        for level in shapes.levels(axis.name):
+            *codes, geometries = shapes.tables[axis.name, level].get_columns()
+            table = {column: of.to_arrow().cast(pa.string()) for column, of in zip(columns, codes, strict=False)}
+            table[GEOMETRY] = geometries.to_arrow().cast(pa.binary())
+            metadata = geo_metadata(GEOMETRY, geometries.to_list())
+            path = shapes_path(folder, columns[level - 1])
+            pq.write_table(pa.table(table, metadata=metadata), path, compression="zstd")
+    return listed

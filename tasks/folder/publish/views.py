@@ -37,7 +37,6 @@ def write_signal_tables(folder: Path, manifest: Manifest, *, csv: CsvKind) -> li
     Args:
         folder: the folder being published, with the full tables.
         manifest: what it states so far.
-        csv: whether tables are published as CSV as well.
     """
     (folder / FOLDER).mkdir()
     axis, stated = next(iter(manifest.levels[0].axes)), []
@@ -64,11 +63,7 @@ def write_views(
     """Write the tables of all views and derived columns, and return what the manifest states about each view.
 
     Args:
-        folder: the folder being published.
-        source: what the release has sealed and counted.
-        estimate: what is said of it.
         collector: receives the counts of each view, for the report.
-        csv: whether tables are published as CSV as well.
     """
     job, release = source.job, source.job.record.release
     flat, entries = flat_features(release.terms.published_spec), []
@@ -174,8 +169,6 @@ def view_table(partition: Partition, flat: frozenset[str], rows: Rows) -> pa.Tab
     Its columns are those of the codes of its axes, coarse to fine, and of its derived columns; then the count, low and high.
 
     Args:
-        partition: the view.
-        flat: the features that have one level.
         rows: all its cells, in the order of their areas.
     """
     numbers = zip((COUNT, *INTERVAL), (rows.counts, *rows.bounds), strict=True)

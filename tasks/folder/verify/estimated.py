@@ -56,7 +56,7 @@ def noisy_counts_failures(folder: Path, manifest: Manifest) -> list[str]:
         failures += [f"{FOLDER}/level_{entry.level}.parquet {failure}"] if failure else []
     try:
         return failures + _view_failures(folder, manifest)
-    except (*UNREADABLE, pl.exceptions.PolarsError):
+    except UNREADABLE:
         return [*failures, f"a table of {FOLDER} is missing or is not a Parquet file."]
 
 
@@ -85,12 +85,7 @@ def _level_failure(path: Path, entry: LevelEntry, areas: dict[tuple[str, str], i
 
 
 def _view_failures(folder: Path, manifest: Manifest) -> list[str]:
-    """Return which noisy counts of views are not those that the manifest describes.
-
-    Raises:
-        UNREADABLE: a table cannot be read.
-        polars.exceptions.PolarsError: likewise.
-    """
+    """Return which noisy counts of views are not those that the manifest describes."""
     failures = []
     for view in (view for view in manifest.own_views if not view.summed):
         table = pl.read_parquet(noisy_view_path(folder, view.name), glob=False)
@@ -114,8 +109,6 @@ def estimate_failures(folder: Path, manifest: Manifest, workers: int) -> list[st
 
     Args:
         folder: the folder, whose tables are correct on their own.
-        manifest: its manifest.
-        workers: how many files are read at once.
     """
     own, failures = {entry.level for entry in own_levels(manifest.levels)}, list[str]()
     if any(entry.same_as not in {None, *own} for entry in manifest.levels):
@@ -125,7 +118,7 @@ def estimate_failures(folder: Path, manifest: Manifest, workers: int) -> list[st
             failures.append(failure)
     except TrellisError as fault:
         failures.append(str(fault))
-    except (*UNREADABLE, pl.exceptions.PolarsError):
+    except UNREADABLE:
         failures.append("a table of noisy_counts or a derived column is missing or is not a Parquet file.")
     except (ValueError, LookupError):
         failures.append("manifest.json states levels, views or rules that do not fit the tables.")
@@ -137,8 +130,6 @@ def _failures(source: FolderSource) -> Iterator[str]:
 
     Raises:
         Misfit: noisy counts do not fit the rows, so that nothing else can be compared.
-        UNREADABLE: a table cannot be read.
-        polars.exceptions.PolarsError: likewise.
     """
     manifest, confidence = source.manifest, source.manifest.intervals.confidence
     estimate = estimate_of(source)

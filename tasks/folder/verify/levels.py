@@ -129,13 +129,9 @@ def check_level(
     """Return whether a level's table is what the manifest says and adds up to the level above.
 
     Args:
-        folder: the published folder.
-        manifest: its manifest.
-        entry: what that says of the level.
         columns: per axis, the columns that the table must have.
         areas: per axis, in the same order, the areas known so far; new ones are added.
         above: the level above; None at level 0.
-        workers: how many parts are read at once.
     Raises:
         UNREADABLE: the table cannot be read to its end.
     """
@@ -168,7 +164,6 @@ class _Seen:
     """What the batches read so far show about a table on its own.
 
     Attributes:
-        rows: the number of rows.
         total: the sum of the counts, records; exact for any counts.
         magnitude: the sum of the absolute counts; exact.
         signals: the number of marked rows; -1 if a mark is missing.

@@ -76,7 +76,6 @@ def signal_failures(folder: Path, manifest: Manifest) -> list[str]:
 
     Args:
         folder: the folder, whose full tables are correct.
-        manifest: its manifest.
     """
     of_release = manifest.spec.get("release")
     is_asked = isinstance(of_release, dict) and of_release.get("rows") == SIGNAL
@@ -190,7 +189,6 @@ def view_failures(folder: Path, manifest: Manifest) -> list[str]:
 
     Raises:
         UNREADABLE: a table cannot be read.
-        polars.exceptions.PolarsError: likewise.
     """
     failures = []
     finest = scan_level(folder, manifest.levels[-1]).collect()
@@ -279,7 +277,6 @@ def source_failures(manifest: Manifest, finest: pl.DataFrame) -> list[str]:
     whole number of cells of its source.
 
     Args:
-        manifest: the manifest.
         finest: the released cells of the finest level, with the derived columns.
     """
     derived = {name: Derived(name, of, *_NO_CODES) for name, of in derived_places(manifest).items()}

@@ -21,7 +21,6 @@ def axes_shown(estimate: Estimate, finest: AxisLevels) -> tuple[list[dict[str, A
     """Return the axes with their levels and areas, and the drawings of their shapes by key.
 
     Args:
-        estimate: of a published folder.
         finest: per axis, the finest level that is shown; of finer ones, only the name is.
     """
     folder = estimate.folder.folder
@@ -65,8 +64,6 @@ def views_shown(
     """Return the views that have room, in their order, and those that have none.
 
     Args:
-        estimate: of a published folder.
-        views: some of its views.
         most_rows: the most rows that they may have together.
     """
     shown, left_out = list[dict[str, Any]](), list[dict[str, Any]]()

@@ -40,7 +40,6 @@ def attributes(estimate: Estimate, most_cells: int) -> tuple[dict[str, Any], Axi
     """Return what the explorer shows of a release of features or of group sizes, and the finest level that it shows of each axis.
 
     Args:
-        estimate: of a published folder.
         most_cells: the most cells of tables and rows of views that are taken in.
     """
     axes, tree = list(estimate.folder.folder.axes.items()), estimate.folder.tree

@@ -73,11 +73,7 @@ _EXPORT = re.compile(r"^export (?=(?:(?:async )?function|const) (\w+))", re.MULT
 
 
 def explorer(folder: PublishedFolder) -> str:
-    """Return the page of a folder. The same folder always gives the same page.
-
-    Raises:
-        StoreError: a file is missing, or differs from what was published.
-    """
+    """Return the page of a folder. The same folder always gives the same page."""
     return explorer_page(title_of(folder.manifest.spec, folder.manifest.id), embedded(folder))
 
 
@@ -85,7 +81,6 @@ def explorer_page(title: str, data: str) -> str:
     """Return the page with some data.
 
     Args:
-        title: of the page, text.
         data: the payload as JSON, in which every `<` is escaped.
     """
     from markupsafe import Markup  # only who writes the page needs templates

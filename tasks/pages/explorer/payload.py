@@ -29,7 +29,6 @@ def payload(folder: PublishedFolder, most_rows: int = MOST_ROWS) -> dict[str, An
     """Return what the explorer shows of a folder.
 
     Args:
-        folder: the published folder.
         most_rows: the most rows of levels, or cells of tables, that are taken in.
     Guarantees:
         Post-processing: reads nothing but what is published. The same folder always gives the same object.

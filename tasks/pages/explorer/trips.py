@@ -34,7 +34,6 @@ def trips(estimate: Estimate, most_rows: int) -> dict[str, Any]:
     """Return what the explorer shows of a release of trips.
 
     Args:
-        estimate: of a published folder.
         most_rows: the most rows of levels and views that are taken in.
     """
     folder, fit = estimate.folder.folder, levels_that_fit(estimate, most_rows)

@@ -46,14 +46,11 @@ class JobSource(Source):
     """What a release has sealed and counted.
 
     Attributes:
-        job: the work on the validated release.
         sink: receives the noisy counts of what was measured, level by level; None if they are not needed.
-        disk: a folder with room for the rows of a large level; None to have all rows in memory.
         threads: how many branches are read at once, where there is no sink.
     """
 
     def __init__(self, job: Job, sink: NoisyCounts | None = None, disk: Path | None = None, threads: int = 1) -> None:
-        """Read nothing yet but the tree."""
         self.job, self.sink, self.disk, self.threads = job, sink, disk, threads
         terms = job.record.release.terms
         self.covariance, self.statistic = terms.covariance, terms.statistic

@@ -88,7 +88,6 @@ class Source(Protocol):
         """Yield the rows of a level that was walked, in runs; levels are read one after the other.
 
         Args:
-            level: the level.
             margins: per kind of interval, of levels 0 to T.
             begin: returns a run that was not read, in any thread.
         Raises:

@@ -51,7 +51,6 @@ class FolderSource(Source):
     is_in_order = True
 
     def __init__(self, folder: PublishedFolder, threads: int = 1) -> None:
-        """Read nothing yet."""
         self.threads = threads
         self.folder, self.manifest = folder, folder.manifest
         self.covariance, self.statistic = self.manifest.covariance, self.manifest.statistic

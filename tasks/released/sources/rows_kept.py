@@ -33,7 +33,6 @@ def sorted_run(rows: Rows, noisy: IntArray, sizes: Sequence[int]) -> IntArray:
     Args:
         rows: no two of them have the same areas.
         noisy: shape (rows,).
-        sizes: per axis, how many areas there are; they fit (`fit_on_disk`).
     Returns:
         int64, shape (columns, rows).
     Raises:
@@ -55,7 +54,6 @@ class RowsInMemory:
         """Start without rows.
 
         Args:
-            sizes: per axis, how many areas there are.
             is_in_order: whether the rows come in the order of their codes.
         """
         self._sizes, self._is_in_order = sizes, is_in_order
@@ -178,11 +176,9 @@ class WalkedRows:
         """Start without cells.
 
         Args:
-            noise: of the level.
             step: intervals end at multiples of this, records.
             reach: as in `Moves`.
             margins: of the level, per kind of interval.
-            rows_kept: where the rows will be.
         """
         self._step, self._margins, self._rows_kept = step, margins, rows_kept
         self.moves, self.seen = Moves(reach), SeenCounts(noise) if noise else None
@@ -198,7 +194,6 @@ class WalkedRows:
         """Take the rows, once all cells were shown.
 
         Args:
-            rows: their areas and released counts.
             noisy: their noisy counts, shape (rows,), records.
             caps: per kind of interval, the most that each can count by what holds it, int64, shape (rows,); of fewer kinds, where the
                 source does not tell those of all.
