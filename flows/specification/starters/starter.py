@@ -34,7 +34,7 @@ from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
 from tasks.ingest.tables import Table, opened
 
-SCHEMA = Path(__file__).with_name("spec.schema.json")  # by which editors complete and check a spec
+SCHEMA = Path(__file__).parents[1] / "spec.schema.json"  # by which editors complete and check a spec
 
 _MOST_LINES, _MOST_NAMED = 12, 8  # features with a line each, and columns that are named though no key uses them
 
