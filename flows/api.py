@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import parent_process
+from numbers import Integral
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -91,7 +92,7 @@ class PublishedRelease:
         for name in dict.fromkeys(name for names in axes for name in names):
             reached = [names.index(name) + 1 if name in names else 0 for names in axes]
             numbers[name] = level_of(self.published.steps, reached)
-        if level not in numbers:
+        if not isinstance(level, str | Integral) or isinstance(level, bool) or level not in numbers:
             hint = f"Or the name of a level: {', '.join(str(name) for name in numbers if isinstance(name, str))}."
             raise UsageError(f"level must be 0 to {deepest}, got {level}.", field="level", hint=hint)
         (rows,) = self.published.collect([self.published.scan(self.manifest.levels[numbers[level]])])
@@ -128,7 +129,7 @@ class PublishedRelease:
         Args:
             where: areas by axis, for axes that are no names in Python; or a list of such questions, which are answered one after another.
             simultaneous: whether the intervals are to hold all at once, whatever is asked.
-            areas: by axis: a code; `FIRST..LAST` of an ordered axis; `LEVEL=CODE`; `LEVEL=CODE,LEVEL=CODE`, or a mapping of levels to
+            areas: by axis: a code, as text or as a whole number; `FIRST..LAST` of an ordered axis; `LEVEL=CODE`; `LEVEL=CODE,LEVEL=CODE`, or a mapping of levels to
                 codes, where only the path tells; None or `all` for everything; or a list of these. An axis that is left out: everything.
         Returns:
             A row per combination: per axis what was asked for, then `count`, `sd` (its standard deviation, where counts are unbiased), `low`, `high`
@@ -143,7 +144,9 @@ class PublishedRelease:
         if not isinstance(where, Mapping | None):
             raise UsageError("where must map axes to areas, or list such mappings.", field="where")
         asked_for = {
-            axis: list(asked) if isinstance(asked, Iterable) and not isinstance(asked, str | Mapping) else [asked]
+            axis: list(asked)
+            if isinstance(asked, Iterable) and not isinstance(asked, str | bytes | Mapping)
+            else [asked]
             for axis, asked in {**(where or {}), **areas}.items()
         }
         rows, names = [], [*self.published.axes, *(name for name in self.manifest.derived if name in asked_for)]

@@ -43,9 +43,8 @@ class FailedCheck:
     undecided: Sequence[str] | None = None
 
     def __repr__(self) -> str:
-        return (
-            f"<cannot be released: {len(self.problems)} problems, in {', '.join(of.field for of in self.problems[:3])}>"
-        )
+        number, fields = len(self.problems), list(dict.fromkeys(of.field for of in self.problems))
+        return f"<cannot be released: {number} problem{'s' * (number > 1)}, in {', '.join(fields[:3])}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,9 @@ class LedgerStatement:
 
     datasets: Sequence[AccountStatement]
 
+    def __repr__(self) -> str:
+        return f"<ledger of {', '.join(of.dataset for of in self.datasets[:3])}{', …' * (len(self.datasets) > 3)}>"
+
 
 def balance_answer(dataset: str) -> BudgetBalance:
     """Return what the people of a dataset have, have spent, and have left."""

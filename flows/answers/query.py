@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 from unicodedata import normalize
@@ -133,10 +134,7 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
             hint = f"{did_you_mean(axis, known)} Its axes are {', '.join(known)}.".lstrip()
             raise UsageError(f"The release has no axis {axis}.", field=axis, hint=hint)
     axes = list(published.axes)
-    asked_for = {
-        axis: [normalize("NFC", one) if isinstance(one, str) else one for one in asked]
-        for axis, asked in asked_for.items()
-    }
+    asked_for = {axis: [*map(_as_text, asked)] for axis, asked in asked_for.items()}
     choices: dict[str, list[tuple[Any, Any]]] = {
         axis: [(asked, find_areas(published, axis, asked)) for asked in asked_for.get(axis, [None])] for axis in axes
     }
@@ -159,6 +157,15 @@ def answered(published: PublishedFolder, question: Question, *, simultaneous: bo
                 f"{axis} {own.path[-1]} is the only {names[own.level - 1]} {parent}, so it has the same count and interval"
             )
     return replace(counted, how="; ".join([counted.how, *notes]))
+
+
+def _as_text(asked: Any) -> Any:
+    """Return a code as text in NFC, where it is a text or a whole number; likewise the codes of a mapping of levels."""
+    if isinstance(asked, Mapping):
+        return {level: _as_text(code) for level, code in asked.items()}
+    if isinstance(asked, Integral) and not isinstance(asked, bool):
+        return str(int(asked))
+    return normalize("NFC", asked) if isinstance(asked, str) else asked
 
 
 def _answer_about(published: PublishedFolder, question: Question, *, simultaneous: bool) -> QueryAnswer:

@@ -88,6 +88,10 @@ class ReleaseList:
 
     releases: Sequence[ListedRelease]
 
+    def __repr__(self) -> str:
+        newest = f", the newest {self.releases[-1].id}" if self.releases else ""
+        return f"<{len(self.releases)} release{'s' * (len(self.releases) != 1)}{newest}>"
+
 
 @dataclass(frozen=True, slots=True)
 class BranchState:

@@ -34,6 +34,8 @@ from tasks.ingest.sources.locations import sha256_at
 
 Rule = Literal["series", "approval", "supersedes", "people", "approved budget", "budget"]
 
+_LEAST = 1e-9  # an ε below it is what rounding leaves
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
@@ -135,7 +137,7 @@ def _check_budget(plan: Plan, account: Account | None, terms: DatasetTerms) -> N
         refusal.left_epsilon = fits
         refusal.hint = (
             f"At δ = {asked.delta:g} it asks for ε = {asked.epsilon:.6g};"
-            f" {f'what is left is enough for ε = {fits:g}' if fits else 'nothing is left'}."
+            f" {f'what is left is enough for ε = {fits:g}' if fits > _LEAST else 'nothing is left'}."
         )
         raise
 
@@ -182,11 +184,13 @@ def releases_to_come(con: Connection, series: Series) -> list[str]:
 
 def declared_already(con: Connection, plan: Plan) -> Series | None:
     """Return the series that was declared with this very spec; None if there is none, or if the last one is over."""
-    series = read_books(con).declared_series(plan.file.spec.dataset, plan.file.spec.name)
+    books = read_books(con)
+    series = books.declared_series(plan.file.spec.dataset, plan.file.spec.name)
     if series is None or is_same_spec(find_release(con, series.id).spec, plan.file.text):
         return series
     left = releases_to_come(con, series)
     if left:
+        agreed_terms(books, plan.asked())  # a refusal of another unit, relation or cap has ways out of its own
         raise SpecError(
             f"The series {series.name} was declared with another spec, and {len(left)} of its releases are still due.",
             field="schedule",

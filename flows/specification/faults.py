@@ -6,34 +6,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from flows.specification.explanations import Model, sections_in
-from flows.specification.keys import TAGS, Spec
+from flows.specification.keys import TAGS
 from flows.specification.rules import Faults
 from storage.errors import SpecError
 from tasks.ingest.sources.locations import may_hold_credentials
 from tasks.words.spelling import did_you_mean
 
+NO_KEY = "is not a key of the spec."
 _NO_DEFAULT = "default_factory_not_called"  # of a key that depends on others: their errors say what to mend
-
-
-def without_value(fault: ValidationError) -> Iterator[str]:
-    """Yield the keys that must be given and stand in a spec without a value, by their dotted paths."""
-    for error in fault.errors():
-        is_entry = any(isinstance(part, int) for part in error["loc"])  # of a list
-        has_none = error["input"] is None and error["type"] != "extra_forbidden" and not is_entry
-        if has_none and _must_be_given(field := _field_of(error)):
-            yield field
-
-
-def _must_be_given(field: str) -> bool:
-    """Return whether the key at a dotted path has no default. Names that a spec gives itself, such as those of features, have none."""
-    sections: list[Model] = [Spec]
-    is_required = True
-    for part in field.split("."):
-        keys = [section.model_fields[part] for section in sections if part in section.model_fields]
-        is_required = not keys or any(key.is_required() for key in keys)
-        sections = [below for key in keys for below in sections_in(key)] or sections
-    return is_required
 
 
 def spec_errors_of(fault: ValidationError) -> Iterator[SpecError]:
@@ -73,7 +53,7 @@ def _as_spec_error(error: Any, message: str) -> SpecError:  # one entry of pydan
 _BOUNDS = {"greater_than_equal": ("ge", ">="), "greater_than": ("gt", ">")}
 _BOUNDS |= {"less_than_equal": ("le", "<="), "less_than": ("lt", "<")}
 _RULES = {
-    "extra_forbidden": " is not a key of the spec.",
+    "extra_forbidden": f" {NO_KEY}",
     "missing": " must be given.",
     "string_pattern_mismatch": " must be lower-case letters, digits and hyphens, at most 64.",
     "too_short": " must not be empty.",

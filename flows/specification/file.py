@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 from pydantic import ValidationError, create_model
 
 from flows.specification.explanations import next_step
-from flows.specification.faults import spec_errors_of, without_value
+from flows.specification.faults import NO_KEY, spec_errors_of
 from flows.specification.keys import Spec
 from flows.specification.kinds import by_feature
 from flows.specification.rules import Keys, wrong_key
 from flows.specification.sections.hierarchy import Csv, Hierarchy, Ordered
 from flows.specification.sections.privacy import Target
 from flows.specification.sections.schedule import second_run_of_a_day
-from flows.specification.undecided import all_undecided, left_in, undecided
+from flows.specification.undecided import all_undecided, left_in, undecided, value_at
 from flows.specification.yaml import keys_in, line_of
 from storage.errors import SpecError, TrellisError, UsageError
 from tasks.ingest.areas import ANY_LEVEL, CODE, Boundaries, Labels
@@ -247,14 +247,15 @@ def _left_and_wrong(text: str) -> tuple[list[str], list[SpecError]]:
     So this function also checks each section alone.
     """
     keys = keys_in(text)
-    left, faults = left_in(keys), list[SpecError]()
+    written, left, faults = keys, left_in(keys), list[SpecError]()
 
     def in_order(fields: list[str]) -> list[str]:
         return sorted(dict.fromkeys(fields), key=lambda field: line_of(text, field) or 0)
 
     def add(fault: ValidationError) -> None:
-        faults.extend(spec_errors_of(fault))
-        left.extend(without_value(fault))
+        found = [*spec_errors_of(fault)]
+        faults.extend(found)
+        left.extend(of.field for of in found if value_at(written, of.field, of) is None and NO_KEY not in str(of))
 
     try:
         check_daily(Spec.model_validate(keys))
@@ -272,11 +273,7 @@ def _left_and_wrong(text: str) -> tuple[list[str], list[SpecError]]:
             alone.model_validate({name: keys[name]} if name in keys else {})
         except ValidationError as fault:
             add(fault)
-    faults += [
-        SpecError(f"{name} is not a key of the spec.", field=str(name))
-        for name in keys
-        if name not in Spec.model_fields
-    ]
+    faults += [SpecError(f"{name} {NO_KEY}", field=str(name)) for name in keys if name not in Spec.model_fields]
     open_keys = tuple(f"{field}." for field in left)
     wrong = {(of.field, str(of)): of for of in faults if not f"{of.field}.".startswith(open_keys)}
     return in_order(left), list(wrong.values())

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from flows.specification.kinds import GRID, by_feature, faults_of_kind
-from flows.specification.rules import ONE, PER_END, PER_FEATURE, Keys, Name, Slug, no_boolean, one_or_each, refuse
+from flows.specification.rules import ONE, PER_END, PER_FEATURE, Keys, Name, Slug, Text, no_boolean, one_or_each, refuse
 from flows.specification.sections.hierarchy import DOMAIN_TAGS, Domain, Hierarchy, HierarchyPerEnd, Ordered, Values
 from flows.specification.sections.input import Input, faults_of_group_sizes, sizes_of
 from flows.specification.sections.privacy import SPLIT_TAGS, BudgetKeys, Minimise, PrivacyKeys
@@ -88,9 +88,9 @@ class Spec(Keys):
     """
 
     name: Slug
-    title: Name | None = None
-    description: Name | None = None
-    source: Name | None = None
+    title: Text | None = None
+    description: Text | None = None
+    source: Text | None = None
     dataset: Slug
     same_people_as: Slug | None = None
     input: Input

@@ -92,11 +92,18 @@ def _without_credentials(location: str) -> str:
     return location
 
 
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank.")
+    return text
+
+
 Number = Annotated[float, BeforeValidator(no_boolean)]
 Positive = Annotated[Number, AfterValidator(_positive)]
 Delta = Annotated[Number, AfterValidator(_between)]
 Confidence = Annotated[Number, AfterValidator(_between)]
 Name = Annotated[str, Field(min_length=1)]
+Text = Annotated[Name, AfterValidator(_not_blank)]  # for readers
 Location = Annotated[str, AfterValidator(_without_credentials)]
 ONE_PLACE, PLACES = "<one place>", "<places>"  # as pydantic tags them
 Locations = Annotated[

@@ -14,7 +14,8 @@ from storage.errors import SpecError
 
 FILL_IN = "FILL IN"  # the value of a key that the data owner has not decided
 UNDECIDED = "undecided"
-_MARK = re.compile(rf"\s*({FILL_IN}\b.*|(?i:{FILL_IN})\s*)", re.DOTALL)  # such as FILL IN (ask the owner)
+# a value alone, however it is written; and the value with a remark behind it, as in FILL IN (ask the owner)
+_MARK = re.compile(r"\W*(?i:fill[\s_-]+in)\W*|\s*FILL IN\s*[(:,;].*", re.DOTALL)
 _AMOUNTS = ("privacy.epsilon", "privacy.rho", "privacy.target")
 _OF_THE_OWNER = (
     *("dataset", "input.count", "input.unit", "hierarchy.table", "hierarchy.levels", "release.finest", "privacy.unit"),
@@ -48,8 +49,8 @@ def left_in(keys: Mapping[str, Any]) -> list[str]:
 
     ε, ρ, a target and targets of levels are one decision: where one of them is made, the others may stand there without a value.
     """
-    is_costed = any(_value(keys, field) is not None for field in (*_AMOUNTS, "privacy.split.targets"))
-    empty = [field for field in (*_OF_THE_OWNER, "budget") if _value(keys, field, field) is None]
+    is_costed = any(value_at(keys, field) is not None for field in (*_AMOUNTS, "privacy.split.targets"))
+    empty = [field for field in (*_OF_THE_OWNER, "budget") if value_at(keys, field, field) is None]
     return [*dict.fromkeys([*marked_in(keys), *(field for field in empty if not (is_costed and field in _AMOUNTS))])]
 
 
@@ -62,7 +63,8 @@ def marked_in(value: Any, path: str = "", within: tuple[int, ...] = ()) -> Itera
     below = (*within, id(value))
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield from marked_in(item, f"{path}.{key}" if path else str(key), below)
+            place = f"{path}.{key}" if path else str(key)
+            yield from [place] if key == FILL_IN else marked_in(item, place, below)
     elif isinstance(value, list):
         entries = (
             item for item in value if not isinstance(item, str) or item.strip() == FILL_IN
@@ -70,7 +72,7 @@ def marked_in(value: Any, path: str = "", within: tuple[int, ...] = ()) -> Itera
         yield from dict.fromkeys(key for item in entries for key in marked_in(item, path, below))
 
 
-def _value(keys: Mapping[str, Any], field: str, absent: Any = None) -> Any:
+def value_at(keys: Mapping[str, Any], field: str, absent: Any = None) -> Any:
     """Return what stands at a dotted path, or something else where nothing does."""
     value: Any = keys
     for part in field.split("."):
@@ -95,7 +97,7 @@ def all_undecided(text: str, fields: Sequence[str]) -> Undecided:
         fault = Undecided(message, field=fields[0], hint=hint)
     decisions, keys = list[Decision](), keys_in(text)
     for field in dict.fromkeys([*_OF_THE_OWNER, *fields]):
-        value = _value(keys, field)
+        value = value_at(keys, field)
         if value is not None or field in fields:
             written = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6, sort_keys=False)
             shown = UNDECIDED if field in fields else written.removesuffix("...\n").strip()

@@ -9,12 +9,29 @@ _PERSONS = (
     " commuter rider passenger traveller traveler driver cyclist visitor tourist patient student pupil child adult employee worker staff"
     " teacher tenant owner holder voter learner panelist applicant candidate somebody anyone everyone pid uid"
     " personne individu usager abonne habitant utente individuo persona abitante cliente usuario habitante pessoa utilizador persoon"
+    " osoba osoby kisi henkilo agent membership passport"
     " reiziger reisende kunde nutzer einwohner bewohner befragte mitglied"
 )
-_HOUSEHOLDS = "household hh family dwelling menage foyer famille famiglia familia hogar haushalt huishouden"
+_HOUSEHOLDS = (
+    "household hh family dwelling menage foyer famille famiglia familia hogar haushalt huishouden vivienda hhold"
+)
 _CARDS = "card smartcard device phone handset account licence license carte compte tessera tarjeta kaart karte gerat"
 _VEHICLES = "vehicle car bike bicycle taxi cab scooter truck lorry ship vessel plate vehicule veicolo vehiculo fahrzeug voertuig"
-_SHORT = {"per": "person", "pers": "person", "ind": "person", "men": "household", "hld": "household", "psn": "person"}
+_SHORT = {
+    "per": "person",
+    "emp": "person",
+    "resp": "person",
+    "trav": "person",
+    "pess": "person",
+    "pers": "person",
+    "ind": "person",
+    "men": "household",
+    "hld": "household",
+    "psn": "person",
+    "fam": "household",
+    "acct": "card",
+    "veh": "vehicle",
+}
 _KINDS = {
     word: kind
     for kind, words in (
@@ -36,13 +53,14 @@ _EVENTS = _words(
     "trip journey ride leg tour stage job visit stay record row transaction tap flight delivery order event"
 )
 _NUMBERS = _words("no nr num number nummer numero")
-_IDENTIFIERS = _NUMBERS | _words("id ids idx index key hash uuid guid token identifier pseudonym")
-_BETWEEN = _words("unique anonymous anonymised anonymized anon pseudo hashed serial record reference")
+_IDENTIFIERS = _NUMBERS | _words("id ids idx index key hash uuid guid token identifier pseudonym serial ref reference")
+_BETWEEN = _words("unique anonymous anonymised anonymized anon pseudo hashed record")
 # These need no identifier beside them, in the singular: the plural is a count, and the others are features as often.
 _ALONE = _words(
     "person individual user respondent participant customer client citizen rider passenger traveller traveler commuter employee patient"
-    " subscriber household hh family hhid houseid card smartcard device handset account pid uid imsi imei msisdn plate licenceplate"
-    " licenseplate numberplate personne individu usager utente cliente menage famiglia hogar haushalt carte tessera tarjeta karte"
+    " subscriber panelist household hh family hhid houseid card smartcard device handset account pid uid pnum sampno caseid pseudonym ssn"
+    " nino cpr imsi imei msisdn mmsi vin medallion plate licenceplate licenseplate numberplate personne individu usager utente cliente"
+    " menage famiglia hogar haushalt carte tessera tarjeta karte"
 )
 _NOUNS = "|".join(sorted(_KINDS, key=len, reverse=True))
 _LONG_NOUNS = "|".join(word for word in _KINDS if len(word) > 3)
@@ -58,7 +76,7 @@ def is_unit(column: str) -> bool:
     Its name is a word for these in the singular; or has an identifier behind such a word, or `id` before it, in one word or several.
     """
     words = _parts(column)
-    if "".join(words) in _ALONE or plain(column) in _ALONE or words[-1:] in (["imsi"], ["imei"], ["plate"]):
+    if {"".join(words), plain(column)} & _ALONE or {"imsi", "imei", "msisdn"} & {*words} or words[-1:] == ["plate"]:
         return True
     nouns = [at for at, word in enumerate(words) if kind_of(word) or (len(words) == 2 and word in _SHORT)]
     for at in nouns:

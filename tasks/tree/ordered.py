@@ -25,7 +25,7 @@ RANGE = ".."  # between the first and the last code of a made area, and of a ran
 # how many codes go round, by a word in the name of an axis, or by what is taken of a time
 _ROUND = {
     60: "minute",
-    24: "hour heure ora hora stunde uur",
+    24: "hour hr heure ora hora stunde uur",
     12: "month mois mese mes monat maand",
     4: "quarter trimestre quartal",
 }

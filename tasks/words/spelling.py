@@ -6,18 +6,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import pairwise, takewhile
 
-_STROKES = str.maketrans(
-    {"ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe"}
-)  # which are no accents to Unicode
+_STROKES = {"ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ß": "ss"}  # which are no accents to Unicode
+_PLAIN = str.maketrans(
+    _STROKES | {letter.upper(): other.capitalize() for letter, other in _STROKES.items() if letter not in "ıß"}
+)
 
 
 def plain(text: str) -> str:
     """Return a text as suggestions compare it: without accents and outer blanks, upper and lower case alike."""
-    return " ".join(_without_accents(text.casefold()).translate(_STROKES).split())
+    return " ".join(_without_accents(text.casefold()).split())
 
 
 def _without_accents(text: str) -> str:
-    return "".join(one for one in unicodedata.normalize("NFKD", text) if not unicodedata.combining(one))
+    letters = unicodedata.normalize("NFKD", text)
+    return "".join(one for one in letters if not unicodedata.combining(one)).translate(_PLAIN)
 
 
 def words_of(name: str) -> list[str]:

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from flows.specification.rules import Confidence, Delta, Keys, Name, Positive, as_list, no_boolean, refuse
+from flows.specification.rules import Confidence, Delta, Keys, Name, Positive, Text, as_list, no_boolean, refuse
 from tasks.accounting.sensitivity import MOST_RECORDS, SUBSTITUTION
 
 # pydantic adds these names to the path of an error
@@ -126,7 +126,7 @@ class PrivacyKeys(Keys):
         i_accept_unprotected: Must be true if invariants are given.
     """
 
-    unit: str = Field(min_length=1)
+    unit: Text
     neighbours: Literal["substitution", "add_remove"]
     max_records_per_unit: Annotated[int, BeforeValidator(no_boolean), Field(ge=1, le=MOST_RECORDS, strict=True)]
     exact_records_per_unit: bool | None = None

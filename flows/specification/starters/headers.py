@@ -14,6 +14,7 @@ _BEGIN_AND_END = (
     " residenza>lavoro domicile>travail wohnort>arbeitsort codgeo>dclt commune>dclt pickup>dropoff boarding>alighting pu>do"
     " start>end source>target departure>arrival entry>exit i>j dep>arr origine>destination depart>arrivee residence>travail"
     " origine>destinazione partenza>arrivo origen>destino residencia>trabajo origem>destino residencia>trabalho herkomst>bestemming"
+    " res>dest res>work ur>pow vertrek>aankomst einstieg>ausstieg hem>arbets zamieszkania>pracy cikis>varis lahto>maara"
     " van>naar woon>werk quelle>ziel herkunft>ziel start>ziel von>nach wohnung>arbeit"
 )
 _ENDS = [(begin, end) for begin, _, end in (pair.partition(">") for pair in _BEGIN_AND_END.split())]
@@ -55,6 +56,9 @@ _COUNTS |= {
     "wege",
     "pendler",
     "personen",
+    "antal",
+    "liczba",
+    "lkm",
 }
 _NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total", "numero", "di", "nombre", "de"}
 _SEQUENCE = {"num", "number", "nr", "no", "seq"}  # after what it counts along, as in `trip_num`
@@ -62,10 +66,11 @@ _RECORDS = {"trip", "ride", "journey", "leg", "record", "row"}  # where each has
 _IDENTIFIERS = {"id", "nr", "no", "key", "hash", "number"}
 _PLACES = {"lat", "lng", "lon", "long", "latitude", "longitude", "easting", "northing"}
 _NO_AREA = {"time", "date", "datetime", "timestamp", "at", "name"} | _PLACES
-_NO_END = _NO_AREA | {"label", "type", "mode", "purpose", "activity", "indicator", "x", "y"}
-_CODES = {"id", "code", "geocode", "geoid"}
+_NO_END = _NO_AREA | {"label", "type", "mode", "purpose", "activity", "indicator", "sequence", "x", "y"}
+_NO_END |= {"actividad", "atividade", "attivita", "activite", "aktivitat", "motivo", "motif", "zweck", "proposito"}
+_CODES = {"id", "code", "geocode", "geoid", "number", "nr", "codigo", "codice"}
 _AREAS = {"area", "areas", "zone", "region", "district", "municipality", "tract", "county", "msoa", "lsoa", "comune"}
-_AREAS |= {"provincia", "commune", "gemeinde", "taz", "station", "stop"}
+_AREAS |= {"provincia", "commune", "gemeinde", "taz", "station", "stop", "kommun"}
 _OF_EACH_ROW = {"uuid", "guid", "rowid", "ssn", "email", "mail", "phone", "telephone", "firstname", "surname"}
 _OF_EACH_ROW |= _NO_AREA - {"at"} | {"lastname", "created", "updated", "iban", "url", "ip"}
 _OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
@@ -88,7 +93,9 @@ _ABOUT_RECORDS = {"hour", "weekday", "month", "purpose", "mode"}
 
 Words = tuple[str, ...]
 Pairs = list[tuple[Words, Words]]  # of the words of an origin's name and those of a destination's
-_GLUED = re.compile(rf"^(o|d|h|w|orig|dest|origin|home|work|from|to)({'|'.join(_AREAS | _CODES - {'id'})})$")
+_GLUED = re.compile(
+    rf"^(o|d|h|w|hem|arbets|orig|dest|origin|home|work|from|to)({'|'.join(_AREAS | _CODES - {'id', 'nr', 'number'})})$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +186,7 @@ def _columns_of(pairs: Pairs, by_words: Mapping[Words, str]) -> tuple[list[str],
 
 def _words_of_end(name: str) -> list[str]:
     """Return the words of a name; of an end and an area in one word, such as `OTAZ` or `htract`, both."""
+    name = re.sub(r"^(PU|DO)(?=[a-z])", r"\1 ", name)  # as in PUlocationID
     return [part for word in words_of(name) for part in _GLUED.sub(r"\1 \2", word).split()]
 
 

@@ -29,6 +29,7 @@ from flows.specification.starters.nesting import guess_levels
 from flows.specification.undecided import FILL_IN, purpose
 from storage.errors import InputError, UsageError
 from storage.tables import ENDS
+from tasks.ingest.sources.csv_files import Dialect, OtherDialect
 from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
@@ -69,6 +70,8 @@ _WITH_UNIT = {
 }
 _NO_TRIPS = "no trips? Write features: [COLUMN, …] in place of origin and destination, and COLUMN: {values: [CODE, …]} for each in hierarchy"
 
+_GUESSED_CSV = "guessed from the first line"
+
 _BEGUN = (
     "A release spec for {table}, written by `trellis new`.",
     f"Every {FILL_IN} is yours to decide. `trellis check` lists them, and nothing is released before they are replaced.",
@@ -104,8 +107,10 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         InputError: a table cannot be read, its first line does not name columns, or no column could hold codes.
         UsageError: a codebook is given for a table that seems to describe people.
     """
-    place = table_at("TABLE", table, Path.cwd())
+    place, csv = _written("TABLE", table)
     names, is_header = _header(place)
+    if csv and not are_known(names):  # what nobody says to be CSV of this kind may begin with a record
+        _header(table_at("TABLE", table, Path.cwd()))
     columns = guess_columns(names, MOST_FEATURES)
     if not columns.origin and not candidates(names):
         raise InputError(
@@ -123,7 +128,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         columns = replace(columns, features=(), left_over=(*columns.features, *columns.left_over))
     columns = columns if is_header else replace(columns, left_over=())
     areas = _areas(codebook, folder, columns) if codebook else _keys_of_areas(_levels(columns))
-    given = _given(place, folder, columns, {} if columns.features else areas)
+    given = _given(place, folder, columns, {} if columns.features else areas, csv)
     remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
     head = [line for text in remarks for line in comment(text.format(table=ascii(place.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
@@ -149,6 +154,17 @@ def starter_answer(table: str, out: Path | None, codebook: str | None = None, *,
         except OSError as fault:
             raise UsageError(f"--out: {out} cannot be written ({fault.strerror}).", field="--out") from None
     return replace(begun, path=str(out)) if out else begun
+
+
+def _written(field: str, location: str, dialect: Dialect | None = None) -> tuple[Table, dict[str, str]]:
+    """Return a table, and the keys of `csv` with which its header can be read; none where it needs none."""
+    table = table_at(field, location, Path.cwd(), dialect)
+    try:
+        with duckdb.connect() as con, opened(con, table):
+            keys = {key: getattr(dialect, key, None) for key in ("separator", "encoding")}
+            return table, {key: value for key, value in keys.items() if value not in {None, ","}}
+    except OtherDialect as fault:  # with which it is decoded, or has more names
+        return _written(field, location, fault.dialect)
 
 
 def _header(table: Table) -> tuple[list[str], bool]:
@@ -233,7 +249,7 @@ def _place(table: Table, folder: Path) -> str:
 
 def _areas(codebook: str, folder: Path, columns: GuessedColumns) -> dict[str, str]:
     """Return the keys about areas by a codebook. Where its codes are unique by path only, the ends need a column for each level."""
-    table = table_at("--codebook", codebook, Path.cwd())
+    table, csv = _written("--codebook", codebook)
     guessed = guess_levels(table)
     levels = guessed.levels
     why = "codes are unique by path only" if guessed.by_path else "coarse to fine, as its rows nest"
@@ -241,6 +257,8 @@ def _areas(codebook: str, folder: Path, columns: GuessedColumns) -> dict[str, st
         "hierarchy.table": as_yaml(_place(table, folder)),
         "hierarchy.levels": f"{as_yaml(levels)} # {why}",
     }
+    if csv:
+        keys["hierarchy.csv"] = f"{as_yaml(csv)} # {_GUESSED_CSV}"
     if guessed.labels:
         keys["hierarchy.labels"] = f"{as_yaml(guessed.labels)} # guessed from the names of columns"
     if guessed.by_path and len(columns.origin) != len(levels):
@@ -261,11 +279,19 @@ def _to_decide(key: str, example: str = "") -> str:
     return f"{FILL_IN} # {purpose(key)} For example: {example or _EXAMPLE[key]}"
 
 
-def _given(table: Table, folder: Path, columns: GuessedColumns, areas: Mapping[str, str]) -> dict[str, str]:
-    """Return the values of the keys that the starter sets, as YAML, some with a comment after them; `areas` are those about areas."""
+def _given(
+    table: Table, folder: Path, columns: GuessedColumns, areas: Mapping[str, str], csv: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the values of the keys that the starter sets, as YAML, some with a comment after them.
+
+    Those about areas are `areas`, and those of `input.csv` are `csv`.
+    """
     of_table = table.table or table.name if isinstance(table, Relation) else table.name.split(".")[0]
     name = re.sub(r"[^a-z0-9]+", "-", of_table.casefold()).strip("-")[:64].rstrip("-") or "release"
     given = {"name": name, "dataset": _to_decide("dataset", name), "input.table": as_yaml(_place(table, folder))}
+    if csv:  # the section in one line, and its keys one by one
+        given["input.csv"] = f"{as_yaml(dict(csv))} # {_GUESSED_CSV}"
+        given |= {f"input.csv.{key}": as_yaml(value) for key, value in csv.items()}
     able = candidates(columns.left_over)[:_MOST_NAMED]
     for end, several in zip(() if columns.features else ENDS, (able, able[::-1]), strict=False):
         of_end = getattr(columns, end)

@@ -5,7 +5,7 @@ import gzip
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import IO, BinaryIO, cast
 
 import pyarrow as pa
 
+from storage.errors import InputError
 from tasks.ingest.tables import Table, identifier, literal
 
 _LONGEST_HEADER = 2**20  # characters
@@ -60,6 +61,16 @@ class Dialect:
         return f"(SELECT {', '.join(f'{of} AS {name}' for of, name in zip(values, named, strict=True))} FROM {read})"
 
 
+class OtherDialect(InputError):
+    """A CSV file is not written as its key says.
+
+    Attributes:
+        dialect: as it seems to be written.
+    """
+
+    dialect = Dialect()
+
+
 def decoded(path: Path, dialect: Dialect, columns: int, wanted: Sequence[int]) -> pa.RecordBatchReader:
     """Return some columns of a CSV file whose encoding DuckDB does not read, under the names that `files` gives them."""
     schema = pa.schema([(f"c{number}", pa.string()) for number in wanted])
@@ -102,7 +113,8 @@ def header_of(table: Table, path: Path, dialect: Dialect) -> list[str]:
     """Return the names in the first line of a CSV file; refuse names that span lines or are not separated as its dialect says."""
     names, hint = _first_line(path, dialect)
     if names is None:
-        raise table.unreadable(hint)
+        unreadable = table.unreadable(hint)
+        raise unreadable if hint != _NOT_UTF8 else _other(unreadable, replace(dialect, encoding="windows-1252"))
     if any("\n" in name or "\r" in name for name in names):  # the name contains rows, which no message may show
         raise table.fault(
             f"{table.name} must have no line break in a column name.",
@@ -118,12 +130,19 @@ def header_of(table: Table, path: Path, dialect: Dialect) -> list[str]:
             if mark in names[0]:
                 own = "commas" if dialect.separator == "," else f"`{dialect.separator}`"
                 written = '"\\t"' if mark == "\t" else f'"{mark}"'
-                raise table.fault(
+                fault = table.fault(
                     f"{table.name} must use {own} between columns; it seems to use {separator}.",
                     f"Beside the key that names the file, write csv: {{separator: {written}}}; or convert the file to commas,"
                     " and put values that contain a comma in quotes.",
                 )
+                raise _other(fault, replace(dialect, separator=mark))
     return names
+
+
+def _other(fault: InputError, dialect: Dialect) -> OtherDialect:
+    other = OtherDialect(str(fault), field=fault.field, hint=fault.hint)
+    other.dialect = dialect
+    return other
 
 
 def _first_line(path: Path, dialect: Dialect) -> tuple[list[str] | None, str]:

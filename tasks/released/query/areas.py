@@ -15,6 +15,7 @@ from tasks.words.spelling import closest, did_you_mean, plain
 EVERYTHING = "all"
 
 _SHOWN = 3  # areas that a refusal lists
+_IN_QUOTES = "Write the code in quotes, as the codebook has it."
 
 _NO_CODEBOOK = " The folder has no codebook, so an area without a released count looks like one that does not exist."
 
@@ -102,14 +103,19 @@ def find_area(folder: PublishedFolder, axis: str, asked: object) -> Area:
         UsageError: there is no such area, or there are several. The hint lists the levels, or how to name one of the areas.
     """
     names = folder.axes[axis]
-    if asked is None or asked == EVERYTHING:
-        if asked is not None:
-            _check_everything(folder, axis)
+    if asked is None:
         return Area(0, ())
     if isinstance(asked, Mapping):
         return _at_levels(folder, axis, asked)
     if not isinstance(asked, str):
-        raise UsageError(f"{axis}: a code must be text, got {asked!r}.", field=axis)
+        raise UsageError(f"{axis}: a code must be text, got {_in_words(asked)}.", field=axis, hint=_IN_QUOTES)
+    if not asked.strip():
+        raise UsageError(
+            f"{axis} must name an area, got nothing.", field=axis, hint=f"For everything, leave {axis} out."
+        )
+    if asked == EVERYTHING:
+        _check_everything(folder, axis)
+        return Area(0, ())
     if (codes := _by_level(axis, asked, names)) is not None:
         return _at_levels(folder, axis, codes)
     of_levels = {name: areas_with(folder, axis, level, {level: asked}) for level, name in enumerate(names, 1)}
@@ -185,8 +191,10 @@ def _at_levels(folder: PublishedFolder, axis: str, codes: Mapping[object, object
     for name, code in codes.items():
         if name not in names or not isinstance(code, str):
             is_level = name in names
-            message = f"level {name}: a code must be text, got {code!r}" if is_level else f"has no level {name}"
-            meant = "" if is_level else did_you_mean(str(name), names)
+            message = (
+                f"level {name}: a code must be text, got {_in_words(code)}" if is_level else f"has no level {name}"
+            )
+            meant = _IN_QUOTES if is_level else did_you_mean(str(name), names)
             raise UsageError(
                 f"{axis}: {message}.", field=axis, hint=f"{meant} Its levels are {', '.join(names)}.".lstrip()
             )
@@ -220,6 +228,11 @@ def _named_so(folder: PublishedFolder, axis: str, asked: Mapping[int, str]) -> l
     ]
 
 
+def _in_words(value: object) -> str:
+    """Return a value that is no code in words: a number as it is, anything else by its type."""
+    return str(value) if isinstance(value, int | float) else f"a {type(value).__name__}"
+
+
 def _only(folder: PublishedFolder, axis: str, areas: Sequence[Area]) -> Area:
     """Return the only area, or refuse when there are several."""
     if len(areas) == 1:
@@ -245,7 +258,7 @@ def _unknown(folder: PublishedFolder, axis: str, message: str, asked: str) -> Us
     codes = [(name, code) for level, name in enumerate(names, 1) for code in _codes_at(folder, axis, level)]
     near = closest(asked, dict.fromkeys(code for _, code in codes), _SHOWN)
     coded = [f"{name}={code}" for one in near for name, code in codes if code == one]
-    is_same = any(plain(one) == plain(asked) for one in near)
+    is_same = any(plain(one).lstrip("0") == plain(asked).lstrip("0") for one in near)
     alike = ([*coded, *called] if is_same else [*called, *coded])[:_SHOWN]
     meant = f"Did you mean {' or '.join(alike)}?" if alike else did_you_mean(asked, [code for _, code in codes])
     first = [areas_with(folder, axis, level, {}) for level in range(1, len(names) + 1)]

@@ -22,6 +22,8 @@ KINDS: dict[str, Callable[[pl.DataFrame], Any]] = {
     "Polars": lambda frame: frame,
     "a plan of Polars": lambda frame: frame.lazy(),
     "pandas": lambda frame: pd.DataFrame(frame.to_dict(as_series=False)),
+    "pandas with an index": lambda frame: pd.DataFrame(frame.to_dict(as_series=False)).set_index(frame.columns[0]),
+    "pandas with categories": lambda frame: pd.DataFrame(frame.to_dict(as_series=False)).astype("category"),
     "Arrow": lambda frame: frame.to_arrow(),
 }
 ZONES = pl.DataFrame({"side": ["up", "up", "down"], "zone": ["n", "e", "s"]})
@@ -75,6 +77,31 @@ def test_what_a_killed_process_left_of_a_data_frame_is_deleted(home: Path) -> No
     assert not list((home / "tmp").glob("frames-*"))
 
 
+def test_a_list_of_data_frames_is_one_table(home: Path) -> None:
+    """Their rows are released together, whatever holds each of them."""
+    people = draw_people()
+    spec = spec_of("Polars", people)
+    spec["input"] = spec["input"] | {"table": [people[:100], people[100:].to_arrow()]}
+    found = trellis.release(spec)
+    counted = dict(found.table("zone").select("zone_zone", "count").iter_rows())
+    assert counted == dict(people["zone"].value_counts().iter_rows())
+
+
+def test_paths_and_numpy_are_keys_as_texts_and_numbers_are(home: Path) -> None:
+    """Notebooks have both: a table is a path, ε comes out of an array, and levels are one; anything else is refused."""
+    people = draw_people()
+    people.write_parquet("people.parquet")
+    plain = spec_of("Polars", people)
+    spec = plain | {
+        "input": {"table": home.parent / "people.parquet", "features": np.array(["zone", "age"])},
+        "privacy": plain["privacy"] | {"epsilon": np.float64(plain["privacy"]["epsilon"])},
+        "expected_total": np.int64(1000),
+    }
+    assert trellis.check(spec).ok
+    with pytest.raises(SpecError, match="must be texts, numbers, lists and mappings"):
+        trellis.check(spec | {"title": object()})
+
+
 def test_a_data_frame_of_mixed_codes_is_refused_without_a_value(home: Path) -> None:
     """The key is named and the cast, and what the library said of the value is not kept."""
     mixed = pd.DataFrame({"zone": pd.Series(["n", 4711], dtype=object), "age": ["1", "2"]})
@@ -93,6 +120,8 @@ def test_checks_and_plans_are_shown_in_a_line(home: Path) -> None:
         (trellis.plan(spec), ["plan of ages", "cascade", "epsilon 500"]),
         (trellis.check(spec), ["can be released", "ages", "epsilon 500"]),
         (trellis.check(wrong), ["cannot be released", "2 problems", "privacy.delta", "mechanism"]),
+        (trellis.ledger(), ["ledger of"]),
+        (trellis.releases(), ["0 releases"]),
     ):
         assert len(repr(shown)) < 160
         assert all(word in repr(shown) for word in words)
@@ -139,7 +168,7 @@ def test_lists_of_questions_and_of_areas(home: Path) -> None:
     for wrong in (["zone"], "zone", 3):
         with pytest.raises(UsageError, match="where must map axes to areas"):
             found.query(wrong)  # type: ignore[arg-type]
-    for level in ("street", 99, -1, None, 1.5):
+    for level in ("street", 99, -1, None, 1.5, True, [1]):
         with pytest.raises(UsageError, match="level must be 0 to"):
             found.table(level)  # type: ignore[arg-type]
     assert found.table("side").equals(found.table(1))

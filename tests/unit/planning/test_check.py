@@ -199,27 +199,33 @@ def test_the_ledger_of_earlier_releases_is_asked(folder: Path) -> None:
 
 
 SERIES = {"schedule": {"cron": "0 3 1 * *", "until": "3 releases"}}
+OTHER_SPEC = "was declared with another spec, and 3 of its releases are still due"
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "said", "way_out"),
     [
-        {"privacy.epsilon": 0.5},
-        {"privacy.unit": "one person"},
-        {"release.finest": "region"},
-        {"schedule": {"cron": "0 3 1 * *", "until": "4 releases"}},
+        ({"privacy.epsilon": 0.5}, OTHER_SPEC, "Put the spec back"),
+        ({"release.finest": "region"}, OTHER_SPEC, "abandon"),
+        ({"schedule": {"cron": "0 3 1 * *", "until": "4 releases"}}, OTHER_SPEC, "another name"),
+        ({"privacy.unit": "one person"}, "privacy.unit must be", "run `trellis abandon` for"),
+        ({"privacy.neighbours": "add_remove"}, "privacy.neighbours must be", "name another dataset"),
+        ({"budget.epsilon": 50.0}, "budget must be", "`trellis budget raise`"),
     ],
-    ids=["ε", "unit", "levels", "days"],
+    ids=["ε", "levels", "days", "unit", "relation", "cap"],
 )
-def test_a_reserved_series_is_answered_for_as_up_and_rerun_do(folder: Path, changes: Keys) -> None:
+def test_a_reserved_series_is_answered_for_as_up_and_rerun_do(
+    folder: Path, changes: Keys, said: str, way_out: str
+) -> None:
     """Once its spec or its codebook has changed, `check` and `plan` say what `up` says, and `rerun` refuses too; put back, all is well."""
     path = folder / "spec.yaml"
     assert checked(folder, SERIES).ok
     declared = declare_series(make_plan(load_spec(path)), datetime.now(UTC))
     answer = checked(folder, SERIES | changes)
-    with pytest.raises(SpecError, match="was declared with another spec, and 3 of its releases are still due") as of_up:
+    with pytest.raises(SpecError, match=said) as of_up:
         declare_series(make_plan(load_spec(path)), datetime.now(UTC))
     assert [problem.error for problem in answer.problems] == [str(of_up.value)]
+    assert way_out in of_up.value.hint
     with pytest.raises(SpecError, match=re.escape(str(of_up.value))):
         trellis.plan(path)
     with pytest.raises(SpecError, match="was edited since"):

@@ -99,27 +99,46 @@ LAX = {"privacy.invariants": ["region"], "privacy.i_accept_unprotected": True}
 PER_END = {"origin": CODEBOOK, "destination": {"table": "work.csv", "levels": ["area", "plant"]}}
 ENDS = {"hierarchy": PER_END, "release.finest": {"origin": "region", "destination": "plant"}}
 OF_LEVELS = "region, province, municipality"
-MARKS = ["FILL IN", "fill in", "FILL IN (ask the owner)"]
+MARKS = ["FILL IN", "fill in", "FILL IN (ask the owner)", "FILL IN: one person", "FILL_IN", "fill  in", "<FILL IN>"]
 NEEDED = ["name", "dataset", "input", "hierarchy", "hierarchy.levels", "privacy", "privacy.unit", "privacy.neighbours"]
-NEEDED += ["privacy.max_records_per_unit", "privacy.delta", "budget.epsilon"]
+NEEDED += [
+    "privacy.max_records_per_unit",
+    "privacy.delta",
+    "budget.epsilon",
+    "input.table",
+    "input.origin",
+    "release.tree",
+]
+NEEDED += [
+    "output",
+    "mechanism",
+    "public_data",
+    "privacy.split",
+]  # which may be left out, and have no meaning without a value
 MARKED = [
     *NEEDED,
     "title",
-    "input.table",
     "input.count",
     "input.unit",
     "hierarchy.table",
     "release.finest",
-    "mechanism",
 ]
 MARKED += ["privacy.epsilon", "privacy.distinct", "expected_total"]
 DAILY = {"schedule.cron": "0 3 1 * *"}
+DAILY_KEYS = {"cron": "0 3 1 * *"}
 ONCE_A_DAY = "must run at most once a day, because the id of a release holds the day; "
 OF_TRIPS: list[Row] = [
     # what is undecided: a mark in place of a value, or no value where there must be one
     *[row for key in MARKED for row in of(TRIPS, key, f"{key} is undecided.", *MARKS)],
     *[row for key in NEEDED for row in of(TRIPS, key, f"{key} is undecided.", None)],
     *of(TRIPS, "hierarchy.levels", "hierarchy.levels is undecided.", ["region", "FILL IN"]),
+    (TRIPS, {"schedule": DAILY_KEYS | {"timezone": None}}, "schedule.timezone", "schedule.timezone is undecided."),
+    (TRIPS, {"hierarchy": {"FILL IN": CODEBOOK}}, "hierarchy.FILL IN", "hierarchy.FILL IN is undecided."),
+    *[
+        row
+        for key in ("privacy.unit", "title", "source")
+        for row in of(TRIPS, key, f"{key} must not be blank.", " ", "\n\t")
+    ],
     # run, schedule and files
     *of(TRIPS, "run.max_memory", "must be >= 256,000,000", "1MB"),
     *of(TRIPS, "run.max_memory", "run.max_memory must be bytes, such as 4GB, got “much”.", "much"),
@@ -210,7 +229,6 @@ OF_TRIPS: list[Row] = [
     *of(TRIPS, "keep_noisy_counts", "", "maybe"),
     *of(TRIPS, "public_data", "", "maybe", 1),
     *of(TRIPS, "mechanism", "", 1),
-    *of(TRIPS, "output", "output must be text, got nothing.", None),
     # formats
     *of(TRIPS, "release.formats", "must list each format once", ["xlsx", "xlsx"]),
     (TRIPS, {"release.formats": ["pdf"]}, "release.formats.0", "must be parquet, csv"),

@@ -56,6 +56,26 @@ TRIPS = {  # headers with the ends, the count and the unit
     "otract,dtract,Workers": ("otract", "dtract", "Workers", None),
     "PERNO,hzone,wzone": ("hzone", "wzone", None, "PERNO"),
     "dep_stop,arr_stop,vehicles": ("dep_stop", "arr_stop", "vehicles", None),
+    "PUlocationID,DOlocationID,SR_Flag": ("PUlocationID", "DOlocationID", None, None),
+    "huishouden_nr,vertrek_gemeente,aankomst_gemeente": (
+        "vertrek_gemeente",
+        "aankomst_gemeente",
+        None,
+        "huishouden_nr",
+    ),
+    "Kartennummer,Einstieg,Ausstieg": ("Einstieg", "Ausstieg", None, "Kartennummer"),
+    "personnummer,hemkommun,arbetskommun,antal": ("hemkommun", "arbetskommun", "antal", "personnummer"),
+    "id_osoby,miejsce_zamieszkania,miejsce_pracy": ("miejsce_zamieszkania", "miejsce_pracy", None, "id_osoby"),
+    "kişi_id,çıkış,varış": ("çıkış", "varış", None, "kişi_id"),
+    "PRO_COM_RES,PRO_COM_DEST,INDIVIDUI": ("PRO_COM_RES", "PRO_COM_DEST", "INDIVIDUI", None),
+    "PERID,SA2_UR,SA2_POW,COUNT": ("SA2_UR", "SA2_POW", "COUNT", "PERID"),
+    "Start station number,Start station,End station number,End station,Bike number": (
+        "Start station number",
+        "End station number",
+        None,
+        "Bike number",
+    ),
+    "periodo,origen,destino,actividad_origen,actividad_destino,viajes": ("origen", "destino", "viajes", None),
 }
 UNKNOWN = {  # headers that say neither trips nor features, with the columns that may be either
     "a,b,n": ["a", "b"],
@@ -230,6 +250,29 @@ def test_real_headers_yield_starters_that_need_decisions_only(header: str, tmp_p
     assert (spec.input.count, spec.input.unit) == (count, unit)
 
 
+@pytest.mark.parametrize("every_key", [False, True])
+@pytest.mark.parametrize(
+    ("separator", "encoding"), [(";", None), ("\t", None), ("|", None), (";", "windows-1252"), (",", "windows-1252")]
+)
+def test_a_starter_says_how_its_files_are_written(
+    separator: str, encoding: str | None, every_key: bool, tmp_path: Path
+) -> None:
+    """Offices write semicolons and older encodings: the first line tells, and the spec has what reads table and codebook."""
+    rows = {"trips": ("départ", "arrivée", "n"), "areas": ("région", "lieu")}
+    for name, header in rows.items():
+        lines = [header, *((f"{code}", f"{code}é", "1")[: len(header)] for code in "AB")]
+        text = "".join(f"{separator.join(line)}\n" for line in lines)
+        (tmp_path / f"{name}.csv").write_text(text, encoding=encoding or "utf-8")
+    trips, areas = (str(tmp_path / f"{name}.csv") for name in rows)
+    begun = starter(trips, tmp_path, areas, every_key=every_key)
+    keys, said = yaml.safe_load(begun.spec), {"separator": separator, "encoding": encoding}
+    needed = {key: value for key, value in said.items() if value not in {None, ","}}
+    assert keys["input"]["csv"] == keys["hierarchy"]["csv"] == needed
+    assert (begun.columns.origin, begun.columns.destination, begun.columns.count) == (("départ",), ("arrivée",), "n")
+    spec = parse_spec(decided(begun.spec), tmp_path / "spec.yaml")
+    assert spec.source().table.name == "trips.csv"
+
+
 @pytest.mark.parametrize("header", UNKNOWN)
 def test_what_is_not_known_is_to_decide(header: str, tmp_path: Path) -> None:
     """Where nothing says what the columns are, none is proposed, and all that may hold codes are listed beside both ends."""
@@ -317,7 +360,8 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
     """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.specification.starters.starter._header", lambda _: (names, True))
-        patch.setattr("flows.specification.starters.starter.table_at", lambda *_: FileTable("TABLE", Path("/t.csv")))
+        found = FileTable("TABLE", Path("/t.csv"))
+        patch.setattr("flows.specification.starters.starter._written", lambda *_: (found, {}))
         columns = guess_columns(names, MOST_FEATURES)
         able = candidates(names)
         if not columns.origin and not able:

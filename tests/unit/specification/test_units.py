@@ -10,11 +10,12 @@ OTHERS = "household hh device card unit family account vehicle bike taxi"
 ODD = (
     "AnonymisedCardID person_num person_idx traveller employee licence_plate imsi PERNO HHNO PersonenID idmen bikeId ID_MEN CardNo id_user"
     " HOUSEID hashedcardid IDIND ménage_id persona_id Haushaltsnr driver_license_no user_id_hash MSISDN"
+    " id_osoby kişi_id henkilö_id emp_id veh_id hhold_id household_serial client_ref IMSI_hash VIN SSN cpr medallion CASEID fam_id"
 )
 NONE = (
     "trip_id ride_id passenger_count n_persons number_of_persons persons_num num_passengers VendorID RatecodeID member_casual user_type"
     " household_zone_id passengers workers vehicles sex education-num driver_age covid paid period period_id card_type_id station_id tour_id"
-    " trip_num leg_no HHSIZE children home_id HomeID start_home_code taxi_zone_id bike_station_id men permit_id index"
+    " serial agent passport_type household_type_ref trip_num leg_no HHSIZE children home_id HomeID start_home_code taxi_zone_id bike_station_id men permit_id index"
 )
 
 

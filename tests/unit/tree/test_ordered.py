@@ -137,7 +137,7 @@ HALF_HOURS = [f"{hour:02}:{half}" for hour in range(24) for half in ("00", "30")
         ("shift", {"ordered": ["06:00", "14:00", "22:00"]}, True),
         *(
             (name, {"ordered": 24}, True)
-            for name in ("hour_of_day", "departureHour", "HourOfDay", "hour_start", "heure", "ora")
+            for name in ("hour_of_day", "departureHour", "HourOfDay", "hour_start", "dep_hr", "heure", "ora")
         ),
         *((name, {"ordered": 7}, True) for name in ("day_of_week", "dow", "DayOfWeek", "weekday_arrival")),
         ("month_of_year", {"ordered": {"first": 1, "last": 12}}, True),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tasks.words.spelling import closest, did_you_mean
+from tasks.words.spelling import closest, did_you_mean, words_of
 
 KNOWN = ["Manhattan", "Manhattanville", "Zürich", "Łódź", "Tromsø", "01", "0101", "N101", "mode", "Home"]
 
@@ -69,3 +69,19 @@ def test_a_number_beyond_the_end_means_no_other_number(known: list[str], said: s
     assert closest("99", known) == []
     assert did_you_mean("99", known) == said
     assert did_you_mean("-1", known) == said
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Straße_Nr", ["strasse", "nr"]),
+        ("çıkış", ["cikis"]),
+        ("Ørsted-Ålborg", ["orsted", "alborg"]),
+        ("płećOsoby", ["plec", "osoby"]),
+        ("Œuvre", ["oeuvre"]),
+        ("PULocationID", ["pu", "location", "id"]),
+    ],
+)
+def test_a_letter_with_a_stroke_or_without_a_dot_is_part_of_its_word(name: str, words: list[str]) -> None:
+    """Unicode takes it for a letter of its own, which would cut the word in three."""
+    assert words_of(name) == words
