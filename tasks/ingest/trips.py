@@ -382,8 +382,11 @@ def _rules(
     digits, whole, value = _number(count)
     column, negative = f"column {count}", f"regexp_matches({digits}, '^-([0-9.]|inf)')"
     broken, must_be_whole = f"{digits} <> '' AND NOT {negative} AND NOT {whole}", f"{column} must hold whole numbers."
+    rules.append(RowRule(f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty."))
+    if count in types and not types[count].startswith(("DOUBLE", "FLOAT", "DECIMAL")):
+        of_type = f"{column} must hold whole numbers; it is of type {types[count]}."
+        rules.append(RowRule(f"NOT {whole}", "input.count", of_type, "Cast it to whole numbers in a view."))
     rules += [
-        RowRule(f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty."),
         RowRule(negative, "input.count", f"{column} must be >= 0."),
         RowRule(f"{broken} AND regexp_full_match({digits}, '{_GROUPED}')", "input.count", must_be_whole, _NO_GROUPS),
         RowRule(f"{broken} AND NOT regexp_full_match({digits}, '{_NUMBER}')", "input.count", must_be_whole, _NO_TEXTS),
@@ -420,7 +423,12 @@ def _unlisted(end: End, types: Mapping[str, str]) -> tuple[str, str]:
 def _cast(column: str, kind: str, codes: pl.Series) -> str:
     """Return the SQL that writes a column as codes are written: days, digits alone, or digits with the zeros before them."""
     if kind.startswith("TIMESTAMP"):
-        return f"{column}::DATE::VARCHAR"
+        local = f"timezone('Europe/Rome', {column})" if kind.endswith("ZONE") else column
+        return f"{local}::DATE::VARCHAR"
+    if kind == "BOOLEAN":
+        return f"{column}::INT::VARCHAR"
+    if kind.endswith("]"):
+        return f"{column}[1]::VARCHAR"
     if not kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")):
         return f"{column}::VARCHAR"
     digits, widths = f"{column}::BIGINT::VARCHAR", codes.str.len_chars().unique()

@@ -32,7 +32,12 @@ from tasks.words.spelling import did_you_mean
 
 _TEXT = "'VARCHAR'"
 _OF_OBJECTS = (".parquet", ".ndjson", ".jsonl")
-_JSON = "format = 'newline_delimited', hive_partitioning = false"
+_JSON = "format = 'newline_delimited', records = 'true', hive_partitioning = false"
+_JSON_CAUSES = {
+    r"byte order mark|UTF-16 encoding": "Save it in UTF-8 without a byte order mark.",
+    r"has duplicate key": "An object has a key twice.",
+    r"Malformed JSON|json_read expected records": 'Every line must be an object by itself, such as {"home": "N1", "work": "S1"}.',
+}
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -197,8 +202,9 @@ class FileTable(Table):
                 )
 
     def cause(self, message: str) -> str:
-        """Return the cause of DuckDB's error message about a CSV file."""
-        return next((cause for sign, cause in CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
+        """Return the cause of DuckDB's error message about a file of text."""
+        causes = CAUSES | _JSON_CAUSES
+        return next((cause for sign, cause in causes.items() if re.search(sign, message, re.MULTILINE)), "")
 
 
 class _Form(NamedTuple):
@@ -257,7 +263,8 @@ def _reading(
 ) -> list[str]:
     """Return the SQL, for use in FROM, of some columns of files that are written alike, as text."""
     if form.kinds is not None:
-        return [texts_of(columns, dict(zip(form.names, form.kinds, strict=True)), _of_objects(files, form.names))]
+        kinds, read = dict(zip(form.names, form.kinds, strict=True)), _of_objects(files, form.names)
+        return [texts_of(columns, kinds, read, is_text=form.ending != ".parquet")]
     csv, numbers = files[0].csv, [form.names.index(name) for name in columns]
     if form.encoding == UTF8:
         return [csv.texts(columns, _of_csv(files, form), numbers)]

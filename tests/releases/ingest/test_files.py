@@ -5,8 +5,9 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from time import tzset
 from typing import Any
 
 import duckdb
@@ -282,8 +283,15 @@ TYPED: dict[
 }
 
 
-@pytest.mark.parametrize("kind", TYPED)
-@pytest.mark.parametrize("ending", ["parquet", "duckdb"])
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [
+        (kind, ending)
+        for kind in TYPED
+        for ending in ("parquet", "duckdb", "ndjson")
+        if ending != "ndjson" or "decimal" not in kind
+    ],
+)
 def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     """Whole numbers are their digits and midnights are their days, in tables and in codebooks; the ledger knows the records by these."""
     values, of_type, codes = TYPED[kind]
@@ -296,6 +304,10 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     location, codebook = "typed.parquet", "areas.parquet"
     table.write_parquet(place.folder / location)
     areas.write_parquet(place.folder / codebook)
+    if ending == "ndjson":
+        location, codebook = "typed.ndjson", "areas.ndjson"
+        table.write_ndjson(place.folder / location)
+        areas.write_ndjson(place.folder / codebook)
     if ending == "duckdb":
         for name in ("typed", "areas"):
             with duckdb.connect(str(place.folder / f"{name}.duckdb")) as con:
@@ -313,7 +325,13 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     [
         ([101.0, 102.5], "column home is of type DOUBLE", "BIGINT::VARCHAR"),
         ([datetime(2025, 11, 1, 7), DAYS[0]], "column home is of type TIMESTAMP", "::DATE::VARCHAR"),
-        ([True, False], "column home is of type BOOLEAN", "::VARCHAR"),
+        (
+            [day.replace(tzinfo=UTC) for day in DAYS],
+            "column home is of type TIMESTAMP WITH TIME ZONE",
+            "timezone('Europe/Rome', \"home\")::DATE::VARCHAR",
+        ),
+        ([True, False], "column home is of type BOOLEAN", '"home"::INT::VARCHAR'),
+        ([["101"], ["101"]], "column home is of type VARCHAR[]", '"home"[1]::VARCHAR'),
     ],
 )
 def test_other_values_are_refused_by_their_type(place, capfd, values, told, cast):
@@ -323,6 +341,52 @@ def test_other_values_are_refused_by_their_type(place, capfd, values, told, cast
     error, _ = place.refusal(capfd, table="t.parquet", **PLACES)
     assert str(error) == f"input.table: column home has codes that the codebook lacks; {told}."
     assert cast in error.hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("STRUCT(a ENUM('{0}', ')'))", "{{'a': '{0}'}}"),
+        ("ENUM('{0}')[]", "['{0}']"),
+        ("MAP(ENUM('{0}'), ENUM('{0}'))", "MAP {{'{0}': '{0}'}}"),
+    ],
+)
+def test_a_type_that_lists_values_is_named_without_them(refusing, capfd, kind, value):
+    """Some types list the values that a column has; a refusal names the type alone, of codes and of counts."""
+    for number, columns in enumerate(("home {0}, work VARCHAR, people INT", "home VARCHAR, work VARCHAR, people {0}")):
+        row = [f"'{N2}'", f"'{N2}'", value.format(N1)] if number else [value.format(N1), f"'{N2}'", "1"]
+        name = f"of_{number}_{len(kind)}.duckdb"
+        in_duckdb(
+            refusing.folder / name,
+            f"CREATE TABLE t ({columns.format(kind.format(N1))})",
+            f"INSERT INTO t VALUES ({', '.join(row)})",
+        )
+        error, _ = refusing.refusal(capfd, table=f"{name}::t")
+        assert "is of type " in str(error)
+
+
+def test_rows_with_a_time_zone_are_the_same_rows_everywhere(place, monkeypatch):
+    """Times with a zone are the same text, and the same records, whatever the zone of the machine is."""
+    places, found = {"work": {"values": ["a", "b"]}}, set()
+    hour = {"hour": {"from": {"column": "at", "take": "hour", "zone": "Europe/Rome"}}}
+    for zone in ("UTC", "Asia/Tokyo"):
+        monkeypatch.setenv("TZ", zone)
+        tzset()
+        table = {"at": [day.replace(tzinfo=UTC) for day in DAYS], "work": ["a", "b"]}
+        pl.DataFrame(table).write_parquet(place.folder / f"{zone[:3]}.parquet")
+        keys = {
+            "table": f"{zone[:3]}.parquet",
+            "features": ["hour", "work"],
+            "origin": None,
+            "destination": None,
+            "count": None,
+        }
+        keys |= {"also": {"hierarchy": hour | places, "release": {"order": ["hour", "work"]}}}
+        found.add(place.plan(**keys).read_table().content.records)
+        assert place.ingested(**keys) == {("1", "a"): 1, ("1", "b"): 1}
+    assert len(found) == 1
+    monkeypatch.undo()
+    tzset()
 
 
 @pytest.mark.parametrize(
@@ -629,6 +693,22 @@ def test_rows_in_a_log_are_not_left_out(place, key, through):
     place.write("city.duckdb.wal", "changes")
     with pytest.raises(InputError, match=r"must hold all its rows itself, and city\.duckdb\.wal has changes to it"):
         place.ingested(**{key: f"{through}::trips"})
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (f'[{{"home": "{N1}", "work": "{N2}", "people": 5}}]', "Every line must be an object by itself"),
+        (f'{{\n"home": "{N1}"\n}}\n', "Every line must be an object by itself"),
+        (f'\ufeff{{"home": "{N1}", "work": "{N2}", "people": 5}}\n', "without a byte order mark"),
+        (f'{{"home": "{N1}", "home": "{N1}", "work": "{N2}", "people": 5}}\n', "An object has a key twice"),
+    ],
+)
+def test_json_of_another_form_is_told(refusing, capfd, content, hint):
+    """What is no object per line says which form it must have, and shows nothing of what is in it."""
+    refusing.write("t.ndjson", content)
+    error, _ = refusing.refusal(capfd, table="t.ndjson")
+    assert hint in error.hint
 
 
 @pytest.mark.parametrize("name", ["empty.ndjson", "empty.csv", "empty.parquet", "empty.csv.zst", "wrong.ndjson"])
