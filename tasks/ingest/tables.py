@@ -33,12 +33,18 @@ class TableRows:
         scan: returns, for some of the columns, the SQL of all rows, for use in FROM. Each call reads the rows once.
         types: of columns whose values are neither text nor whole numbers, as SQL names them, where they are known.
         header: the names of all columns as a file has them, blank ones too; empty where none can be blank.
+        decimal: the mark before the fraction of a number; empty where nobody says it, and a text such as 1.000 may be 1000.
     """
 
     names: Sequence[str]
     scan: Callable[[Sequence[str]], str]
     types: Mapping[str, str] = field(default_factory=dict)
     header: Sequence[str] = ()
+    decimal: str = ""
+
+    def number(self, text: str) -> str:
+        """Return the SQL of a number with a point before its fraction, given that of its text; then a comma sets thousands apart."""
+        return f"translate({text}, ',.', '.,')" if self.decimal == "," else text
 
     @property
     def distinct(self) -> list[str]:

@@ -5,7 +5,7 @@ Guarantees:
     record stays one record of one cell: units, sensitivity and charges are those of a table that has the code in a column.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from storage.tables import bin_codes
@@ -27,13 +27,13 @@ class Take:
     bins: tuple[float, ...] = ()
     first: int = 0
 
-    def sql(self, text: str, codes: Collection[str]) -> str:
-        """Return the SQL of the code that is taken, given that of a text; null where there is none.
+    def sql(self, text: str, codes: Collection[str], number_of: Callable[[str], str] = str) -> str:
+        """Return the SQL of the code that is taken, given that of a text; null where there is none. `number_of` is `TableRows.number`.
 
         The codes of the axis, which are public, say how numbers are written: with zeros before them, or as 2024-05.
         """
         if self.bins:
-            number = f"TRY_CAST({text} AS DOUBLE)"
+            number = f"TRY_CAST({number_of(text)} AS DOUBLE)"
             cases = zip(self.bins, map(literal, bin_codes(self.bins)), strict=True)
             whens = [f"WHEN {number} >= {low} THEN {code}" for low, code in cases]
             return f"CASE WHEN isfinite({number}) THEN CASE {' '.join(whens[::-1])} END END"

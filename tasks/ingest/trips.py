@@ -15,7 +15,7 @@ from storage.errors import InputError
 from storage.machine.caller import tell_caller
 from tasks.ingest.areas import Boundaries, Labels
 from tasks.ingest.codebook import ListedCodes, Recode, Unlisted, down_to
-from tasks.ingest.tables import Table, check_columns, identifier, opened
+from tasks.ingest.tables import Table, TableRows, check_columns, identifier, opened
 from tasks.ingest.takes import Take
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.ordered import OrderedAxis
@@ -85,9 +85,16 @@ class RowRule(NamedTuple):
 
 
 # counts whose thousands are set apart, and what is a number at all
-_GROUPED = r"[+]?[0-9]{1,3}([, _’\x27\x{a0}\x{202f}][0-9]{3})+([.,]0*)?|[+]?[0-9]{1,3}([.][0-9]{3}){2,}(,0*)?"
+_MARK = r"[,_’\x27\p{Zs}]"
+_GROUPED = rf"[+]?[0-9]{{1,3}}({_MARK}[0-9]{{2,3}})*{_MARK}[0-9]{{3}}([.,][0-9]*)?"
+_GROUPED += r"|[+]?[0-9]{1,3}([.][0-9]{3})+,[0-9]*|[+]?[0-9]{1,3}([.][0-9]{3}){2,}"
+_THOUSAND = "[+]?[0-9]{1,3}[.]000"  # or a number with a fraction of 0
 _NUMBER = "[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)"
 _NO_GROUPS = "It has thousands separators, as in 1,234: write the counts as digits alone, as in 1234."
+_EITHER = (
+    "A count such as 1.000 may be 1 or 1000. Write the counts as digits alone; or say beside the key that names the file which mark is"
+    ' before a fraction, with csv: {decimal: "."} for 1, and csv: {decimal: ","} where points set thousands apart.'
+)
 _NO_TEXTS = (
     "It has texts in place of numbers, such as * or <5 where counts are suppressed. They cannot be read as 0, which would be false:"
     " give the table from before its counts were suppressed. The noise protects them here."
@@ -158,18 +165,17 @@ class End:
         """The codebook down to the finest released level."""
         return down_to(self.codebook, self.axis.finest)
 
-    def codes(self, types: Mapping[str, str]) -> list[str]:
+    def codes(self, rows: TableRows) -> list[str]:
         """Return the SQL of the codes of a row of the table `confidential`, in the order of the levels that they are of.
 
-        Args:
-            types: those of `TableRows`. Midnight is read as its day, and has an hour where it is of a time.
+        Midnight is read as its day, and has an hour where it is of a time.
         """
         texts = [_text_of(column) for column in self.axis.columns]
         if not self.axis.take:
             return texts
-        if types.get(self.axis.columns[0], "").startswith("TIMESTAMP"):
+        if rows.types.get(self.axis.columns[0], "").startswith("TIMESTAMP"):
             texts[0] = f"({texts[0]} || CASE WHEN length({texts[0]}) = 10 THEN ' 00:00' ELSE '' END)"
-        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1))]
+        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1), rows.number)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +208,7 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
     """
     with opened(con, table) as rows:
         check_columns(table, rows, end.axis.columns)
-        codes_of_row = end.codes(rows.types)
+        codes_of_row = end.codes(rows)
         named = ", ".join(f"{code} AS code_{number}" for number, code in enumerate(codes_of_row))
         there = " AND ".join(f"trim({code}) <> ''" for code in codes_of_row)
         sql = f"SELECT DISTINCT {named} FROM {rows.scan(end.axis.columns)} AS confidential WHERE {there}"
@@ -253,10 +259,9 @@ def sum_table(
         also = [column for column in (*group, count, units.column) if column]
         wanted = [*dict.fromkeys([*(column for end in ends for column in end.axis.columns), *also])]
         check_columns(table, rows, wanted)
-        rules = _rules(ends, count, units, group, rows.types)
+        rules = _rules(ends, count, units, group, rows)
         with _joined_as_written(con):
-            codes_of_row = [end.codes(rows.types) for end in ends]
-            con.execute(_summed(rows.scan(wanted), codes_of_row, count, units, group, rules))
+            con.execute(_summed(rows, wanted, ends, count, units, group, rules))
     faults = con.execute(
         "SELECT fault, sum(rows)::BIGINT FROM summed WHERE fault IS NOT NULL GROUP BY fault ORDER BY fault LIMIT 1"
     ).fetchall()
@@ -368,10 +373,10 @@ def area_of_others(end: End) -> tuple[int, int] | None:
 
 
 def _rules(
-    ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], types: Mapping[str, str]
+    ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], table: TableRows
 ) -> list[RowRule]:
-    """Return every rule that a row may break; `types` are those of `TableRows`."""
-    rules = list[RowRule]()
+    """Return every rule that a row may break."""
+    rules, types = list[RowRule](), table.types
     for number, end in enumerate(ends):
         blank, column = _blank(end.axis.columns), f"column {' and '.join(end.axis.columns)}"
         if end.axis.unlisted is None:
@@ -379,13 +384,16 @@ def _rules(
             unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
             rules.append(RowRule(blank, end.axis.field, f"{column} must not be empty."))
             rules.append(RowRule(unlisted, end.axis.field, f"{column} {lacks}", hint))
-    digits, whole, value = _number(count)
+    digits, whole, value = _number(count, table)
     column, negative = f"column {count}", f"regexp_matches({digits}, '^-([0-9.]|inf)')"
     broken, must_be_whole = f"{digits} <> '' AND NOT {negative} AND NOT {whole}", f"{column} must hold whole numbers."
     rules.append(RowRule(f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty."))
     if count in types and not types[count].startswith(("DOUBLE", "FLOAT", "DECIMAL")):
         of_type = f"{column} must hold whole numbers; it is of type {types[count]}."
         rules.append(RowRule(f"NOT {whole}", "input.count", of_type, "Cast it to whole numbers in a view."))
+    if count and not table.decimal:
+        either = RowRule(f"regexp_full_match({digits}, '{_THOUSAND}')", "input.count", must_be_whole, _EITHER)
+        rules.append(either)
     rules += [
         RowRule(negative, "input.count", f"{column} must be >= 0."),
         RowRule(f"{broken} AND regexp_full_match({digits}, '{_GROUPED}')", "input.count", must_be_whole, _NO_GROUPS),
@@ -445,8 +453,9 @@ def _code_with_blanks(end: End) -> str:
 
 
 def _summed(
-    rows: str,
-    ends: Sequence[Sequence[str]],
+    rows: TableRows,
+    wanted: Sequence[str],
+    ends: Sequence[End],
     count: str | None,
     units: Units,
     group: Sequence[str],
@@ -458,11 +467,11 @@ def _summed(
     at which its records are promised distinct; with columns of groups, also per group.
 
     Args:
-        ends: per axis, the SQL of the codes of a row.
+        wanted: all columns that it reads.
     """
     joins = []
-    for number, codes_of_row in enumerate(ends):
-        codes = (f"codes_{number}.code_{part} = {code}" for part, code in enumerate(codes_of_row))
+    for number, end in enumerate(ends):
+        codes = (f"codes_{number}.code_{part} = {code}" for part, code in enumerate(end.codes(rows)))
         joins.append(f"LEFT JOIN codes_{number} ON {' AND '.join(codes)}")
     keys = [f"codes_{number}.area AS area_{number}" for number in range(len(ends))]
     if units.column:
@@ -470,11 +479,11 @@ def _summed(
         keys += [f"{_text_of(units.column)} AS unit", *places]
     keys += [f"{_text_of(column)} AS group_{part}" for part, column in enumerate(group)]
     cases = " ".join(f"WHEN {rule.broken} THEN {number}" for number, rule in enumerate(rules))
-    _, whole, value = _number(count)
+    _, whole, value = _number(count, rows)
     return (
         f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)}, CASE {cases} END AS fault, count(*) AS rows,"
         f" sum(CASE WHEN {whole} THEN {value} END) AS true_count"
-        f" FROM {rows} AS confidential {' '.join(joins)} GROUP BY ALL"
+        f" FROM {rows.scan(wanted)} AS confidential {' '.join(joins)} GROUP BY ALL"
     )
 
 
@@ -487,8 +496,8 @@ def _blank(columns: Sequence[str]) -> str:
     return " OR ".join(f"{text} IS NULL OR trim({text}) = ''" for text in map(_text_of, columns))
 
 
-def _number(count: str | None) -> tuple[str, str, str]:
+def _number(count: str | None, rows: TableRows) -> tuple[str, str, str]:
     """Return the SQL of the text of a row's count, of whether it is a whole number, and of that number."""
-    digits = f"trim({_text_of(count)})" if count else "'1'"
+    digits = rows.number(f"trim({_text_of(count)})") if count else "'1'"
     whole = f"regexp_full_match({digits}, '[+]?[0-9]+([.]0*)?')"
     return digits, whole, f"TRY_CAST(regexp_extract({digits}, '[0-9]+') AS BIGINT)"

@@ -33,17 +33,17 @@ class Dialect:
 
     Attributes:
         encoding: where no mark at the beginning of the file says another one; None for UTF-8.
-        decimal: the mark before the fraction of a number.
+        decimal: the mark before the fraction of a number; empty where nobody says it.
         null: texts that stand for a missing value.
     """
 
     separator: str = ","
     encoding: str | None = None
-    decimal: str = "."
+    decimal: str = ""
     null: tuple[str, ...] = ()
 
     def texts(self, columns: Sequence[str], read: str, numbers: Sequence[int] | None = None) -> str:
-        """Return the SQL, for use in FROM, of columns without what stands for a missing value, and with points in numbers.
+        """Return the SQL, for use in FROM, of columns without what stands for a missing value.
 
         Args:
             read: the SQL that reads them.
@@ -51,9 +51,6 @@ class Dialect:
         """
         named = [identifier(name) for name in columns]
         values = named if numbers is None else [f"c{number}" for number in numbers]
-        if self.decimal != ".":
-            number = f"'^([+-]?[0-9]+)[{self.decimal}]([0-9]*)$'"
-            values = [f"regexp_replace({value}, {number}, '\\1.\\2')" for value in values]
         if self.null:
             missing = ", ".join(map(literal, self.null))
             values = [f"CASE WHEN {value} NOT IN ({missing}) THEN {value} END" for value in values]

@@ -244,7 +244,8 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
-    return TableRows([*names, *keys], scan, no_codes(kinds), first.names)
+    decimal = next((file.csv.decimal for file, form, _ in formed if form.kinds is None), "")
+    return TableRows([*names, *keys], scan, no_codes(kinds), first.names, decimal)
 
 
 def _form(con: Connection, file: FileTable) -> _Form:

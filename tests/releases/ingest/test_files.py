@@ -203,9 +203,14 @@ def test_lines_that_are_one_field_are_told(place, text, told):
 
 
 NO_TEXT, NO_GROUPS = "They cannot be read as 0", "thousands separators, as in 1,234"
+EITHER = "may be 1 or 1000"
 COUNTS = {
     **dict.fromkeys(("*", "<5", "ND", "-", "..", "c", "n/a", "5 or so", "#####"), NO_TEXT),
-    **dict.fromkeys(('"1,234"', "1 234", "1'234", "1.234.567", "1\u202f234", '"12,345,678.0"'), NO_GROUPS),
+    **dict.fromkeys(
+        ('"1,234"', "1 234", "1'234", "1.234.567", "1\u202f234", '"12,345,678.0"', "1\u2009234"), NO_GROUPS
+    ),
+    **dict.fromkeys(('"12,34,567"', '"1.234,5"', '"1,234.5"', '"1.000,00"'), NO_GROUPS),
+    **dict.fromkeys(("1.000", "25.000"), EITHER),
     **dict.fromkeys(("2.5", "1e5", '"1,5"', "nan", "1.234"), "are no counts of records"),
 }
 
@@ -218,6 +223,55 @@ def test_what_is_no_count_is_told_as_what_it_is(refusing, capfd, count):
     assert str(error) == "input.table: column people must hold whole numbers."
     assert COUNTS[count] in error.hint
     assert said == "1 row is at fault.\n"
+
+
+@pytest.mark.parametrize(
+    ("decimal", "count", "found"),
+    [
+        (".", "5.000", 5),
+        (".", "5.0", 5),
+        (",", "5,000", 5),
+        (",", "5", 5),
+        (",", "5.000", NO_GROUPS),
+        (",", "1.234,0", NO_GROUPS),
+    ],
+)
+@pytest.mark.parametrize("key", ["table", "matrix"])
+def test_the_mark_before_a_fraction_tells_what_a_count_is(place, decimal, count, found, key):
+    """Where the spec says the mark, the other one sets thousands apart; the ledger knows the records by the same numbers."""
+    dialect = {"separator": ";", "decimal": decimal}
+    keys: dict[str, Any] = {"table": "odd.csv", "csv": dialect}
+    place.write("odd.csv", lines(("home", "work", "people"), (N1, N2, count), separator=";"))
+    if key == "matrix":
+        keys = {"matrix": "odd.csv", "csv": dialect, **dict.fromkeys(("table", "origin", "destination", "count"))}
+        place.write("odd.csv", lines(("", N1, N2, ""), (N1, 0, count, ""), (N2, 0, 0, ""), separator=";"))
+    if isinstance(found, str):
+        with pytest.raises(InputError) as refused:
+            place.ingested(**keys)
+        assert found in refused.value.hint
+    else:
+        assert place.ingested(**keys) == {(N1, N2): found}
+        place.write("trips.csv", csv(("home", "work", "people"), [(N1, N2, found)]))
+        records = [place.plan(**of).read_table().content.records for of in (keys, {})]
+        assert key == "matrix" or records[0] == records[1]
+
+
+@pytest.mark.parametrize(
+    ("decimal", "income", "found"), [(",", "17,5", "0-17"), (",", "1.250", None), (".", "1.250", "0-17")]
+)
+def test_bins_are_of_numbers_with_that_mark(place, decimal, income, found):
+    """A number is in the bin that its mark says; with points between thousands it has none."""
+    place.write("people.csv", lines(("income", "sex"), (income, "f"), separator=";"))
+    hierarchy = {"band": {"from": {"column": "income", "bins": [0, 18]}}, "sex": {"values": ["f", "m"]}}
+    keys = {"table": "people.csv", "csv": {"separator": ";", "decimal": decimal}, "features": ["band", "sex"]}
+    keys |= dict.fromkeys(("origin", "destination", "count")) | {
+        "also": {"hierarchy": hierarchy, "release": {"order": ["band", "sex"]}}
+    }
+    if found:
+        assert place.ingested(**keys) == {(found, "f"): 1}
+    else:
+        with pytest.raises(InputError, match="has values that give no code"):
+            place.ingested(**keys)
 
 
 @pytest.mark.parametrize(
