@@ -4,6 +4,7 @@ In the long one a key that is not set has a `#` directly before it, and shows it
 the key.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from flows.specification.headers import (
     candidates,
     guess_columns,
     is_about_people,
+    is_weight,
     level_names,
 )
 from flows.specification.keys import Spec
@@ -29,11 +31,13 @@ from flows.specification.sections.input import MOST_FEATURES
 from flows.specification.undecided import FILL_IN, purpose
 from storage.errors import InputError, UsageError
 from storage.tables import ENDS
+from tasks.ingest.sources.csv_files import Dialect, seen_separator
 from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
-from tasks.ingest.tables import Table, opened
+from tasks.ingest.tables import Table, check_columns, opened
 
+_CSV = re.compile(r"[.]csv([.](gz|zst))?$", re.IGNORECASE)
 SCHEMA = Path(__file__).with_name("spec.schema.json")  # by which editors complete and check a spec
 
 _MOST_LINES, _MOST_NAMED = 12, 8  # features with a line each, and columns that are named though no key uses them
@@ -104,10 +108,11 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         InputError: a table cannot be read, its first line does not name columns, or no column could hold codes.
         UsageError: a codebook is given for a table that seems to describe people.
     """
-    place = table_at("TABLE", table, Path.cwd())
+    place, csv = _table_at("TABLE", table)
     names, is_header = _header(place)
     columns = guess_columns(names, MOST_FEATURES)
     if not columns.origin and not candidates(names):
+        _refuse_repeated(place)
         raise InputError(
             f"TABLE: {place.name} has no column that could hold codes of areas or features.",
             field="TABLE",
@@ -123,11 +128,41 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         columns = replace(columns, features=(), left_over=(*columns.features, *columns.left_over))
     columns = columns if is_header else replace(columns, left_over=())
     areas = _areas(codebook, folder, columns) if codebook else _keys_of_areas(_levels(columns))
-    given = _given(place, folder, columns, {} if columns.features else areas)
+    given = _given(place, folder, columns, csv | ({} if columns.features else areas))
     remarks = (*_BEGUN, *(_EVERY_KEY if every_key else [_REST]))
     head = [line for text in remarks for line in comment(text.format(table=ascii(place.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
     return Starter(None, "\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
+
+
+def _table_at(field: str, location: str) -> tuple[Table, dict[str, str]]:
+    """Return a table, and the key that says which separator its first line shows, if it is CSV and that is no comma.
+
+    The first line of the confidential table must then have names that are known: otherwise it may be a record.
+    """
+    table = table_at(field, location, Path.cwd())
+    mark = seen_separator(table.paths[0]) if table.paths and _CSV.search(table.paths[0].name) else ""
+    if not mark:
+        return table, {}
+    marked = table_at(field, location, Path.cwd(), Dialect(separator=mark))
+    if field == "TABLE" and not are_known(_names(marked)[0]):
+        return table, {}
+    key = "input.csv" if field == "TABLE" else "hierarchy.csv"
+    written = f"{{separator: {json.dumps(mark)}}} # as its first line shows"
+    return marked, {key: written}
+
+
+def _names(table: Table) -> tuple[list[str], list[str]]:
+    """Return the names of columns that no other column has, and those of all, blank ones too."""
+    with duckdb.connect() as con, opened(con, table) as rows:
+        return rows.distinct, [name.strip() for name in rows.header or rows.names]
+
+
+def _refuse_repeated(table: Table) -> None:
+    """Refuse a table that has columns of one name."""
+    with duckdb.connect() as con, opened(con, table) as rows:
+        for name in rows.names:
+            check_columns(table, rows, [name])
 
 
 def starter_answer(table: str, out: Path | None, codebook: str | None = None, *, every_key: bool = False) -> Starter:
@@ -157,8 +192,7 @@ def _header(table: Table) -> tuple[list[str], bool]:
     Without a header the first line is a confidential record, which a spec must not copy. A blank field or a number among the names is
     what a record has; only beside names that are known is a blank first or last name an index or a comma at the end, and are years names.
     """
-    with duckdb.connect() as con, opened(con, table) as rows:
-        names, header = rows.distinct, [name.strip() for name in rows.header or rows.names]
+    names, header = _names(table)
     values = [name for name in header if re.fullmatch(r"[-+0-9.,:/ ]*|.*@.*", name)]
     by_digit = [name for name in header if re.match(r"\d", name) and not _BEFORE_WORD.match(name)]
     if not values and 2 * len(by_digit) < len(header):
@@ -204,6 +238,8 @@ def _of_columns(columns: GuessedColumns) -> Iterator[str]:
     """Yield what is to know of the columns, as comments below the section `input`."""
     if not columns.origin and not columns.features:
         yield f"  # {_NO_TRIPS}"
+    for name in filter(is_weight, columns.left_over):
+        yield f"  # {ascii(name)[1:-1]} seems to be a weight, which is no number of records: docs/how-to/shape-your-table.md#survey-weights"
     if not columns.count:
         yield "  # each row is one record: if a column says how many a row stands for, add it as count"
     if left := _left_over(columns):
@@ -233,12 +269,12 @@ def _place(table: Table, folder: Path) -> str:
 
 def _areas(codebook: str, folder: Path, columns: GuessedColumns) -> dict[str, str]:
     """Return the keys about areas by a codebook. Where its codes are unique by path only, the ends need a column for each level."""
-    table = table_at("--codebook", codebook, Path.cwd())
+    table, csv = _table_at("--codebook", codebook)
     guessed = guess_levels(table)
     levels = guessed.levels
     why = "codes are unique by path only" if guessed.by_path else "coarse to fine, as its rows nest"
-    keys = _keys_of_areas(levels) | {
-        "hierarchy.table": as_yaml(_place(table, folder)),
+    keys = _keys_of_areas(levels) | {"hierarchy.table": as_yaml(_place(table, folder))} | csv
+    keys |= {
         "hierarchy.levels": f"{as_yaml(levels)} # {why}",
     }
     if guessed.labels:
@@ -304,7 +340,7 @@ def _section(model: Model, path: str, given: Mapping[str, str], columns: Guessed
         if whole == "hierarchy":
             yield "hierarchy:"
             yield from _hierarchy(given, columns)
-        elif below:
+        elif below and whole not in given:
             is_given = any(name.startswith(f"{whole}.") for name in given)
             yield f"{indent}{'' if is_given else '#'}{key}:"
             yield from _section(below, f"{whole}.", given, columns)

@@ -13,7 +13,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError, StoreError, disk_fault, public_errors
 from storage.ledger.recognition import Columns, Content, RecognisedTable
 from storage.machine.fingerprints import fingerprint_of_records, key_of_records
-from tasks.ingest.tables import Table, TableRows, check_columns, identifier, opened
+from tasks.ingest.tables import Table, TableRows, check_columns, identifier, in_nfc, opened
 
 _HALVES = (1, 17)  # where the halves of 128 bits of a hash begin, in hex
 _WORD = 2**64  # modulo which each half is added up
@@ -84,8 +84,9 @@ def _read(
     with _in_memory() as con, opened(con, table) as rows:
         check_columns(table, rows, _names([columns]))
         there = {*rows.distinct}
-        codes = list(dict.fromkeys(of.codes for of in (columns, *others) if there.issuperset(of.codes)))
-        counts = [None, *dict.fromkeys(of.count for of in (columns, *others) if of.count in there)]
+        known = (columns, *others)
+        codes = list(dict.fromkeys(of.codes for of in known if there.issuperset(map(in_nfc, of.codes))))
+        counts = [None, *dict.fromkeys(of.count for of in known if of.count and in_nfc(of.count) in there)]
         pairs = [Columns(of_codes, count) for of_codes in codes for count in counts]
         sums = con.execute(_summed(rows, codes, counts), [key] * len(codes)).fetchall()[0]
     return {

@@ -412,12 +412,17 @@ def _unlisted(end: End, types: Mapping[str, str]) -> tuple[str, str]:
     """Return what a refusal says, behind the column, of codes that are not listed, and what to do next."""
     listed = end.listed_by or "the codebook"
     others = "" if end.axis.field == "input.group" else ", or write unlisted: OTHER beside the codes of the axis"
-    hint = f"Add every possible code to {listed}, or correct the table{others}. Codes are compared as text."
-    if spaced := _code_with_blanks(end):
+    hint = f"Add every possible code to {listed}, or correct the table{others}. Codes are compared as text, with their zeros, blanks and capitals."
+    if spaced := _code_with(r"^\s|\s$", end):
         hint += f' The codebook has codes with blanks around them, such as "{spaced}": delete the blanks there.'
-    if end.axis.take:
-        times = "Times are written 2024-05-17 08:30 or 08:30; name their zone if they have one, and only then."
-        return f"has values that give no code of {listed}.", f"{hint} {times}"
+    if hidden := _code_with(r"\p{Cf}", end):
+        hint += f" The codebook has codes with characters that are not seen, such as {hidden!a}."
+    if take := end.axis.take:
+        times = " Times are written 2024-05-17 08:30 or 08:30; name their zone if they have one, and only then."
+        how = (
+            times if take.take else " What is no number, or below the first of bins, has no code." if take.bins else ""
+        )
+        return f"has values that give no code of {listed}.", f"{hint}{how}"
     lacks = f"has codes that {listed} lacks"
     levels = end.codebook.columns[-len(end.axis.columns) :]
     for column, level in zip(end.axis.columns, levels, strict=True):
@@ -444,12 +449,12 @@ def _cast(column: str, kind: str, codes: pl.Series) -> str:
     return f"lpad({digits}, {widths[0]}, '0')" if has_zeros else digits
 
 
-def _code_with_blanks(end: End) -> str:
-    """Return the first code of a public codebook that has blanks around it; empty if none has."""
+def _code_with(form: str, end: End) -> str:
+    """Return the first code of a public codebook with a text of that form in it; empty if none has one."""
     if end.listed_by or not isinstance(end.axis.codebook, Table):
         return ""
-    spaced = (codes.filter(codes != codes.str.strip_chars()) for codes in end.codebook)
-    return next((codes[0] for codes in spaced if len(codes)), "")
+    found = (codes.filter(codes.str.contains(form)) for codes in end.codebook)
+    return next((codes[0] for codes in found if len(codes)), "")
 
 
 def _summed(

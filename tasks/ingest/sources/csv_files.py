@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -17,7 +19,7 @@ from tasks.ingest.tables import Table, identifier, literal
 
 _LONGEST_HEADER = 2**20  # characters
 _BATCH = 65_536  # rows of CSV that DuckDB does not decode
-UTF8 = "utf-8-sig"
+TAB, UTF8 = "\t", "utf-8-sig"
 _BY_MARK = {  # the first bytes of a file, longest first, and its encoding
     b"\xff\xfe\0\0": "utf-32",
     b"\0\0\xfe\xff": "utf-32",
@@ -96,11 +98,14 @@ def encoding_of(path: Path, dialect: Dialect) -> str:
 
 
 def header_of(table: Table, path: Path, dialect: Dialect) -> list[str]:
-    """Return the names in the first line of a CSV file; refuse names that span lines or are not separated as its dialect says."""
+    """Return the names in the first line of a CSV file, each in one line; refuse names that are not separated as its dialect says."""
     names, hint = _first_line(path, dialect)
     if names is None:
         raise table.unreadable(hint)
-    if any("\n" in name or "\r" in name for name in names):  # the name contains rows, which no message may show
+    broken = [name for name in names if "\n" in name or "\r" in name]
+    if broken and (
+        len(names) == 1 or any(dialect.separator in name for name in broken)
+    ):  # it may contain rows, which no message may show
         raise table.fault(
             f"{table.name} must have no line break in a column name.",
             "The usual cause is a quote in the first line that is not closed.",
@@ -110,17 +115,23 @@ def header_of(table: Table, path: Path, dialect: Dialect) -> list[str]:
             f"the lines of {table.name} are quoted whole, so that each is one field.",
             'Delete the first and the last quote of every line, and write "" as one quote.',
         )
-    if len(names) == 1:
-        for mark, separator in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
-            if mark in names[0]:
-                own = "commas" if dialect.separator == "," else f"`{dialect.separator}`"
-                written = '"\\t"' if mark == "\t" else f'"{mark}"'
-                raise table.fault(
-                    f"{table.name} must use {own} between columns; it seems to use {separator}.",
-                    f"Beside the key that names the file, write csv: {{separator: {written}}}; or convert the file to commas,"
-                    " and put values that contain a comma in quotes.",
-                )
-    return names
+    if mark := _other_separator(names):
+        own = "commas" if dialect.separator == "," else f"`{dialect.separator}`"
+        raise table.fault(
+            f"{table.name} must use {own} between columns; it seems to use {'tabs' if mark == TAB else f'`{mark}`'}.",
+            f"Beside the key that names the file, write csv: {{separator: {json.dumps(mark)}}}; or convert the file to commas,"
+            " and put values that contain a comma in quotes.",
+        )
+    return [re.sub(r"[\r\n]+", " ", name) for name in names]
+
+
+def seen_separator(path: Path) -> str:
+    """Return which character the first line of a CSV file shows between its columns, if it is one that is often there and no comma."""
+    return _other_separator(_first_line(path, Dialect())[0] or [])
+
+
+def _other_separator(names: Sequence[str]) -> str:
+    return next((mark for mark in (";", TAB, "|") if mark in names[0]), "") if len(names) == 1 else ""
 
 
 def _first_line(path: Path, dialect: Dialect) -> tuple[list[str] | None, str]:
@@ -136,12 +147,11 @@ def _first_line(path: Path, dialect: Dialect) -> tuple[list[str] | None, str]:
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return None, "The file is not gzip, or is incomplete."
     except UnicodeError:
-        zipped = path.suffix.lower() != ".gz" and begin_of(path).startswith(b"\x1f\x8b")
-        if zipped:
-            return None, "The file is gzipped. Its name must end in .csv.gz."
-        return None, _NOT_UTF8 if encoding_of(path, dialect) == UTF8 else ""
+        begin = begin_of(path)
+        other = next((hint for mark, hint in _NO_TEXT.items() if begin.startswith(mark)), "")
+        return None, other or (_NOT_UTF8 if encoding_of(path, dialect) == UTF8 else _NOT_SO_ENCODED)
     except (OSError, csv.Error):
-        return None, ""
+        return None, "The file is not zstd, or is incomplete." if path.suffix.lower() == ".zst" else ""
 
 
 def begin_of(path: Path) -> bytes:
@@ -160,13 +170,20 @@ def _within(most: int, file: IO[str]) -> Iterator[str]:
         if len(line) > most:
             raise _TooLong
         most -= len(line)
-        yield line
+        yield line.lstrip("\ufeff")  # some files begin with two marks
 
 
 _NOT_UTF8 = (
     "The file is not in UTF-8. Beside the key that names it, write its encoding, such as csv: {encoding: windows-1252}; or convert"
     " it, for example with `iconv -f LATIN1 -t UTF-8`."
 )
+_NOT_SO_ENCODED = "The file is not in this encoding: correct csv: {encoding: …} beside the key that names it."
+_NO_TEXT = {  # what the first bytes of other files say
+    b"\x1f\x8b": "The file is gzipped. Its name must end in .csv.gz.",
+    b"\x28\xb5\x2f\xfd": "The file is packed with zstd. Its name must end in .csv.zst.",
+    b"PAR1": "The file is Parquet. Its name must end in .parquet.",
+    b"PK\3\4": "The file is a workbook, whose name must end in .xlsx, or is zipped: unpack it.",
+}
 _RAGGED = "a row has more or fewer fields than the header"
 
 # Parts of DuckDB's error texts, and their causes. The rest of these texts may quote rows, and is never shown.
@@ -174,7 +191,9 @@ CAUSES = {
     r"^Expected Number of Columns: \d+ Found: \d+$": "A row has more or fewer fields than the first line has names.",
     _RAGGED: "A row has more or fewer fields than the first line has names.",
     r"^Invalid unicode": _NOT_UTF8,
-    r"^Value with unterminated quote found": "A quote is not closed, or a quote inside a field is not doubled.",
+    r"codec can't decode|UTF-16 stream": _NOT_SO_ENCODED,
+    r"larger than field limit|Maximum line size": "A field is too long. The usual cause is a quote that is not closed.",
+    r"^Value with unterminated quote found|unexpected end of data|' expected after '": "A quote is not closed, or a quote inside a field is not doubled.",
     r"CSV Parser state machine reached an invalid state": "The usual cause is a mix of LF and CRLF line ends. Use one of them in the whole file.",
     r"Unexpected end of GZIP stream": "The file is incomplete.",
 }

@@ -181,7 +181,8 @@ class FileTable(Table):
             if self.inner.casefold() not in map(str.casefold, tables):
                 raise self.fault(
                     f"{self.name} has no table {self.inner}.",
-                    did_you_mean(self.inner, tables) or f"SHOW ALL TABLES lists what it has, in `{self._program}`.",
+                    did_you_mean(self.inner, tables)
+                    or f"SHOW ALL TABLES lists what it has, in `{self._program}`. Of other schemas than main, make a view in main.",
                 )
             sql = f"source.{identifier(self.inner)}"
             kinds = kinds_of(con, sql)
@@ -203,7 +204,7 @@ class FileTable(Table):
 
     def cause(self, message: str) -> str:
         """Return the cause of DuckDB's error message about a file of text."""
-        causes = CAUSES | _JSON_CAUSES
+        causes = _JSON_CAUSES if self.ending in _OF_OBJECTS else CAUSES
         return next((cause for sign, cause in causes.items() if re.search(sign, message, re.MULTILINE)), "")
 
 
@@ -227,6 +228,7 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
     _, first, said = formed[0]
     names = [name for name in first.names if name.strip() and all(name in form.names for _, form, _ in formed)]
     keys = [key for key in said if key not in names and all(key in of for *_, of in formed)]
+    known = {name for _, form, of in formed for name in (*form.names, *of)}
 
     def scan(columns: Sequence[str]) -> str:
         inside = [name for name in dict.fromkeys(columns) if name not in keys] or names[:1]
@@ -245,7 +247,8 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
 
     kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
     decimal = next((file.csv.decimal for file, form, _ in formed if form.kinds is None), "")
-    return TableRows([*names, *keys], scan, no_codes(kinds), first.names, decimal)
+    lacking = {name: file.name for file, form, of in formed for name in known - {*form.names, *of}}
+    return TableRows([*names, *keys], scan, no_codes(kinds), first.names, decimal, lacking)
 
 
 def _form(con: Connection, file: FileTable) -> _Form:
@@ -255,7 +258,7 @@ def _form(con: Connection, file: FileTable) -> _Form:
         return _Form(file.ending, "", tuple(kinds), tuple(kinds.values()))
     header = header_of(file, file.path, file.csv)
     if not header:
-        raise file.fault(f"{file.name} has no line of column names.")
+        raise file.fault(f"{file.name} has no line of column names.", "They must stand in its first line.")
     return _Form(file.ending, encoding_of(file.path, file.csv), tuple(header), None)
 
 

@@ -40,6 +40,7 @@ BESIDE: dict[
     "two of one name": (("m", "m"), (1, 2)),
     "two blank names": (("", " "), (1, 2)),
     "names that differ in case": (("Mode", "mode"), ("a", "b")),
+    "a name of two lines": (('"note\nof row"', '"of\r\n""all"""'), ("a", "b")),
 }
 
 
@@ -97,6 +98,69 @@ def test_a_header_in_other_letters_is_told(place, header, hint):
     with pytest.raises(InputError, match="has no column home") as refused:
         place.ingested()
     assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_names_of_columns_are_compared_in_one_form_of_unicode(place, form, kind):
+    """A name is found by either form: in the table, in the codebook and in the spec."""
+    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+    names = [unicodedata.normalize(form, name) for name in ("début", "fin", "région")]
+    begin, end, region = (unicodedata.normalize(other, name) for name in names)
+    pl.DataFrame(TRIPS, schema=[*names[:2], "people"], orient="row").write_parquet(place.folder / "t.parquet")
+    place.write("t.csv", lines((*names[:2], "people"), *TRIPS))
+    place.write("codebook.csv", csv((names[2], *LEVELS[1:]), AREAS))
+    keys = {"table": f"t.{kind}", "origin": begin, "destination": end, "levels": [region, *LEVELS[1:]]}
+    assert place.ingested(**keys) == GOOD
+    assert check_answer(place.spec(**keys)).ok
+    place.write("t.csv", lines((names[0], begin, "people"), *TRIPS))
+    with pytest.raises(InputError, match=r"t\.csv has "):
+        place.ingested(**keys | {"table": "t.csv", "destination": "people", "count": None})
+
+
+def test_two_marks_of_an_encoding_are_one(place):
+    """Programs that add a mark to a file that has one do not change the first name."""
+    place.write("trips.csv", "\ufeff\ufeff" + trips())
+    assert place.ingested() == GOOD
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        ("t.csv", gzip.compress(trips().encode()), ".csv.gz"),
+        ("t.csv", b"\x28\xb5\x2f\xfd\xa4\xe9", ".csv.zst"),
+        ("t.csv", b"PAR1\x15\xe9", ".parquet"),
+        ("t.csv", b"PK\3\4\xe9", ".xlsx"),
+        ("t.csv.zst", trips().encode(), "not zstd"),
+        ("t.tsv", b"", 'csv: {separator: "\\t"}'),
+        ("t.sav", b"", "Save it as .parquet or .csv"),
+        ("t.feather", b"", "Save it as .parquet"),
+        ("t.json", b"", ".ndjson"),
+        ("t.csv.bz2", b"", "Unpack it"),
+    ],
+)
+def test_files_of_another_kind_are_told_what_to_become(refusing, capfd, name, content, hint):
+    """By its first bytes, or by its name, a file says which name or kind it should have."""
+    refusing.write(name, content)
+    error, _ = refusing.refusal(capfd, table=name)
+    assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("encoding", "rows", "hint"),
+    [
+        ("utf-16", f'{N1},{N2},"5', "A quote is not closed"),
+        ("cp1252", f'{N1},{N2},"5" more', "A quote is not closed"),
+        ("cp1252", f"{N1},{N2},5{'9' * 200_000}", "A field is too long"),
+        ("ascii", f"{N1},é,5", "not in this encoding"),
+    ],
+)
+def test_rows_in_another_encoding_have_the_same_causes(refusing, capfd, encoding, rows, hint):
+    """What DuckDB does not decode is told in the same words, and no row is shown."""
+    content = trips() + rows
+    refusing.write("trips.csv", content.encode("utf-8" if encoding == "ascii" else encoding))
+    error, _ = refusing.refusal(capfd, csv={"encoding": encoding})
+    assert hint in error.hint
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-8-sig"])
@@ -192,6 +256,9 @@ def test_a_dialect_that_cannot_be_is_refused(place, keys, field, told):
         ('"home,""work"",people"\n"N1,""N2"",5"\n', "the lines of trips.csv are quoted whole"),
         ('"home,work,people"\n"N1,N2,5"\n', "the lines of trips.csv are quoted whole"),
         ("home;work;people\nN1;N2;5\n", "must use commas between columns; it seems to use `;`"),
+        ('home;work;people;"x, y"\nN1;N2;5;\n', "has no column home"),
+        ("home^work^people\nN1^N2^5\n", "has no column home"),
+        ("home work people\nN1 N2 5\n", "has no column home"),
     ],
 )
 def test_lines_that_are_one_field_are_told(place, text, told):
@@ -199,7 +266,8 @@ def test_lines_that_are_one_field_are_told(place, text, told):
     place.write("trips.csv", text)
     with pytest.raises(InputError, match=told) as refused:
         place.ingested()
-    assert "quote" in refused.value.hint or 'csv: {separator: ";"}' in refused.value.hint
+    written = text.removeprefix("home")[0]
+    assert "quote" in refused.value.hint or f'csv: {{separator: "{written}"}}' in refused.value.hint
 
 
 NO_TEXT, NO_GROUPS = "They cannot be read as 0", "thousands separators, as in 1,234"
@@ -303,6 +371,14 @@ def test_blanks_around_the_codes_of_a_codebook_are_told(place, code):
     with pytest.raises(InputError, match="has codes that the codebook lacks") as refused:
         place.ingested()
     assert f'The codebook has codes with blanks around them, such as "{code}"' in refused.value.hint
+
+
+def test_characters_of_a_codebook_that_are_not_seen_are_told(place):
+    """A code with a character of no width is written out, so that it is seen."""
+    place.write("codebook.csv", csv(LEVELS, [(*area[:2], f"{area[2]}\u200b") for area in AREAS]))
+    with pytest.raises(InputError, match="has codes that the codebook lacks") as refused:
+        place.ingested()
+    assert "characters that are not seen, such as '0101001\\u200b'" in refused.value.hint
 
 
 @pytest.mark.parametrize("row", ["W,W9,", "E,E12,", "W,,"])
@@ -535,7 +611,7 @@ SINGLE = [[trip] for trip in TRIPS]
     ("place_of", "ending"),
     [
         *(("{0}", ending) for ending in (".csv", ".csv.gz", ".csv.zst", ".parquet", ".ndjson")),
-        *((pattern, ".parquet") for pattern in ("{0}/", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}")),
+        *((pattern, ".parquet") for pattern in ("{0}/", "{0}/*", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}")),
         (["{0}/0{1}", "{0}/1{1}", "{0}/2{1}"], ".csv"),
     ],
 )
@@ -543,6 +619,7 @@ def test_rows_in_several_files_are_one_table(place, ending, place_of):
     """A folder, a pattern and a list hold the rows of their files; `check` finds them; the ledger knows the rows whatever files have them."""
     plain = place.plan().read_table().content.records
     in_parts(place.folder / "parts", ending, SINGLE)
+    in_parts(place.folder / "parts" / "_temporary", ending, SINGLE[:1])
     (place.folder / "parts" / "_SUCCESS").touch()
     (place.folder / "parts" / ".hidden.csv").write_text("a,b\n")
     table = (
@@ -580,8 +657,22 @@ def test_names_of_folders_are_columns(place, table):
         assert rows.names == ["work", "people", "home", "kind"]
         read = con.sql(f"SELECT * FROM {rows.scan(['kind'])}").fetchall()
         assert sorted(value for value, *_ in read) == ["a/0", "a/1", "a/2"]
+    assert place.ingested(table=f"years/home={N1}/*/*.csv") == {TRIPS[0][:2]: TRIPS[0][2]}
+    assert place.ingested(table=f"years/home={N1}") == {TRIPS[0][:2]: TRIPS[0][2]}
     with pytest.raises(InputError, match="has no column home"):
         place.ingested(table=f"years/home={N1}/kind=a%2F0/part.csv")
+
+
+def test_the_file_that_lacks_a_column_is_named(place):
+    """Of several files, the refusal names one without the column, and no folder, whose name may be a code."""
+    in_parts(place.folder / "parts" / f"home={N1}", ".csv", SINGLE)
+    place.write(f"parts/home={N1}/odd.csv", "home,Work,people\n")
+    with pytest.raises(InputError, match=r"parts has no column work in odd\.csv\.") as refused:
+        place.ingested(table="parts")
+    assert N1 not in shown_by(refused.value)
+    with pytest.raises(InputError, match="there is no file") as refused:
+        place.ingested(table="p*")
+    assert "finds folders" in refused.value.hint
 
 
 def test_files_of_a_list_may_be_written_in_different_ways(place):
