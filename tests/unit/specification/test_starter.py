@@ -326,6 +326,7 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
     """Names with quotes, braces, line breaks or YAML's own words are written so that they are read again as they are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("flows.specification.starter._header", lambda _: (names, True))
+        patch.setattr("flows.specification.starter._refuse_repeated", lambda _: None)
         patch.setattr("flows.specification.starter.table_at", lambda *_: FileTable("TABLE", Path("/t.csv")))
         columns = guess_columns(names, MOST_FEATURES)
         able = candidates(names)
