@@ -5,10 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import parent_process
-from numbers import Integral
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
 
 import polars as pl
 import yaml
@@ -92,7 +91,7 @@ class PublishedRelease:
         for name in dict.fromkeys(name for names in axes for name in names):
             reached = [names.index(name) + 1 if name in names else 0 for names in axes]
             numbers[name] = level_of(self.published.steps, reached)
-        if not isinstance(level, str | Integral) or isinstance(level, bool) or level not in numbers:
+        if not isinstance(level, str | SupportsIndex) or isinstance(level, bool) or level not in numbers:
             hint = f"Or the name of a level: {', '.join(str(name) for name in numbers if isinstance(name, str))}."
             raise UsageError(f"level must be 0 to {deepest}, got {level}.", field="level", hint=hint)
         (rows,) = self.published.collect([self.published.scan(self.manifest.levels[numbers[level]])])

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from numbers import Integral
+from operator import index
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, SupportsIndex
 from unicodedata import normalize
 
 from storage.errors import UsageError
@@ -163,8 +163,8 @@ def _as_text(asked: Any) -> Any:
     """Return a code as text in NFC, where it is a text or a whole number; likewise the codes of a mapping of levels."""
     if isinstance(asked, Mapping):
         return {level: _as_text(code) for level, code in asked.items()}
-    if isinstance(asked, Integral) and not isinstance(asked, bool):
-        return str(int(asked))
+    if isinstance(asked, SupportsIndex) and not isinstance(asked, bool):
+        return str(index(asked))
     return normalize("NFC", asked) if isinstance(asked, str) else asked
 
 

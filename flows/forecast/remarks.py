@@ -7,6 +7,7 @@ import duckdb
 
 from flows.planning.composition import releases_within
 from flows.planning.plan import Plan
+from flows.specification.starters.headers import is_weight
 from flows.specification.units import is_of_events, is_unit, kinds_in
 from storage.errors import TrellisError
 from storage.ledger.books import Cap
@@ -20,8 +21,14 @@ _MANY = 100  # releases that a cap allows
 
 
 def remarks(plan: Plan, total: int | None, cap: Cap) -> Iterator[str]:
-    """Yield remarks on δ, ε and the cap, given a public guess of the number of records."""
+    """Yield remarks on the column of counts, δ, ε and the cap, given a public guess of the number of records."""
     epsilon, delta, many = plan.guarantee.epsilon, plan.guarantee.delta, releases_within(cap, plan.spending)
+    count = plan.source.count
+    if count and is_weight(count):
+        yield (
+            f"input.count: {count} seems to be a weight. A weight is no number of records, also where it is whole: an answer would move a"
+            " count by its whole weight, and the noise hides one record. See docs/how-to/shape-your-table.md#survey-weights."
+        )
     if total and delta * total > 1:
         yield (
             f"privacy.delta: {delta:g} is above 1 / {total:,}, one over the number of records. A mechanism with"

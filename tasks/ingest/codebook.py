@@ -11,7 +11,7 @@ import polars as pl
 
 from storage.errors import InputError
 from storage.releases.terms import RELEASED_CODES
-from tasks.ingest.tables import Table, check_columns, is_blank, opened, rows_named, text_columns
+from tasks.ingest.tables import Table, check_columns, in_nfc, is_blank, opened, rows_named, text_columns
 
 MOST_CHILDREN = 2**20  # of one area: keeps products of fan-out and count inside 64 bits
 
@@ -92,7 +92,7 @@ def read_recode(recode: Recode, codebook: pl.DataFrame) -> pl.DataFrame:
             recode.new,
             ~new.is_in(codebook.to_series(-1).implode()).fill_null(value=False),
             "must hold codes of the axis",
-            "",
+            "Delete rows for other areas: codes without a row stay. Of codes that changed twice, write the last one, since it is applied once.",
         ),
         (recode.old, old.is_in(several.implode()), "must have one new code for each old one", split),
     ):
@@ -133,7 +133,7 @@ def read_codebook(
     """
     with duckdb.connect() as con, opened(con, table) as rows:
         check_columns(table, rows, levels)
-        if not_all_of is not None and not_all_of <= set(rows.names):
+        if not_all_of is not None and {*map(in_nfc, not_all_of)} <= set(rows.names):
             raise table.fault(
                 f"{table.name} has the columns of the confidential table.",
                 "Give a public codebook of all areas. A codebook made from the records would reveal who is in them.",

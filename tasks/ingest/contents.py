@@ -13,7 +13,7 @@ from storage.database.connections import Connection
 from storage.errors import InputError, StoreError, disk_fault, public_errors
 from storage.ledger.recognition import Columns, Content, RecognisedTable
 from storage.machine.fingerprints import fingerprint_of_records, key_of_records
-from tasks.ingest.tables import Table, check_columns, identifier, opened
+from tasks.ingest.tables import Table, TableRows, check_columns, identifier, in_nfc, opened
 
 _HALVES = (1, 17)  # where the halves of 128 bits of a hash begin, in hex
 _WORD = 2**64  # modulo which each half is added up
@@ -84,10 +84,11 @@ def _read(
     with _in_memory() as con, opened(con, table) as rows:
         check_columns(table, rows, _names([columns]))
         there = {*rows.distinct}
-        codes = list(dict.fromkeys(of.codes for of in (columns, *others) if there.issuperset(of.codes)))
-        counts = [None, *dict.fromkeys(of.count for of in (columns, *others) if of.count in there)]
+        known = (columns, *others)
+        codes = list(dict.fromkeys(of.codes for of in known if there.issuperset(map(in_nfc, of.codes))))
+        counts = [None, *dict.fromkeys(of.count for of in known if of.count and in_nfc(of.count) in there)]
         pairs = [Columns(of_codes, count) for of_codes in codes for count in counts]
-        sums = con.execute(_summed(rows.scan(_names(pairs)), codes, counts), [key] * len(codes)).fetchall()[0]
+        sums = con.execute(_summed(rows, codes, counts), [key] * len(codes)).fetchall()[0]
     return {
         pair: fingerprint_of_records(records, [half % _WORD for half in halves])
         for pair, records, *halves in zip(pairs, sums[::3], sums[1::3], sums[2::3], strict=True)
@@ -106,10 +107,10 @@ def _names(columns: Sequence[Columns]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def _summed(rows: str, codes: Sequence[Sequence[str]], counts: Sequence[str | None]) -> str:
+def _summed(rows: TableRows, codes: Sequence[Sequence[str]], counts: Sequence[str | None]) -> str:
     """Return the query: by codes and counts, how many records there are, and what both halves of their hashes add up to."""
     hashes = [f"{_hash(names)} AS hash_{number}" for number, names in enumerate(codes)]
-    weights = [f"{_weight(count)} AS weight_{number}" for number, count in enumerate(counts) if count]
+    weights = [f"{_weight(count, rows)} AS weight_{number}" for number, count in enumerate(counts) if count]
     halves = [
         f"('0x' || hash_{number}[{first}:{first + 15}])::UBIGINT AS half_{number}_{first}"
         for number in range(len(codes))
@@ -121,7 +122,8 @@ def _summed(rows: str, codes: Sequence[Sequence[str]], counts: Sequence[str | No
         for number, count in enumerate(counts)
         for sql in _sums(of, number if count else None)
     ]
-    hashed = f"SELECT {', '.join([*hashes, *weights])} FROM {rows} AS confidential"
+    read = rows.scan([*(name for names in codes for name in names), *filter(None, counts)])
+    hashed = f"SELECT {', '.join([*hashes, *weights])} FROM {read} AS confidential"
     return f"SELECT {', '.join(sums)} FROM (SELECT *, {', '.join(halves)} FROM ({hashed}))"
 
 
@@ -144,7 +146,8 @@ def _sums(of: int, weight: int | None) -> Iterator[str]:
         )
 
 
-def _weight(count: str) -> str:
+def _weight(count: str, rows: TableRows) -> str:
     """Return the SQL of how many records a row stands for. What is no count is refused at ingest, and is none here."""
-    number = f"TRY_CAST(trim(confidential.{identifier(count)}::VARCHAR) AS BIGINT)"
+    text = rows.number(f"trim(confidential.{identifier(count)}::VARCHAR)")
+    number = f"TRY_CAST({text} AS BIGINT)"
     return f"least(greatest(coalesce({number}, 0), 0), {_MOST})::HUGEINT"

@@ -15,7 +15,7 @@ import polars as pl
 from storage.errors import InputError
 from storage.ledger.recognition import Columns
 from tasks.ingest.contents import same_content
-from tasks.ingest.tables import Table, check_columns, is_blank, opened, same_table, text_columns
+from tasks.ingest.tables import Table, check_columns, in_nfc, is_blank, opened, same_table, text_columns
 from tasks.tree.order import Tree
 from tasks.tree.views import Derived, numbered_codes
 
@@ -68,7 +68,7 @@ def read_derived(
     of_records = {*codes, *([count] if count else [])}
     with duckdb.connect() as con, opened(con, source.table) as rows:
         check_columns(source.table, rows, wanted)
-        if len(of_records) > len(source.of) and of_records <= {*rows.names}:
+        if len(of_records) > len(source.of) and {*map(in_nfc, of_records)} <= {*rows.names}:
             raise source.table.fault(f"{source.table.name} has the columns of the confidential table.", _PUBLIC)
         table: pl.DataFrame = con.sql(f"SELECT {text_columns(wanted)} FROM {rows.scan(wanted)}").pl()
     for column in table.iter_columns():

@@ -4,9 +4,10 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -33,18 +34,26 @@ class TableRows:
         scan: returns, for some of the columns, the SQL of all rows, for use in FROM. Each call reads the rows once.
         types: of columns whose values are not text, as SQL names them, where they are known.
         header: the names of all columns as a file has them, blank ones too; empty where none can be blank.
+        lacking: of columns that some files of the table have: the name of one that has not.
+        decimal: the mark before the fraction of a number; empty where nobody says it, and a text such as 1.000 may be 1000.
     """
 
     names: Sequence[str]
     scan: Callable[[Sequence[str]], str]
     types: Mapping[str, str] = field(default_factory=dict)
     header: Sequence[str] = ()
+    decimal: str = ""
+    lacking: Mapping[str, str] = field(default_factory=dict)
+
+    def number(self, text: str) -> str:
+        """Return the SQL of a number with a point before its fraction, given that of its text; then a comma sets thousands apart."""
+        return f"translate({text}, ',.', '.,')" if self.decimal == "," else text
 
     @property
     def distinct(self) -> list[str]:
         """The names that no other column has, whatever the case of their letters: the columns that can be read."""
-        times = Counter(name.casefold() for name in self.names)
-        return [name for name in self.names if times[name.casefold()] == 1]
+        times = Counter(_folded(name) for name in self.names)
+        return [name for name in self.names if times[_folded(name)] == 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +196,15 @@ def in_nfc(text: str) -> str:
     return normalize("NFC", text)
 
 
+def _folded(name: str) -> str:
+    return in_nfc(name).casefold()
+
+
 @contextmanager
 def opened(con: Connection, table: Table, *, as_written: bool = False) -> Iterator[TableRows]:
-    """Yield the rows of a table. All values are text in NFC, unless they are wanted as they are written.
+    """Yield the rows of a table. All names and values are text in NFC, unless they are wanted as they are written.
+
+    Columns are found and named by either form of their names.
 
     Raises:
         InputError: the table is not of the kind that its name says. The error leaves out the reader's text, which may quote a row.
@@ -198,16 +213,30 @@ def opened(con: Connection, table: Table, *, as_written: bool = False) -> Iterat
     failure: TrellisError | None = None
     try:
         with table.rows(con) as rows:
-            yield rows if as_written else replace(rows, scan=lambda columns: _in_nfc(columns, rows.scan(columns)))
+            names = rows.names if as_written else [*map(in_nfc, rows.names)]
+            types = {form: kind for name, kind in rows.types.items() for form in (name, *_forms(name))}
+            scan = partial(_scanned, rows, as_written)
+            yield replace(rows, names=names, header=[*map(in_nfc, rows.header)], types=types, scan=scan)
     except duckdb.Error as fault:
         failure = disk_fault(fault) or table.unreadable(table.cause(str(fault)))
     if failure:
         raise failure
 
 
-def _in_nfc(columns: Sequence[str], rows: str) -> str:
-    named = map(identifier, dict.fromkeys(columns))
-    return f"(SELECT {', '.join(f'nfc_normalize({name}::VARCHAR) AS {name}' for name in named)} FROM {rows})"
+def _forms(name: str) -> tuple[str, str]:
+    return normalize("NFC", name), normalize("NFD", name)
+
+
+def _scanned(rows: TableRows, as_written: bool, columns: Sequence[str]) -> str:
+    """Return the SQL of columns, for use in FROM, under the names by which they are asked for."""
+    written = {in_nfc(name): name for name in rows.names}
+    names = {name: name if name in rows.names else written.get(in_nfc(name), name) for name in columns}
+    texts = {
+        name: identifier(of) if as_written else f"nfc_normalize({identifier(of)}::VARCHAR)"
+        for name, of in names.items()
+    }
+    asked = ", ".join(f"{text} AS {identifier(name)}" for name, text in texts.items())
+    return f"(SELECT {asked} FROM {rows.scan([*names.values()])})"
 
 
 @contextmanager
@@ -237,26 +266,36 @@ def check_columns(table: Table, rows: TableRows, wanted: Sequence[str], others: 
             first line has another of the names, or has one in letters of another case, and so is a header: otherwise its fields
             may be a row.
     """
-    folded, distinct = {name.strip().casefold(): name for name in rows.names}, rows.distinct
-    has_header = any(name.casefold() in folded for name in (*wanted, *others))
-    for column in wanted:
+    folded, distinct = {_folded(name.strip()): name for name in rows.names}, rows.distinct
+    has_header = any(_folded(name) in folded for name in (*wanted, *others))
+    for column in map(in_nfc, wanted):
         if column not in rows.names:
-            spaced = folded.get(column.casefold(), "")
+            spaced, file = folded.get(_folded(column), ""), rows.lacking.get(column, "")
             raise table.fault(
-                f"{table.name} has no column {column}.",
+                f"{table.name} has no column {column}{' in ' if file else ''}{file}.",
                 f'Its name there is "{spaced}": delete the blanks around it.'
                 if spaced != spaced.strip()
                 else (did_you_mean(column, rows.names, 0.75) if has_header else "")
-                or "The first line of the table must hold the column names, spelled as in the spec.",
+                or _separated({*wanted, *others}, rows.header)
+                or f"{'Every object' if 'JSON' in table.kind else 'The first line'} of the table must hold the column names, spelled as in the spec, with nothing above them.",
             )
         if column not in distinct:
-            same = [name for name in rows.names if name.casefold() == column.casefold()]
+            same = [name for name in rows.names if _folded(name) == _folded(column)]
             raise table.fault(
                 f"{table.name} has two columns {column}."
                 if same.count(column) > 1
                 else f"{table.name} has the columns {same[0]} and {same[1]}, which differ only in upper and lower case.",
                 "Give each column that the spec names a name of its own.",
             )
+
+
+def _separated(wanted: Collection[str], header: Sequence[str]) -> str:
+    """Return the hint that another character stands between columns, where it would give all that are wanted, so that the line is a header."""
+    for mark in ";\t|^~: ":
+        parts = {part.strip('" ') for name in header for part in name.split(mark)}
+        if parts.issuperset(wanted) and not {*header}.issuperset(wanted):
+            return f"{mark!r} seems to stand between its columns: beside the key that names the file, write csv: {{separator: {json.dumps(mark)}}}."
+    return ""
 
 
 def read_texts(table: Table) -> pl.DataFrame:

@@ -5,7 +5,8 @@ Guarantees:
     record stays one record of one cell: units, sensitivity and charges are those of a table that has the code in a column.
 """
 
-from collections.abc import Collection
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from storage.tables import bin_codes
@@ -14,6 +15,14 @@ from tasks.ingest.tables import literal
 _DAY, _CLOCK = r"\d{4}[-/]\d{1,2}[-/]\d{1,2}", r"[ T]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
 _ZONE = r" ?(Z|UTC|GMT|[-+]\d{2}(:?\d{2}){0,2}|[A-Za-z]+(/[\w+-]+)+)"
 _HOUR_ALONE = r"^(\d{1,2}):[0-5]\d(:[0-5]\d(\.\d+)?)?$"  # also those of timetables, beyond 24
+_GIVES = {  # the codes that parts of a time can be, and an example of them
+    "hour": (r"\d{1,2}", "8 or 08"),
+    "weekday": ("0*[1-7]", "1 for Monday"),
+    "day": (r"\d{1,2}|\d{4}-\d\d-\d\d", "17 or 2024-05-17"),
+    "month": (r"0*([1-9]|1[0-2])|\d{4}-\d\d", "5 or 2024-05"),
+    "quarter": (r"0*[1-4]|\d{4}-Q[1-4]", "2 or 2024-Q2"),
+    "year": (r"\d{4,}", "2024"),
+}
 _PERIODS = {"day": "strftime({0}, '%Y-%m-%d')", "month": "strftime({0}, '%Y-%m')"}
 _PERIODS |= {"quarter": "strftime({0}, '%Y-Q') || quarter({0})"}
 
@@ -27,13 +36,28 @@ class Take:
     bins: tuple[float, ...] = ()
     first: int = 0
 
-    def sql(self, text: str, codes: Collection[str]) -> str:
-        """Return the SQL of the code that is taken, given that of a text; null where there is none.
+    def fault(self, codes: Collection[str]) -> str:
+        """Return what is wrong with the codes of an axis, in words that follow what lists them; empty where records can have them.
+
+        The codes are public, so this does not depend on the records, which would otherwise be refused, or be in the area of all others.
+        """
+        if self.bins:
+            lacking = [code for code in bin_codes(self.bins) if code not in codes]
+            return f"must list {' and '.join(lacking[:3])}, the code of a bin" if lacking else ""
+        if self.first:
+            fits = any(len(code) <= self.first for code in codes)
+            return "" if fits else f"must list codes of at most {self.first} letters or digits, as first says"
+        form, example = _GIVES.get(self.take, (".*", ""))
+        fits = any(re.fullmatch(form, code) for code in codes)
+        return "" if fits else f"must list codes that take: {self.take} gives, such as {example}"
+
+    def sql(self, text: str, codes: Collection[str], number_of: Callable[[str], str] = str) -> str:
+        """Return the SQL of the code that is taken, given that of a text; null where there is none. `number_of` is `TableRows.number`.
 
         The codes of the axis, which are public, say how numbers are written: with zeros before them, or as 2024-05.
         """
         if self.bins:
-            number = f"TRY_CAST({text} AS DOUBLE)"
+            number = f"TRY_CAST({number_of(text)} AS DOUBLE)"
             cases = zip(self.bins, map(literal, bin_codes(self.bins)), strict=True)
             whens = [f"WHEN {number} >= {low} THEN {code}" for low, code in cases]
             return f"CASE WHEN isfinite({number}) THEN CASE {' '.join(whens[::-1])} END END"

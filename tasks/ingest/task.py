@@ -70,7 +70,7 @@ def read_ends(source: TableSource) -> tuple[End, ...]:
     """Return the axes with their codebooks, empty for an axis without one. Does not open the confidential table.
 
     Raises:
-        InputError: a codebook breaks a rule, or is the confidential table by its place or its columns.
+        InputError: a codebook breaks a rule, is the confidential table by its place or its columns, or has no code that is taken.
     """
     of_groups = source.groups.columns if source.groups else ()
     confidential = frozenset([*(column for axis in source.axes for column in axis.columns), *of_groups])
@@ -89,7 +89,12 @@ def read_ends(source: TableSource) -> tuple[End, ...]:
         areas = read(axis.codebook, axis.levels, by_path=by_path, not_all_of=not_all_of, own_area=axis.own_area)
         return End(axis, areas if axis.unlisted is None else with_unlisted_area(areas, axis.unlisted, axis.codebook))
 
-    ends = map(end_of, source.axes)
+    ends = tuple(map(end_of, source.axes))
+    for end in ends:
+        codes, take = [*end.codebook.to_series(-1)], end.axis.take
+        if take and codes and (fault := take.fault([code for code in codes if take.bins or code != end.axis.unlisted])):
+            field = end.axis.codebook.field if isinstance(end.axis.codebook, Table) else end.listed_by
+            raise InputError(f"{field} {fault}.", field=field, hint="Otherwise no record can have these codes.")
     return tuple(
         replace(end, recoded=read_recode(end.axis.recode, end.codebook)) if end.axis.recode else end for end in ends
     )

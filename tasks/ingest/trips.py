@@ -16,7 +16,7 @@ from storage.errors import InputError
 from storage.machine.caller import tell_caller
 from tasks.ingest.areas import Boundaries, Labels
 from tasks.ingest.codebook import ListedCodes, Recode, Unlisted, down_to
-from tasks.ingest.tables import Table, check_columns, identifier, opened
+from tasks.ingest.tables import Table, TableRows, check_columns, identifier, opened
 from tasks.ingest.takes import Take
 from tasks.tree.axis import IntArray, axis_from_codebook
 from tasks.tree.ordered import OrderedAxis
@@ -88,9 +88,16 @@ class RowRule(NamedTuple):
 _INTEGER = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?")  # as SQL names types of whole numbers
 
 # counts whose thousands are set apart, and what is a number at all
-_GROUPED = r"[+]?[0-9]{1,3}([, _’\x27\x{a0}\x{202f}][0-9]{3})+([.,]0*)?|[+]?[0-9]{1,3}([.][0-9]{3}){2,}(,0*)?"
+_MARK = r"[,_’\x27\p{Zs}]"
+_GROUPED = rf"[+]?[0-9]{{1,3}}({_MARK}[0-9]{{2,3}})*{_MARK}[0-9]{{3}}([.,][0-9]*)?"
+_GROUPED += r"|[+]?[0-9]{1,3}([.][0-9]{3})+,[0-9]*|[+]?[0-9]{1,3}([.][0-9]{3}){2,}"
+_THOUSAND = "[+]?[0-9]{1,3}[.]000"  # or a number with a fraction of 0
 _NUMBER = "[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?|[+-]?(inf|infinity|nan)"
 _NO_GROUPS = "It has thousands separators, as in 1,234: write the counts as digits alone, as in 1234."
+_EITHER = (
+    "A count such as 1.000 may be 1 or 1000. Write the counts as digits alone; or say beside the key that names the file which mark is"
+    ' before a fraction, with csv: {decimal: "."} for 1, and csv: {decimal: ","} where points set thousands apart.'
+)
 _NO_TEXTS = (
     "It has texts in place of numbers, such as * or <5 where counts are suppressed. They cannot be read as 0, which would be false:"
     " give the table from before its counts were suppressed. The noise protects them here."
@@ -161,18 +168,17 @@ class End:
         """The codebook down to the finest released level."""
         return down_to(self.codebook, self.axis.finest)
 
-    def codes(self, types: Mapping[str, str]) -> list[str]:
+    def codes(self, rows: TableRows) -> list[str]:
         """Return the SQL of the codes of a row of the table `confidential`, in the order of the levels that they are of.
 
-        Args:
-            types: those of `TableRows`. Midnight is read as its day, and has an hour where it is of a time.
+        Midnight is read as its day, and has an hour where it is of a time.
         """
         texts = [_text_of(column) for column in self.axis.columns]
         if not self.axis.take:
             return texts
-        if types.get(self.axis.columns[0], "").startswith("TIMESTAMP"):
+        if rows.types.get(self.axis.columns[0], "").startswith("TIMESTAMP"):
             texts[0] = f"({texts[0]} || CASE WHEN length({texts[0]}) = 10 THEN ' 00:00' ELSE '' END)"
-        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1))]
+        return [self.axis.take.sql(texts[0], self.codebook.to_series(-1), rows.number)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +211,7 @@ def codes_of_records(con: Connection, table: Table, end: End) -> pl.DataFrame:
     """
     with opened(con, table) as rows:
         check_columns(table, rows, end.axis.columns)
-        codes_of_row = end.codes(rows.types)
+        codes_of_row = end.codes(rows)
         named = ", ".join(f"{code} AS code_{number}" for number, code in enumerate(codes_of_row))
         there = " AND ".join(f"trim({code}) <> ''" for code in codes_of_row)
         sql = f"SELECT DISTINCT {named} FROM {rows.scan(end.axis.columns)} AS confidential WHERE {there}"
@@ -256,10 +262,9 @@ def sum_table(
         also = [column for column in (*group, count, units.column) if column]
         wanted = [*dict.fromkeys([*(column for end in ends for column in end.axis.columns), *also])]
         check_columns(table, rows, wanted)
-        rules = _rules(ends, count, units, group, rows.types)
+        rules = _rules(ends, count, units, group, rows)
         with _joined_as_written(con):
-            codes_of_row = [end.codes(rows.types) for end in ends]
-            con.execute(_summed(rows.scan(wanted), codes_of_row, count, units, group, rules))
+            con.execute(_summed(rows, wanted, ends, count, units, group, rules))
     faults = con.execute(
         "SELECT fault, sum(rows)::BIGINT FROM summed WHERE fault IS NOT NULL GROUP BY fault ORDER BY fault LIMIT 1"
     ).fetchall()
@@ -371,10 +376,10 @@ def area_of_others(end: End) -> tuple[int, int] | None:
 
 
 def _rules(
-    ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], types: Mapping[str, str]
+    ends: Sequence[End], count: str | None, units: Units, group: Sequence[str], table: TableRows
 ) -> list[RowRule]:
-    """Return every rule that a row may break; `types` are those of `TableRows`."""
-    rules = list[RowRule]()
+    """Return every rule that a row may break."""
+    rules, types = list[RowRule](), table.types
     for number, end in enumerate(ends):
         blank, column = _blank(end.axis.columns), f"column {' and '.join(end.axis.columns)}"
         if end.axis.unlisted is None:
@@ -382,11 +387,18 @@ def _rules(
             unlisted = f"NOT ({blank}) AND codes_{number}.area IS NULL"
             rules.append(RowRule(blank, end.axis.field, f"{column} must not be empty."))
             rules.append(RowRule(unlisted, end.axis.field, f"{column} {lacks}", hint))
-    digits, whole, value = _number(count)
+    digits, whole, value = _number(count, table)
     column, negative = f"column {count}", f"regexp_matches({digits}, '^-([0-9.]|inf)')"
     broken, must_be_whole = f"{digits} <> '' AND NOT {negative} AND NOT {whole}", f"{column} must hold whole numbers."
+    rules.append(RowRule(f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty."))
+    kind = types.get(count or "", "")
+    if kind and not _is_number(kind):
+        of_type = f"{column} must hold whole numbers; it is of type {kind}."
+        rules.append(RowRule(f"NOT {whole}", "input.count", of_type, "Cast it to whole numbers in a view."))
+    if count and not table.decimal:
+        either = RowRule(f"regexp_full_match({digits}, '{_THOUSAND}')", "input.count", must_be_whole, _EITHER)
+        rules.append(either)
     rules += [
-        RowRule(f"{digits} IS NULL OR {digits} = ''", "input.count", f"{column} must not be empty."),
         RowRule(negative, "input.count", f"{column} must be >= 0."),
         RowRule(f"{broken} AND regexp_full_match({digits}, '{_GROUPED}')", "input.count", must_be_whole, _NO_GROUPS),
         RowRule(f"{broken} AND NOT regexp_full_match({digits}, '{_NUMBER}')", "input.count", must_be_whole, _NO_TEXTS),
@@ -404,12 +416,17 @@ def _unlisted(end: End, types: Mapping[str, str]) -> tuple[str, str]:
     """Return what a refusal says, behind the column, of codes that are not listed, and what to do next."""
     listed = end.listed_by or "the codebook"
     others = "" if end.axis.field == "input.group" else ", or write unlisted: OTHER beside the codes of the axis"
-    hint = f"Add every possible code to {listed}, or correct the table{others}. Codes are compared as text."
-    if spaced := _code_with_blanks(end):
+    hint = f"Add every possible code to {listed}, or correct the table{others}. Codes are compared as text, with their zeros, blanks and capitals."
+    if spaced := _code_with(r"^\s|\s$", end):
         hint += f' The codebook has codes with blanks around them, such as "{spaced}": delete the blanks there.'
-    if end.axis.take:
-        times = "Times are written 2024-05-17 08:30 or 08:30; name their zone if they have one, and only then."
-        return f"has values that give no code of {listed}.", f"{hint} {times}"
+    if hidden := _code_with(r"\p{Cf}", end):
+        hint += f" The codebook has codes with characters that are not seen, such as {hidden!a}."
+    if take := end.axis.take:
+        times = " Times are written 2024-05-17 08:30 or 08:30; name their zone if they have one, and only then."
+        how = (
+            times if take.take else " What is no number, or below the first of bins, has no code." if take.bins else ""
+        )
+        return f"has values that give no code of {listed}.", f"{hint}{how}"
     lacks = f"has codes that {listed} lacks"
     levels = end.codebook.columns[-len(end.axis.columns) :]
     for column, level in zip(end.axis.columns, levels, strict=True):
@@ -423,11 +440,20 @@ def _unlisted(end: End, types: Mapping[str, str]) -> tuple[str, str]:
     return f"{lacks}.", hint
 
 
+def _is_number(kind: str) -> bool:
+    return kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")) or bool(_INTEGER.fullmatch(kind))
+
+
 def _cast(column: str, kind: str, width: int) -> str:
     """Return the SQL that writes a column as codes are written: days, digits alone, or digits with zeros before them, up to a width."""
     if kind.startswith("TIMESTAMP"):
-        return f"{column}::DATE::VARCHAR"
-    if not (kind.startswith(("DOUBLE", "FLOAT", "DECIMAL")) or _INTEGER.fullmatch(kind)):
+        local = f"timezone('Europe/Rome', {column})" if kind.endswith("ZONE") else column
+        return f"{local}::DATE::VARCHAR"
+    if kind == "BOOLEAN":
+        return f"{column}::INT::VARCHAR"
+    if kind.endswith("]"):
+        return f"{column}[1]::VARCHAR"
+    if not _is_number(kind):
         return f"{column}::VARCHAR"
     digits = f"{column}::VARCHAR" if _INTEGER.fullmatch(kind) else f"{column}::BIGINT::VARCHAR"
     return f"lpad({digits}, {width}, '0')" if width else digits
@@ -440,17 +466,18 @@ def _zeros_before(codes: pl.Series) -> tuple[bool, int]:
     return have_zeros, int(lengths[0]) if have_zeros and len(lengths) == 1 else 0
 
 
-def _code_with_blanks(end: End) -> str:
-    """Return the first code of a public codebook that has blanks around it; empty if none has."""
+def _code_with(form: str, end: End) -> str:
+    """Return the first code of a public codebook with a text of that form in it; empty if none has one."""
     if end.listed_by or not isinstance(end.axis.codebook, Table):
         return ""
-    spaced = (codes.filter(codes != codes.str.strip_chars()) for codes in end.codebook)
-    return next((codes[0] for codes in spaced if len(codes)), "")
+    found = (codes.filter(codes.str.contains(form)) for codes in end.codebook)
+    return next((codes[0] for codes in found if len(codes)), "")
 
 
 def _summed(
-    rows: str,
-    ends: Sequence[Sequence[str]],
+    rows: TableRows,
+    wanted: Sequence[str],
+    ends: Sequence[End],
     count: str | None,
     units: Units,
     group: Sequence[str],
@@ -462,11 +489,11 @@ def _summed(
     at which its records are promised distinct; with columns of groups, also per group.
 
     Args:
-        ends: per axis, the SQL of the codes of a row.
+        wanted: all columns that it reads.
     """
     joins = []
-    for number, codes_of_row in enumerate(ends):
-        codes = (f"codes_{number}.code_{part} = {code}" for part, code in enumerate(codes_of_row))
+    for number, end in enumerate(ends):
+        codes = (f"codes_{number}.code_{part} = {code}" for part, code in enumerate(end.codes(rows)))
         joins.append(f"LEFT JOIN codes_{number} ON {' AND '.join(codes)}")
     keys = [f"codes_{number}.area AS area_{number}" for number in range(len(ends))]
     if units.column:
@@ -474,11 +501,11 @@ def _summed(
         keys += [f"{_text_of(units.column)} AS unit", *places]
     keys += [f"{_text_of(column)} AS group_{part}" for part, column in enumerate(group)]
     cases = " ".join(f"WHEN {rule.broken} THEN {number}" for number, rule in enumerate(rules))
-    _, whole, value = _number(count)
+    _, whole, value = _number(count, rows)
     return (
         f"CREATE TEMP TABLE summed AS SELECT {', '.join(keys)}, CASE {cases} END AS fault, count(*) AS rows,"
         f" sum(CASE WHEN {whole} THEN {value} END) AS true_count"
-        f" FROM {rows} AS confidential {' '.join(joins)} GROUP BY ALL"
+        f" FROM {rows.scan(wanted)} AS confidential {' '.join(joins)} GROUP BY ALL"
     )
 
 
@@ -491,8 +518,8 @@ def _blank(columns: Sequence[str]) -> str:
     return " OR ".join(f"{text} IS NULL OR trim({text}) = ''" for text in map(_text_of, columns))
 
 
-def _number(count: str | None) -> tuple[str, str, str]:
+def _number(count: str | None, rows: TableRows) -> tuple[str, str, str]:
     """Return the SQL of the text of a row's count, of whether it is a whole number, and of that number."""
-    digits = f"trim({_text_of(count)})" if count else "'1'"
+    digits = rows.number(f"trim({_text_of(count)})") if count else "'1'"
     whole = f"regexp_full_match({digits}, '[+]?[0-9]+([.]0*)?')"
     return digits, whole, f"TRY_CAST(regexp_extract({digits}, '[0-9]+') AS BIGINT)"

@@ -94,7 +94,8 @@ class Csv(Keys):
     Attributes:
         separator: The character between columns; a comma if left out. "\\t" is a tab.
         encoding: The encoding, such as windows-1252; UTF-8 if left out. UTF-16 is seen from the first bytes of a file.
-        decimal: The mark before the fraction of a number; a point if left out. With a comma, 12,0 is 12.
+        decimal: The mark before the fraction of a number; a point if left out. With a comma, 12,0 is 12. A count such as 1.000 needs it:
+            without it, that may be 1 or 1000.
         null: A text that stands for a missing value, or a list of such texts.
     """
 
@@ -108,7 +109,7 @@ class Csv(Keys):
         """The same as reading takes it."""
         is_utf8 = self.encoding is None or lookup(self.encoding).name == "utf-8"
         encoding = None if is_utf8 else self.encoding
-        return Dialect(self.separator or ",", encoding, self.decimal or ".", tuple(self.null))
+        return Dialect(self.separator or ",", encoding, self.decimal or "", tuple(self.null))
 
 
 class Hierarchy(OfRecords):

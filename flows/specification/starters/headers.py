@@ -60,7 +60,20 @@ _COUNTS |= {
     "liczba",
     "lkm",
 }
-_NUMBER_OF = {"n", "num", "number", "of", "count", "counts", "total", "numero", "di", "nombre", "de"}
+_COUNTS |= {"cnt", "boardings", "alightings"}
+_NUMBER_OF = {"n", "no", "nb", "num", "number", "of", "count", "counts", "total", "numero", "di", "nombre", "de"}
+_WEIGHTS = {
+    "weight",
+    "weights",
+    "wgt",
+    "wt",
+    "expansion",
+    "grossing",
+    "gewicht",
+    "poids",
+    "peso",
+    "hochrechnungsfaktor",
+}
 _SEQUENCE = {"num", "number", "nr", "no", "seq"}  # after what it counts along, as in `trip_num`
 _RECORDS = {"trip", "ride", "journey", "leg", "record", "row"}  # where each has its id, a row is one record
 _IDENTIFIERS = {"id", "nr", "no", "key", "hash", "number"}
@@ -74,7 +87,10 @@ _AREAS |= {"provincia", "commune", "gemeinde", "taz", "station", "stop", "kommun
 _OF_EACH_ROW = {"uuid", "guid", "rowid", "ssn", "email", "mail", "phone", "telephone", "firstname", "surname"}
 _OF_EACH_ROW |= _NO_AREA - {"at"} | {"lastname", "created", "updated", "iban", "url", "ip"}
 _OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
-_ABOUT_AREAS = {"name", "label", "population", "pop", "households", "km2", "hectares"} | _PLACES - {"lng", "long"}
+_ABOUT_AREAS = {"unnamed", "index", "name", "label", "population", "pop", "households", "km2", "hectares"} | _PLACES - {
+    "lng",
+    "long",
+}
 ABOUT_PEOPLE = {"sex", "gender", "age", "race", "ethnicity", "education", "income", "occupation", "marital"}
 ABOUT_PEOPLE |= {
     "nationality",
@@ -227,6 +243,11 @@ def _is_count(name: str) -> bool:
     return bare or (len(words) > 1 and not is_sequence and all(word in _COUNTS | _NUMBER_OF for word in words))
 
 
+def is_weight(name: str) -> bool:
+    """Return whether a column seems to say how many people an answer stands for, by its name."""
+    return not _WEIGHTS.isdisjoint(words_of(name))
+
+
 def is_no_level(name: str) -> bool:
     """Return whether a column of a codebook seems to describe its areas, by its name, rather than to hold them."""
     return not _ABOUT_AREAS.isdisjoint(words_of(name))
@@ -235,7 +256,12 @@ def is_no_level(name: str) -> bool:
 def is_identifier(name: str) -> bool:
     """Return whether a column seems to have a value of its own in every row, or nearly, by its name: ids, times, addresses."""
     words = words_of(name)
-    return bool(words) and (words[-1] in _IDENTIFIERS or not _OF_EACH_ROW.isdisjoint({*words, "".join(words)}))
+    is_area = len(words) > 1 and words[-1] in _CODES and words[-2] in _AREAS
+    return (
+        bool(words)
+        and not is_area
+        and (words[-1] in _IDENTIFIERS or not _OF_EACH_ROW.isdisjoint({*words, "".join(words)}))
+    )
 
 
 def _may_be_feature(name: str) -> bool:
@@ -243,6 +269,7 @@ def _may_be_feature(name: str) -> bool:
     return (
         bool(name.strip())
         and not is_identifier(name)
+        and not is_weight(name)
         and name.isprintable()
         and "/" not in name
         and name.casefold() not in NOT_OF_CODES

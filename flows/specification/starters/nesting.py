@@ -29,7 +29,7 @@ class GuessedLevels:
 def guess_levels(table: Table) -> GuessedLevels:
     """Return the levels of a codebook: each column whose areas hold those of the next.
 
-    The finest level is the first column that has another code in every row. A column that says nothing new, such as a
+    The finest level is the first column that has another code in every row, if possible one that seems to hold codes. A column that says nothing new, such as a
     name beside a code, is no level. If no column has, the levels are the first columns that have together.
 
     Raises:
@@ -44,7 +44,8 @@ def guess_levels(table: Table) -> GuessedLevels:
             )
     coded = [column for column in areas if not (column.is_null() | column.str.contains(r"^[-+]?\d*\.\d+$")).any()]
     numbers = {column.name: column.n_unique() for column in coded}
-    finest = next((name for name, number in numbers.items() if number == areas.height), None)
+    unique = sorted((name for name, number in numbers.items() if number == areas.height), key=is_no_level)
+    finest = unique[0] if unique else None
     if finest is None:
         named = [name for name in numbers if not is_no_level(name)]
         paths = (named[:many] for many in range(2, len(named) + 1))

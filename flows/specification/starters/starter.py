@@ -23,6 +23,7 @@ from flows.specification.starters.headers import (
     candidates,
     guess_columns,
     is_about_people,
+    is_weight,
     level_names,
 )
 from flows.specification.starters.nesting import guess_levels
@@ -33,7 +34,7 @@ from tasks.ingest.sources.csv_files import Dialect, OtherDialect
 from tasks.ingest.sources.databases import Relation
 from tasks.ingest.sources.files import FileTable
 from tasks.ingest.sources.locations import table_at
-from tasks.ingest.tables import Table, opened
+from tasks.ingest.tables import Table, check_columns, opened
 
 SCHEMA = Path(__file__).parents[1] / "spec.schema.json"  # by which editors complete and check a spec
 
@@ -113,6 +114,7 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
         _header(table_at("TABLE", table, Path.cwd()))
     columns = guess_columns(names, MOST_FEATURES)
     if not columns.origin and not candidates(names):
+        _refuse_repeated(place)
         raise InputError(
             f"TABLE: {place.name} has no column that could hold codes of areas or features.",
             field="TABLE",
@@ -133,6 +135,19 @@ def starter(table: str, folder: Path, codebook: str | None = None, *, every_key:
     head = [line for text in remarks for line in comment(text.format(table=ascii(place.name)[1:-1]), "")]
     body = _section(Spec, "", given, columns) if every_key else _short(given, columns)
     return Starter(None, "\n".join([f"{_MODELINE}{SCHEMA.as_uri()}", *head, "", *body]).rstrip() + "\n", columns)
+
+
+def _names(table: Table) -> tuple[list[str], list[str]]:
+    """Return the names of columns that no other column has, and those of all, blank ones too."""
+    with duckdb.connect() as con, opened(con, table) as rows:
+        return rows.distinct, [name.strip() for name in rows.header or rows.names]
+
+
+def _refuse_repeated(table: Table) -> None:
+    """Refuse a table that has columns of one name."""
+    with duckdb.connect() as con, opened(con, table) as rows:
+        for name in rows.names:
+            check_columns(table, rows, [name])
 
 
 def starter_answer(table: str, out: Path | None, codebook: str | None = None, *, every_key: bool = False) -> Starter:
@@ -173,8 +188,7 @@ def _header(table: Table) -> tuple[list[str], bool]:
     Without a header the first line is a confidential record, which a spec must not copy. A blank field or a number among the names is
     what a record has; only beside names that are known is a blank first or last name an index or a comma at the end, and are years names.
     """
-    with duckdb.connect() as con, opened(con, table) as rows:
-        names, header = rows.distinct, [name.strip() for name in rows.header or rows.names]
+    names, header = _names(table)
     values = [name for name in header if re.fullmatch(r"[-+0-9.,:/ ]*|.*@.*", name)]
     by_digit = [name for name in header if re.match(r"\d", name) and not _BEFORE_WORD.match(name)]
     if not values and 2 * len(by_digit) < len(header):
@@ -220,6 +234,8 @@ def _of_columns(columns: GuessedColumns) -> Iterator[str]:
     """Yield what is to know of the columns, as comments below the section `input`."""
     if not columns.origin and not columns.features:
         yield f"  # {_NO_TRIPS}"
+    for name in filter(is_weight, columns.left_over):
+        yield f"  # {ascii(name)[1:-1]} seems to be a weight, which is no number of records: docs/how-to/shape-your-table.md#survey-weights"
     if not columns.count:
         yield "  # each row is one record: if a column says how many a row stands for, add it as count"
     if left := _left_over(columns):
@@ -253,8 +269,8 @@ def _areas(codebook: str, folder: Path, columns: GuessedColumns) -> dict[str, st
     guessed = guess_levels(table)
     levels = guessed.levels
     why = "codes are unique by path only" if guessed.by_path else "coarse to fine, as its rows nest"
-    keys = _keys_of_areas(levels) | {
-        "hierarchy.table": as_yaml(_place(table, folder)),
+    keys = _keys_of_areas(levels) | {"hierarchy.table": as_yaml(_place(table, folder))} | csv
+    keys |= {
         "hierarchy.levels": f"{as_yaml(levels)} # {why}",
     }
     if csv:
@@ -330,7 +346,7 @@ def _section(model: Model, path: str, given: Mapping[str, str], columns: Guessed
         if whole == "hierarchy":
             yield "hierarchy:"
             yield from _hierarchy(given, columns)
-        elif below:
+        elif below and whole not in given:
             is_given = any(name.startswith(f"{whole}.") for name in given)
             yield f"{indent}{'' if is_given else '#'}{key}:"
             yield from _section(below, f"{whole}.", given, columns)

@@ -2,6 +2,8 @@
 
 import csv
 import gzip
+import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -18,7 +20,7 @@ from tasks.ingest.tables import Table, identifier, literal
 
 _LONGEST_HEADER = 2**20  # characters
 _BATCH = 65_536  # rows of CSV that DuckDB does not decode
-UTF8 = "utf-8-sig"
+TAB, UTF8 = "\t", "utf-8-sig"
 _BY_MARK = {  # the first bytes of a file, longest first, and its encoding
     b"\xff\xfe\0\0": "utf-32",
     b"\0\0\xfe\xff": "utf-32",
@@ -34,17 +36,17 @@ class Dialect:
 
     Attributes:
         encoding: where no mark at the beginning of the file says another one; None for UTF-8.
-        decimal: the mark before the fraction of a number.
+        decimal: the mark before the fraction of a number; empty where nobody says it.
         null: texts that stand for a missing value.
     """
 
     separator: str = ","
     encoding: str | None = None
-    decimal: str = "."
+    decimal: str = ""
     null: tuple[str, ...] = ()
 
     def texts(self, columns: Sequence[str], read: str, numbers: Sequence[int] | None = None) -> str:
-        """Return the SQL, for use in FROM, of columns without what stands for a missing value, and with points in numbers.
+        """Return the SQL, for use in FROM, of columns without what stands for a missing value.
 
         Args:
             read: the SQL that reads them.
@@ -52,9 +54,6 @@ class Dialect:
         """
         named = [identifier(name) for name in columns]
         values = named if numbers is None else [f"c{number}" for number in numbers]
-        if self.decimal != ".":
-            number = f"'^([+-]?[0-9]+)[{self.decimal}]([0-9]*)$'"
-            values = [f"regexp_replace({value}, {number}, '\\1.\\2')" for value in values]
         if self.null:
             missing = ", ".join(map(literal, self.null))
             values = [f"CASE WHEN {value} NOT IN ({missing}) THEN {value} END" for value in values]
@@ -110,12 +109,15 @@ def encoding_of(path: Path, dialect: Dialect) -> str:
 
 
 def header_of(table: Table, path: Path, dialect: Dialect) -> list[str]:
-    """Return the names in the first line of a CSV file; refuse names that span lines or are not separated as its dialect says."""
+    """Return the names in the first line of a CSV file, each in one line; refuse names that are not separated as its dialect says."""
     names, hint = _first_line(path, dialect)
     if names is None:
         unreadable = table.unreadable(hint)
         raise unreadable if hint != _NOT_UTF8 else _other(unreadable, replace(dialect, encoding="windows-1252"))
-    if any("\n" in name or "\r" in name for name in names):  # the name contains rows, which no message may show
+    broken = [name for name in names if "\n" in name or "\r" in name]
+    if broken and (
+        len(names) == 1 or any(dialect.separator in name for name in broken)
+    ):  # it may contain rows: show none
         raise table.fault(
             f"{table.name} must have no line break in a column name.",
             "The usual cause is a quote in the first line that is not closed.",
@@ -125,18 +127,15 @@ def header_of(table: Table, path: Path, dialect: Dialect) -> list[str]:
             f"the lines of {table.name} are quoted whole, so that each is one field.",
             'Delete the first and the last quote of every line, and write "" as one quote.',
         )
-    if len(names) == 1:
-        for mark, separator in ((";", "`;`"), ("\t", "tabs"), ("|", "`|`")):
-            if mark in names[0]:
-                own = "commas" if dialect.separator == "," else f"`{dialect.separator}`"
-                written = '"\\t"' if mark == "\t" else f'"{mark}"'
-                fault = table.fault(
-                    f"{table.name} must use {own} between columns; it seems to use {separator}.",
-                    f"Beside the key that names the file, write csv: {{separator: {written}}}; or convert the file to commas,"
-                    " and put values that contain a comma in quotes.",
-                )
-                raise _other(fault, replace(dialect, separator=mark))
-    return names
+    if mark := next((mark for mark in (";", TAB, "|") if mark in names[0]), "") if len(names) == 1 else "":
+        own = "commas" if dialect.separator == "," else f"`{dialect.separator}`"
+        fault = table.fault(
+            f"{table.name} must use {own} between columns; it seems to use {'tabs' if mark == TAB else f'`{mark}`'}.",
+            f"Beside the key that names the file, write csv: {{separator: {json.dumps(mark)}}}; or convert the file to commas,"
+            " and put values that contain a comma in quotes.",
+        )
+        raise _other(fault, replace(dialect, separator=mark))
+    return [re.sub(r"[\r\n]+", " ", name) for name in names]
 
 
 def _other(fault: InputError, dialect: Dialect) -> OtherDialect:
@@ -158,12 +157,11 @@ def _first_line(path: Path, dialect: Dialect) -> tuple[list[str] | None, str]:
     except (EOFError, zlib.error, gzip.BadGzipFile):
         return None, "The file is not gzip, or is incomplete."
     except UnicodeError:
-        zipped = path.suffix.lower() != ".gz" and begin_of(path).startswith(b"\x1f\x8b")
-        if zipped:
-            return None, "The file is gzipped. Its name must end in .csv.gz."
-        return None, _NOT_UTF8 if encoding_of(path, dialect) == UTF8 else ""
+        begin = begin_of(path)
+        other = next((hint for mark, hint in _NO_TEXT.items() if begin.startswith(mark)), "")
+        return None, other or (_NOT_UTF8 if encoding_of(path, dialect) == UTF8 else _NOT_SO_ENCODED)
     except (OSError, csv.Error):
-        return None, ""
+        return None, "The file is not zstd, or is incomplete." if path.suffix.lower() == ".zst" else ""
 
 
 def begin_of(path: Path) -> bytes:
@@ -182,13 +180,20 @@ def _within(most: int, file: IO[str]) -> Iterator[str]:
         if len(line) > most:
             raise _TooLong
         most -= len(line)
-        yield line
+        yield line.lstrip("\ufeff")  # some files begin with two marks
 
 
 _NOT_UTF8 = (
     "The file is not in UTF-8. Beside the key that names it, write its encoding, such as csv: {encoding: windows-1252}; or convert"
     " it, for example with `iconv -f LATIN1 -t UTF-8`."
 )
+_NOT_SO_ENCODED = "The file is not in this encoding: correct csv: {encoding: …} beside the key that names it."
+_NO_TEXT = {  # what the first bytes of other files say
+    b"\x1f\x8b": "The file is gzipped. Its name must end in .csv.gz.",
+    b"\x28\xb5\x2f\xfd": "The file is packed with zstd. Its name must end in .csv.zst.",
+    b"PAR1": "The file is Parquet. Its name must end in .parquet.",
+    b"PK\3\4": "The file is a workbook, whose name must end in .xlsx, or is zipped: unpack it.",
+}
 _RAGGED = "a row has more or fewer fields than the header"
 
 # Parts of DuckDB's error texts, and their causes. The rest of these texts may quote rows, and is never shown.
@@ -196,7 +201,9 @@ CAUSES = {
     r"^Expected Number of Columns: \d+ Found: \d+$": "A row has more or fewer fields than the first line has names.",
     _RAGGED: "A row has more or fewer fields than the first line has names.",
     r"^Invalid unicode": _NOT_UTF8,
-    r"^Value with unterminated quote found": "A quote is not closed, or a quote inside a field is not doubled.",
+    r"codec can't decode|UTF-16 stream": _NOT_SO_ENCODED,
+    r"larger than field limit|Maximum line size": "A field is too long. The usual cause is a quote that is not closed.",
+    r"^Value with unterminated quote found|unexpected end of data|' expected after '": "A quote is not closed, or a quote inside a field is not doubled.",
     r"CSV Parser state machine reached an invalid state": "The usual cause is a mix of LF and CRLF line ends. Use one of them in the whole file.",
     r"Unexpected end of GZIP stream": "The file is incomplete.",
 }

@@ -174,7 +174,7 @@ class Relation(Table):
                 texts = ", ".join(f"{identifier(name)}::text AS {identifier(name)}" for name in dict.fromkeys(columns))
                 return register(server.read(f"SELECT {texts} FROM {self._from()}"))
 
-            yield TableRows(self._names(server), scan)
+            yield TableRows(self._names(server), scan, decimal=".")
 
     def cause(self, message: str) -> str:
         """Return what a fault of the server comes from, by the driver's text."""

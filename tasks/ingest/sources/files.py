@@ -32,7 +32,12 @@ from tasks.words.spelling import did_you_mean
 
 _TEXT = "'VARCHAR'"
 _OF_OBJECTS = (".parquet", ".ndjson", ".jsonl")
-_JSON = "format = 'newline_delimited', hive_partitioning = false"
+_JSON = "format = 'newline_delimited', records = 'true', hive_partitioning = false"
+_JSON_CAUSES = {
+    r"byte order mark|UTF-16 encoding": "Save it in UTF-8 without a byte order mark.",
+    r"has duplicate key": "An object has a key twice.",
+    r"Malformed JSON|json_read expected records": 'Every line must be an object by itself, such as {"home": "N1", "work": "S1"}.',
+}
 _NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -176,7 +181,8 @@ class FileTable(Table):
             if self.inner.casefold() not in map(str.casefold, tables):
                 raise self.fault(
                     f"{self.name} has no table {self.inner}.",
-                    did_you_mean(self.inner, tables) or f"SHOW ALL TABLES lists what it has, in `{self._program}`.",
+                    did_you_mean(self.inner, tables)
+                    or f"SHOW ALL TABLES lists what it has, in `{self._program}`. Of other schemas than main, make a view in main.",
                 )
             sql = f"source.{identifier(self.inner)}"
             kinds = kinds_of(con, sql)
@@ -197,8 +203,9 @@ class FileTable(Table):
                 )
 
     def cause(self, message: str) -> str:
-        """Return the cause of DuckDB's error message about a CSV file."""
-        return next((cause for sign, cause in CAUSES.items() if re.search(sign, message, re.MULTILINE)), "")
+        """Return the cause of DuckDB's error message about a file of text."""
+        causes = _JSON_CAUSES if self.ending in _OF_OBJECTS else CAUSES
+        return next((cause for sign, cause in causes.items() if re.search(sign, message, re.MULTILINE)), "")
 
 
 class _Form(NamedTuple):
@@ -221,6 +228,7 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
     _, first, said = formed[0]
     names = [name for name in first.names if name.strip() and all(name in form.names for _, form, _ in formed)]
     keys = [key for key in said if key not in names and all(key in of for *_, of in formed)]
+    known = {name for _, form, of in formed for name in (*form.names, *of)}
 
     def scan(columns: Sequence[str]) -> str:
         inside = [name for name in dict.fromkeys(columns) if name not in keys] or names[:1]
@@ -238,7 +246,9 @@ def rows_of_files(con: Connection, files: Sequence[FileTable], register: Callabl
         return f"({' UNION ALL BY NAME '.join(parts)})"
 
     kinds = {name: kind for _, form, _ in formed for name, kind in zip(form.names, form.kinds or (), strict=False)}
-    return TableRows([*names, *keys], scan, not_text(kinds), first.names)
+    decimal = next((file.csv.decimal for file, form, _ in formed if form.kinds is None), "")
+    lacking = {name: file.name for file, form, of in formed for name in known - {*form.names, *of}}
+    return TableRows([*names, *keys], scan, not_text(kinds), first.names, decimal, lacking)
 
 
 def _form(con: Connection, file: FileTable) -> _Form:
@@ -248,7 +258,7 @@ def _form(con: Connection, file: FileTable) -> _Form:
         return _Form(file.ending, "", tuple(kinds), tuple(kinds.values()))
     header = header_of(file, file.path, file.csv)
     if not header:
-        raise file.fault(f"{file.name} has no line of column names.")
+        raise file.fault(f"{file.name} has no line of column names.", "They must stand in its first line.")
     return _Form(file.ending, encoding_of(file.path, file.csv), tuple(header), None)
 
 
@@ -257,7 +267,8 @@ def _reading(
 ) -> list[str]:
     """Return the SQL, for use in FROM, of some columns of files that are written alike, as text."""
     if form.kinds is not None:
-        return [texts_of(columns, dict(zip(form.names, form.kinds, strict=True)), _of_objects(files, form.names))]
+        kinds, read = dict(zip(form.names, form.kinds, strict=True)), _of_objects(files, form.names)
+        return [texts_of(columns, kinds, read, is_text=form.ending != ".parquet")]
     csv, numbers = files[0].csv, [form.names.index(name) for name in columns]
     if form.encoding == UTF8:
         return [csv.texts(columns, _of_csv(files, form), numbers)]

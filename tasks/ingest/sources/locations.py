@@ -26,14 +26,20 @@ _OF_INNER = (".duckdb", ".xlsx", *SQLITE_ENDINGS)
 _SHAPE_FILES = (".geojson", ".parquet", ".gpkg")
 _MATRICES, _CSV = (".csv", ".csv.gz"), (".csv", ".csv.gz", ".csv.zst")
 _SHEET = "Save it as .xlsx, or the sheet as CSV (UTF-8), with codes as text: a spreadsheet drops their leading zeros."
+_PACKAGE = (
+    "Save it as .parquet or .csv with the program that wrote it, with codes as text; a weight is no count of records."
+)
 _SHAPES = "Export its table of attributes as CSV: only the codes of the areas are read, not their shapes."
 _CONVERT = {
     **dict.fromkeys((".xls", ".ods", ".xlsb"), _SHEET),
-    **dict.fromkeys((".geojson", ".json", ".shp", ".dbf", ".kml"), _SHAPES),
+    **dict.fromkeys((".geojson", ".shp", ".dbf", ".kml"), _SHAPES),
     **{ending: f"Name the table inside of it: file{ending}::table." for ending in (".duckdb", *SQLITE_ENDINGS)},
-    ".tsv": "Convert tabs to commas, and put values that contain a comma in quotes.",
-    ".txt": "If it is CSV, give it a name that ends in .csv.",
-    ".zip": "Unpack it.",
+    ".tsv": 'Give it a name that ends in .csv, and write csv: {separator: "\\t"} beside the key that names it.',
+    **dict.fromkeys((".txt", ".dat"), "If it is CSV, give it a name that ends in .csv."),
+    **dict.fromkeys((".zip", ".7z", ".tar", ".tgz", ".bz2", ".xz", ".gz", ".zst"), "Unpack it."),
+    **dict.fromkeys((".sav", ".por", ".dta", ".sas7bdat", ".xpt", ".rds", ".rdata"), _PACKAGE),
+    **dict.fromkeys((".arrow", ".feather", ".ipc", ".orc", ".avro"), "Save it as .parquet."),
+    ".json": "If it has an object in each line, give it a name that ends in .ndjson; otherwise save it as CSV.",
 }
 
 

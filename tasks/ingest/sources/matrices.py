@@ -81,7 +81,7 @@ class Matrix(FileTable):
                     wanted = list(dict.fromkeys(columns))
                     return self.csv.texts(wanted, register(_reader(self._of_csv(destinations), wanted)))
 
-                yield TableRows(COLUMNS, scan)
+                yield TableRows(COLUMNS, scan, decimal=self.csv.decimal)
         except duckdb.Error as fault:
             if _TWICE not in str(fault):
                 raise
@@ -104,7 +104,8 @@ class Matrix(FileTable):
                 if origin.strip() and origin in seen:
                     raise ValueError(_TWICE)
                 seen.add(origin)
-                positive = [(end, cell) for end, cell in zip(destinations, cells, strict=True) if cell not in _ZERO]
+                ends_with = zip(destinations, cells, strict=True)  # a separator at the end of each line begins no cell
+                positive = [(end, cell) for end, cell in ends_with if cell not in _ZERO and (end or cell)]
                 origins += [origin] * len(positive)
                 ends += [end for end, _ in positive]
                 counts += [cell for _, cell in positive]

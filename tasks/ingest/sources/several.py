@@ -80,7 +80,8 @@ class Files(Table):
 def files_at(field: str, places: Sequence[str], base: Path, csv: Dialect) -> Files:
     """Return the table that all files of some folders, patterns and paths hold, relative to `base`.
 
-    A file whose name begins with a dot or an underscore, or that has another ending, is passed over in a folder.
+    A file whose name, or whose folder's name, begins with a dot or an underscore is passed over, unless the pattern says so; so is one
+    with another ending in a folder.
 
     Raises:
         InputError: a place has no file, a file is named twice, or a folder has files of several kinds.
@@ -104,17 +105,20 @@ def _found(field: str, place: str, base: Path) -> Iterator[tuple[Path, Path | No
     """Yield the files of a place, each with the folder below which the names of folders are columns."""
     path, pattern = (base / Path(place).expanduser()).absolute(), str(Path(place).expanduser())
     if path.is_dir():
-        within = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
-        found = [path / file for file in within if not any(part.startswith((".", "_")) for part in file.parts)]
-        found, below = [file for file in found if file.name.lower().endswith(ENDINGS)], path
+        found = [file for file in path.rglob("*") if file.is_file() and file.name.lower().endswith(ENDINGS)]
+        found, below = _shown(found, path), _above_values(path)
     elif is_several(place, base):
         names = glob(pattern, root_dir=base, recursive=True)  # noqa: PTH207 (it may begin at the root)
         found = [file for name in names if (file := (base / name).absolute()).is_file()]
-        below = (base / Path(*takewhile(lambda part: not has_magic(part), Path(pattern).parts))).absolute()
+        parts = Path(pattern).parts
+        fixed = (base / Path(*takewhile(lambda part: not has_magic(part), parts))).absolute()
+        found, below = found if "_" in {part[0] for part in parts} else _shown(found, fixed), _above_values(fixed)
     else:
         found, below = [path], None
     if not found or not all(file.is_file() for file in found):
-        raise InputError(f"{field}: there is no file {path}.", field=field, hint=_ENDINGS if path.is_dir() else "")
+        is_of_folders = not path.is_dir() and any((base / name).is_dir() for name in glob(pattern, root_dir=base))  # noqa: PTH207
+        hint = _ENDINGS if path.is_dir() else f"It finds folders: {place}/* finds their files." if is_of_folders else ""
+        raise InputError(f"{field}: there is no file {path}.", field=field, hint=hint)
     if wrong := next((file.name for file in found if not file.name.lower().endswith(ENDINGS)), None):
         raise InputError(f"{field} must name files that end in {', '.join(ENDINGS)}, got {wrong}.", field=field)
     kinds = sorted(
@@ -127,6 +131,16 @@ def _found(field: str, place: str, base: Path) -> Iterator[tuple[Path, Path | No
             hint=f"If all of them are parts of the table, list them; otherwise name those that are, such as {place}/*{kinds[0]}.",
         )
     yield from ((file, below) for file in found)
+
+
+def _shown(files: Sequence[Path], below: Path) -> list[Path]:
+    """Return the files that are not passed over, such as _SUCCESS, and what lies in _temporary."""
+    return [file for file in files if not any(part.startswith((".", "_")) for part in file.relative_to(below).parts)]
+
+
+def _above_values(place: Path) -> Path:
+    """Return the folder below which names of folders are columns: a folder, as far as no part of it has a value."""
+    return Path(*takewhile(lambda part: "=" not in part, place.parts))
 
 
 _ENDINGS = f"It is a folder, in which files of a table end in {', '.join(ENDINGS)}."

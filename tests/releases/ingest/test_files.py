@@ -5,8 +5,9 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from time import tzset
 from typing import Any
 
 import duckdb
@@ -39,6 +40,7 @@ BESIDE: dict[
     "two of one name": (("m", "m"), (1, 2)),
     "two blank names": (("", " "), (1, 2)),
     "names that differ in case": (("Mode", "mode"), ("a", "b")),
+    "a name of two lines": (('"note\nof row"', '"of\r\n""all"""'), ("a", "b")),
 }
 
 
@@ -96,6 +98,69 @@ def test_a_header_in_other_letters_is_told(place, header, hint):
     with pytest.raises(InputError, match="has no column home") as refused:
         place.ingested()
     assert refused.value.hint == hint
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_names_of_columns_are_compared_in_one_form_of_unicode(place, form, kind):
+    """A name is found by either form: in the table, in the codebook and in the spec."""
+    other = {"NFC": "NFD", "NFD": "NFC"}[form]
+    names = [unicodedata.normalize(form, name) for name in ("début", "fin", "région")]
+    begin, end, region = (unicodedata.normalize(other, name) for name in names)
+    pl.DataFrame(TRIPS, schema=[*names[:2], "people"], orient="row").write_parquet(place.folder / "t.parquet")
+    place.write("t.csv", lines((*names[:2], "people"), *TRIPS))
+    place.write("codebook.csv", csv((names[2], *LEVELS[1:]), AREAS))
+    keys = {"table": f"t.{kind}", "origin": begin, "destination": end, "levels": [region, *LEVELS[1:]]}
+    assert place.ingested(**keys) == GOOD
+    assert check_answer(place.spec(**keys)).ok
+    place.write("t.csv", lines((names[0], begin, "people"), *TRIPS))
+    with pytest.raises(InputError, match=r"t\.csv has "):
+        place.ingested(**keys | {"table": "t.csv", "destination": "people", "count": None})
+
+
+def test_two_marks_of_an_encoding_are_one(place):
+    """Programs that add a mark to a file that has one do not change the first name."""
+    place.write("trips.csv", "\ufeff\ufeff" + trips())
+    assert place.ingested() == GOOD
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "hint"),
+    [
+        ("t.csv", gzip.compress(trips().encode()), ".csv.gz"),
+        ("t.csv", b"\x28\xb5\x2f\xfd\xa4\xe9", ".csv.zst"),
+        ("t.csv", b"PAR1\x15\xe9", ".parquet"),
+        ("t.csv", b"PK\3\4\xe9", ".xlsx"),
+        ("t.csv.zst", trips().encode(), "not zstd"),
+        ("t.tsv", b"", 'csv: {separator: "\\t"}'),
+        ("t.sav", b"", "Save it as .parquet or .csv"),
+        ("t.feather", b"", "Save it as .parquet"),
+        ("t.json", b"", ".ndjson"),
+        ("t.csv.bz2", b"", "Unpack it"),
+    ],
+)
+def test_files_of_another_kind_are_told_what_to_become(refusing, capfd, name, content, hint):
+    """By its first bytes, or by its name, a file says which name or kind it should have."""
+    refusing.write(name, content)
+    error, _ = refusing.refusal(capfd, table=name)
+    assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("encoding", "rows", "hint"),
+    [
+        ("utf-16", f'{N1},{N2},"5', "A quote is not closed"),
+        ("cp1252", f'{N1},{N2},"5" more', "A quote is not closed"),
+        ("cp1252", f"{N1},{N2},5{'9' * 200_000}", "A field is too long"),
+        ("ascii", f"{N1},é,5", "not in this encoding"),
+    ],
+)
+def test_rows_in_another_encoding_have_the_same_causes(refusing, capfd, encoding, rows, hint):
+    """What DuckDB does not decode is told in the same words, and no row is shown."""
+    content = trips() + rows
+    refusing.write("trips.csv", content.encode("utf-8" if encoding == "ascii" else encoding))
+    error, _ = refusing.refusal(capfd, csv={"encoding": encoding})
+    assert hint in error.hint
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32", "utf-8-sig"])
@@ -191,6 +256,9 @@ def test_a_dialect_that_cannot_be_is_refused(place, keys, field, told):
         ('"home,""work"",people"\n"N1,""N2"",5"\n', "the lines of trips.csv are quoted whole"),
         ('"home,work,people"\n"N1,N2,5"\n', "the lines of trips.csv are quoted whole"),
         ("home;work;people\nN1;N2;5\n", "must use commas between columns; it seems to use `;`"),
+        ('home;work;people;"x, y"\nN1;N2;5;\n', "has no column home"),
+        ("home^work^people\nN1^N2^5\n", "has no column home"),
+        ("home work people\nN1 N2 5\n", "has no column home"),
     ],
 )
 def test_lines_that_are_one_field_are_told(place, text, told):
@@ -198,13 +266,19 @@ def test_lines_that_are_one_field_are_told(place, text, told):
     place.write("trips.csv", text)
     with pytest.raises(InputError, match=told) as refused:
         place.ingested()
-    assert "quote" in refused.value.hint or 'csv: {separator: ";"}' in refused.value.hint
+    written = text.removeprefix("home")[0]
+    assert "quote" in refused.value.hint or f'csv: {{separator: "{written}"}}' in refused.value.hint
 
 
 NO_TEXT, NO_GROUPS = "They cannot be read as 0", "thousands separators, as in 1,234"
+EITHER = "may be 1 or 1000"
 COUNTS = {
     **dict.fromkeys(("*", "<5", "ND", "-", "..", "c", "n/a", "5 or so", "#####"), NO_TEXT),
-    **dict.fromkeys(('"1,234"', "1 234", "1'234", "1.234.567", "1\u202f234", '"12,345,678.0"'), NO_GROUPS),
+    **dict.fromkeys(
+        ('"1,234"', "1 234", "1'234", "1.234.567", "1\u202f234", '"12,345,678.0"', "1\u2009234"), NO_GROUPS
+    ),
+    **dict.fromkeys(('"12,34,567"', '"1.234,5"', '"1,234.5"', '"1.000,00"'), NO_GROUPS),
+    **dict.fromkeys(("1.000", "25.000"), EITHER),
     **dict.fromkeys(("2.5", "1e5", '"1,5"', "nan", "1.234"), "are no counts of records"),
 }
 
@@ -217,6 +291,55 @@ def test_what_is_no_count_is_told_as_what_it_is(refusing, capfd, count):
     assert str(error) == "input.table: column people must hold whole numbers."
     assert COUNTS[count] in error.hint
     assert said == "1 row is at fault.\n"
+
+
+@pytest.mark.parametrize(
+    ("decimal", "count", "found"),
+    [
+        (".", "5.000", 5),
+        (".", "5.0", 5),
+        (",", "5,000", 5),
+        (",", "5", 5),
+        (",", "5.000", NO_GROUPS),
+        (",", "1.234,0", NO_GROUPS),
+    ],
+)
+@pytest.mark.parametrize("key", ["table", "matrix"])
+def test_the_mark_before_a_fraction_tells_what_a_count_is(place, decimal, count, found, key):
+    """Where the spec says the mark, the other one sets thousands apart; the ledger knows the records by the same numbers."""
+    dialect = {"separator": ";", "decimal": decimal}
+    keys: dict[str, Any] = {"table": "odd.csv", "csv": dialect}
+    place.write("odd.csv", lines(("home", "work", "people"), (N1, N2, count), separator=";"))
+    if key == "matrix":
+        keys = {"matrix": "odd.csv", "csv": dialect, **dict.fromkeys(("table", "origin", "destination", "count"))}
+        place.write("odd.csv", lines(("", N1, N2, ""), (N1, 0, count, ""), (N2, 0, 0, ""), separator=";"))
+    if isinstance(found, str):
+        with pytest.raises(InputError) as refused:
+            place.ingested(**keys)
+        assert found in refused.value.hint
+    else:
+        assert place.ingested(**keys) == {(N1, N2): found}
+        place.write("trips.csv", csv(("home", "work", "people"), [(N1, N2, found)]))
+        records = [place.plan(**of).read_table().content.records for of in (keys, {})]
+        assert key == "matrix" or records[0] == records[1]
+
+
+@pytest.mark.parametrize(
+    ("decimal", "income", "found"), [(",", "17,5", "0-17"), (",", "1.250", None), (".", "1.250", "0-17")]
+)
+def test_bins_are_of_numbers_with_that_mark(place, decimal, income, found):
+    """A number is in the bin that its mark says; with points between thousands it has none."""
+    place.write("people.csv", lines(("income", "sex"), (income, "f"), separator=";"))
+    hierarchy = {"band": {"from": {"column": "income", "bins": [0, 18]}}, "sex": {"values": ["f", "m"]}}
+    keys = {"table": "people.csv", "csv": {"separator": ";", "decimal": decimal}, "features": ["band", "sex"]}
+    keys |= dict.fromkeys(("origin", "destination", "count")) | {
+        "also": {"hierarchy": hierarchy, "release": {"order": ["band", "sex"]}}
+    }
+    if found:
+        assert place.ingested(**keys) == {(found, "f"): 1}
+    else:
+        with pytest.raises(InputError, match="has values that give no code"):
+            place.ingested(**keys)
 
 
 @pytest.mark.parametrize(
@@ -248,6 +371,14 @@ def test_blanks_around_the_codes_of_a_codebook_are_told(place, code):
     with pytest.raises(InputError, match="has codes that the codebook lacks") as refused:
         place.ingested()
     assert f'The codebook has codes with blanks around them, such as "{code}"' in refused.value.hint
+
+
+def test_characters_of_a_codebook_that_are_not_seen_are_told(place):
+    """A code with a character of no width is written out, so that it is seen."""
+    place.write("codebook.csv", csv(LEVELS, [(*area[:2], f"{area[2]}\u200b") for area in AREAS]))
+    with pytest.raises(InputError, match="has codes that the codebook lacks") as refused:
+        place.ingested()
+    assert "characters that are not seen, such as '0101001\\u200b'" in refused.value.hint
 
 
 @pytest.mark.parametrize("row", ["W,W9,", "E,E12,", "W,,"])
@@ -282,8 +413,15 @@ TYPED: dict[
 }
 
 
-@pytest.mark.parametrize("kind", TYPED)
-@pytest.mark.parametrize("ending", ["parquet", "duckdb"])
+@pytest.mark.parametrize(
+    ("kind", "ending"),
+    [
+        (kind, ending)
+        for kind in TYPED
+        for ending in ("parquet", "duckdb", "ndjson")
+        if ending != "ndjson" or "decimal" not in kind
+    ],
+)
 def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     """Whole numbers are their digits and midnights are their days, in tables and in codebooks; the ledger knows the records by these."""
     values, of_type, codes = TYPED[kind]
@@ -296,6 +434,10 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     location, codebook = "typed.parquet", "areas.parquet"
     table.write_parquet(place.folder / location)
     areas.write_parquet(place.folder / codebook)
+    if ending == "ndjson":
+        location, codebook = "typed.ndjson", "areas.ndjson"
+        table.write_ndjson(place.folder / location)
+        areas.write_ndjson(place.folder / codebook)
     if ending == "duckdb":
         for name in ("typed", "areas"):
             with duckdb.connect(str(place.folder / f"{name}.duckdb")) as con:
@@ -313,7 +455,13 @@ def test_typed_columns_are_the_codes_that_they_show(place, kind, ending):
     [
         ([101.0, 102.5], "column home is of type DOUBLE", "BIGINT::VARCHAR"),
         ([datetime(2025, 11, 1, 7), DAYS[0]], "column home is of type TIMESTAMP", "::DATE::VARCHAR"),
-        ([True, False], "column home is of type BOOLEAN", "::VARCHAR"),
+        (
+            [day.replace(tzinfo=UTC) for day in DAYS],
+            "column home is of type TIMESTAMP WITH TIME ZONE",
+            "timezone('Europe/Rome', \"home\")::DATE::VARCHAR",
+        ),
+        ([True, False], "column home is of type BOOLEAN", '"home"::INT::VARCHAR'),
+        ([["101"], ["101"]], "column home is of type VARCHAR[]", '"home"[1]::VARCHAR'),
     ],
 )
 def test_other_values_are_refused_by_their_type(place, capfd, values, told, cast):
@@ -323,6 +471,52 @@ def test_other_values_are_refused_by_their_type(place, capfd, values, told, cast
     error, _ = place.refusal(capfd, table="t.parquet", **PLACES)
     assert str(error) == f"input.table: column home has codes that the codebook lacks; {told}."
     assert cast in error.hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("STRUCT(a ENUM('{0}', ')'))", "{{'a': '{0}'}}"),
+        ("ENUM('{0}')[]", "['{0}']"),
+        ("MAP(ENUM('{0}'), ENUM('{0}'))", "MAP {{'{0}': '{0}'}}"),
+    ],
+)
+def test_a_type_that_lists_values_is_named_without_them(refusing, capfd, kind, value):
+    """Some types list the values that a column has; a refusal names the type alone, of codes and of counts."""
+    for number, columns in enumerate(("home {0}, work VARCHAR, people INT", "home VARCHAR, work VARCHAR, people {0}")):
+        row = [f"'{N2}'", f"'{N2}'", value.format(N1)] if number else [value.format(N1), f"'{N2}'", "1"]
+        name = f"of_{number}_{len(kind)}.duckdb"
+        in_duckdb(
+            refusing.folder / name,
+            f"CREATE TABLE t ({columns.format(kind.format(N1))})",
+            f"INSERT INTO t VALUES ({', '.join(row)})",
+        )
+        error, _ = refusing.refusal(capfd, table=f"{name}::t")
+        assert "is of type " in str(error)
+
+
+def test_rows_with_a_time_zone_are_the_same_rows_everywhere(place, monkeypatch):
+    """Times with a zone are the same text, and the same records, whatever the zone of the machine is."""
+    places, found = {"work": {"values": ["a", "b"]}}, set()
+    hour = {"hour": {"from": {"column": "at", "take": "hour", "zone": "Europe/Rome"}}}
+    for zone in ("UTC", "Asia/Tokyo"):
+        monkeypatch.setenv("TZ", zone)
+        tzset()
+        table = {"at": [day.replace(tzinfo=UTC) for day in DAYS], "work": ["a", "b"]}
+        pl.DataFrame(table).write_parquet(place.folder / f"{zone[:3]}.parquet")
+        keys = {
+            "table": f"{zone[:3]}.parquet",
+            "features": ["hour", "work"],
+            "origin": None,
+            "destination": None,
+            "count": None,
+        }
+        keys |= {"also": {"hierarchy": hour | places, "release": {"order": ["hour", "work"]}}}
+        found.add(place.plan(**keys).read_table().content.records)
+        assert place.ingested(**keys) == {("1", "a"): 1, ("1", "b"): 1}
+    assert len(found) == 1
+    monkeypatch.undo()
+    tzset()
 
 
 @pytest.mark.parametrize(
@@ -450,7 +644,7 @@ SINGLE = [[trip] for trip in TRIPS]
     ("place_of", "ending"),
     [
         *(("{0}", ending) for ending in (".csv", ".csv.gz", ".csv.zst", ".parquet", ".ndjson")),
-        *((pattern, ".parquet") for pattern in ("{0}/", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}")),
+        *((pattern, ".parquet") for pattern in ("{0}/", "{0}/*", "{0}/*{1}", "{0}/[0-9]{1}", "p*/**/*{1}")),
         (["{0}/0{1}", "{0}/1{1}", "{0}/2{1}"], ".csv"),
     ],
 )
@@ -458,6 +652,7 @@ def test_rows_in_several_files_are_one_table(place, ending, place_of):
     """A folder, a pattern and a list hold the rows of their files; `check` finds them; the ledger knows the rows whatever files have them."""
     plain = place.plan().read_table().content.records
     in_parts(place.folder / "parts", ending, SINGLE)
+    in_parts(place.folder / "parts" / "_temporary", ending, SINGLE[:1])
     (place.folder / "parts" / "_SUCCESS").touch()
     (place.folder / "parts" / ".hidden.csv").write_text("a,b\n")
     table = (
@@ -495,8 +690,22 @@ def test_names_of_folders_are_columns(place, table):
         assert rows.names == ["work", "people", "home", "kind"]
         read = con.sql(f"SELECT * FROM {rows.scan(['kind'])}").fetchall()
         assert sorted(value for value, *_ in read) == ["a/0", "a/1", "a/2"]
+    assert place.ingested(table=f"years/home={N1}/*/*.csv") == {TRIPS[0][:2]: TRIPS[0][2]}
+    assert place.ingested(table=f"years/home={N1}") == {TRIPS[0][:2]: TRIPS[0][2]}
     with pytest.raises(InputError, match="has no column home"):
         place.ingested(table=f"years/home={N1}/kind=a%2F0/part.csv")
+
+
+def test_the_file_that_lacks_a_column_is_named(place):
+    """Of several files, the refusal names one without the column, and no folder, whose name may be a code."""
+    in_parts(place.folder / "parts" / f"home={N1}", ".csv", SINGLE)
+    place.write(f"parts/home={N1}/odd.csv", "home,Work,people\n")
+    with pytest.raises(InputError, match=r"parts has no column work in odd\.csv\.") as refused:
+        place.ingested(table="parts")
+    assert N1 not in shown_by(refused.value)
+    with pytest.raises(InputError, match="there is no file") as refused:
+        place.ingested(table="p*")
+    assert "finds folders" in refused.value.hint
 
 
 def test_files_of_a_list_may_be_written_in_different_ways(place):
@@ -662,6 +871,22 @@ def test_rows_in_a_log_are_not_left_out(place, key, through):
     place.write("city.duckdb.wal", "changes")
     with pytest.raises(InputError, match=r"must hold all its rows itself, and city\.duckdb\.wal has changes to it"):
         place.ingested(**{key: f"{through}::trips"})
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (f'[{{"home": "{N1}", "work": "{N2}", "people": 5}}]', "Every line must be an object by itself"),
+        (f'{{\n"home": "{N1}"\n}}\n', "Every line must be an object by itself"),
+        (f'\ufeff{{"home": "{N1}", "work": "{N2}", "people": 5}}\n', "without a byte order mark"),
+        (f'{{"home": "{N1}", "home": "{N1}", "work": "{N2}", "people": 5}}\n', "An object has a key twice"),
+    ],
+)
+def test_json_of_another_form_is_told(refusing, capfd, content, hint):
+    """What is no object per line says which form it must have, and shows nothing of what is in it."""
+    refusing.write("t.ndjson", content)
+    error, _ = refusing.refusal(capfd, table="t.ndjson")
+    assert hint in error.hint
 
 
 @pytest.mark.parametrize("name", ["empty.ndjson", "empty.csv", "empty.parquet", "empty.csv.zst", "wrong.ndjson"])

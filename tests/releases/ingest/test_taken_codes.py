@@ -9,6 +9,7 @@ import pytest
 
 from flows.answers.check import check_answer
 from flows.api import open_release
+from storage.errors import InputError
 from tasks.folder.verify.folder import verify
 from tests.support.tables import AREAS, N1, N2, S1, Place, csv
 
@@ -118,6 +119,30 @@ def test_a_value_that_cannot_be_taken_is_refused_unseen(
     assert says in str(error)
     assert said == "1 row is at fault.\n"
     assert not any(str(value) in str(error) + error.hint for value in (*times, *years) if len(str(value)) > 1)
+
+
+@pytest.mark.parametrize(
+    ("taken", "codes", "says"),
+    [
+        ({"take": "weekday"}, ["Mon", "Tue"], "such as 1 for Monday"),
+        ({"take": "month"}, ["2024/05", "Jun"], "such as 5 or 2024-05"),
+        ({"take": "hour"}, ["8h", "9h"], "such as 8 or 08"),
+        ({"take": "quarter"}, ["Q1"], "such as 2 or 2024-Q2"),
+        ({"take": "day"}, ["17.5."], "such as 17 or 2024-05-17"),
+        ({"take": "year"}, ["24"], "such as 2024"),
+        ({"first": 2}, ["101", "102"], "at most 2 letters or digits"),
+        ({"bins": [0, 18, 65]}, ["0-17", "18-65", "65+"], "must list 18-64, the code of a bin"),
+    ],
+)
+def test_codes_that_no_record_can_have_are_refused_by_the_spec(
+    place: Place, taken: dict[str, Any], codes: list[str], says: str
+) -> None:
+    """Otherwise all records would be refused, or be in the area of all others; no row is read."""
+    write(place, [], [])
+    for also in ({"values": codes}, {"values": codes, "unlisted": "OTHER"}, {"ordered": codes}):
+        with pytest.raises(InputError, match=r"hierarchy\.hour must list ") as refused:
+            place.plan(**features(taken, **also) | {"table": "people.csv"})
+        assert says in str(refused.value)
 
 
 def test_a_column_that_is_not_there_is_named(place: Place, capfd: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,16 @@ def test_each_number_is_in_one_bin(edges: list[int], number: int) -> None:
             assert con.execute(sql, [f"{number / unit:.2f}"]).fetchall() == [(codes[below - 1] if below else None,)]
 
 
+@pytest.mark.parametrize(
+    "taken", [*map(Take, ("hour", "weekday", "month", "quarter")), Take(bins=AGES), Take(bins=KM), Take()]
+)
+def test_no_code_that_can_be_taken_is_a_fault(taken: Take) -> None:
+    """The codes that a spec need not list, and one of them alone, are never refused; bins need all of theirs."""
+    codes = taken_codes({"take": taken.take, "bins": taken.bins}) or ["N1"]
+    assert taken.fault(codes) == taken.fault([*codes, "OTHER"]) == ""
+    assert [bool(taken.fault([code])) for code in codes] == [bool(taken.bins)] * len(codes)
+
+
 def test_bins_say_their_codes() -> None:
     """Whole numbers have the last number of a bin in its code, others the first of the next bin; one number alone is itself."""
     assert taken_codes({"bins": [0, 18, 65]}) == ["0-17", "18-64", "65+"]

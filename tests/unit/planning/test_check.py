@@ -305,6 +305,7 @@ REMARKED = [  # header, changes of the spec, and what each remark begins with
     ("home,work,people,hh_id", PERSON | {"privacy.unit": "one family"}, ["input.unit: column hh_id seems"]),
     ("home,work,people,hh_id", PERSON | {"privacy.unit": "whoever is protected"}, ["input.unit: column hh_id seems"]),
     ("home,work,people,hh_id", PERSON, []),
+    ("home,work,wt_household", {"input.count": "wt_household"}, ["input.count: wt_household seems to be a weight"]),
     ("home,work,person", {"input.unit": "person", "input.count": ABSENT}, [KEPT.format("person", 1)]),
     (
         "respondent_id,household_id,home,work,people",

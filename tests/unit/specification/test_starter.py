@@ -80,7 +80,7 @@ TRIPS = {  # headers with the ends, the count and the unit
 UNKNOWN = {  # headers that say neither trips nor features, with the columns that may be either
     "a,b,n": ["a", "b"],
     "x1,x2,id": ["x1", "x2"],
-    "stop_id,stop_sequence,pickup_type,drop_off_type": ["stop_sequence", "pickup_type", "drop_off_type"],
+    "stop_id,stop_sequence,pickup_type,drop_off_type": ["stop_id", "stop_sequence", "pickup_type", "drop_off_type"],
 }
 # Headers of published tables, as their documentation has them: ONS (ODWP01EW), INSEE (flux domicile-travail), ISTAT (matrice del
 # pendolarismo), BFS, Stats NZ, LODES, NYC TLC, Citi Bike, ActivitySim, MATSim, GTFS (stop_times) and the UK's National Travel Survey.
@@ -149,6 +149,8 @@ ODD = {  # headers as people have them: years before modes, a sequence, an index
     "home,work,trip_num": (["home"], ["work"], None, None),
     "from,to,leg_no,card": (["from"], ["to"], None, "card"),
     "home,work,2018,2019,2020": (["home"], ["work"], None, None),
+    "Origin zone,Destination zone,No. of trips": (["Origin zone"], ["Destination zone"], "No. of trips", None),
+    "date,hour,zone_id,boardings": ([], [], "boardings", None),
     "Count,Area of residence,Area of workplace": (["Area of residence"], ["Area of workplace"], "Count", None),
     "Count,Area of usual residence,Area of workplace": (
         ["Area of usual residence"],
@@ -168,6 +170,8 @@ FEATURES = {  # headers with the features
     "hour,purpose,user": ("hour", "purpose"),
     "sex,age,ride_id,created_at": ("sex", "age"),
     "sex,age,uuid,email": ("sex", "age"),
+    "age,sex,expansion factor,WEIGHT": ("age", "sex"),
+    "zone_id,income_band,purpose": ("zone_id", "income_band", "purpose"),
     "sex,rowId,age,pickup_datetime": ("sex", "age"),
 }
 with pytest.MonkeyPatch.context() as patched:
@@ -345,13 +349,33 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
     )
     keys = yaml.safe_load(starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv")).spec)
     labels = {"county": "county_name"}
-    assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "name"], "labels": labels}
+    assert keys["hierarchy"] == {"table": "areas.csv", "levels": ["county", "tract"], "labels": labels}
     assert keys["release"]["finest"] == FILL_IN
     with pytest.raises(UsageError, match="--codebook is for trips"):
         starter(table(tmp_path, NO_TRIPS), tmp_path, str(tmp_path / "areas.csv"))
     (tmp_path / "areas.csv").write_text("area,region\n1,1\n1,2\n1,2\n")
     with pytest.raises(InputError, match=r"no column of areas\.csv, and no set of columns, identifies each row"):
         starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
+
+
+@pytest.mark.parametrize("every_key", [False, True])
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_a_starter_says_which_separator_is_seen(mark: str, every_key: bool, tmp_path: Path) -> None:
+    """A table and a codebook with semicolons, tabs or bars have the key that reads them; an index is no level."""
+    (tmp_path / "areas.csv").write_text("Unnamed: 0,town,zone\n0,N,N1\n1,N,N2\n2,S,S1\n3,S,S2\n".replace(",", mark))
+    header = "CODGEO,DCLT,NBFLUX_C19_ACTOCC15P,weight".replace(",", mark)
+    begun = starter(table(tmp_path, header), tmp_path, str(tmp_path / "areas.csv"), every_key=every_key)
+    keys = yaml.safe_load(begun.spec)
+    assert keys["input"]["csv"] == keys["hierarchy"]["csv"] == {"separator": mark}
+    assert (keys["input"]["origin"], keys["hierarchy"]["levels"]) == ("CODGEO", ["town", "zone"])
+    assert "weight seems to be a weight, which is no number of records" in begun.spec
+
+
+@pytest.mark.parametrize("header", ["home,work,home,work", "Home,home"])
+def test_repeated_names_are_told(header: str, tmp_path: Path) -> None:
+    """Where no other column may hold codes, the names that two columns have are the reason."""
+    with pytest.raises(InputError, match=r"two columns home\.|Home and home, which differ"):
+        starter(table(tmp_path, header), tmp_path)
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=8, unique_by=str.casefold))
@@ -362,6 +386,7 @@ def test_any_names_of_columns_make_a_starter(names: list[str]) -> None:
         patch.setattr("flows.specification.starters.starter._header", lambda _: (names, True))
         found = FileTable("TABLE", Path("/t.csv"))
         patch.setattr("flows.specification.starters.starter._written", lambda *_: (found, {}))
+        patch.setattr("flows.specification.starters.starter._refuse_repeated", lambda _: None)
         columns = guess_columns(names, MOST_FEATURES)
         able = candidates(names)
         if not columns.origin and not able:
