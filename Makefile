@@ -1,6 +1,6 @@
 # make demo     builds .venv and releases a synthetic country
 # make test     runs the tests that answer in ten minutes
-# make test-all runs them and the thorough ones: browsers, databases, long statistics; takes half an hour
+# make test-all runs them and the thorough ones: browsers, containers, databases, long statistics; takes half an hour
 # make crash    kills a release before and after each of its durable steps, and begins twenty at once; takes about twenty minutes
 # make cluster  runs releases on clusters of this machine, whose workers are killed, stopped and cut off; takes about twenty minutes
 # make audit    audits the privacy claim as a black box, with thousands of releases; takes about an hour
