@@ -131,7 +131,9 @@ def questions(published: PublishedFolder, asked_for: Mapping[str, Sequence[Any]]
     known = [*published.axes, *published.manifest.derived]
     for axis in asked_for:
         if axis not in known:
-            hint = f"{did_you_mean(axis, known)} Its axes are {', '.join(known)}.".lstrip()
+            of = [name for name, levels in published.axes.items() if axis in levels]
+            meant = f"It is a level of {' and '.join(of)}." if of else did_you_mean(axis, known)
+            hint = f"{meant} Its axes are {', '.join(known)}.".lstrip()
             raise UsageError(f"The release has no axis {axis}.", field=axis, hint=hint)
     axes = list(published.axes)
     asked_for = {axis: [*map(_as_text, asked)] for axis, asked in asked_for.items()}

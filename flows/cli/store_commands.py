@@ -223,8 +223,8 @@ def query(
 ) -> None:
     """Count the records in any areas, from a published folder alone. Shows the count, its interval, and how both came about.
 
-    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. An area of an ordered axis may be a range: `--age 18..24`; on a
-    clock or a calendar it may go over the end: `--hour 22..2`. A name may stand for a code.
+    After the folder, `--NAME AREA` is short for `--where NAME=AREA`. An area of an ordered axis may be a range, both of whose ends are
+    in it: `--age 18..24`; on a clock or a calendar it may go over the end: `--hour 22..2` is from 22:00 to 2:59. A name may stand for a code.
     """
     from flows.answers.query import query_answer
     from flows.console.release_view import show_query

@@ -422,11 +422,14 @@ def _unlisted(end: End, types: Mapping[str, str]) -> tuple[str, str]:
     if hidden := _code_with(r"\p{Cf}", end):
         hint += f" The codebook has codes with characters that are not seen, such as {hidden!a}."
     if take := end.axis.take:
-        times = " Times are written 2024-05-17 08:30 or 08:30; name their zone if they have one, and only then."
-        how = (
-            times if take.take else " What is no number, or below the first of bins, has no code." if take.bins else ""
+        times = (
+            "Times are written 2024-05-17 08:30 or 08:30; name their zone if they have one, and only then. For others write a view"
+            f" (docs/how-to/shape-your-table.md), with strptime({identifier(end.axis.columns[0])}, '%d.%m.%Y %H:%M'). Otherwise: "
         )
-        return f"has values that give no code of {listed}.", f"{hint}{how}"
+        how = (
+            times if take.take else "What is no number, or below the first of bins, has no code. " if take.bins else ""
+        )
+        return f"has values that give no code of {listed}.", f"{how}{hint}"
     lacks = f"has codes that {listed} lacks"
     levels = end.codebook.columns[-len(end.axis.columns) :]
     for column, level in zip(end.axis.columns, levels, strict=True):

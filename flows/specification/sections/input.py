@@ -59,7 +59,7 @@ def _fit_for_tables(features: list[str]) -> list[str]:
         if "/" in name or not name.strip() or not name.isprintable() or len(name.encode()) > _NAME_BYTES:
             raise ValueError(
                 f"must hold column names of at most {_NAME_BYTES} bytes that are not blank and contain only printable"
-                f" characters and no slash, got {name!r}."
+                f" characters and no slash, got {name!r}. Choose a name, and write the column below it in hierarchy: from: {{column: …}}."
             )
     return features
 

@@ -112,6 +112,7 @@ Pairs = list[tuple[Words, Words]]  # of the words of an origin's name and those 
 _GLUED = re.compile(
     rf"^(o|d|h|w|hem|arbets|orig|dest|origin|home|work|from|to)({'|'.join(_AREAS | _CODES - {'id', 'nr', 'number'})})$"
 )
+_NAME = re.compile(r"^(\w{3,})(?:name|namen|namn|naam|bezeichnung)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +202,10 @@ def _columns_of(pairs: Pairs, by_words: Mapping[Words, str]) -> tuple[list[str],
 
 
 def _words_of_end(name: str) -> list[str]:
-    """Return the words of a name; of an end and an area in one word, such as `OTAZ` or `htract`, both."""
+    """Return the words of a name; of two in one, such as `OTAZ`, `htract` or `Zonenname`, both."""
     name = re.sub(r"^(PU|DO)(?=[a-z])", r"\1 ", name)  # as in PUlocationID
-    return [part for word in words_of(name) for part in _GLUED.sub(r"\1 \2", word).split()]
+    words = (_NAME.sub(r"\1 name", _GLUED.sub(r"\1 \2", word)) for word in words_of(name))
+    return [part for word in words for part in word.split()]
 
 
 def _sides(names: Iterable[Words]) -> tuple[list[Words], list[Words], list[Words]]:
@@ -250,7 +252,7 @@ def is_weight(name: str) -> bool:
 
 def is_no_level(name: str) -> bool:
     """Return whether a column of a codebook seems to describe its areas, by its name, rather than to hold them."""
-    return not _ABOUT_AREAS.isdisjoint(words_of(name))
+    return not _ABOUT_AREAS.isdisjoint(_words_of_end(name))
 
 
 def is_identifier(name: str) -> bool:

@@ -79,7 +79,8 @@ def _labels(levels: Sequence[str], areas: pl.DataFrame) -> dict[str, str]:
     labels = {}
     for level in levels:
         stem = re.sub(r"[\W_]+|code$|id$", "", level.casefold())
-        column = next((folded[name] for name in (f"{stem}name", f"name{stem}") if name in folded), None)
+        names = (f"{stem}name", f"{stem}nname", f"{stem}sname", f"name{stem}")  # the second and third as in German
+        column = next((folded[name] for name in names if name in folded), None)
         if column and areas.select(level, column).n_unique() == areas[level].n_unique():
             labels[level] = column
     return labels

@@ -79,7 +79,8 @@ _BEGUN = (
     "If the column names below are data values, the table has no header line: do not share this file.",
 )
 _REST = (
-    "There are more keys: docs/reference/spec.md explains all, and `trellis new TABLE --every-key` writes them here."
+    "docs/how-to/choose-epsilon.md helps with privacy and budget. docs/reference/spec.md explains all other keys, and `trellis new TABLE"
+    " --every-key` writes them here."
 )
 _EVERY_KEY = (
     "A key directly after a # is not set. It shows its default or an example. Delete the # to set it.",
@@ -240,6 +241,8 @@ def _of_columns(columns: GuessedColumns) -> Iterator[str]:
         yield "  # each row is one record: if a column says how many a row stands for, add it as count"
     if left := _left_over(columns):
         yield f"  # not used: {left}"
+        if columns.origin:
+            yield "  # trips by hour, mode or purpose: docs/how-to/trips-by-mode-and-hour.md"
 
 
 def _short_features(features: Sequence[str]) -> Iterator[str]:
@@ -269,8 +272,8 @@ def _areas(codebook: str, folder: Path, columns: GuessedColumns) -> dict[str, st
     guessed = guess_levels(table)
     levels = guessed.levels
     why = "codes are unique by path only" if guessed.by_path else "coarse to fine, as its rows nest"
-    keys = _keys_of_areas(levels) | {"hierarchy.table": as_yaml(_place(table, folder))} | csv
-    keys |= {
+    keys = _keys_of_areas(levels) | {
+        "hierarchy.table": as_yaml(_place(table, folder)),
         "hierarchy.levels": f"{as_yaml(levels)} # {why}",
     }
     if csv:

@@ -80,6 +80,7 @@ def _release(estimate: Estimate) -> dict[str, Any]:
         "statement": privacy.statement,
         "meaning": epsilon_in_words(privacy.epsilon, privacy.delta, privacy.unit, privacy.neighbours),
         "unprotected": list(manifest.unprotected),
+        "kept": privacy.max_records_per_unit if privacy.bounded_by == "ingest" else None,
         "confidence": intervals.confidence,
         "signal_rate": intervals.signal_rate,
         "total": {

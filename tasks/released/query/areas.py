@@ -261,6 +261,9 @@ def _unknown(folder: PublishedFolder, axis: str, message: str, asked: str) -> Us
     is_same = any(plain(one).lstrip("0") == plain(asked).lstrip("0") for one in near)
     alike = ([*coded, *called] if is_same else [*called, *coded])[:_SHOWN]
     meant = f"Did you mean {' or '.join(alike)}?" if alike else did_you_mean(asked, [code for _, code in codes])
+    ends = re.fullmatch(r"([^-–,\s]+)\s*[-–,].*?([^-–,\s]+)", asked)
+    if axis in folder.ordered and ends and {*ends.groups()} <= {code for _, code in codes}:
+        meant = f"A range is written {ends[1]}..{ends[2]}."
     first = [areas_with(folder, axis, level, {}) for level in range(1, len(names) + 1)]
     levels = [
         f"{name} (such as {name}={areas[0].path[-1]})" if areas else name

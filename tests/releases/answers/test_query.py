@@ -448,6 +448,7 @@ SEVERAL = "`all` means everything"
         ({"origin": "region=01,province=0201"}, "origin: there is no area region=01,province=0201.", SEVERAL),
         ({"origin": "region=01,region=02"}, "origin: region=01,region=02 names a level twice.", ""),
         ({"home": "01"}, "The release has no axis home.", "origin, destination"),
+        ({"region": "01"}, "The release has no axis region.", "It is a level of origin and destination."),
         (["origin"], "--where must have the form NAME=AREA, got origin.", ""),
         (["=01"], "--where must have the form NAME=AREA, got =01.", ""),
         (["origin=01"], "origin=01 is named twice.", ""),

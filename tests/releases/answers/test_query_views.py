@@ -3,7 +3,6 @@
 import functools
 import json
 import math
-import re
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import combinations_with_replacement
@@ -330,14 +329,17 @@ def test_simultaneous_intervals_are_wider(releases: Releases) -> None:
         (TREE, {"age": "7..2"}, "in 7..2, 2 comes before 7 in the order of age, and its spec does not say"),
         (TREE, {"age": "2..ten"}, "ten in 2..ten is no code of age"),
         (TREE, {"zone": "n..s"}, "zone have no order"),
+        (TREE, {"age": "2-5"}, "A range is written 2..5."),
+        (TREE, {"age": "2, 3 ,5"}, "A range is written 2..5."),
         (TREE, {"age": "age=2..5"}, "there is no area"),
         ("made", {"age": "3..6"}, "3 in 3..6 is no code"),
     ],
 )
 def test_ranges_that_are_none_are_refused(releases: Releases, name: str, where: dict[str, str], said: str) -> None:
     """Reversed ends, unknown codes, axes without order; where a release stops at a made level, ranges go by the ends of its areas."""
-    with pytest.raises(UsageError, match=re.escape(said)) as refused:
+    with pytest.raises(UsageError) as refused:
         releases(name).query(**where)
+    assert said in f"{refused.value} {refused.value.hint}"
     assert "2..7" not in refused.value.hint
     assert one_of(releases("made"), age="2..6")["count"] == truth(releases("made"), 2, 6)
 

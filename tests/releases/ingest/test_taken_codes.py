@@ -117,6 +117,7 @@ def test_a_value_that_cannot_be_taken_is_refused_unseen(
     write(place, [*times, *["2024-05-17 10:00Z" if "zone" in taken else "10:00"] * 2], [*years, 5, 6])
     error, said = place.refusal(capfd, **features(taken))
     assert says in str(error)
+    assert ("strptime" in error.hint) == ("give no code of hierarchy.hour" in str(error))
     assert said == "1 row is at fault.\n"
     assert not any(str(value) in str(error) + error.hint for value in (*times, *years) if len(str(value)) > 1)
 

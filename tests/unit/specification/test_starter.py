@@ -148,6 +148,12 @@ ODD = {  # headers as people have them: years before modes, a sequence, an index
     "origin,destination,15min,30min,60min": (["origin"], ["destination"], None, None),
     "home,work,trip_num": (["home"], ["work"], None, None),
     "from,to,leg_no,card": (["from"], ["to"], None, "card"),
+    "Karten-Nr.,Start-Zone,Start-Zonenname,Ziel-Zone,Ziel-Zonenname,Abfahrt": (
+        ["Start-Zone"],
+        ["Ziel-Zone"],
+        None,
+        "Karten-Nr.",
+    ),
     "home,work,2018,2019,2020": (["home"], ["work"], None, None),
     "Origin zone,Destination zone,No. of trips": (["Origin zone"], ["Destination zone"], "No. of trips", None),
     "date,hour,zone_id,boardings": ([], [], "boardings", None),
@@ -358,16 +364,13 @@ def test_the_levels_are_those_of_the_codebook(tmp_path: Path) -> None:
         starter(table(tmp_path, LODES), tmp_path, str(tmp_path / "areas.csv"))
 
 
-@pytest.mark.parametrize("every_key", [False, True])
-@pytest.mark.parametrize("mark", [";", "\t", "|"])
-def test_a_starter_says_which_separator_is_seen(mark: str, every_key: bool, tmp_path: Path) -> None:
-    """A table and a codebook with semicolons, tabs or bars have the key that reads them; an index is no level."""
-    (tmp_path / "areas.csv").write_text("Unnamed: 0,town,zone\n0,N,N1\n1,N,N2\n2,S,S1\n3,S,S2\n".replace(",", mark))
-    header = "CODGEO,DCLT,NBFLUX_C19_ACTOCC15P,weight".replace(",", mark)
-    begun = starter(table(tmp_path, header), tmp_path, str(tmp_path / "areas.csv"), every_key=every_key)
+def test_an_index_is_no_level_and_a_weight_no_count(tmp_path: Path) -> None:
+    """As data frames and surveys have them, also behind semicolons; and a name in one word with its level is the label of the level."""
+    (tmp_path / "areas.csv").write_text("Unnamed: 0;town;zone;Zonenname\n0;N;N1;A\n1;N;N2;B\n2;S;S1;C\n3;S;S2;D\n")
+    begun = starter(table(tmp_path, "CODGEO;DCLT;NBFLUX_C19;weight"), tmp_path, str(tmp_path / "areas.csv"))
     keys = yaml.safe_load(begun.spec)
-    assert keys["input"]["csv"] == keys["hierarchy"]["csv"] == {"separator": mark}
     assert (keys["input"]["origin"], keys["hierarchy"]["levels"]) == ("CODGEO", ["town", "zone"])
+    assert keys["hierarchy"]["labels"] == {"zone": "Zonenname"}
     assert "weight seems to be a weight, which is no number of records" in begun.spec
 
 

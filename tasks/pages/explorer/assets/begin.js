@@ -25,6 +25,7 @@ function showMeaning() {
     ),
     make("p", {}, "“May be noise” marks a count that is too small to be told from noise. Do not quote such a count; quote a coarser area, or a sum that the page shows."),
     make("p", {}, exact),
+    release.kept ? make("p", {}, `The true numbers are of at most ${number(release.kept)} record${release.kept === 1 ? "" : "s"} of each unit (${release.unit}): Trellis left out all others of its, and the total is smaller by them.`) : null,
     release.may_be_negative ? make("p", {}, "A number may be below 0: its noise is not corrected, so that sums of numbers stay right on average.") : null,
     make("p", {}, `Random noise was added to every count that is not listed as exact. It limits what the numbers can tell about ${release.unit}. ${release.meaning.join(" ")}`),
     make("p", {}, `The guarantee in full: ${release.statement}`),
