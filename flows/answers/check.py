@@ -189,13 +189,14 @@ def _tables_in(keys: dict[str, Any]) -> Iterator[tuple[str, str | list[str], lis
         if isinstance(column, dict) and _texts(column.get("table")):
             yield f"derived.{name}.table", column["table"], [], None  # a plan says more of its columns
     for name, domain in _sections(domains):
+        path = ".".join(filter(None, ("hierarchy", name)))
         if _texts(domain.get("table")):
             columns = _texts(domain.get("levels"))
-            yield f"hierarchy.{name}.table".replace("..", "."), domain["table"], columns, _dialect(domain)
+            yield f"{path}.table", domain["table"], columns, _dialect(domain)
         recode = domain.get("recode")
         if isinstance(recode, dict) and _texts(recode.get("table")):
             columns = [*_texts(recode.get("from")), *_texts(recode.get("to"))]
-            yield f"hierarchy.{name}.recode.table".replace("..", "."), recode["table"], columns, None
+            yield f"{path}.recode.table", recode["table"], columns, None
 
 
 def _sections(domains: object) -> Iterator[tuple[str, dict[str, Any]]]:

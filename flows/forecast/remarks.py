@@ -50,9 +50,8 @@ def remarks_on_unit(plan: Plan) -> Iterator[str]:
     """
     spec, privacy, table = plan.file.spec, plan.file.spec.privacy, plan.source.table
     unit, most = spec.input.unit, privacy.max_records_per_unit
-    if unit:
-        kept = f"{most:,} {'record' if most == 1 else 'records'}"
-        yield f"input.unit: where a {unit} has more than {kept}, ingest keeps {most:,}, drawn at random, and drops the others."
+    if unit and most == 1:
+        yield f"input.unit: where a {unit} has several records, ingest keeps one, drawn at random, and drops the others."
     if spec.input.matrix or is_url(table.location) or is_of_events(privacy.unit):  # no server is asked
         return
     used = {*chain(*map(spec.columns, spec.axes)), *(spec.input.group or ()), *filter(None, [spec.input.count, unit])}

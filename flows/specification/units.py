@@ -58,7 +58,7 @@ _BETWEEN = _words("unique anonymous anonymised anonymized anon pseudo hashed rec
 # These need no identifier beside them, in the singular: the plural is a count, and the others are features as often.
 _ALONE = _words(
     "person individual user respondent participant customer client citizen rider passenger traveller traveler commuter employee patient"
-    " subscriber panelist household hh family hhid houseid card smartcard device handset account pid uid pnum sampno caseid pseudonym ssn"
+    " subscriber panelist household hh family hhid houseid card smartcard device handset account pid uid pnum sampno caseid pseudonym ssn phone serialno"
     " nino cpr imsi imei msisdn mmsi vin medallion plate licenceplate licenseplate numberplate personne individu usager utente cliente"
     " menage famiglia hogar haushalt carte tessera tarjeta karte"
 )

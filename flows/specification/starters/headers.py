@@ -18,94 +18,44 @@ _BEGIN_AND_END = (
     " van>naar woon>werk quelle>ziel herkunft>ziel start>ziel von>nach wohnung>arbeit"
 )
 _ENDS = [(begin, end) for begin, _, end in (pair.partition(">") for pair in _BEGIN_AND_END.split())]
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 # Weights are not here: a survey's weight says how many people a record represents, and is not a number of records.
-_COUNTS = {"count", "counts", "trips", "trip", "flow", "flows", "people", "persons", "jobs", "commuters", "value"}
-_COUNTS |= {"s000", "n", "obs", "volume", "frequency", "freq", "total", "individui", "individus", "effectif", "anzahl"}
-_COUNTS |= {
-    "passengers",
-    "workers",
-    "riders",
-    "commuters",
-    "travellers",
-    "employees",
-    "residents",
-    "vehicles",
-    "ridership",
-}
-_COUNTS |= {
-    "viajes",
-    "viajeros",
-    "desplazamientos",
-    "viagens",
-    "fluxo",
-    "fluxos",
-    "flujo",
-    "flujos",
-    "flux",
-    "flussi",
-    "spostamenti",
-}
-_COUNTS |= {
-    "pendolari",
-    "deplacements",
-    "navetteurs",
-    "aantal",
-    "ritten",
-    "reizen",
-    "fahrten",
-    "wege",
-    "pendler",
-    "personen",
-    "antal",
-    "liczba",
-    "lkm",
-}
-_COUNTS |= {"cnt", "boardings", "alightings"}
-_NUMBER_OF = {"n", "no", "nb", "num", "number", "of", "count", "counts", "total", "numero", "di", "nombre", "de"}
-_WEIGHTS = {
-    "weight",
-    "weights",
-    "wgt",
-    "wt",
-    "expansion",
-    "grossing",
-    "gewicht",
-    "poids",
-    "peso",
-    "hochrechnungsfaktor",
-}
-_SEQUENCE = {"num", "number", "nr", "no", "seq"}  # after what it counts along, as in `trip_num`
-_RECORDS = {"trip", "ride", "journey", "leg", "record", "row"}  # where each has its id, a row is one record
-_IDENTIFIERS = {"id", "nr", "no", "key", "hash", "number"}
-_PLACES = {"lat", "lng", "lon", "long", "latitude", "longitude", "easting", "northing"}
-_NO_AREA = {"time", "date", "datetime", "timestamp", "at", "name"} | _PLACES
-_NO_END = _NO_AREA | {"label", "type", "mode", "purpose", "activity", "indicator", "sequence", "x", "y"}
-_NO_END |= {"actividad", "atividade", "attivita", "activite", "aktivitat", "motivo", "motif", "zweck", "proposito"}
-_CODES = {"id", "code", "geocode", "geoid", "number", "nr", "codigo", "codice"}
-_AREAS = {"area", "areas", "zone", "region", "district", "municipality", "tract", "county", "msoa", "lsoa", "comune"}
-_AREAS |= {"provincia", "commune", "gemeinde", "taz", "station", "stop", "kommun"}
-_OF_EACH_ROW = {"uuid", "guid", "rowid", "ssn", "email", "mail", "phone", "telephone", "firstname", "surname"}
-_OF_EACH_ROW |= _NO_AREA - {"at"} | {"lastname", "created", "updated", "iban", "url", "ip"}
-_OF_EACH_ROW |= {"caseno", "serial", "serialno", "ref", "reference", "nino", "pin", "passport", "respondent", "record"}
-_ABOUT_AREAS = {"unnamed", "index", "name", "label", "population", "pop", "households", "km2", "hectares"} | _PLACES - {
-    "lng",
-    "long",
-}
-ABOUT_PEOPLE = {"sex", "gender", "age", "race", "ethnicity", "education", "income", "occupation", "marital"}
-ABOUT_PEOPLE |= {
-    "nationality",
-    "citizenship",
-    "sexe",
-    "sesso",
-    "sexo",
-    "geschlecht",
-    "geslacht",
-    "alter",
-    "eta",
-    "edad",
-    "leeftijd",
-}
-_ABOUT_RECORDS = {"hour", "weekday", "month", "purpose", "mode"}
+_COUNTS = _words(
+    "count counts cnt trips trip flow flows people persons jobs commuters value s000 n obs volume frequency freq total passengers workers"
+    " riders travellers employees residents vehicles ridership boardings alightings individui individus effectif numero anzahl viajes"
+    " viajeros desplazamientos viagens fluxo fluxos flujo flujos flux flussi spostamenti pendolari deplacements navetteurs aantal ritten"
+    " reizen fahrten wege pendler personen antal liczba lkm"
+)
+_NUMBER_OF = _words("n no nb num number of count counts total numero di nombre de")
+_WEIGHTS = _words("weight weights wgt wt expansion grossing gewicht poids peso hochrechnungsfaktor")
+_SEQUENCE = _words("num number nr no seq")  # after what it counts along, as in `trip_num`
+_RECORDS = _words("trip ride journey leg record row")  # where each has its id, a row is one record
+_IDENTIFIERS = _words("id nr no key hash number")
+_PLACES = _words("lat lng lon long latitude longitude easting northing")
+_NO_AREA = _words("time date datetime timestamp at name") | _PLACES
+_NO_END = _NO_AREA | _words(
+    "label l lib libelle type mode purpose activity indicator sequence x y actividad atividade attivita activite aktivitat motivo motif"
+    " zweck proposito"
+)
+_CODES = _words("id code geocode geoid number nr codigo codice")
+_AREAS = _words(
+    "area areas zone region district municipality tract county msoa lsoa comune provincia commune gemeinde taz station stop kommun"
+)
+_OF_EACH_ROW = (_NO_AREA - {"at"}) | _words(
+    "uuid guid rowid ssn email mail phone telephone firstname surname lastname created updated iban url ip caseno serial serialno ref"
+    " reference nino pin passport respondent record"
+)
+_ABOUT_AREAS = (_PLACES - {"lng", "long"}) | _words("unnamed index name label population pop households km2 hectares")
+ABOUT_PEOPLE = _words(
+    "sex gender age race ethnicity education income occupation marital nationality citizenship sexe sesso sexo geschlecht geslacht alter"
+    " eta edad leeftijd"
+)
+_ABOUT_RECORDS = _words("hour weekday month purpose mode")
 
 Words = tuple[str, ...]
 Pairs = list[tuple[Words, Words]]  # of the words of an origin's name and those of a destination's

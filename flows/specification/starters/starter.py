@@ -71,6 +71,8 @@ _WITH_UNIT = {
 }
 _NO_TRIPS = "no trips? Write features: [COLUMN, …] in place of origin and destination, and COLUMN: {values: [CODE, …]} for each in hierarchy"
 
+_GUESSED = "guessed from its name"
+_GUESSED_LEVELS = "guessed from their names, one per level: put coarse before fine, or name the finest alone"
 _GUESSED_CSV = "guessed from the first line"
 
 _BEGUN = (
@@ -314,7 +316,7 @@ def _given(
     able = candidates(columns.left_over)[:_MOST_NAMED]
     for end, several in zip(() if columns.features else ENDS, (able, able[::-1]), strict=False):
         of_end = getattr(columns, end)
-        guessed = f"{as_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # guessed from its name"
+        guessed = f"{as_yaml(of_end[0] if len(of_end) == 1 else list(of_end))} # {_GUESSED if len(of_end) == 1 else _GUESSED_LEVELS}"
         given[f"input.{end}"] = guessed if of_end else _to_decide(f"input.{end}", " or ".join(map(as_yaml, several)))
     if columns.features:
         given["input.features"] = (

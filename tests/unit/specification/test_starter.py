@@ -148,6 +148,8 @@ ODD = {  # headers as people have them: years before modes, a sequence, an index
     "origin,destination,15min,30min,60min": (["origin"], ["destination"], None, None),
     "home,work,trip_num": (["home"], ["work"], None, None),
     "from,to,leg_no,card": (["from"], ["to"], None, "card"),
+    "CODGEO,L_CODGEO,DCLT,L_DCLT,NBFLUX_C19_ACTOCC15P": (["CODGEO"], ["DCLT"], "NBFLUX_C19_ACTOCC15P", None),
+    "origem,destino,numero,phone": (["origem"], ["destino"], "numero", "phone"),
     "Karten-Nr.,Start-Zone,Start-Zonenname,Ziel-Zone,Ziel-Zonenname,Abfahrt": (
         ["Start-Zone"],
         ["Ziel-Zone"],
