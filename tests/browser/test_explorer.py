@@ -148,7 +148,7 @@ def reader(browser: "Browser") -> Iterator[Reader]:
     assert all(re.match(r"file:[^#]*\.html(#|$)", address) for address in reader.asked)
 
 
-def test_an_area_is_chosen_by_part_of_its_name(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_an_area_is_chosen_by_part_of_its_name(folders, reader):
     """Without accents and with the keyboard alone; the numbers are those of `trellis query`, and a screen reader hears them."""
     folder, name = folders["drawn"], NAMES["0301"]
     reader.opens(folder / EXPLORER)
@@ -167,7 +167,7 @@ def test_an_area_is_chosen_by_part_of_its_name(folders: Mapping[str, Path], read
     assert reader.text("#announced").startswith(f"{name}: {said}")
 
 
-def test_every_pair_shows_what_a_query_answers(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_every_pair_shows_what_a_query_answers(folders, reader):
     """Of towns and of counties, of both mixed, with a row and without."""
     folder, kinds = folders["drawn"], set[object]()
     places = [f"town/{town[:2]}/{town}" for town in TOWNS[::3]] + ["county/01", "county/03"]
@@ -182,7 +182,7 @@ def test_every_pair_shows_what_a_query_answers(folders: Mapping[str, Path], read
     assert kinds == {*product("ct", "ct"), False, True}
 
 
-def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_an_area_is_chosen_on_the_map(folders, reader):
     """A click on a town chooses it, one on another town shows how many go there, and one on a town that is chosen leaves it."""
     folder, (here, other) = folders["drawn"], (NAMES["0203"], NAMES["0105"])
     reader.opens(folder / EXPLORER, "#level=4")
@@ -210,7 +210,7 @@ def test_an_area_is_chosen_on_the_map(folders: Mapping[str, Path], reader: Reade
     assert list(reader.cards()) == ["Everything"]
 
 
-def test_enter_chooses_only_what_is_clear(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_enter_chooses_only_what_is_clear(folders, reader):
     """Where several areas fit, Enter asks, and asks again; where no name fits, those are offered that are spelt alike or have the longer words;
     a code is clear; Tab takes what is clear.
     """
@@ -246,7 +246,7 @@ def test_enter_chooses_only_what_is_clear(folders: Mapping[str, Path], reader: R
         assert "From Ashford" in reader.cards()
 
 
-def test_what_is_not_settled_stays_and_is_said(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_what_is_not_settled_stays_and_is_said(folders, reader):
     """A text that nothing was chosen for stays while the other field is filled in; numbers of before are marked until it is settled."""
     warning, copy = reader.all("#unsettled"), reader.all(".copy").first
     reader.opens(folders["drawn"] / EXPLORER)
@@ -270,9 +270,7 @@ def test_what_is_not_settled_stays_and_is_said(folders: Mapping[str, Path], read
     assert reader.fields() == ["", ""]
 
 
-def test_totals_say_that_they_include_who_stays_and_how_many_do_not(
-    folders: Mapping[str, Path], reader: Reader
-) -> None:
+def test_totals_say_that_they_include_who_stays_and_how_many_do_not(folders, reader):
     """The sentence to quote says so too: without the note beside it, a reader takes "to Ashford" for those who come from elsewhere.
 
     How many do not stay is the difference of two answers, whose intervals, 90% each, hold at once with at least 80%; one that
@@ -300,7 +298,7 @@ def test_totals_say_that_they_include_who_stays_and_how_many_do_not(
     assert kinds == {False, True}
 
 
-def test_a_map_hatches_what_may_be_zero(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_a_map_hatches_what_may_be_zero(folders, reader):
     """As many areas are hatched as rows of the list do not stand out without a "but", and arcs lead to none of them, from here and to here."""
     for direction, by in (("origin", ""), ("destination", "&by=1")):
         rows = between_towns(folders["drawn"])
@@ -320,7 +318,7 @@ def between_towns(folder: Path) -> pl.DataFrame:
     )
 
 
-def test_where_trips_end_may_be_chosen_alone(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_where_trips_end_may_be_chosen_alone(folders, reader):
     """The page then shows where trips there begin, and of a row that is picked the pair; Start again forgets all of it."""
     folder = folders["drawn"]
     code = between_towns(folder).sort("count")["destination_town"][-1]
@@ -344,7 +342,7 @@ def test_where_trips_end_may_be_chosen_alone(folders: Mapping[str, Path], reader
     assert reader.fields() == ["", ""]
 
 
-def test_a_pair_is_chosen_in_the_matrix(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_a_pair_is_chosen_in_the_matrix(folders, reader):
     """Where areas have no shapes, a click on a cell shows the pair with the interval of its row; where they have no names, codes
     stand for them. A pair that is asked for by its address has the interval of a query.
     """
@@ -365,7 +363,7 @@ def test_a_pair_is_chosen_in_the_matrix(folders: Mapping[str, Path], reader: Rea
     assert reader.cards()[f"From {here} to {other}"][:2] == card_of(answer)
 
 
-def test_the_largest_flows_leave_out_those_within_an_area(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_the_largest_flows_leave_out_those_within_an_area(folders, reader):
     """Until the reader asks for them; a switch leads from level to level, and the address of the page remembers it."""
     reader.opens(folders["drawn"] / EXPLORER, "#level=2")
     ends = "[...document.querySelectorAll('#list tbody tr')].map(row => [...row.querySelectorAll('button')].map(cell => cell.textContent))"
@@ -382,7 +380,7 @@ def test_the_largest_flows_leave_out_those_within_an_area(folders: Mapping[str, 
     assert counts == sorted(counts, reverse=True)
 
 
-def test_a_number_that_is_noise_says_so(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_a_number_that_is_noise_says_so(folders, reader):
     """Its sentence to quote gives no count, but the most that it can be; a clear number's gives its interval and can be copied."""
     folder = folders["drawn"]
     reader.opens(folder / EXPLORER, "#level=4")
@@ -404,9 +402,7 @@ def test_a_number_that_is_noise_says_so(folders: Mapping[str, Path], reader: Rea
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_pages_fit_every_screen_and_paper_and_have_contrast(
-    name: str, folders: Mapping[str, Path], browser: "Browser"
-) -> None:
+def test_pages_fit_every_screen_and_paper_and_have_contrast(name, folders, browser):
     """At a desk and on a phone nothing is wider than the screen, and every text stands out by 4.5 to 1, in charts too.
 
     On paper there is nothing to choose with, nothing is wider than the sheet, and the answer is there.
@@ -433,9 +429,7 @@ def test_pages_fit_every_screen_and_paper_and_have_contrast(
             assert reader.said == []
 
 
-def test_a_page_may_ask_nobody_and_names_cannot_be_code(
-    folders: Mapping[str, Path], tmp_path: Path, browser: "Browser"
-) -> None:
+def test_a_page_may_ask_nobody_and_names_cannot_be_code(folders, tmp_path, browser):
     """A name that looks like HTML is a name; the policy refuses every request and every text that is read as code, whatever a script tries."""
     reader, failures = Reader(browser.new_page()), dict[str, str | None]()
     name = "</script><script>document.title='taken'</script><b>Port</b>"
@@ -452,7 +446,7 @@ def test_a_page_may_ask_nobody_and_names_cannot_be_code(
     reader.page.close()
 
 
-def test_attributes_and_sizes_show_what_a_query_answers(folders: Mapping[str, Path], reader: Reader) -> None:
+def test_attributes_and_sizes_show_what_a_query_answers(folders, reader):
     """One of an ordered axis is a line with its band and a table; two are a matrix, of which one value can be taken; sizes are bars of groups."""
     reader.opens(folders["ages"] / EXPLORER, "#first=age")
     reader.page.wait_for_selector("#chart svg g.mark-area path")
@@ -474,9 +468,7 @@ def test_attributes_and_sizes_show_what_a_query_answers(folders: Mapping[str, Pa
     assert row.locator("th, td").all_inner_texts()[:4] == ["2", *shown]
 
 
-def test_areas_that_share_a_code_are_told_apart(
-    tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, monkeypatch):
     """Where a code is in several regions, titles name the region, the matrix has a cell for each pair, and a flow within one area is none
     between two; where each end calls the levels of one codebook otherwise, too.
     """
@@ -512,9 +504,7 @@ def test_areas_that_share_a_code_are_told_apart(
     assert "N › 01" in {called for ends_called, _ in largest.rows for called in ends_called}
 
 
-def test_what_is_too_much_is_shown_a_part_at_a_time_or_named(
-    folders: Mapping[str, Path], tmp_path: Path, reader: Reader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_too_much_is_shown_a_part_at_a_time_or_named(folders, tmp_path, reader, monkeypatch):
     """Of a table of 160,000 cells the page shows the first, and more when asked; one with room for few rows says in which file the others are."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     pl.DataFrame({"a": range(400), "b": range(400)}).write_csv(tmp_path / "rows.csv")

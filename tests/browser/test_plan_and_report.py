@@ -24,7 +24,7 @@ from tests.support.spec import SPEC
 from tests.support.universe import axis_of
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    pass
 
 GROUND = "getComputedStyle(document.body).backgroundColor"
 WIDTH = "document.documentElement.scrollWidth"
@@ -134,9 +134,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 
 @pytest.mark.parametrize("name", [*PLANS, *REPORTS])
-def test_a_page_asks_nobody_fits_screens_and_paper_and_can_be_read(
-    name: str, pages: Mapping[str, Path], browser: "Browser"
-) -> None:
+def test_a_page_asks_nobody_fits_screens_and_paper_and_can_be_read(name, pages, browser):
     """Of hostile texts neither has a console anything to say; at every viewport nothing is too wide, and texts stand out by 4.5 to 1.
 
     So they do in the scheme that the reader prefers, in a report's pictures too, which do not shrink to nothing; counts
@@ -191,7 +189,7 @@ def _check_plan(facts: Mapping[str, Any], path: Path, *, is_phone: bool) -> None
     assert facts["approval"]["fingerprint"] == approval.fingerprint
 
 
-def test_the_largest_flows_fit_a_phone(browser: "Browser", pages: Mapping[str, Path]) -> None:
+def test_the_largest_flows_fit_a_phone(browser, pages):
     """Counts and intervals are seen at once; a wider table has a shadow."""
     with visited(browser, pages["flows"], VIEWPORTS["phone"]) as visit:
         largest, tables = (visit.page.locator(f".scroll:has(.{kind})") for kind in ("largest", "tables"))

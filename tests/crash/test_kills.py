@@ -221,7 +221,7 @@ def killed(launch: Launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return lambda name: Killed(launch, tmp_path, monkeypatch, FAMILIES[name])
 
 
-def test_every_durable_event_of_a_release_is_noticed(killed: Callable[[str], Killed]) -> None:
+def test_every_durable_event_of_a_release_is_noticed(killed):
     """Every shard's write, rename and record, every charge's step, and everything published is a moment, and one only."""
     moments = killed(WALKED).moments()
     assert len(moments) == len(set(moments)) > 200
@@ -255,7 +255,7 @@ def test_every_durable_event_of_a_release_is_noticed(killed: Callable[[str], Kil
         pytest.param("a grid", "after commit noisy 7 trunk", marks=pytest.mark.thorough),
     ],
 )
-def test_a_release_survives_a_kill(name: str, moment: str, killed: Callable[[str], Killed]) -> None:
+def test_a_release_survives_a_kill(name, moment, killed):
     """After SIGKILL a reserved release is finished with every level drawn and charged once; another has cost nothing."""
     killed(name).check(moment, hold="commit" in moment)
 
@@ -275,9 +275,7 @@ def walks(name: str, every: int, mark: pytest.MarkDecorator, hold: bool | None =
         *(walks(name, 7, pytest.mark.crash) for name in OTHERS),
     ],
 )
-def test_a_release_of_any_family_survives_any_kill(
-    name: str, every: int, hold: bool | None, killed: Callable[[str], Killed], subtests: pytest.Subtests
-) -> None:
+def test_a_release_of_any_family_survives_any_kill(name, every, hold, killed, subtests):
     """The same holds of every family for so many of its moments, with the store held open where they are commits, or as is said."""
     releases = killed(name)
     moments = releases.moments()
@@ -293,7 +291,7 @@ def test_a_release_of_any_family_survives_any_kill(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", FAMILIES)
-def test_the_same_seals_give_the_same_bytes(name: str, killed: Callable[[str], Killed]) -> None:
+def test_the_same_seals_give_the_same_bytes(name, killed):
     """A release that is killed after its last seal, and finished twice from copies, publishes the same tables both times."""
     release, published = killed(name), list[dict[str, bytes]]()
     release.kill(FAMILIES[name].settled)

@@ -145,9 +145,7 @@ families = pytest.mark.parametrize(("walks", "named", "levels", "others"), FAMIL
 
 
 @families
-def test_nothing_but_the_vault_holds_a_true_count(
-    make: Make, walks: str, named: str, levels: tuple[int, ...], others: set[str]
-) -> None:
+def test_nothing_but_the_vault_holds_a_true_count(make, walks, named, levels, others):
     """A release with so much noise that no count is right leaves no right count, and no true tail, in any file or record."""
     made = make(hiding(named, walks), named=named, walks=walks)
     assert made.fault is None
@@ -162,9 +160,7 @@ def test_nothing_but_the_vault_holds_a_true_count(
 
 
 @families
-def test_the_search_finds_a_count_that_is_there(
-    make: Make, walks: str, named: str, levels: tuple[int, ...], others: set[str]
-) -> None:
+def test_the_search_finds_a_count_that_is_there(make, walks, named, levels, others):
     """Without noise the same search finds true counts in every shard, every published table and the store."""
     made = make(return_the_truth, named=named, walks=walks)
     assert made.fault is None
@@ -191,9 +187,7 @@ class PanicException(BaseException):
         pytest.param(ValueError, 3, "table", marks=pytest.mark.thorough),
     ],
 )
-def test_an_error_that_quotes_true_counts_stays_with_them(
-    make: Make, kind: type[BaseException], level: int, named: str
-) -> None:
+def test_an_error_that_quotes_true_counts_stays_with_them(make, kind, level, named):
     """What a sampler raises comes out as its kind and place: its text, its causes and its notes are left behind."""
     calls = 0
 
@@ -236,7 +230,7 @@ def test_an_error_that_quotes_true_counts_stays_with_them(
     ],
     ids=["no number", "negative", "overflow", "total", "unknown code", "a field too many", "an open quote"],
 )
-def test_a_faulty_row_is_not_quoted(row: str, secret: str, said: str, make: Make) -> None:
+def test_a_faulty_row_is_not_quoted(row, secret, said, make):
     """A table that is refused is refused by column and rule, and leaves nothing: no count, no code, no release."""
     made = make(discrete_gaussian, row)
     assert isinstance(made.fault, InputError)

@@ -10,7 +10,7 @@ shown, and with its power: how often half the noise would be noticed, by simulat
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
@@ -53,7 +53,6 @@ PEOPLE = 60  # in each of the four cells: far from zero, so that pruning hides n
 RELEASES_PER_STORE = 50
 
 Shown = dict[str, float]
-Record = Callable[[str, object], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +273,7 @@ def processes() -> Iterator[Executor]:
 @HEAVY
 @pytest.mark.thorough
 @pytest.mark.parametrize("audit", SHORT, ids=str)
-def test_next_to_no_noise_is_noticed(tmp_path: Path, processes: Executor, audit: Audit) -> None:
+def test_next_to_no_noise_is_noticed(tmp_path, processes, audit):
     """A few releases with a twentieth of the noise betray themselves, by noisy counts and by intervals alone."""
     claim = SMALL_CLAIMS[audit.law]
     shown, _ = tried(processes, tmp_path, audit, claim, less=20, expected=20)
@@ -283,7 +282,7 @@ def test_next_to_no_noise_is_noticed(tmp_path: Path, processes: Executor, audit:
 
 @HEAVY
 @pytest.mark.thorough
-def test_a_few_releases_with_the_claimed_noise_keep_the_claim(tmp_path: Path, processes: Executor) -> None:
+def test_a_few_releases_with_the_claimed_noise_keep_the_claim(tmp_path, processes):
     """As few releases with all of the noise show nothing that the claim excludes."""
     claim = SMALL_CLAIMS["gaussian"]
     shown, _ = tried(processes, tmp_path, Audit("inftda", "substitution", releases=14), claim, less=1, expected=20)
@@ -295,8 +294,8 @@ def test_a_few_releases_with_the_claimed_noise_keep_the_claim(tmp_path: Path, pr
 @pytest.mark.parametrize("less", [1, 2], ids=["the claimed noise", "half the noise"])
 @pytest.mark.parametrize("audit", LONG, ids=str)
 def test_the_claim_holds_over_many_releases_and_with_half_the_noise_it_does_not(
-    tmp_path: Path, processes: Executor, record_property: Record, audit: Audit, less: int
-) -> None:
+    tmp_path, processes, record_property, audit, less
+):
     """However the two tables are told apart, the lower bound on ε stays below what is claimed; with half the noise it exceeds it."""
     claim = CLAIMS[audit.law]
     shown, power = tried(processes, tmp_path, audit, claim, less=less, expected=2)
@@ -338,7 +337,7 @@ def refuted(one: tuple[float, float], other: tuple[float, float], false_alarm: f
 
 
 @pytest.mark.parametrize("wrong", [(0.0, 0.0), (0.05, 0.05), (0.2, 0.2), (0.0, 0.25), (0.02, 0.2)])
-def test_who_keeps_a_claim_is_refuted_no_more_often_than_is_said(wrong: tuple[float, float]) -> None:
+def test_who_keeps_a_claim_is_refuted_no_more_often_than_is_said(wrong):
     """At the very edge of (ε, δ) the mean of the evidence is 1, or less where the tables differ, and alarms are rare.
 
     Summed over all that can happen, with few wrong guesses or many, about one table or both.
@@ -353,14 +352,14 @@ def test_who_keeps_a_claim_is_refuted_no_more_often_than_is_said(wrong: tuple[fl
     assert all(refuted(one, other, false_alarm) <= false_alarm for false_alarm in (0.2, 0.05, 1e-3))
 
 
-def test_who_breaks_a_claim_is_refuted() -> None:
+def test_who_breaks_a_claim_is_refuted():
     """Where guesses are right far more often than the claim allows a few are enough; what δ allows is never refuted."""
     assert refuted((0.95, 0.01), (0.95, 0.01), 0.05) > 0.8
     assert refuted((1.0, 0.0), (0.9, 0.02), 0.05) > 0.8
     assert refuted((OF_GUESSES.delta, 0.0), (OF_GUESSES.delta, 0.0), 1e-6) == 0.0
 
 
-def test_what_a_single_number_gives_away_is_learned_and_nothing_where_there_is_nothing() -> None:
+def test_what_a_single_number_gives_away_is_learned_and_nothing_where_there_is_nothing():
     """Among thirty numbers one that never varies but between the tables, and one with too little noise, are found; of alike ones none.
 
     Of two hundred audits of releases that are all alike none refutes the claim.

@@ -147,9 +147,7 @@ def keys_of(neighbours: str, most: int, exact: bool | None = None, **keys: Any) 
 @every_case
 @both_trees
 @pytest.mark.parametrize("name", UNIVERSES)
-def test_a_release_charges_every_level_with_its_sensitivity(
-    name: str, first: int, neighbours: str, most: int, exact: bool
-) -> None:
+def test_a_release_charges_every_level_with_its_sensitivity(name, first, neighbours, most, exact):
     """From a spec's keys on, no change of a unit's records moves a level further than it is charged for, and where there are nodes enough one does just so.
 
     The promise of distinct cells is made at no level and at each level of the codebooks, also below the finest release.
@@ -194,9 +192,7 @@ def test_a_release_charges_every_level_with_its_sensitivity(
 @every_case
 @both_trees
 @pytest.mark.parametrize("name", UNIVERSES)
-def test_no_unit_costs_all_levels_together_more_than_a_release_is_charged(
-    name: str, first: int, neighbours: str, most: int, exact: bool
-) -> None:
+def test_no_unit_costs_all_levels_together_more_than_a_release_is_charged(name, first, neighbours, most, exact):
     """Over all changes by one unit the levels' costs, by their scales, add up to ρ at most; without a promise, to ρ for some unit."""
     whole, released = trees(name, first)
     keys = keys_of(neighbours, most, exact, rho=0.02, split={"geometric": 0.6})
@@ -216,7 +212,7 @@ def test_no_unit_costs_all_levels_together_more_than_a_release_is_charged(
             assert cost.max() == pytest.approx(keys.rho, rel=1e-9)
 
 
-def test_whoever_moves_the_total_moves_the_rest_less() -> None:
+def test_whoever_moves_the_total_moves_the_rest_less():
     """Per level, a unit with k records has at most the share 1 - (1 - k/m)² of what m distinct records can, as the proof says."""
     for most, below in product(range(1, 41), range(1, 45)):
         of = [0, *(l2_sensitivity_squared(ADD_REMOVE, records, below) for records in range(1, most + 1))]
@@ -241,16 +237,14 @@ def test_whoever_moves_the_total_moves_the_rest_less() -> None:
         (SUBSTITUTION, MOST_RECORDS, None, False, 2**41),
     ],
 )
-def test_sensitivities_have_the_values_of_the_formula(
-    neighbours: str, most: int, below: int | None, is_root: bool, square: int
-) -> None:
+def test_sensitivities_have_the_values_of_the_formula(neighbours, most, below, is_root, square):
     """⌊m/D⌋·D² + (m mod D)², twice that under substitution, m² at the root, worked out by hand."""
     assert l2_sensitivity_squared(neighbours, most, below, is_root=is_root) == square
     assert derivation(neighbours, most, below, is_root=is_root).endswith(f"= {square}")
 
 
 @given(neighbours=st.sampled_from([SUBSTITUTION, ADD_REMOVE]), most=st.integers(1, 200), below=st.integers(1, 300))
-def test_promises_never_raise_a_sensitivity(neighbours: str, most: int, below: int) -> None:
+def test_promises_never_raise_a_sensitivity(neighbours, most, below):
     """Δ₂² grows with m and with D, lies between m and m² on each side, and is that without a promise where D >= m."""
     square = l2_sensitivity_squared(neighbours, most, below)
     sides = 2 if neighbours == SUBSTITUTION else 1
@@ -269,9 +263,7 @@ def test_promises_never_raise_a_sensitivity(neighbours: str, most: int, below: i
         (ADD_REMOVE, 1, 0, "most_distinct"),
     ],
 )
-def test_a_relation_or_bound_that_means_nothing_is_refused(
-    neighbours: str, most: int, below: int | None, named: str
-) -> None:
+def test_a_relation_or_bound_that_means_nothing_is_refused(neighbours, most, below, named):
     """An unknown relation and an m or D out of range are refused by name, at the root too."""
     for is_root in (False, True):
         with pytest.raises(ValueError, match=f"^{named} must be "):
@@ -280,7 +272,7 @@ def test_a_relation_or_bound_that_means_nothing_is_refused(
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_cells_below_a_node_are_counted_as_they_are(universes, data: st.DataObject) -> None:
+def test_cells_below_a_node_are_counted_as_they_are(universes, data):
     """D is the most cells of the promise that share a leaf with one node, whatever the two partitions."""
     universe = data.draw(universes)
     depths = [axis.depth for axis in universe.tree.axes]
@@ -348,7 +340,7 @@ def neighbours_of(records: Counter, relation: str) -> list[Counter]:
     ],
 )
 @pytest.mark.parametrize("relation", [ADD_REMOVE, SUBSTITUTION])
-def test_no_unit_moves_what_is_measured_further_than_it_is_charged(name: str, measure: Measure, relation: str) -> None:
+def test_no_unit_moves_what_is_measured_further_than_it_is_charged(name, measure, relation):
     """Given any noisy counts, neighbouring tables differ at each level by its sensitivity at most, and some do by all of it.
 
     With the noisy counts fixed, both releases measure the same cells: these depend on noisy counts alone.

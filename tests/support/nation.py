@@ -22,11 +22,7 @@ CHUNK = 1_000_000  # people drawn at a time, which bounds memory
 
 
 def draw_nation(
-    *,
-    areas: tuple[int, ...] = ITALY,
-    flows: int = 14_300_000,
-    people: int = 31_000_000,
-    generator: np.random.Generator,
+    *, areas: tuple[int, ...] = ITALY, flows: int = 14_300_000, people: int = 31_000_000, generator: np.random.Generator
 ) -> Country:
     """Return a nation with exactly the given numbers of areas per level, flows (pairs of sections with people) and people.
 

@@ -236,10 +236,7 @@ def test_a_failed_revision_gives_way_for_good(world: World) -> None:
     waiting = world.failed("_validate", supersedes=world.second)
     assert show_answer(world.second).superseded_by is None
     third = world.release(supersedes=world.second)
-    with (
-        ThreadPoolExecutor(1) as threads,
-        pytest.raises(UsageError, match=f"{third} supersedes it now") as refused,
-    ):
+    with ThreadPoolExecutor(1) as threads, pytest.raises(UsageError, match=f"{third} supersedes it now") as refused:
         finish_release(waiting, submit_to(threads), report_nothing)
     assert f"`trellis abandon {waiting}`" in refused.value.hint
     assert abandon_release(waiting).deleted

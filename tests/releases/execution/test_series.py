@@ -67,7 +67,7 @@ ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True
     many=st.integers(1, 20),
 )
 @settings(max_examples=40)
-def test_a_series_has_its_days_once_and_in_their_order(cron: str, timezone: str, after: datetime, many: int) -> None:
+def test_a_series_has_its_days_once_and_in_their_order(cron, timezone, after, many):
     """So many releases are so many days, none before the declaration, and as many up to the last of them."""
     found = days_of_series(cron, timezone, f"{many} releases", after)
     assert len(found) == len(set(found)) == many
@@ -79,7 +79,7 @@ def test_a_series_has_its_days_once_and_in_their_order(cron: str, timezone: str,
 
 @pytest.mark.parametrize("changes", [datetime(2027, 3, 27, 12, tzinfo=ROME), datetime(2027, 10, 30, 12, tzinfo=ROME)])
 @pytest.mark.parametrize("cron", ["30 2 * * *", "0 */2 * * *", "0 0 * * *"])
-def test_a_day_on_which_the_clock_changes_is_a_day_once(changes: datetime, cron: str) -> None:
+def test_a_day_on_which_the_clock_changes_is_a_day_once(changes, cron):
     """Where half past two does not come, or comes twice, the day has one release, as Prefect's schedule has it."""
     first = changes.date() + timedelta(0 if cron == "0 */2 * * *" else 1)
     expected = [first + timedelta(number) for number in range(3)]
@@ -135,13 +135,8 @@ def true_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
     return float(together @ np.maximum(0.0, -np.expm1(np.minimum(0.0, epsilon - losses))))
 
 
-@pytest.mark.parametrize(
-    ("squares", "releases", "rho"),
-    [((2, 2), 3, Fraction(1, 8)), ((1, 1, 1), 4, Fraction(1, 30))],
-)
-def test_the_statement_of_a_series_is_the_true_composition(
-    squares: tuple[int, ...], releases: int, rho: Fraction
-) -> None:
+@pytest.mark.parametrize(("squares", "releases", "rho"), [((2, 2), 3, Fraction(1, 8)), ((1, 1, 1), 4, Fraction(1, 30))])
+def test_the_statement_of_a_series_is_the_true_composition(squares, releases, rho):
     """By pld it is never less than what the probabilities come to, and within two parts in a hundred of it."""
     guarantee = guarantee_at("pld", rho, squares)
     epsilon = epsilon_of_series(guarantee, releases, DELTA)
@@ -157,7 +152,7 @@ def test_the_statement_of_a_series_is_the_true_composition(
 @pytest.mark.parametrize("accountant", ["zcdp", "lemma"])
 @given(rho=st.fractions(Fraction(1, 1000), Fraction(1, 5), max_denominator=1000), releases=st.integers(1, 30))
 @settings(max_examples=20)
-def test_a_series_without_pld_converts_the_sum_of_its_rho(accountant: str, rho: Fraction, releases: int) -> None:
+def test_a_series_without_pld_converts_the_sum_of_its_rho(accountant, rho, releases):
     """By the other accountants it is Proposition 12 of Canonne, Kamath and Steinke at the sum, minimised by hand."""
     epsilon = epsilon_of_series(guarantee_at(accountant, rho, (2, 2)), releases, DELTA)
 
@@ -312,7 +307,7 @@ def place(country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         yield Place(country)
 
 
-def test_a_spec_declares_its_series_once(place: Place) -> None:
+def test_a_spec_declares_its_series_once(place):
     """All releases are reserved on the first call, by a statement that is tighter than theirs, and again by none."""
     series = place.declare(**BY_PLD)
     assert (series.id, series.name, series.releases) == (IDS[0], "monthly", tuple(IDS))
@@ -330,7 +325,7 @@ def test_a_spec_declares_its_series_once(place: Place) -> None:
         new_release(make_plan(load_spec(place.write(**BY_PLD | {"name": "by-hand"}))))
 
 
-def test_a_series_is_foreseen_without_a_reservation(place: Place) -> None:
+def test_a_series_is_foreseen_without_a_reservation(place):
     """What `trellis up` says when it starts: the releases to come, or those that are reserved; what could not be declared is refused."""
     plan = make_plan(load_spec(place.write()))
     assert foresee_series(plan, NOW) == (IDS, False)
@@ -344,7 +339,7 @@ def test_a_series_is_foreseen_without_a_reservation(place: Place) -> None:
     assert place.events() == events
 
 
-def test_the_spec_of_a_declared_series_is_not_released_beside_it(place: Place) -> None:
+def test_the_spec_of_a_declared_series_is_not_released_beside_it(place):
     """By hand it is refused, rehearsed too, with the command that makes the next one; once the series is over it is not."""
     place.declare(budget={"epsilon": 9.0, "delta": 1.0e-7})
     plan = make_plan(load_spec(place.folder / "spec.yaml"))
@@ -380,7 +375,7 @@ def test_what_does_not_fit_leaves_nothing(place):
         assert (state_of(con, IDS[1]), find_release(con, IDS[1]).reason) == ("reserved", "")
 
 
-def test_another_spec_waits_until_the_series_is_over(place: Place) -> None:
+def test_another_spec_waits_until_the_series_is_over(place):
     """What is declared is not changed while any of it is to come; after it, days that were taken are not taken again."""
     place.declare()
     longer = SPEC["schedule"] | {"until": "4 releases"}
@@ -400,9 +395,7 @@ def test_another_spec_waits_until_the_series_is_over(place: Place) -> None:
     assert audit_answer().findings == []
 
 
-def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_series_that_was_declared_a_moment_ago_is_not_declared_again(place, monkeypatch):
     """Where another declares it between the look and the reservation, its series is returned and nothing is added."""
     ahead: list[Series] = []
 
@@ -474,7 +467,7 @@ def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, lis
 
 
 @pytest.mark.parametrize("what", list(spoilt([{"epsilon": 1.0, "levels": []}] * 5)))
-def test_the_audit_finds_what_is_done_to_a_series(spoilable: Place, what: str) -> None:
+def test_the_audit_finds_what_is_done_to_a_series(spoilable, what):
     """With all hashes right, a series that states less, lost a release, or took one in is found where it was done."""
     at, words, events = spoilt(spoilable.events())[what]
     spoilable.rewrite(events)

@@ -314,11 +314,7 @@ def test_no_id_of_a_unit_reaches_any_file(place, capfd, monkeypatch):
 
 @pytest.mark.parametrize(
     ("header", "privacy"),
-    [
-        ((*UNIT, "people"), {}),
-        (UNIT[1:], {}),
-        (UNIT, {"neighbours": "substitution", "exact_records_per_unit": False}),
-    ],
+    [((*UNIT, "people"), {}), (UNIT[1:], {}), (UNIT, {"neighbours": "substitution", "exact_records_per_unit": False})],
     ids=["add_remove, units", "add_remove, promised", "substitution, at most"],
 )
 def test_an_empty_table_is_released_where_its_total_is_not_public(place, header, privacy):

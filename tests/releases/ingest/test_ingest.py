@@ -134,14 +134,7 @@ FAULTY_ROWS: dict[str, tuple[list[tuple[object, ...]], tuple[str, str], str]] = 
         for rule, counts in {
             BLANK_CODE: ("", "  "),
             NEGATIVE: ("-314159", "-0.5", "-inf"),
-            FRACTIONAL: (
-                "271828.5",
-                "3.0000000000000000001",
-                "271828e3",
-                "nan",
-                "inf",
-                *NO_NUMBERS,
-            ),
+            FRACTIONAL: ("271828.5", "3.0000000000000000001", "271828e3", "nan", "inf", *NO_NUMBERS),
             OVERFLOW: (2**63, 2**64, "271828" * 17),
         }.items()
         for count in counts

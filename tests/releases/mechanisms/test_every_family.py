@@ -234,7 +234,6 @@ def spec_of(tmp_path: Path) -> Callable[..., Path]:
     return written
 
 
-SpecOf = Callable[..., Path]
 RELEASED = ("write", "mechanism", "law", "neighbours")
 
 
@@ -292,9 +291,7 @@ def leaves_of(plan: Plan, trial: Trial) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize(RELEASED, listed(FAMILIES, of_all=True))
-def test_counts_add_up_and_are_sealed_as_they_are_charged(
-    spec_of: SpecOf, write: Write, mechanism: str, law: str, neighbours: str
-) -> None:
+def test_counts_add_up_and_are_sealed_as_they_are_charged(spec_of, write, mechanism, law, neighbours):
     """Rows and views are sums within their intervals; all that is measured is charged by name, adds up to the budget, and is sealed."""
     plan, table, trial = try_spec(spec_of(write, mechanism, law, neighbours))
     check(plan, trial)
@@ -325,9 +322,7 @@ def far_below(true_counts: IntArray, scale: float, threshold: int | None = None)
 
 
 @pytest.mark.parametrize(RELEASED, listed(FAMILIES, of_all=False))
-def test_without_noise_everything_is_the_truth(
-    spec_of: SpecOf, write: Write, mechanism: str, law: str, neighbours: str
-) -> None:
+def test_without_noise_everything_is_the_truth(spec_of, write, mechanism, law, neighbours):
     """Every level is the true one, and with it every view."""
     plan, table, trial = try_spec(spec_of(write, mechanism, law, neighbours, epsilon=60.0), no_noise)
     check(plan, trial)
@@ -338,9 +333,7 @@ def test_without_noise_everything_is_the_truth(
 
 
 @pytest.mark.parametrize(RELEASED, listed(FAMILIES, of_all=False))
-def test_nothing_is_released_of_nobody_and_of_noise_far_below_zero(
-    spec_of: SpecOf, write: Write, mechanism: str, law: str, neighbours: str
-) -> None:
+def test_nothing_is_released_of_nobody_and_of_noise_far_below_zero(spec_of, write, mechanism, law, neighbours):
     """An empty table, and counts that are all negative, are sums of whole counts; where counts are positive, the latter are none."""
     check(*try_spec(spec_of(nobody(write), mechanism, law, neighbours))[::2])
     plan, _, trial = try_spec(spec_of(write, mechanism, law, neighbours), far_below)
@@ -351,7 +344,7 @@ def test_nothing_is_released_of_nobody_and_of_noise_far_below_zero(
 
 
 @pytest.mark.parametrize(RELEASED, listed(EDGES, of_all=False))
-def test_edges_add_up(spec_of: SpecOf, write: Write, mechanism: str, law: str, neighbours: str) -> None:
+def test_edges_add_up(spec_of, write, mechanism, law, neighbours):
     """Universes of one leaf, views that are levels, sizes that nobody has, are like any others."""
     check(*try_spec(spec_of(write, mechanism, law, neighbours))[::2])
 
@@ -360,7 +353,7 @@ WHOLE = ["homes of nobody without noise", "one leaf", "one view of one cell", "o
 
 
 @pytest.mark.parametrize("edge", [pytest.param(edge, marks=[] if edge in WHOLE else [thorough]) for edge in EDGES])
-def test_edges_are_published_and_verified(spec_of: SpecOf, edge: str) -> None:
+def test_edges_are_published_and_verified(spec_of, edge):
     """What is published of them is what `verify` and `audit` expect."""
     write, mechanisms = EDGES[edge]
     mechanism = mechanisms[list(EDGES).index(edge) % len(mechanisms)]

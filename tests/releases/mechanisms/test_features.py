@@ -34,7 +34,6 @@ from storage.tables import SIGNAL
 from tasks.folder.verify.folder import verify
 from tests.support.folders import published, with_sums
 from tests.support.spec import SPEC
-from tests.support.user import User
 
 WITH_PAGES = True
 
@@ -134,7 +133,7 @@ def text_csv(path: Path) -> pl.DataFrame:
     return pl.read_csv(path, infer_schema=False)
 
 
-def test_each_entry_is_a_level_of_the_release(exact: tuple[City, PublishedRelease]) -> None:
+def test_each_entry_is_a_level_of_the_release(exact):
     """Without noise level k is the true table of what the first k entries refine; every file of the folder fits."""
     city, folder = exact[0], exact[1].folder
     city.check_levels(folder)
@@ -150,9 +149,7 @@ def test_each_entry_is_a_level_of_the_release(exact: tuple[City, PublishedReleas
         assert refined in report
 
 
-def test_the_csv_files_and_records_show_the_levels_in_the_order_of_the_features(
-    exact: tuple[City, PublishedRelease],
-) -> None:
+def test_the_csv_files_and_records_show_the_levels_in_the_order_of_the_features(exact):
     """Each CSV and its CSVW description have the columns of its level; the records have one per finest code."""
     city, folder = exact[0], exact[1].folder
     described = {table["url"]: table for table in json.loads((folder / "metadata.json").read_text())["tables"]}
@@ -165,7 +162,7 @@ def test_the_csv_files_and_records_show_the_levels_in_the_order_of_the_features(
     assert_frame_equal(records.sort(records.columns), city.true.select(FINEST).sort(FINEST))
 
 
-def test_a_query_takes_the_level_that_answers_it_best(exact: tuple[City, PublishedRelease]) -> None:
+def test_a_query_takes_the_level_that_answers_it_best(exact):
     """A pair of districts is a cell of the level of pairs of districts, although both ends are refined further below."""
     city, made = exact
     (pair,) = made.query({"from": "district=A", "to": "district=B"}).to_dicts()
@@ -183,7 +180,7 @@ def test_a_query_takes_the_level_that_answers_it_best(exact: tuple[City, Publish
 @pytest.mark.parametrize(
     ("column", "code"), [("hour", "3"), ("hour", " 1"), ("from", "Zebedee"), ("area", "tram-4711")]
 )
-def test_a_value_outside_its_domain_is_refused(city: City, column: str, code: str) -> None:
+def test_a_value_outside_its_domain_is_refused(city, column, code):
     """A code that a domain lacks is refused by the name of its column, and nobody learns which code or row it was."""
     trips = text_csv(city.folder / "trips.csv")
     pl.concat([trips, trips[:2].with_columns(pl.lit(code).alias(column))]).write_csv(city.folder / "trips.csv")
@@ -210,7 +207,7 @@ def spoilt(folder: Path, records: pl.DataFrame, kind: str) -> list[str]:
 
 @pytest.mark.heavy("a release fails, and is finished")
 @pytest.mark.parametrize("kind", ["csv", pytest.param("parquet", marks=thorough)])
-def test_records_survive_a_failure_and_are_verified(city: City, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_records_survive_a_failure_and_are_verified(city, monkeypatch, kind):
     """A rerun publishes the records that were asked for, and `verify` finds whatever was done to them since."""
     if kind == "parquet":
         monkeypatch.setattr(tasks.validate.size, "MOST_CSV_ROWS", TRIPS - 1)
@@ -252,7 +249,7 @@ def test_records_survive_a_failure_and_are_verified(city: City, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("by_path", [pytest.param(False, marks=thorough), True])
-def test_trips_have_records_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_path: bool) -> None:
+def test_trips_have_records_too(tmp_path, monkeypatch, by_path):
     """Trips are records with the finest code of both ends, or with the whole path where the code alone tells no area."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     codes = [("a", "1"), ("a", "2"), ("b", "1" if by_path else "3")]
@@ -277,7 +274,7 @@ def test_trips_have_records_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert verify(folder) == []
 
 
-def test_large_levels_are_views_of_features(city: City, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_levels_are_views_of_features(city, monkeypatch):
     """A level that the store keeps by numbers reads as it was published: without noise, the marginal of its refinements."""
     monkeypatch.setattr(storage.counts.published, "TABLE_ROWS", 1)
     folder = published(city.spec())
@@ -290,7 +287,7 @@ def test_large_levels_are_views_of_features(city: City, monkeypatch: pytest.Monk
 
 @pytest.mark.thorough
 @pytest.mark.heavy("sixty-two levels, each a task run of three")
-def test_sixty_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sixty_features(tmp_path, monkeypatch):
     """Sixty binary features, 2**60 cells, and one of nine values are 62 consistent levels in at most 200 task runs."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     generator, names = np.random.default_rng(5), [f"f{number:02d}" for number in range(59)] + ["more"]
@@ -331,7 +328,7 @@ def test_sixty_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert levels[-1].height > 4
 
 
-def test_adult(real_data: Path, newcomer: User) -> None:
+def test_adult(real_data, newcomer):
     """UCI Adult is released by the spec that comes with the project, and its records read like the table."""
     if not (real_data / "adult").is_dir():
         pytest.skip(f"no real data: there is no {real_data / 'adult'}")
@@ -378,7 +375,7 @@ def ordered(tmp_path_factory: pytest.TempPathFactory) -> tuple[pl.DataFrame, Pub
         return trips, release(folder / "spec.yaml")
 
 
-def test_rows_stand_in_the_order_of_the_axis(ordered: tuple[pl.DataFrame, PublishedRelease]) -> None:
+def test_rows_stand_in_the_order_of_the_axis(ordered):
     """Ages go 0, 1, 2, …, 10, 11, also where text would go 0, 1, 10; made levels are columns under their own names, and are asked for."""
     trips, made = ordered
     assert verify(made.folder) == []
@@ -394,9 +391,7 @@ def test_rows_stand_in_the_order_of_the_axis(ordered: tuple[pl.DataFrame, Publis
     assert made.query(day="2024-01", age="11")["count"].item() == inside.height
 
 
-def test_verify_finds_rows_in_the_order_of_text(
-    ordered: tuple[pl.DataFrame, PublishedRelease], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_finds_rows_in_the_order_of_text(ordered, monkeypatch):
     """A table whose ages are sorted as text is not the one that is stated, within a batch of rows or across batches."""
     folder = ordered[1].folder
     path = folder / "counts" / "level_3.parquet"

@@ -34,7 +34,6 @@ from tests.support.boxes import some_cells
 from tests.support.cases import CASES, Case, case_csv
 from tests.support.folders import change_estimate, rewrite, with_sums, without_noisy_counts
 from tests.support.laws import gaussians
-from tests.support.library import Library
 from tests.support.making import CUT, Made, make, noise_of_the_cell, quick
 from tests.support.passes import check_rows, counts_of, try_spec
 
@@ -300,9 +299,7 @@ def manifest_of(by_laplace: Made) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mechanism", BOTH)
-def test_counts_follow_from_the_noise_whatever_its_law_and_scale(
-    mechanism: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_follow_from_the_noise_whatever_its_law_and_scale(mechanism, tmp_path, monkeypatch):
     """With noise that is tied to the cell, releases by either law have the same counts at every level, within their intervals.
 
     Only `inftda_lenient` prunes by how large the noise is.
@@ -321,7 +318,7 @@ def test_counts_follow_from_the_noise_whatever_its_law_and_scale(
     assert (counts[0] == counts[1]) or mechanism == "inftda_lenient"
 
 
-def test_published_noisy_counts_and_margins_are_those_of_the_law(by_laplace: Made) -> None:
+def test_published_noisy_counts_and_margins_are_those_of_the_law(by_laplace):
     """The variance of every noisy count, and the half-width of every level, are the discrete Laplace law's."""
     levels = manifest_of(by_laplace)["levels"]
     noises = [LevelNoise(LAPLACE, level["scale"]) if level["sigma"] else LevelNoise(None, 0.0) for level in levels]
@@ -351,9 +348,7 @@ LIES_ABOUT_LAWS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 
 
 @pytest.mark.parametrize(("lie", "told"), LIES_ABOUT_LAWS, ids=[told for _, told in LIES_ABOUT_LAWS])
-def test_verification_recomputes_the_guarantee_from_the_law(
-    by_laplace: Made, lie: Callable[[dict[str, Any]], object], told: str
-) -> None:
+def test_verification_recomputes_the_guarantee_from_the_law(by_laplace, lie, told):
     """A scale, a share, σ, a law or a sampler that does not give what the manifest states is a failure that says so."""
     before = {name: (by_laplace.folder / name).read_bytes() for name in ("manifest.json", "SHA256SUMS")}
     rewrite(by_laplace.folder, lie)
@@ -371,9 +366,7 @@ def test_verification_recomputes_the_guarantee_from_the_law(
         ({"mechanism": "thresholded_discrete_laplace"}, "noise law thresholded_discrete_laplace has a threshold"),
     ],
 )
-def test_verification_recomputes_what_a_scale_costs(
-    library: Library, lie: dict[str, Any], told: str, tmp_path: Path
-) -> None:
+def test_verification_recomputes_what_a_scale_costs(library, lie, told, tmp_path):
     """Of leaves alone, where no noisy counts contradict it, a smaller scale or another law is found by the law's own map."""
     folder = without_noisy_counts(library["trips of leaves"].folder, tmp_path / library["trips of leaves"].folder.name)
     with_sums(folder)
@@ -383,7 +376,7 @@ def test_verification_recomputes_what_a_scale_costs(
 
 
 @pytest.mark.thorough
-def test_no_other_law_draws_at_the_scale_of_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_other_law_draws_at_the_scale_of_a_release(tmp_path, monkeypatch):
     """Where the mechanism no longer has the law that a release is charged for, the release stops before anything is drawn."""
 
     def stopped(true_counts: IntArray, scale: float) -> IntArray:
@@ -403,7 +396,7 @@ def laplace(random: np.random.Generator, scale: float, size: int | tuple[int, in
     return random.geometric(p, size) - random.geometric(p, size)
 
 
-def test_intervals_of_sums_cover_as_is_promised() -> None:
+def test_intervals_of_sums_cover_as_is_promised():
     """Of many draws of six cells the interval of their sum covers nine in ten, hardly more, and would not with σ's margin."""
     random, runs, noise = np.random.default_rng(5), 20_000, LevelNoise(LAPLACE, 6.0)
     noisy = 1_000 + laplace(random, 6.0, (runs, 6))

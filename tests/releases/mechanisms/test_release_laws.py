@@ -69,7 +69,7 @@ CHECKS = {"counts_whole_and_positive", "children_add_up", "adds_to_total", "area
 CHECKS |= {"charged_as_planned"}
 
 
-def test_a_release_is_published_verified_charged_and_sealed_once(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_is_published_verified_charged_and_sealed_once(made, monkeypatch):
     """All checks of all levels are passed; charges add up to what was asked for; every level has the total, and its branches' seals."""
     assert (made.release.state, made.release.reason) == ("published", "")
     assert verify(made.folder) == []
@@ -92,14 +92,14 @@ def test_a_release_is_published_verified_charged_and_sealed_once(made: Made, mon
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[] if case == list(CASES)[-1] else [pytest.mark.thorough]) for case in CASES]
 )
-def test_without_noise_the_truth_is_published(case: str, tmp_path: Path) -> None:
+def test_without_noise_the_truth_is_published(case, tmp_path):
     """With a sampler that adds nothing every level is its true table, in every branch and chunk."""
     made = make(tmp_path / "exact", CASES[case], no_noise, sizes=CUT)
     for level in range(len(made.case.order) + 1):
         assert made.counts(level).equals(made.case.true_level(level))
 
 
-def test_a_parent_of_zero_has_no_row_though_its_children_have(tmp_path: Path) -> None:
+def test_a_parent_of_zero_has_no_row_though_its_children_have(tmp_path):
     """Children that add up to nothing stand without their parent, in the checks and for verification too."""
 
     def sampler(true_counts: IntArray, scale: float) -> IntArray:
@@ -113,9 +113,7 @@ def test_a_parent_of_zero_has_no_row_though_its_children_have(tmp_path: Path) ->
 @pytest.mark.thorough
 @pytest.mark.heavy("each case is released twice")
 @pytest.mark.parametrize("some", [slice(2), slice(2, None)], ids=["two", "others"])
-def test_tables_do_not_depend_on_how_the_work_was_cut(
-    some: slice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_do_not_depend_on_how_the_work_was_cut(some, tmp_path, monkeypatch):
     """Where noise is tied to the cells, branches, chunks, workers, memory and the sampler's name change no byte."""
     share, least_share = default_memory() // cores(), LEAST_MEMORY // cores()
     assert share > 10 * least_share  # or the spec's memory could not be told from the machine's
@@ -144,7 +142,7 @@ def test_tables_do_not_depend_on_how_the_work_was_cut(
 
 
 @pytest.mark.parametrize("neighbours", ["substitution", "add_remove", "substitution of at most"])
-def test_every_error_is_within_its_bound(neighbours: str, tmp_path: Path) -> None:
+def test_every_error_is_within_its_bound(neighbours, tmp_path):
     """In a run with a seed every count, a measured total included, is within its level's bound, and not if the noise is fudged."""
     made = case_precise(tmp_path)
     relation, *at_most = neighbours.split()
@@ -273,9 +271,7 @@ def other_scale(release: Release) -> None:
     ],
     ids=["altered noise", "other scale", "one more", "one moved", "one below zero", "one twice"],
 )
-def test_a_spoilt_release_is_not_published(
-    spoil: Callable[[Release], None], failed: set[tuple[str, int]], again: Release
-) -> None:
+def test_a_spoilt_release_is_not_published(spoil, failed, again):
     """A check that fails stops the release, is named and recorded, and leaves no folder, however often it is finished."""
     spoil(again)
     for _ in range(2):
@@ -292,7 +288,7 @@ def test_a_spoilt_release_is_not_published(
         assert list(Path(again.folder).parent.glob("**")) == []
 
 
-def test_released_counts_that_were_altered_are_not_published(again: Release) -> None:
+def test_released_counts_that_were_altered_are_not_published(again):
     """A shard of released counts that is not the recorded one stops the release by its name; mended, it is published, undrawn."""
     path = shard_path(again.id, shard_name("counts", 6, "trunk"))
     before = path.read_bytes()
@@ -347,7 +343,7 @@ def manifest_of(made: Made) -> Manifest:
     return Manifest.model_validate_json((made.folder / "manifest.json").read_bytes())
 
 
-def test_invariants_are_exact_named_and_free(release: Releasing, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invariants_are_exact_named_and_free(release, capsys):
     """Levels down to the regions are the truth, take no share of ρ, are called unprotected, and weaken the claim."""
     made = release(invariants=["region"], i_accept_unprotected=True)
     manifest = manifest_of(made)
@@ -371,15 +367,13 @@ def test_invariants_are_exact_named_and_free(release: Releasing, capsys: pytest.
     assert "unprotected: level 2 (origin region, destination region)" in " ".join(capsys.readouterr().out.split())
 
 
-def test_noise_is_fresh(tried: Trying) -> None:
+def test_noise_is_fresh(tried):
     """The same spec, released twice, comes to other counts."""
     one, other = (tried().released[4].counts.tolist() for _ in range(2))
     assert one != other
 
 
-def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(
-    release: Releasing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(release, monkeypatch):
     """A fault that moves one record between siblings of an exact level, so that all adds up, stops the release by its name."""
 
     def one_moved(exact: IntArray, _: IntArray, totals: IntArray) -> IntArray:
@@ -404,7 +398,7 @@ def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(
         ([0.1, 0.1, 0.1, 0.1, 0.1, 0.5], [1, 1, 1, 1, 1, 5]),
     ],
 )
-def test_rho_is_shared_as_the_split_says(tried: Trying, split: Any, shares: list[int]) -> None:
+def test_rho_is_shared_as_the_split_says(tried, split, shares):
     """Charges are in the proportions asked for, exactly, and add up to ρ exactly."""
     trial = tried(split=split)
     charges = trial.job.record.charges
@@ -413,7 +407,7 @@ def test_rho_is_shared_as_the_split_says(tried: Trying, split: Any, shares: list
     assert total == Fraction(trial.job.record.release.terms.privacy.rho)
 
 
-def test_a_target_buys_just_the_noise_that_keeps_it(release: Releasing) -> None:
+def test_a_target_buys_just_the_noise_that_keeps_it(release):
     """The bound of the level that it names comes to its error; what that costs is rounded up wherever people read it."""
     target = {"level": "region", "max_error": 97, "confidence": 0.95}
     made = release(epsilon=None, target=target)
@@ -429,7 +423,7 @@ def test_a_target_buys_just_the_noise_that_keeps_it(release: Releasing) -> None:
     assert all(epsilon <= float(text) < epsilon * (1 + 1e-5) for text in written)
 
 
-def test_rho_may_be_given_in_place_of_epsilon(tried: Trying) -> None:
+def test_rho_may_be_given_in_place_of_epsilon(tried):
     """Then ε is what that ρ comes to, and all of it is spent."""
     release = tried(epsilon=None, rho=0.25, accountant=None).job.record.release
     privacy = release.terms.privacy
@@ -439,7 +433,7 @@ def test_rho_may_be_given_in_place_of_epsilon(tried: Trying) -> None:
 
 
 @pytest.mark.parametrize("kept", [pytest.param(True, marks=pytest.mark.thorough), False])
-def test_noisy_counts_are_kept_or_destroyed(release: Releasing, kept: bool) -> None:
+def test_noisy_counts_are_kept_or_destroyed(release, kept):
     """The sealed shards are there or gone, as the spec says, and the ledger has an event of either."""
     made = release(keep_noisy_counts=kept)
     there = [noisy_path(made.release.id, level, "trunk").exists() for level in range(7)]

@@ -229,11 +229,7 @@ def test_a_page_that_shows_other_numbers_is_found(library: Library, tmp_path: Pa
     assert "<" not in data
     assert json.loads(data) == json.loads(text) == payload(open_folder(folder))
 
-    for shown, failures in (
-        (data, []),
-        ("", told),
-        (data.replace('"signal_rate":0.1', '"signal_rate":0.2'), told),
-    ):
+    for shown, failures in ((data, []), ("", told), (data.replace('"signal_rate":0.1', '"signal_rate":0.2'), told)):
         page = f'<!doctype html><script type="application/json" id="data">{shown}</script><script>1</script>'
         (folder / "explorer.html").write_text(page, encoding="utf-8")
         with_sums(folder)

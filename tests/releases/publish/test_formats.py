@@ -197,7 +197,7 @@ def differences(folder: Path, **stated: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["trips", "people"])
-def test_readers_of_csv_get_the_codes_as_they_are(made: Made, name: str) -> None:
+def test_readers_of_csv_get_the_codes_as_they_are(made, name):
     """By its metadata alone a reader gets every code to the letter, and counts as numbers; what is said of columns is there."""
     folder = made(name)
     rows, manifest = assert_described(folder), manifest_of(folder)
@@ -221,7 +221,7 @@ def test_readers_of_csv_get_the_codes_as_they_are(made: Made, name: str) -> None
         assert {row["destination_place"] for row in rows["records.csv"]} <= {*PLACES}
 
 
-def test_levels_have_readable_views_in_the_store(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levels_have_readable_views_in_the_store(made, monkeypatch):
     """Every level is read by its name as by its number, whatever signs are in it, and `published` lists them all."""
     folder = made("people")
     monkeypatch.setenv("TRELLIS_HOME", str(folder.parents[2] / "home"))
@@ -238,7 +238,7 @@ def test_levels_have_readable_views_in_the_store(made: Made, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OF_LIBRARY])
-def test_a_workbook_says_what_the_counts_are(made: Made, name: str) -> None:
+def test_a_workbook_says_what_the_counts_are(made, name):
     """Its first sheet names the release, ε, the unit, what is not protected and what the columns are, and lists the other sheets."""
     folder = made(name)
     words = cells(folder, "Read me", header_row=None, dtypes="string").fill_null("")
@@ -257,7 +257,7 @@ def test_a_workbook_says_what_the_counts_are(made: Made, name: str) -> None:
         assert (manifest.formats, manifest.left_out) == (KINDS[name], {})
 
 
-def test_no_code_is_a_formula_or_a_number(made: Made) -> None:
+def test_no_code_is_a_formula_or_a_number(made):
     """Codes and names that begin like formulas, or look like numbers, are text cells beside each other; no cell is a formula or a link."""
     folder = made("trips")
     sheet, table = cells(folder, "level 4"), level(folder, 4)
@@ -278,7 +278,7 @@ def test_no_code_is_a_formula_or_a_number(made: Made) -> None:
     assert cells(ages, "view ages").rows() == pl.read_parquet(ages / "views" / "ages.parquet").rows()
 
 
-def test_a_table_with_too_many_rows_is_left_out(made: Made, copy: Path) -> None:
+def test_a_table_with_too_many_rows_is_left_out(made, copy):
     """A level of 1.2 million rows gets no sheet: the first sheet, the manifest and verify know; a small one may not be left out."""
     other = "manifest.json leaves out other tables of {} than those that are too large."
     assert differences(made("trips"), left_out={"sdmx": ["counts/level_4.parquet"]}) == [other.format("sdmx")]
@@ -299,7 +299,7 @@ def test_a_table_with_too_many_rows_is_left_out(made: Made, copy: Path) -> None:
     assert differences(copy, formats=["xlsx"], left_out={}) == [other.format("xlsx")]
 
 
-def test_names_of_sheets_are_short_and_differ() -> None:
+def test_names_of_sheets_are_short_and_differ():
     """Names of views that a spreadsheet cannot have as names of sheets are cut, and made to differ."""
     long = "view " + "x" * 40
     found = workbook.sheets_of(
@@ -311,7 +311,7 @@ def test_names_of_sheets_are_short_and_differ() -> None:
 # matrices ------------------------------------------------------------------------------------------------------------------
 
 
-def test_matrices_have_the_counts_of_pairs_of_zones(made: Made) -> None:
+def test_matrices_have_the_counts_of_pairs_of_zones(made):
     """Each level with the same zones at both ends has matrices: rows are origins, a missing row is 0, and has no interval."""
     folder = made("trips")
     assert sorted(path.name for path in (folder / "omx").iterdir()) == ["level_2.omx", "level_4.omx"]
@@ -338,7 +338,7 @@ def test_matrices_have_the_counts_of_pairs_of_zones(made: Made) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.heavy("AequilibraE is imported in ten seconds")
-def test_aequilibrae_reads_the_matrices(made: Made) -> None:
+def test_aequilibrae_reads_the_matrices(made):
     """AequilibraE, which assigns trips to networks, loads the matrices with their zones."""
     from aequilibrae.matrix import AequilibraeMatrix
 
@@ -352,7 +352,7 @@ def test_aequilibrae_reads_the_matrices(made: Made) -> None:
 # maps ----------------------------------------------------------------------------------------------------------------------
 
 
-def test_trips_are_lines_between_areas(made: Made) -> None:
+def test_trips_are_lines_between_areas(made):
     """A row of trips is a line from inside its origin to inside its destination; trips within an area, or to one without a shape, have none."""
     folder = made("trips")
     assert sorted(path.name for path in (folder / "geo").iterdir()) == [f"level_{k}.parquet" for k in (1, 2, 3, 4)]
@@ -375,7 +375,7 @@ def test_trips_are_lines_between_areas(made: Made) -> None:
     assert geo["columns"]["geometry"]["bbox"] == pytest.approx(table.total_bounds.tolist())
 
 
-def test_areas_of_one_axis_are_polygons(made: Made) -> None:
+def test_areas_of_one_axis_are_polygons(made):
     """Where one axis has shapes, a row is the shape of its area; all tables with shapes are in degrees, and have the counts."""
     finest = len(manifest_of(made("homes")).levels) - 1
     for folder in (made("trips"), made("homes")):
@@ -393,7 +393,7 @@ def test_areas_of_one_axis_are_polygons(made: Made) -> None:
 
 
 @pytest.mark.parametrize("name", [*KINDS, *OF_LIBRARY])
-def test_the_structure_is_valid_and_has_all_codes(made: Made, name: str) -> None:
+def test_the_structure_is_valid_and_has_all_codes(made, name):
     """The structure is valid by the schemas of SDMX-ML 3.0, and has a data structure per level and every code with its name."""
     folder = made(name)
     assert differences(folder) == []
@@ -509,22 +509,19 @@ SPOIL: list[tuple[Spoil, str]] = [
         partial(change_text, STRUCTURE, r'<str:Code id="007">', '<str:Code id="7">'),
         f"{STRUCTURE} lacks codes of sdmx/level_3.csv.",
     ),
-    (
-        partial(change_text, STRUCTURE, "isPartial=", "isWhole="),
-        f"{STRUCTURE} is missing or is not SDMX-ML (Invalid).",
-    ),
+    (partial(change_text, STRUCTURE, "isPartial=", "isWhole="), f"{STRUCTURE} is missing or is not SDMX-ML (Invalid)."),
     (lambda of: (of / "sdmx" / "level_1.csv").unlink(), "sdmx/level_1.csv is missing."),
 ]
 
 
 @pytest.mark.parametrize(("spoil", "said"), SPOIL)
-def test_verify_finds_what_differs_from_the_tables(copy: Path, spoil: Spoil, said: str) -> None:
+def test_verify_finds_what_differs_from_the_tables(copy, spoil, said):
     """Whatever is changed in a file is found, in one sentence that names the file."""
     spoil(copy)
     assert differences(copy) == ([said] if said else [])
 
 
-def test_other_files_are_no_part_of_a_release(copy: Path) -> None:
+def test_other_files_are_no_part_of_a_release(copy):
     """Files that no release with this manifest has, or whose kind it does not list, are found, although their checksums are listed."""
     others = ["more.txt", "counts/level_9.parquet", "counts/level_4.omx", "records.parquet", "other/a.csv"]
     for name in others:
@@ -538,9 +535,7 @@ def test_other_files_are_no_part_of_a_release(copy: Path) -> None:
     assert sorted(verify(copy)) == sorted(told)
 
 
-def test_verify_says_what_it_cannot_read(
-    made: Made, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_verify_says_what_it_cannot_read(made, monkeypatch, capsys):
     """Where a package is not installed, verify compares only the checksums of its files, says so, and finds no fault in it."""
     monkeypatch.setattr(formats, "find_spec", lambda package: None if package == "openmatrix" else package)
     found = verify_answer(made("trips"))
@@ -550,7 +545,7 @@ def test_verify_says_what_it_cannot_read(
     assert told in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_missing_package_is_found_before_anything_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_found_before_anything_is_spent(tmp_path, monkeypatch):
     """A spec whose formats need a package that is not installed is refused while it is planned, with what to install."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     monkeypatch.setattr(formats, "find_spec", lambda package: None if package == "xlsxwriter" else package)

@@ -144,7 +144,7 @@ def refusal(spec: Path) -> InputError:
 # names --------------------------------------------------------------------------------------------------------------
 
 
-def test_every_csv_has_names_beside_codes(folder: Path) -> None:
+def test_every_csv_has_names_beside_codes(folder):
     """A column of names follows each column of codes that has names; in Parquet, a natural join with their table adds them."""
     calls = {"0101": "Ashford", "0102": "Mill, Old", "0201": "=Mill", "0202": None}
     for name in ("counts/level_4.csv", "signal/level_4.csv"):
@@ -163,7 +163,7 @@ def test_every_csv_has_names_beside_codes(folder: Path) -> None:
         assert set(con.sql(query).pl()["origin_town_name"]) == {*calls.values()}
 
 
-def test_every_page_says_what_is_counted_and_by_whom(folder: Path) -> None:
+def test_every_page_says_what_is_counted_and_by_whom(folder):
     """Title, description and source stand in README, report, explorer and metadata, where levels have the words of the spec."""
     readme, report = (folder / "README.md").read_text(), (folder / "report.html").read_text()
     said = "Only of people who are <made up>. Source: Nobody's survey."
@@ -181,7 +181,7 @@ def test_every_page_says_what_is_counted_and_by_whom(folder: Path) -> None:
         assert re.search(r"takes codes and names that begin with[^.]*compute[^.]*=Mill", " ".join(page.split()))
 
 
-def test_the_manifest_publishes_no_path_of_names(folder: Path, noisy: Path) -> None:
+def test_the_manifest_publishes_no_path_of_names(folder, noisy):
     """The manifest lists the levels that have names, and the spec in it has columns, or the name of a file without its folder."""
     both = {"origin": ["county", "town"], "destination": ["county", "town"]}
     alone = {"origin": ["town"], "destination": ["town"]}
@@ -202,7 +202,7 @@ def test_the_manifest_publishes_no_path_of_names(folder: Path, noisy: Path) -> N
         ("0202", ["02", "0202"], None),
     ],
 )
-def test_areas_are_found_by_their_names(folder: Path, asked: str, path: list[str], name: str | None) -> None:
+def test_areas_are_found_by_their_names(folder, asked, path, name):
     """A name stands for a code, whatever its case and blanks; the answer has code and name, and is that of the code."""
     told = query_answer(folder, asked, None, [], simultaneous=False)
     assert told.where["origin"] is not None
@@ -220,7 +220,7 @@ def test_areas_are_found_by_their_names(folder: Path, asked: str, path: list[str
         ("town=Springfield", "2 areas are called Springfield.", "Write county=01,town=0101 or county=02,town=0201."),
     ],
 )
-def test_a_name_that_is_not_one_areas_is_refused(folder: Path, noisy: Path, asked: str, told: str, hint: str) -> None:
+def test_a_name_that_is_not_one_areas_is_refused(folder, noisy, asked, told, hint):
     """Several areas of one name, a part of a name and a misspelt name are refused with the areas that may be meant."""
     of = noisy if "Springfield" in asked else folder
     with pytest.raises(UsageError) as refusal:
@@ -232,7 +232,7 @@ def test_a_name_that_is_not_one_areas_is_refused(folder: Path, noisy: Path, aske
     assert settled.path == ["02", "0201"]
 
 
-def test_report_explorer_and_prefect_begin_with_one_level(folder: Path, noisy: Path) -> None:
+def test_report_explorer_and_prefect_begin_with_one_level(folder, noisy):
     """The largest flows are everywhere those of the finest level down to which most rows stand above the noise.
 
     They are called by their names, and leave out trips that stay within one area.
@@ -313,7 +313,7 @@ def named(spec: dict[str, Any], folder: Path, areas: pl.DataFrame = AREAS) -> di
 
 
 @pytest.mark.parametrize("what", READ_NAMES)
-def test_tables_of_names_name_the_areas_of_the_levels_that_they_have(tmp_path: Path, what: str) -> None:
+def test_tables_of_names_name_the_areas_of_the_levels_that_they_have(tmp_path, what):
     """By codes alone, by levels and codes, for listed values, ordered features and areas that stand alone."""
     spec, areas, expected = READ_NAMES[what]
     found = named(spec, tmp_path, areas)
@@ -356,9 +356,7 @@ REFUSED_NAMES: list[tuple[dict[str, Any], pl.DataFrame, str]] = [
 
 
 @pytest.mark.parametrize(("spec", "areas", "told"), REFUSED_NAMES, ids=[told for _, _, told in REFUSED_NAMES])
-def test_names_that_break_a_rule_are_refused(
-    tmp_path: Path, spec: dict[str, Any], areas: pl.DataFrame, told: str
-) -> None:
+def test_names_that_break_a_rule_are_refused(tmp_path, spec, areas, told):
     """Missing columns and levels, two names of one area, no name at all, and the confidential table are refused with the key."""
     with pytest.raises((InputError, SpecError)) as refusal:
         named(spec, tmp_path, areas)
@@ -372,7 +370,7 @@ def test_names_that_break_a_rule_are_refused(
 # shapes ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_level_has_its_shapes_as_geoparquet(folder: Path) -> None:
+def test_every_level_has_its_shapes_as_geoparquet(folder):
     """Towns have the shapes of the file, counties what their towns cover, the files say that they hold degrees, and maps show them."""
     manifest = Manifest.model_validate_json((folder / "manifest.json").read_bytes())
     assert manifest.boundaries == {"origin": ["county", "town"], "destination": ["county", "town"]}
@@ -426,9 +424,7 @@ def _write_geopackage(path: Path, crs: str | None, name: str = "code", *, is_pla
         ("towns.gpkg", _write_geopackage, METRES),
     ],
 )
-def test_other_kinds_of_files_give_the_same_shapes(
-    tmp_path: Path, name: str, writer: Callable[..., None], crs: str | None
-) -> None:
+def test_other_kinds_of_files_give_the_same_shapes(tmp_path, name, writer, crs):
     """GeoParquet and GeoPackage are read like GeoJSON; coordinates in metres become degrees."""
     spec = drawn(tmp_path, {"boundaries": name, "code": "GEOID"})
     writer(tmp_path / name, crs, "GEOID")
@@ -439,9 +435,7 @@ def test_other_kinds_of_files_give_the_same_shapes(
 
 
 @pytest.mark.parametrize("package", ["pyogrio", "pyproj"])
-def test_a_missing_package_is_named_with_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
-) -> None:
+def test_a_missing_package_is_named_with_its_extra(tmp_path, monkeypatch, package):
     """A file that needs the extra says what to install."""
     spec = drawn(tmp_path, {"boundaries": "towns.gpkg"})
     _write_geopackage(tmp_path / "towns.gpkg", METRES)
@@ -482,7 +476,7 @@ READ: dict[
 
 
 @pytest.mark.parametrize("what", READ)
-def test_shapes_are_those_of_the_codes_of_the_axis(tmp_path: Path, what: str) -> None:
+def test_shapes_are_those_of_the_codes_of_the_axis(tmp_path, what):
     """What has no code of a released level is passed over; shapes of a code are put together, and those of areas make those above."""
     keys, features, expected = READ[what]
     spec = drawn(tmp_path, features=features, **keys)
@@ -536,7 +530,7 @@ REFUSED: list[tuple[str, str, str]] = [  # the file, what is told of it, and wor
 
 
 @pytest.mark.parametrize(("content", "told", "hint"), REFUSED, ids=range(len(REFUSED)))
-def test_files_that_break_a_rule_are_refused(tmp_path: Path, content: str, told: str, hint: str) -> None:
+def test_files_that_break_a_rule_are_refused(tmp_path, content, told, hint):
     """A plan refuses what cannot be drawn, before anything is reserved, and names the number of a feature and properties at most."""
     spec = drawn(tmp_path)
     (tmp_path / "towns.geojson").write_text(content)
@@ -548,7 +542,7 @@ def test_files_that_break_a_rule_are_refused(tmp_path: Path, content: str, told:
 
 
 @pytest.mark.parametrize("crs", ["urn:ogc:def:crs:OGC:1.3:CRS84", "urn:ogc:def:crs:EPSG::4326", "EPSG:4269"])
-def test_degrees_of_old_geojson_are_accepted(tmp_path: Path, crs: str) -> None:
+def test_degrees_of_old_geojson_are_accepted(tmp_path, crs):
     """A file that states WGS 84, as GeoJSON once did, is read; so is a shape that ends at 180 degrees."""
     spec = drawn(tmp_path)
     named = {"type": "name", "properties": {"name": crs}}
@@ -556,7 +550,7 @@ def test_degrees_of_old_geojson_are_accepted(tmp_path: Path, crs: str) -> None:
     assert shaped(spec)["origin", 2].keys() == {"0101"}
 
 
-def test_files_of_other_kinds_that_break_a_rule_are_refused(tmp_path: Path) -> None:
+def test_files_of_other_kinds_that_break_a_rule_are_refused(tmp_path):
     """A wrong column is answered with those that there are; nobody can draw a file that does not say what its coordinates are."""
     for name, writer in (("towns.parquet", _write_geoparquet), ("towns.gpkg", _write_geopackage)):
         spec = drawn(tmp_path, {"boundaries": name, "code": "FIPS"})
@@ -578,7 +572,7 @@ def test_files_of_other_kinds_that_break_a_rule_are_refused(tmp_path: Path) -> N
         load_spec(drawn(tmp_path, {"boundaries": {"town": "none.geojson"}})).source()
 
 
-def test_a_code_of_two_areas_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_code_of_two_areas_is_refused(tmp_path, monkeypatch):
     """A shape cannot be that of two areas, which only their counties tell apart; `trellis check` counts the areas with shapes."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     answer = check_answer(drawn(tmp_path))
@@ -593,7 +587,7 @@ def test_a_code_of_two_areas_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     )
 
 
-def test_the_confidential_table_is_no_file_of_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_confidential_table_is_no_file_of_shapes(tmp_path, monkeypatch):
     """The table of records is refused as boundaries, by its path and by its content, and nothing is published."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     _write_geoparquet(tmp_path / "trips.parquet", None, "home")
@@ -622,9 +616,7 @@ DRAWN, NAMED = {"boundaries": "towns.geojson"}, {"labels": {"county": "name"}}
         ("geometry", ["town"], DRAWN, "would give two columns of a published file the name geometry"),
     ],
 )
-def test_levels_whose_files_or_columns_cannot_be_are_refused(
-    tmp_path: Path, feature: str, levels: list[str], more: dict[str, Any], told: str
-) -> None:
+def test_levels_whose_files_or_columns_cannot_be_are_refused(tmp_path, feature, levels, more, told):
     """A level whose name is no name of a file, and a column of names or shapes that another column is called, are refused."""
     order = [f"{feature}.{level}" for level in levels] if len(levels) > 1 else [feature]
     hierarchy = {feature: {"table": "areas.csv", "levels": levels} | more}
@@ -704,7 +696,7 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_verify_reads_names_and_shapes(copy: Path, spoil: str) -> None:
+def test_verify_reads_names_and_shapes(copy, spoil):
     """Names and shapes that are not as they should be are found; `verify` says so although all checksums fit."""
     change, failure = SPOILT[spoil]
     change(copy)

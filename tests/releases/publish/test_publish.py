@@ -70,7 +70,7 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 # of every kind of release -------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_whole_wherever_it_is(kept: Kept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_whole_wherever_it_is(kept, tmp_path, monkeypatch):
     """It verifies by another name and without a store, all may read it, its sums are those of sha256sum, and no path is in it."""
     monkeypatch.setenv("TRELLIS_HOME", "/proc/nowhere")
     found = verify_answer(kept.copied(tmp_path).rename(tmp_path / "handed [on] by * the office"))
@@ -87,7 +87,7 @@ def test_a_folder_is_whole_wherever_it_is(kept: Kept, tmp_path: Path, monkeypatc
         assert str(kept.home.parent).encode() not in content, name
 
 
-def test_every_output_states_what_the_tables_hold(kept: Kept) -> None:
+def test_every_output_states_what_the_tables_hold(kept):
     """CSV by its metadata alone, sheets and README have the rows of the tables; a strict validator accepts the metadata."""
     assert_described(kept.folder)
     readme = (kept.folder / "README.md").read_text()
@@ -104,7 +104,7 @@ def test_every_output_states_what_the_tables_hold(kept: Kept) -> None:
         assert f"{level.height:,}" in row
 
 
-def test_what_is_promised_is_said(kept: Kept) -> None:
+def test_what_is_promised_is_said(kept):
     """Manifest, README, report and metadata state the privacy that the spec asks for, and what is not protected."""
     manifest = kept.found.manifest
     assert (manifest.id, manifest.mechanism) == (kept.folder.name, ROWS[kept.name][0].replace("grid", "unbiased_tree"))
@@ -118,7 +118,7 @@ def test_what_is_promised_is_said(kept: Kept) -> None:
         assert all(statement in kept.texts[output] for statement in manifest.unprotected)
 
 
-def test_altered_added_and_missing_files_are_found(kept: Kept, tmp_path: Path) -> None:
+def test_altered_added_and_missing_files_are_found(kept, tmp_path):
     """One bit of a file is enough, an added file is found wherever it lies, and one that is gone is missed by its name."""
     folder = kept.copied(tmp_path)
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != "SHA256SUMS"]
@@ -141,7 +141,7 @@ def test_altered_added_and_missing_files_are_found(kept: Kept, tmp_path: Path) -
     assert {f"{path.relative_to(folder)} is missing." for path in files} <= {*verify(folder)}
 
 
-def test_a_release_that_is_out_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_that_is_out_stays_as_it_is(tmp_path, monkeypatch):
     """Published again it is the same to the byte and the second, and what stands in its place is neither replaced nor merged with."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     made = people_released(tmp_path).folder
@@ -170,7 +170,7 @@ def plus(table: pl.DataFrame, row: int, records: int | None) -> pl.DataFrame:
 @pytest.mark.parametrize(
     ("level", "records"), [*((level, (-1) ** level) for level in range(DEPTH + 1)), (DEPTH, -1), (DEPTH, 10**12)]
 )
-def test_a_changed_count_does_not_add_up(folder: Path, level: int, records: int) -> None:
+def test_a_changed_count_does_not_add_up(folder, level, records):
     """A count that was changed at any level disagrees with another level."""
     table = table_of(folder, level)
     told = put(folder, level, plus(table, int(table["count"].arg_max() or 0), records))
@@ -178,7 +178,7 @@ def test_a_changed_count_does_not_add_up(folder: Path, level: int, records: int)
 
 
 @pytest.mark.parametrize("level", range(2, DEPTH + 1))
-def test_a_record_moved_to_another_parent_does_not_add_up(folder: Path, level: int) -> None:
+def test_a_record_moved_to_another_parent_does_not_add_up(folder, level):
     """A record moved between areas with different parents is found although the total stays."""
     table, above = table_of(folder, level), table_of(folder, level - 1)
     first, parents = table.row(0, named=True), above.columns[: above.columns.index("count")]
@@ -220,7 +220,7 @@ SPOIL_TABLE: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
 
 @pytest.mark.parametrize("level", [1, 3, DEPTH])
 @pytest.mark.parametrize("spoil", SPOIL_TABLE)
-def test_spoilt_tables_are_found(folder: Path, level: int, spoil: str) -> None:
+def test_spoilt_tables_are_found(folder, level, spoil):
     """Rows removed, doubled, split, out of order, empty or negative are found, also if the manifest counts them; so are other columns."""
     change, told = SPOIL_TABLE[spoil]
     table, manifest = change(table_of(folder, level)), manifest_of(folder)
@@ -247,7 +247,7 @@ SPOIL_CSV: dict[str, Callable[[str], str]] = {
 }
 
 
-def test_another_csv_is_found(library: Library, folder: Path, tmp_path: Path) -> None:
+def test_another_csv_is_found(library, folder, tmp_path):
     """A CSV that is not its table is found, however it differs; so is one that is gone."""
     table = library["trips of leaves"].found.table(DEPTH)
     table.write_parquet(tmp_path / "table.parquet")
@@ -280,7 +280,7 @@ UNKNOWN_KEYS = ["note", "privacy.note", "levels.3.true_total", "seals.0.note", "
 
 
 @pytest.mark.parametrize("name", [*MANIFEST_KEYS, *UNKNOWN_KEYS])
-def test_a_manifest_with_a_key_less_or_more_is_found(folder: Path, name: str) -> None:
+def test_a_manifest_with_a_key_less_or_more_is_found(folder, name):
     """A manifest without one of its keys, or with an unknown one, of which nobody knows whether it may be public, is told by that key."""
     manifest = manifest_of(folder)
     part: Any = manifest
@@ -326,13 +326,13 @@ SPOIL_MANIFEST: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("spoil", SPOIL_MANIFEST)
-def test_another_manifest_is_found(folder: Path, spoil: str) -> None:
+def test_another_manifest_is_found(folder, spoil):
     """A manifest that is not the one of these tables is found."""
     (folder / "manifest.json").write_text(json.dumps(SPOIL_MANIFEST[spoil](manifest_of(folder))))
     assert failures(folder) != []
 
 
-def test_what_cannot_be_read_is_found(folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_found(folder, tmp_path):
     """A manifest that is no JSON, a table that is none, and what is no folder of a release fail in a sentence, and do not crash."""
     whole = (folder / "manifest.json").read_bytes()
     for content in (b"", b"{", b"\xff\xfe", b'{"id": NaN}'):
@@ -376,7 +376,7 @@ for name in sys.argv[3:]:
 @pytest.mark.parametrize(
     "many", [6, pytest.param(100, marks=[pytest.mark.thorough, pytest.mark.heavy("it verifies 500 times")])]
 )
-def test_no_byte_can_be_changed(folder: Path, many: int) -> None:
+def test_no_byte_can_be_changed(folder, many):
     """A changed byte of a table, be it in its first bytes, its data or its footer, or of a text is a failure and no crash."""
     names = [f"counts/level_{level}.parquet" for level in (0, DEPTH)]
     names += ["manifest.json", "SHA256SUMS", f"counts/level_{DEPTH}.csv"]
@@ -393,9 +393,7 @@ def test_no_byte_can_be_changed(folder: Path, many: int) -> None:
 # pages --------------------------------------------------------------------------------------------------------------------
 
 
-def test_words_are_compared_by_checksum_and_the_explorer_and_metadata_by_what_they_hold_as_the_page_says(
-    folder: Path,
-) -> None:
+def test_words_are_compared_by_checksum_and_the_explorer_and_metadata_by_what_they_hold_as_the_page_says(folder):
     """New checksums hide changed texts and pictures, but neither other data in the explorer, nor none, nor other columns."""
     page = (REPOSITORY / "docs" / "how-to" / "publish.md").read_text()
     for name in ("README.md", "report.html"):

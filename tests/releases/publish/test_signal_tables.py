@@ -140,7 +140,7 @@ def assert_whole(folder: Path) -> None:
     "name",
     [*WITH_SIGNAL, *(name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in RELEASES)],
 )
-def test_marked_rows_and_remainders_add_up(released: Released, name: str) -> None:
+def test_marked_rows_and_remainders_add_up(released, name):
     """Each leaf is counted once: in the finest marked row that holds it, or in what such a row leaves.
 
     So where counts and remainders may be below zero, on a grid, where groups are counted, and with views, which have no such tables.
@@ -162,7 +162,7 @@ def test_marked_rows_and_remainders_add_up(released: Released, name: str) -> Non
         assert own.filter(~pl.col("remainder")).select(columns).equals(above.filter(~pl.col("remainder")))
 
 
-def test_intervals_are_those_of_so_few_rows(released: Released) -> None:
+def test_intervals_are_those_of_so_few_rows(released):
     """A marked row's interval is wider than in the full table by what so few rows need more; remainders have none."""
     found = released("two passes")
     is_wider, levels = False, found.manifest.levels
@@ -187,7 +187,7 @@ def test_intervals_are_those_of_so_few_rows(released: Released) -> None:
     assert (table["low"] == table["high"]).all()
 
 
-def test_intervals_that_hold_at_once_hold_for_remainders(released: Released) -> None:
+def test_intervals_that_hold_at_once_hold_for_remainders(released):
     """What is left of the least of one count and the most of others lies around the remainder, and around the truth."""
     found = released("at once")
     country = found.folder.parents[1] / "data"
@@ -277,7 +277,7 @@ NOT_THOSE = "signal/level_6.parquet: the rows are not those that stand out in th
         (unmarked, "signal/level_3.parquet: the rows are not those"),
     ],
 )  # fmt: skip
-def test_edits_are_found(released: Released, tmp_path: Path, spoil: Callable[[Path], object], failure: str) -> None:
+def test_edits_are_found(released, tmp_path, spoil, failure):
     """Whatever is changed in these tables, their copies, the marks, or what is stated of them, is said although checksums fit."""
     made = released("at once" if spoil is unmarked else "two passes").folder  # the former without noisy counts
     folder = Path(shutil.copytree(made, tmp_path / "copy"))
@@ -287,9 +287,7 @@ def test_edits_are_found(released: Released, tmp_path: Path, spoil: Callable[[Pa
     assert any(failure in said for said in verify(folder))
 
 
-def test_plans_say_so_and_refuse_what_cannot_be(
-    country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_plans_say_so_and_refuse_what_cannot_be(country, tmp_path, monkeypatch, capsys):
     """A mechanism all of whose rows stand out needs no such tables, and no feature may have the name of their last column."""
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     shutil.copytree(country, tmp_path / "data")

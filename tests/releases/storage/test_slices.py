@@ -117,9 +117,7 @@ MADE = [
 @pytest.mark.parametrize(
     ("case", "mechanism", "sizes"), MADE, ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_slices_answer_as_the_vault_does(
-    case: str, mechanism: str, sizes: dict[str, int], office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slices_answer_as_the_vault_does(case, mechanism, sizes, office, tmp_path, monkeypatch):
     """Slices have the true counts of every branch of every level, and so the published bytes are those of the vault."""
     with noise_of_the_cell() as sampler:
         sliced = make(tmp_path / "sliced", quick(CASES[case]), sampler, sizes=sizes, mechanism=mechanism)
@@ -145,7 +143,7 @@ def case_planted(folder: Path) -> Case:
     return made
 
 
-def test_a_mailbox_tells_no_count_and_no_size_and_a_slice_is_whole(office: Office, tmp_path: Path) -> None:
+def test_a_mailbox_tells_no_count_and_no_size_and_a_slice_is_whole(office, tmp_path):
     """No file holds the planted count or the key, each has a power of two of bytes; a slice of which anything is altered is refused."""
     with noise_of_the_cell() as sampler:
         make(tmp_path / "made", case_planted, sampler, sizes=CUT)
@@ -184,7 +182,7 @@ def test_a_mailbox_tells_no_count_and_no_size_and_a_slice_is_whole(office: Offic
         read(mailbox / name, secrets.token_bytes(32))
 
 
-def test_an_altered_slice_stops_a_draw(office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_altered_slice_stops_a_draw(office, tmp_path, monkeypatch):
     """A release whose slices were altered fails with an error that names the mailbox; once it is abandoned its key is gone."""
     put = Namespace.put_new
 

@@ -357,8 +357,7 @@ REFUSED = r"^(sigma must be <= 2\*\*32: epsilon is too small|accountant pld need
 
 
 @pytest.mark.parametrize(
-    ("by", "epsilon", "delta"),
-    [(by, *point) for by in ACCOUNTANTS for point in FAR_OUT if (by, *point) not in SLOW],
+    ("by", "epsilon", "delta"), [(by, *point) for by in ACCOUNTANTS for point in FAR_OUT if (by, *point) not in SLOW]
 )
 def test_far_out_an_accountant_chooses_noise_that_holds_or_refuses(by: str, epsilon: float, delta: float) -> None:
     """For the smallest and the largest ε and δ either noise is chosen that holds, or the refusal says why."""

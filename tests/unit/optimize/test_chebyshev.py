@@ -88,9 +88,7 @@ def assert_solved(optimise: Optimiser, parents: list[Problem]) -> None:
 
 @every_optimiser
 @given(parents=problems, block=st.integers(1, 12), row=st.sampled_from([2, 4, 16]), key_bits=st.sampled_from([0, 63]))
-def test_any_problem_is_solved(
-    optimise: Optimiser, parents: list[Problem], block: int, row: int, key_bits: int
-) -> None:
+def test_any_problem_is_solved(optimise, parents, block, row, key_bits):
     """Counts are int64 >= 0, sum to their totals, are at the least distance t*, and are the oracle's.
 
     So they are whatever the blocks, whatever is sorted at once, and where keys do not fit a word.
@@ -125,7 +123,7 @@ def test_any_problem_is_solved(
         ([1], [0], [], "first_cell"),
     ],
 )
-def test_malformed_problems_are_refused(noisy: list[int], first_cell: list[int], totals: list[int], named: str) -> None:
+def test_malformed_problems_are_refused(noisy, first_cell, totals, named):
     """A negative total, a parent without a cell and shapes that disagree are refused by the name of the argument; no parent is none."""
     for optimise in (*ORACLES, nearest_by_solver):
         with pytest.raises(ValueError, match=rf"^{named} must "):
@@ -175,16 +173,14 @@ LEVELS = {
 
 @every_optimiser
 @pytest.mark.parametrize("level", LEVELS)
-def test_levels_of_every_kind_are_solved(optimise: Optimiser, level: str) -> None:
+def test_levels_of_every_kind_are_solved(optimise, level):
     """Wide, ragged, mostly empty and large ones, as they are met down a tree, come to what the oracle says, parent by parent."""
     assert_solved(optimise, LEVELS[level]())
 
 
 @every_optimiser
 @given(noisy=st.lists(st.lists(_any, min_size=1, max_size=9), min_size=1, max_size=6), data=st.data())
-def test_totals_at_which_short_cuts_begin_and_end(
-    optimise: Optimiser, noisy: list[list[int]], data: st.DataObject
-) -> None:
+def test_totals_at_which_short_cuts_begin_and_end(optimise, noisy, data):
     """With totals near Σx, max x, and the differences that decide which cells end at zero, nothing is solved otherwise."""
     parents = []
     for x in noisy:
@@ -197,7 +193,7 @@ def test_totals_at_which_short_cuts_begin_and_end(
 @pytest.mark.parametrize(
     ("raised", "total"), [(0, LARGEST_COUNT), (1, 0), (2**19, LARGEST_COUNT - 1), (2**20, 1), (2**20, LARGEST_COUNT)]
 )
-def test_no_optimiser_overflows_on_the_widest_parent(raised: int, total: int) -> None:
+def test_no_optimiser_overflows_on_the_widest_parent(raised, total):
     """2**20 children whose noise is the largest that can occur get counts that sum to the total, at distance t*."""
     noisy = np.repeat((LARGEST_NOISE, -LARGEST_NOISE), (raised, 2**20 - raised))
     noisy[0] += LARGEST_COUNT
@@ -225,7 +221,7 @@ def squares(x: Sequence[int | Fraction], y: Sequence[int]) -> Fraction:
 
 
 @given(x=few, c=st.integers(0, 6))
-def test_no_candidate_is_nearer(x: list[int], c: int) -> None:
+def test_no_candidate_is_nearer(x, c):
     """No whole numbers with the sum are nearer to the noisy counts, nor, in squares, to these or to their projection.
 
     To be a Chebyshev optimum costs nothing in squares; of equally near counts those win whose larger cells have more.
@@ -252,7 +248,7 @@ def test_no_candidate_is_nearer(x: list[int], c: int) -> None:
         st.tuples(st.lists(_any, min_size=1, max_size=9), st.integers(1, LARGEST_COUNT)), min_size=1, max_size=6
     )
 )
-def test_the_projection_is_exact(parents: list[Problem]) -> None:
+def test_the_projection_is_exact(parents):
     """The threshold by sorting is, as a fraction, the one that dropping cells one after the other comes to, up to the largest counts."""
     x, first_cell, totals = lay_out([(sorted(x, reverse=True), c) for x, c in parents])
     numerator, denominator = simplex_threshold(x, np.diff(first_cell), totals)

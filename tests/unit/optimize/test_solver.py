@@ -34,10 +34,7 @@ def test_sums_and_optimum_are_exact(parents: list[Problem]) -> None:
 
 
 @settings(max_examples=200)
-@given(
-    parent=st.tuples(st.lists(st.integers(-9, 20), min_size=1, max_size=6), st.integers(0, 60)),
-    data=st.data(),
-)
+@given(parent=st.tuples(st.lists(st.integers(-9, 20), min_size=1, max_size=6), st.integers(0, 60)), data=st.data())
 def test_whatever_rounding_did_is_repaired(parent: Problem, data: st.DataObject) -> None:
     """Changes that break sum and bounds, with an optimum a few off, still come to an exact optimum."""
     x, total = parent

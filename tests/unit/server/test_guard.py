@@ -134,7 +134,7 @@ def told(folder: Path) -> str:
         return str(con.execute("SELECT word FROM told").fetchone()[0])
 
 
-def test_a_new_server_begins_with_the_first_one_s(tmp_path: Path, cache: Path) -> None:
+def test_a_new_server_begins_with_the_first_one_s(tmp_path, cache):
     """The second server's database is a copy, closed to others; later ones do not change what is kept."""
     for name in ("first", "second"):
         keep_empty_database(made(tmp_path / name, name))
@@ -145,9 +145,7 @@ def test_a_new_server_begins_with_the_first_one_s(tmp_path: Path, cache: Path) -
     assert [path.suffix for path in (cache / "trellis").iterdir()] == [".db"]
 
 
-def test_a_database_that_is_there_or_elsewhere_is_not_begun(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_is_there_or_elsewhere_is_not_begun(tmp_path, cache, monkeypatch):
     """One that is there is not replaced; a server that uses PostgreSQL, or has no cache to copy from, gets no file."""
     keep_empty_database(made(tmp_path / "one", "first"))
     assert not begin_database(made(tmp_path / "two", "second"))

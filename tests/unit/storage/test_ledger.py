@@ -391,14 +391,14 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 @pytest.mark.parametrize(
     "histories", [12, pytest.param(60, marks=[pytest.mark.thorough, pytest.mark.heavy("sixty histories of a ledger")])]
 )
-def test_the_ledger_agrees_with_a_model_in_any_order(histories: int) -> None:
+def test_the_ledger_agrees_with_a_model_in_any_order(histories):
     """Whatever is asked in whatever order, no cap is passed, no level is charged twice and the chain is whole."""
     phases = [phase for phase in Phase if histories > 12 or phase is not Phase.shrink]  # which takes minutes
     any_order = settings(max_examples=histories, stateful_step_count=16, deadline=None, phases=phases)
     run_state_machine_as_test(LedgerInAnyOrder, settings=any_order)  # type: ignore[no-untyped-call]
 
 
-def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con: Connection) -> None:
+def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con):
     """Shares that add up to the cap's ρ are reserved; one more that takes ρ to the next float is refused."""
     cap = cap_at(1.0)
     reserve_at_once(con, "all-of-it", asked_of(cap=cap), [cap.rho / 3] * 3)
@@ -411,7 +411,7 @@ def test_a_release_exactly_at_the_cap_fits_and_nothing_after_it(con: Connection)
         reserve_at_once(con, "one-more", asked_of(), [more])
 
 
-def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn(con: Connection) -> None:
+def test_a_release_that_stood_by_its_own_statement_gives_nothing_back_once_drawn(con):
     """It was let in as the only one: what was seen of it could decide what follows, so that nothing can follow."""
     cap = cap_at(1.0)
     reserve_at_once(con, "one", asked_of(cap=cap), [cap.rho, cap.rho / 10], epsilon=1.0)
@@ -471,7 +471,7 @@ def reserved_event(release: str, *levels: dict[str, Any], dataset: str = "jobs",
         (asked_of("shops", same_people_as="jobs"), "same_people_as"),
     ],
 )
-def test_other_terms_than_the_first_are_refused(asked: Asked, field: str) -> None:
+def test_other_terms_than_the_first_are_refused(asked, field):
     """Another unit, neighbours, budget or people, or a first release without a budget, is refused by the key of the spec.
 
     The first budget, the raised one, or none is not.
@@ -493,7 +493,7 @@ def test_other_terms_than_the_first_are_refused(asked: Asked, field: str) -> Non
         agreed_terms(books, asked_of("new"))
 
 
-def test_a_table_that_another_dataset_has_used_must_be_answered_for(con: Connection) -> None:
+def test_a_table_that_another_dataset_has_used_must_be_answered_for(con):
     """It is asked about until the datasets share a ledger or are said to differ, which is then told either of them."""
     share, shops = cap_at(1.0).rho / 4, asked_of("shops", cap_at(1.0))
     trips = RecognisedTable("trips").is_of
@@ -520,7 +520,7 @@ def gaussian(level: int, rho: Fraction) -> dict[str, Any]:
     return {"level": level, "mechanism": "discrete_gaussian", "rho": str(rho), "sigma": 2.0}
 
 
-def test_mechanisms_that_are_only_approximate_add_their_epsilon_and_take_their_delta() -> None:
+def test_mechanisms_that_are_only_approximate_add_their_epsilon_and_take_their_delta():
     """ε is the sum of their ε and what Σρ converts to at the δ that theirs leave."""
     books = books_of(
         dataset_event(),
@@ -539,9 +539,7 @@ def test_mechanisms_that_are_only_approximate_add_their_epsilon_and_take_their_d
 
 
 @pytest.mark.parametrize(("epsilon", "rho", "pairs"), [(20.0, 1.0, [1.0, 0.5]), (20.0, 0.5, [4.0]), (1.0, 0.01, [0.3])])
-def test_what_is_chosen_after_seeing_the_rest_keeps_within_one_renyi_order(
-    epsilon: float, rho: float, pairs: list[float]
-) -> None:
+def test_what_is_chosen_after_seeing_the_rest_keeps_within_one_renyi_order(epsilon, rho, pairs):
     """What is only (ε, δ) costs min(ε, α ε² / 2) at the cap's best order α; all is converted once, and no less than the sum."""
     cap = cap_at(epsilon)
 
@@ -568,7 +566,7 @@ SPENDINGS = st.builds(
 
 @given(data=st.data(), spendings=st.lists(SPENDINGS, max_size=5))
 @settings(max_examples=20)
-def test_the_order_of_releases_does_not_matter(data: st.DataObject, spendings: list[Spending]) -> None:
+def test_the_order_of_releases_does_not_matter(data, spendings):
     """Whatever their order, releases come to the same ε, to the last bit, and leave the same."""
     shuffled = data.draw(st.permutations(spendings))
     assert standing_of(shuffled, cap_at(1.0)) == standing_of(spendings, cap_at(1.0))
@@ -576,7 +574,7 @@ def test_the_order_of_releases_does_not_matter(data: st.DataObject, spendings: l
 
 @given(spendings=st.lists(SPENDINGS, min_size=1, max_size=4), more=SPENDINGS)
 @settings(max_examples=20)
-def test_one_more_release_never_makes_it_less(spendings: list[Spending], more: Spending) -> None:
+def test_one_more_release_never_makes_it_less(spendings, more):
     """Beyond the first, which may count by its own statement, every release takes ε up and what is left down."""
     before, after = (standing_of(of, cap_at(1.0)) for of in (spendings, [*spendings, more]))
     lowest = composed_epsilon([*spendings, Spending(Fraction(0), (), 0.0, 0.0)], DELTA, cap_at(1.0))
@@ -618,7 +616,7 @@ def insert(con: Connection, *events: dict[str, Any] | str) -> None:
         "[]",
     ],
 )
-def test_an_event_that_does_not_follow_stops_everything(con: Connection, event: dict[str, Any] | str) -> None:
+def test_an_event_that_does_not_follow_stops_everything(con, event):
     """Books that do not add up are not read, whatever the hashes, and nothing more is reserved or drawn from them."""
     share = cap_at(1.0).rho / 4
     reserve_at_once(con, "one", asked_of(cap=cap_at(1.0)), [share, share])

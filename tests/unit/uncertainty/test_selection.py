@@ -45,10 +45,7 @@ def test_the_worst_choice_of_cells_keeps_the_promise(cells, share):
 
 
 FAMILIES = {  # from normal draws to the noise of half as many pairs of cells, and the tail that a row may take of it
-    "each cell has a draw": (
-        lambda draws: draws[:, 1:],
-        lambda cells, rows: intervals.row_log_tail(cells, rows, 0.9),
-    ),
+    "each cell has a draw": (lambda draws: draws[:, 1:], lambda cells, rows: intervals.row_log_tail(cells, rows, 0.9)),
     "adjacent cells share a draw": (
         lambda draws: np.diff(draws) / 2**0.5,
         lambda cells, rows: adjacent.log_tail_of_sizes(cells // 2, rows, 0.9),
