@@ -220,15 +220,12 @@ ALL = ["releases", "show made", "ledger", "audit", "plan spec.yaml", "release sp
 ALL += ["budget raise synthetic-country --epsilon 90 --reason test", "abandon made", "forget made"]
 
 
-@pytest.mark.parametrize(
-    ("what", "says"),
-    [
-        ("file", "is a file; it must be a folder."),
-        ("link", "is a broken link; it must be a folder."),
-        ("gone", "cannot be created: there is no folder"),
-        ("store", "cannot be opened"),
-    ],
-)
+@pytest.mark.parametrize(("what", "says"), [
+    ("file", "is a file; it must be a folder."),
+    ("link", "is a broken link; it must be a folder."),
+    ("gone", "cannot be created: there is no folder"),
+    ("store", "cannot be opened"),
+])  # fmt: skip
 def test_what_stands_in_the_place_of_the_home_is_named(what, says, plan, tmp_path, monkeypatch):
     """A file, a link to nothing, a folder whose disk is gone, or no store in the store's place: every command says which."""
     place = tmp_path / "gone" / "home" if what == "gone" else tmp_path / "home"

@@ -241,20 +241,17 @@ def test_every_durable_event_of_a_release_is_noticed(killed):
     assert {"commit ledger reserved", "commit INSERT checks", f"rename {ID}", "commit releases published"} <= events
 
 
-@pytest.mark.parametrize(
-    ("name", "moment"),
-    [
-        (WALKED, "after commit CREATE true_level_2"),
-        (WALKED, "after link level_3_b01.noisy.parquet"),
-        (WALKED, "before commit noisy 4 b00"),
-        (WALKED, "before commit releases published"),
-        ("fitted priors", "after link level_4_b01.statistics.parquet"),
-        ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
-        ("views", "before link level_7_trunk.noisy.parquet"),
-        pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),
-        pytest.param("a grid", "after commit noisy 7 trunk", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize(("name", "moment"), [
+    (WALKED, "after commit CREATE true_level_2"),
+    (WALKED, "after link level_3_b01.noisy.parquet"),
+    (WALKED, "before commit noisy 4 b00"),
+    (WALKED, "before commit releases published"),
+    ("fitted priors", "after link level_4_b01.statistics.parquet"),
+    ("unbiased trees", "before link level_3_trunk.noisy.parquet"),
+    ("views", "before link level_7_trunk.noisy.parquet"),
+    pytest.param("group sizes", "after commit noisy 2 trunk", marks=pytest.mark.thorough),
+    pytest.param("a grid", "after commit noisy 7 trunk", marks=pytest.mark.thorough),
+])  # fmt: skip
 def test_a_release_survives_a_kill(name, moment, killed):
     """After SIGKILL a reserved release is finished with every level drawn and charged once; another has cost nothing."""
     killed(name).check(moment, hold="commit" in moment)
@@ -267,14 +264,11 @@ def walks(name: str, every: int, mark: pytest.MarkDecorator, hold: bool | None =
 
 
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize(
-    ("name", "every", "hold"),
-    [
-        *(walks(name, 13 if name == WALKED else 61, pytest.mark.thorough) for name in FAMILIES),
-        *(walks(WALKED, 1, pytest.mark.crash, hold) for hold in (False, True)),
-        *(walks(name, 7, pytest.mark.crash) for name in OTHERS),
-    ],
-)
+@pytest.mark.parametrize(("name", "every", "hold"), [
+    *(walks(name, 13 if name == WALKED else 61, pytest.mark.thorough) for name in FAMILIES),
+    *(walks(WALKED, 1, pytest.mark.crash, hold) for hold in (False, True)),
+    *(walks(name, 7, pytest.mark.crash) for name in OTHERS),
+])  # fmt: skip
 def test_a_release_of_any_family_survives_any_kill(name, every, hold, killed, subtests):
     """The same holds of every family for so many of its moments, with the store held open where they are commits, or as is said."""
     releases = killed(name)

@@ -179,14 +179,11 @@ class PanicException(BaseException):
     """As the panics of Polars are: no Exception."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "level", "named"),
-    [
-        (ValueError, 1, "opendp"),
-        (PanicException, 1, "opendp"),
-        pytest.param(ValueError, 3, "table", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize(("kind", "level", "named"), [
+    (ValueError, 1, "opendp"),
+    (PanicException, 1, "opendp"),
+    pytest.param(ValueError, 3, "table", marks=pytest.mark.thorough),
+])  # fmt: skip
 def test_an_error_that_quotes_true_counts_stays_with_them(make, kind, level, named):
     """What a sampler raises comes out as its kind and place: its text, its causes and its notes are left behind."""
     calls = 0
@@ -217,19 +214,15 @@ def test_an_error_that_quotes_true_counts_stays_with_them(make, kind, level, nam
     assert kept == [(count,) for count in PLANTED]
 
 
-@pytest.mark.parametrize(
-    ("row", "secret", "said"),
-    [
-        ("n1,n2,12x4567", "12x4567", "column people must hold whole numbers."),
-        ("n1,n2,-918273645", "918273645", "column people must be >= 0."),
-        ("n1,n2,99999999918273645000", "918273645", "column people must hold numbers below 2**63."),
-        ("n1,n2,9918273645000", "918273645", "the counts must add up to at most 2**40."),
-        ("n1,x918273645,5", "918273645", "column work has codes that the codebook lacks."),
-        ("n1,n2,5,918273645", "918273645", ""),
-        ('n1,n2,"918273645', "918273645", ""),
-    ],
-    ids=["no number", "negative", "overflow", "total", "unknown code", "a field too many", "an open quote"],
-)
+@pytest.mark.parametrize(("row", "secret", "said"), [
+    ("n1,n2,12x4567", "12x4567", "column people must hold whole numbers."),
+    ("n1,n2,-918273645", "918273645", "column people must be >= 0."),
+    ("n1,n2,99999999918273645000", "918273645", "column people must hold numbers below 2**63."),
+    ("n1,n2,9918273645000", "918273645", "the counts must add up to at most 2**40."),
+    ("n1,x918273645,5", "918273645", "column work has codes that the codebook lacks."),
+    ("n1,n2,5,918273645", "918273645", ""),
+    ('n1,n2,"918273645', "918273645", ""),
+], ids=["no number", "negative", "overflow", "total", "unknown code", "a field too many", "an open quote"])  # fmt: skip
 def test_a_faulty_row_is_not_quoted(row, secret, said, make):
     """A table that is refused is refused by column and rule, and leaves nothing: no count, no code, no release."""
     made = make(discrete_gaussian, row)

@@ -108,15 +108,12 @@ def coverages(table: PublicTable, mechanism: str, law: str, fudge: float) -> dic
     return shares
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "law"),
-    [
-        *(("inftda", "gaussian"), ("inftda_reconciled", "laplace"), ("inftda_shrunk", "laplace")),
-        *(thorough("inftda_lenient", law) for law in LAWS),
-        *(thorough("inftda", "laplace"), thorough("inftda_reconciled", "gaussian")),
-        thorough("inftda_shrunk", "gaussian"),
-    ],
-)
+@pytest.mark.parametrize(("mechanism", "law"), [
+    *(("inftda", "gaussian"), ("inftda_reconciled", "laplace"), ("inftda_shrunk", "laplace")),
+    *(thorough("inftda_lenient", law) for law in LAWS),
+    *(thorough("inftda", "laplace"), thorough("inftda_reconciled", "gaussian")),
+    thorough("inftda_shrunk", "gaussian"),
+])  # fmt: skip
 def test_each_level_and_true_count_is_covered_as_is_promised(mechanism: str, law: str) -> None:
     """By level and true count, coverage is not below nine in ten by more than chance; it would be with narrower margins."""
     table = made_up()
@@ -319,28 +316,24 @@ def means(shares: dict[int, list[float | None]]) -> dict[int, tuple[float, float
 
 
 @pytest.mark.heavy("it releases a survey of 256 zones dozens of times: its shares are means over releases")
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case("inftda", "gaussian", 3.1),
-        thorough(Case("inftda", "laplace", 1.7)),
-        Case("inftda_reconciled", "gaussian", 3.1),
-        thorough(Case("inftda_lenient", "gaussian", 3.1)),
-        thorough(Case("inftda_lenient", "laplace", 2.5)),
-        thorough(Case("inftda_shrunk", "gaussian", 3.1)),
-        Case("inftda_shrunk", "laplace", 1.7),
-        thorough(Case("gaussian", "gaussian", 2.8)),
-        Case("gaussian", "laplace", 1.0),
-        *(
-            (thorough if law == "laplace" else pytest.param)(Case(mechanism, law, 4.0, 40, most_settled))
-            for law in LAWS
-            for mechanism, most_settled in (
-                *(("cbdp", MOST_SETTLED), ("inftda", MOST_SETTLED), ("inftda", 100), ("inftda_reconciled", 100)),
-            )
-        ),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("case", [
+    Case("inftda", "gaussian", 3.1),
+    thorough(Case("inftda", "laplace", 1.7)),
+    Case("inftda_reconciled", "gaussian", 3.1),
+    thorough(Case("inftda_lenient", "gaussian", 3.1)),
+    thorough(Case("inftda_lenient", "laplace", 2.5)),
+    thorough(Case("inftda_shrunk", "gaussian", 3.1)),
+    Case("inftda_shrunk", "laplace", 1.7),
+    thorough(Case("gaussian", "gaussian", 2.8)),
+    Case("gaussian", "laplace", 1.0),
+    *(
+        (thorough if law == "laplace" else pytest.param)(Case(mechanism, law, 4.0, 40, most_settled))
+        for law in LAWS
+        for mechanism, most_settled in (
+            *(("cbdp", MOST_SETTLED), ("inftda", MOST_SETTLED), ("inftda", 100), ("inftda_reconciled", 100)),
+        )
+    ),
+], ids=str)  # fmt: skip
 def test_rows_keep_their_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
     """Of a level's rows at most a share α misses its count on average, few marked rows are noise, no more rows are noise than is said, and no error is beyond its bound.
 

@@ -97,13 +97,10 @@ def goodness_of_fit(noise: IntArray, scale: float, law: str) -> float:
     return float(stats.chisquare(frequencies(noise, edge, run), frequencies(values, edge, run, expected)).pvalue)
 
 
-@pytest.mark.parametrize(
-    ("law", "sampler", "scale"),
-    [
-        *((law, sampler, scale) for law, sampler in SAMPLERS for scale in SCALES[law]),
-        *((GAUSSIAN.name, "table", scale) for scale in (WIDE, LARGEST_TABLE_SCALE)),
-    ],
-)
+@pytest.mark.parametrize(("law", "sampler", "scale"), [
+    *((law, sampler, scale) for law, sampler in SAMPLERS for scale in SCALES[law]),
+    *((GAUSSIAN.name, "table", scale) for scale in (WIDE, LARGEST_TABLE_SCALE)),
+])  # fmt: skip
 def test_noise_has_its_law(law, sampler, scale):
     """Its frequencies are those of the exact law, of a tenth less or more noise they are not; neighbouring cells tell nothing of it."""
     noise = noise_of(np.zeros(DRAWS, dtype=np.int64), scale, law, sampler)

@@ -219,24 +219,21 @@ def test_whoever_moves_the_total_moves_the_rest_less():
         assert all(most**2 * own <= of[most] * (most**2 - (most - records) ** 2) for records, own in enumerate(of))
 
 
-@pytest.mark.parametrize(
-    ("neighbours", "most", "below", "is_root", "square"),
-    [
-        (SUBSTITUTION, 1, None, False, 2),
-        (ADD_REMOVE, 1, None, False, 1),
-        (ADD_REMOVE, 5, None, False, 25),
-        (SUBSTITUTION, 5, None, False, 50),
-        (ADD_REMOVE, 5, 1, False, 5),
-        (ADD_REMOVE, 5, 2, False, 9),
-        (SUBSTITUTION, 5, 1_000, False, 50),
-        (ADD_REMOVE, 7, 3, False, 19),
-        (ADD_REMOVE, 8, 3, False, 22),
-        (SUBSTITUTION, 7, 3, True, 49),
-        (ADD_REMOVE, 7, None, True, 49),
-        (ADD_REMOVE, MOST_RECORDS, None, True, 2**40),
-        (SUBSTITUTION, MOST_RECORDS, None, False, 2**41),
-    ],
-)
+@pytest.mark.parametrize(("neighbours", "most", "below", "is_root", "square"), [
+    (SUBSTITUTION, 1, None, False, 2),
+    (ADD_REMOVE, 1, None, False, 1),
+    (ADD_REMOVE, 5, None, False, 25),
+    (SUBSTITUTION, 5, None, False, 50),
+    (ADD_REMOVE, 5, 1, False, 5),
+    (ADD_REMOVE, 5, 2, False, 9),
+    (SUBSTITUTION, 5, 1_000, False, 50),
+    (ADD_REMOVE, 7, 3, False, 19),
+    (ADD_REMOVE, 8, 3, False, 22),
+    (SUBSTITUTION, 7, 3, True, 49),
+    (ADD_REMOVE, 7, None, True, 49),
+    (ADD_REMOVE, MOST_RECORDS, None, True, 2**40),
+    (SUBSTITUTION, MOST_RECORDS, None, False, 2**41),
+])  # fmt: skip
 def test_sensitivities_have_the_values_of_the_formula(neighbours, most, below, is_root, square):
     """⌊m/D⌋·D² + (m mod D)², twice that under substitution, m² at the root, worked out by hand."""
     assert l2_sensitivity_squared(neighbours, most, below, is_root=is_root) == square
@@ -254,15 +251,12 @@ def test_promises_never_raise_a_sensitivity(neighbours, most, below):
     assert (square == l2_sensitivity_squared(neighbours, most)) == (below >= most)
 
 
-@pytest.mark.parametrize(
-    ("neighbours", "most", "below", "named"),
-    [
-        ("add-remove", 1, None, "neighbours"),
-        (SUBSTITUTION, 0, None, "max_records"),
-        (ADD_REMOVE, MOST_RECORDS + 1, None, "max_records"),
-        (ADD_REMOVE, 1, 0, "most_distinct"),
-    ],
-)
+@pytest.mark.parametrize(("neighbours", "most", "below", "named"), [
+    ("add-remove", 1, None, "neighbours"),
+    (SUBSTITUTION, 0, None, "max_records"),
+    (ADD_REMOVE, MOST_RECORDS + 1, None, "max_records"),
+    (ADD_REMOVE, 1, 0, "most_distinct"),
+])  # fmt: skip
 def test_a_relation_or_bound_that_means_nothing_is_refused(neighbours, most, below, named):
     """An unknown relation and an m or D out of range are refused by name, at the root too."""
     for is_root in (False, True):
@@ -331,14 +325,11 @@ def neighbours_of(records: Counter, relation: str) -> list[Counter]:
     return [records - Counter([one]) + Counter([other]) for one, other in product(records, range(len(LEAVES)))]
 
 
-@pytest.mark.parametrize(
-    ("name", "measure"),
-    [
-        ("inftda", SURVIVORS),
-        *((name, of) for name in ("inftda_reconciled", "inftda_shrunk") for of in (ALL, ABOVE, SURVIVORS)),
-        *(pytest.param("inftda_lenient", of, marks=pytest.mark.thorough) for of in (ALL, ABOVE, SURVIVORS)),
-    ],
-)
+@pytest.mark.parametrize(("name", "measure"), [
+    ("inftda", SURVIVORS),
+    *((name, of) for name in ("inftda_reconciled", "inftda_shrunk") for of in (ALL, ABOVE, SURVIVORS)),
+    *(pytest.param("inftda_lenient", of, marks=pytest.mark.thorough) for of in (ALL, ABOVE, SURVIVORS)),
+])  # fmt: skip
 @pytest.mark.parametrize("relation", [ADD_REMOVE, SUBSTITUTION])
 def test_no_unit_moves_what_is_measured_further_than_it_is_charged(name, measure, relation):
     """Given any noisy counts, neighbouring tables differ at each level by its sensitivity at most, and some do by all of it.

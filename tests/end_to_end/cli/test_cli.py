@@ -102,14 +102,10 @@ def assert_wrong(said: Said, named: str = "", field: str | None = None) -> None:
     assert field in {None, said.json()["field"]}
 
 
-@pytest.mark.parametrize(
-    ("command", "changes", "field"),
-    [
-        ("plan", {"schedule": "daily"}, "schedule"),
-        ("release", {"hierarchy": {"levels": ["land", "province", "municipality"]}}, "hierarchy.table"),
-    ],
-    ids=["an unknown key", "another codebook"],
-)
+@pytest.mark.parametrize(("command", "changes", "field"), [
+    ("plan", {"schedule": "daily"}, "schedule"),
+    ("release", {"hierarchy": {"levels": ["land", "province", "municipality"]}}, "hierarchy.table"),
+], ids=["an unknown key", "another codebook"])  # fmt: skip
 def test_wrong_spec(newcomer, command, changes, field):
     """A wrong spec or codebook ends with 2 and {error, field, hint}, on stderr for people, and leaves nothing behind."""
     newcomer.spec(**changes)

@@ -157,15 +157,12 @@ def tree_of_two(universe_of) -> Tree:
     return universe_of([[("a", "1"), ("a", "2"), ("b", "1")]], (0, 0)).tree
 
 
-@pytest.mark.parametrize(
-    ("privacy", "touched"),
-    [
-        ({}, [2, 2]),
-        ({"neighbours": "add_remove"}, [1, 1, 1]),
-        ({"max_records_per_unit": 3}, [1, 6, 6]),
-        ({"max_records_per_unit": 3, "neighbours": "add_remove"}, [1, 3, 3]),
-    ],
-)
+@pytest.mark.parametrize(("privacy", "touched"), [
+    ({}, [2, 2]),
+    ({"neighbours": "add_remove"}, [1, 1, 1]),
+    ({"max_records_per_unit": 3}, [1, 6, 6]),
+    ({"max_records_per_unit": 3, "neighbours": "add_remove"}, [1, 3, 3]),
+])  # fmt: skip
 def test_every_cell_that_a_unit_touches_is_counted(universe_of, privacy, touched):
     """τ of a level is that of one draw times the cells that one unit can touch there; the root is one cell."""
     tree = tree_of_two(universe_of)

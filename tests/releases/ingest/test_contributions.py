@@ -247,27 +247,23 @@ CUT = "{} cut to at most 2 {}.\n{} at fault.\n"
 EXACT, NOBODY = "privacy.exact_records_per_unit", "input.table has no records, so there is nothing to release."
 
 
-@pytest.mark.parametrize(
-    ("header", "rows", "privacy", "refusal"),
-    [
-        (UNIT, OF_TWO[:-1], {}, (NOT_EXACTLY, EXACT, CUT.format("1 unit was", "records", "1 unit is"))),
+@pytest.mark.parametrize(("header", "rows", "privacy", "refusal"), [
+    (UNIT, OF_TWO[:-1], {}, (NOT_EXACTLY, EXACT, CUT.format("1 unit was", "records", "1 unit is"))),
+    (
+        *(UNIT, REPEATED_ROWS, {"distinct": "municipality"}),
+        (NOT_EXACTLY, EXACT, CUT.format("1,200 units were", "distinct records", "1,200 units are")),
+    ),
+    ((*UNIT[1:], "people"), [(N1, N1, 5)], {}, (NOT_EXACTLY, EXACT, "")),
+    (UNIT, [], {"max_records_per_unit": 1}, (NOBODY, "input.table", "")),
+    ((*UNIT[1:], "people"), [], {}, (NOBODY, "input.table", "")),
+    *(
         (
-            *(UNIT, REPEATED_ROWS, {"distinct": "municipality"}),
-            (NOT_EXACTLY, EXACT, CUT.format("1,200 units were", "distinct records", "1,200 units are")),
-        ),
-        ((*UNIT[1:], "people"), [(N1, N1, 5)], {}, (NOT_EXACTLY, EXACT, "")),
-        (UNIT, [], {"max_records_per_unit": 1}, (NOBODY, "input.table", "")),
-        ((*UNIT[1:], "people"), [], {}, (NOBODY, "input.table", "")),
-        *(
-            (
-                *((*UNIT, "people"), [(f"{SENTINEL}-1", N1, S1, 1), (blank, N1, S1, 0)]),
-                *({}, ("input.table: column person must not be empty.", "input.unit", "1 row is at fault.\n")),
-            )
-            for blank in ("", "  ", '""')
-        ),
-    ],
-    ids=["cut", "repeats", "no multiple", "nobody", "nobody counted", "no unit", "spaces", "quotes"],
-)
+            *((*UNIT, "people"), [(f"{SENTINEL}-1", N1, S1, 1), (blank, N1, S1, 0)]),
+            *({}, ("input.table: column person must not be empty.", "input.unit", "1 row is at fault.\n")),
+        )
+        for blank in ("", "  ", '""')
+    ),
+], ids=["cut", "repeats", "no multiple", "nobody", "nobody counted", "no unit", "spaces", "quotes"])  # fmt: skip
 def test_units_that_cannot_be_bounded_are_refused(refusing, capfd, header, rows, privacy, refusal):
     """Too few records once cut and without repeats, a total that is no multiple, a public total of 0, and records of nobody."""
     error, said = refusing.refusal(capfd, **keys_of(refusing, header, rows, **EXACTLY_TWO | privacy))

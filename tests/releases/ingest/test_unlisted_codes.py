@@ -70,14 +70,11 @@ def test_a_path_that_nobody_lists_is_there_too(place):
     assert found == {(N1, N1): 4, (OTHER, N1): 11}
 
 
-@pytest.mark.parametrize(
-    ("mode", "age", "found"),
-    [
-        ({"values": ["bus", "car"]}, {"ordered": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
-        ({"values": ["bus", "car", "?"]}, {"values": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
-        ({"values": 2}, {"from": {"column": "age", "bins": [0, 2]}}, {("?", "2+"): 2, ("?", "none"): 2}),
-    ],
-)
+@pytest.mark.parametrize(("mode", "age", "found"), [
+    ({"values": ["bus", "car"]}, {"ordered": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
+    ({"values": ["bus", "car", "?"]}, {"values": 3}, {("car", "2"): 1, ("?", "none"): 2, ("bus", "none"): 1}),
+    ({"values": 2}, {"from": {"column": "age", "bins": [0, 2]}}, {("?", "2+"): 2, ("?", "none"): 2}),
+])  # fmt: skip
 def test_features_have_such_an_area(place, mode, age, found):
     """It stands among listed codes, and behind those of an order; what cannot be taken is there too. The folder is whole, and answers."""
     place.write("people.csv", csv(["mode", "age"], [("car", 2), ("boat", -1), ("", ""), ("bus", 70)]))
@@ -110,17 +107,14 @@ SPLIT = (
 )
 
 
-@pytest.mark.parametrize(
-    ("rows", "says"),
-    [
-        ([("OLD", N1), ("X", N1), ("OLD", N2)], SPLIT),
-        ([(UNKNOWN, N1), (S1, S1), (UNKNOWN, S2), (UNKNOWN, N1)], SPLIT.replace("1, 3", "1, 3, 4")),
-        ([("OLD", N1), ("X", " ")], "column is must hold codes of the axis; see row 2,"),
-        ([("", N1)], "column was must not be empty; see row 1,"),
-        ([("OLD", "0101")], "column is must hold codes of the axis; see row 1,"),
-        ([("OLD", OTHER)], "column is must hold codes of the axis; see row 1,"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "says"), [
+    ([("OLD", N1), ("X", N1), ("OLD", N2)], SPLIT),
+    ([(UNKNOWN, N1), (S1, S1), (UNKNOWN, S2), (UNKNOWN, N1)], SPLIT.replace("1, 3", "1, 3, 4")),
+    ([("OLD", N1), ("X", " ")], "column is must hold codes of the axis; see row 2,"),
+    ([("", N1)], "column was must not be empty; see row 1,"),
+    ([("OLD", "0101")], "column is must hold codes of the axis; see row 1,"),
+    ([("OLD", OTHER)], "column is must hold codes of the axis; see row 1,"),
+])  # fmt: skip
 def test_a_change_that_is_no_function_is_refused(place, capfd, rows, says):
     """An old code with two new ones would need weights; the plan refuses it, and names rows and no value."""
     keys = recoded(place, rows)

@@ -291,15 +291,12 @@ def test_bad_tables_are_refused_without_a_value(tables: Path, fault: str) -> Non
     assert not any(value in said for value in ("h1", "Z9", "elsewhere", "A1"))
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("address,county\nh1,A1\nh1,B1\n", "must list each group once; see row 1, 2"),
-        ("address,county\n,A1\n", "column address must not be empty; see row 1"),
-        ("address,county\nh1,Z9\n", "must hold codes of the codebook of the regions; see row 1"),
-        ("home,county\nh1,A1\n", "has no column address"),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("address,county\nh1,A1\nh1,B1\n", "must list each group once; see row 1, 2"),
+    ("address,county\n,A1\n", "column address must not be empty; see row 1"),
+    ("address,county\nh1,Z9\n", "must hold codes of the codebook of the regions; see row 1"),
+    ("home,county\nh1,A1\n", "has no column address"),
+])  # fmt: skip
 def test_bad_lists_are_refused_when_planned(tables: Path, text: str, message: str) -> None:
     """A public list with a fault is refused by the plan, before the confidential table is read."""
     (tables / "addresses.csv").write_text(text)

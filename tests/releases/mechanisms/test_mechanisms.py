@@ -130,29 +130,26 @@ CSV, SPARSE = "CSV, destination tree", "few trips"
 thorough = pytest.mark.thorough
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "measure", "case", "priority"),
-    [
-        pytest.param("inftda", None, CSV, "false_positives", marks=thorough),
-        ("inftda", None, PATHS, "false_negatives"),
-        pytest.param("inftda", None, CSV, "least_squares", marks=thorough),
-        pytest.param("tda_l2", None, ROWS, None, marks=thorough),
-        pytest.param("tda_linf", None, ROWS, None, marks=thorough),
-        pytest.param(MECHANISM, None, PATHS, None, marks=thorough),
-        pytest.param(MECHANISM, None, DUCKDB, None, marks=thorough),
-        pytest.param(MECHANISM, "all", SPARSE, None, marks=thorough),
-        (MECHANISM, "above", SPARSE, None),
-        ("inftda_lenient", None, CSV, None),
-        pytest.param("inftda_lenient", "all", SPARSE, None, marks=thorough),
-        pytest.param("inftda_lenient", "above", SPARSE, None, marks=thorough),
-        ("inftda_shrunk", "survivors", SPARSE, None),
-        pytest.param("inftda_shrunk", "all", DUCKDB, None, marks=thorough),
-        pytest.param("gaussian", None, CSV, None, marks=thorough),
-        ("stability_histogram", None, CSV, None),
-        ("unbiased_tree", None, CSV, None),
-        *(pytest.param(name, None, CSV, None, marks=thorough) for name in ("cascade", "wavelet", "hierarchical")),
-    ],
-)
+@pytest.mark.parametrize(("mechanism", "measure", "case", "priority"), [
+    pytest.param("inftda", None, CSV, "false_positives", marks=thorough),
+    ("inftda", None, PATHS, "false_negatives"),
+    pytest.param("inftda", None, CSV, "least_squares", marks=thorough),
+    pytest.param("tda_l2", None, ROWS, None, marks=thorough),
+    pytest.param("tda_linf", None, ROWS, None, marks=thorough),
+    pytest.param(MECHANISM, None, PATHS, None, marks=thorough),
+    pytest.param(MECHANISM, None, DUCKDB, None, marks=thorough),
+    pytest.param(MECHANISM, "all", SPARSE, None, marks=thorough),
+    (MECHANISM, "above", SPARSE, None),
+    ("inftda_lenient", None, CSV, None),
+    pytest.param("inftda_lenient", "all", SPARSE, None, marks=thorough),
+    pytest.param("inftda_lenient", "above", SPARSE, None, marks=thorough),
+    ("inftda_shrunk", "survivors", SPARSE, None),
+    pytest.param("inftda_shrunk", "all", DUCKDB, None, marks=thorough),
+    pytest.param("gaussian", None, CSV, None, marks=thorough),
+    ("stability_histogram", None, CSV, None),
+    ("unbiased_tree", None, CSV, None),
+    *(pytest.param(name, None, CSV, None, marks=thorough) for name in ("cascade", "wavelet", "hierarchical")),
+])  # fmt: skip
 def test_the_store_and_memory_agree(mechanism, measure, case, priority, tmp_path, monkeypatch):
     """A release in branches, a trial of `compare`, and what follows from the sealed noisy counts alone come to the same counts."""
     with limit(measure) as keys, noise_of_the_cell() as of_the_cell:
@@ -252,18 +249,15 @@ def test_a_change_to_a_mechanism_is_seen_by_both(what, tmp_path, monkeypatch):
 SMALL = {**CUT, "CELL_BYTES": 2_000_000}
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "measure", "run"),
-    [
-        (MECHANISM, "above", {"max_memory": "256MB"}),
-        ("inftda_shrunk", "all", {}),
-        pytest.param(MECHANISM, "survivors", {}, marks=thorough),
-        pytest.param(MECHANISM, "all", {"max_memory": "256MB"}, marks=thorough),
-        pytest.param("inftda_shrunk", "survivors", {}, marks=thorough),
-        pytest.param("inftda_lenient", "all", {"max_memory": "256MB"}, marks=thorough),
-        pytest.param("inftda_lenient", "above", {"max_memory": "256MB"}, marks=thorough),
-    ],
-)
+@pytest.mark.parametrize(("mechanism", "measure", "run"), [
+    (MECHANISM, "above", {"max_memory": "256MB"}),
+    ("inftda_shrunk", "all", {}),
+    pytest.param(MECHANISM, "survivors", {}, marks=thorough),
+    pytest.param(MECHANISM, "all", {"max_memory": "256MB"}, marks=thorough),
+    pytest.param("inftda_shrunk", "survivors", {}, marks=thorough),
+    pytest.param("inftda_lenient", "all", {"max_memory": "256MB"}, marks=thorough),
+    pytest.param("inftda_lenient", "above", {"max_memory": "256MB"}, marks=thorough),
+])  # fmt: skip
 def test_tables_do_not_depend_on_how_the_work_was_cut(mechanism, measure, run, tmp_path):
     """Where noise is tied to the cells, branches of branches, chunks, workers and memory change no byte of the tables."""
     with limit(measure) as keys, noise_of_the_cell() as sampler:

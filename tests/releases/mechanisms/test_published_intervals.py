@@ -358,14 +358,11 @@ def test_verification_recomputes_the_guarantee_from_the_law(by_laplace, lie, tol
     assert any(told in failure for failure in failures), failures
 
 
-@pytest.mark.parametrize(
-    ("lie", "told"),
-    [
-        ({"scale": 0.2}, "level 6: its scale and threshold cost more than its epsilon"),
-        ({"mechanism": "discrete_gaussian"}, "costs rho, and no epsilon of a level"),
-        ({"mechanism": "thresholded_discrete_laplace"}, "noise law thresholded_discrete_laplace has a threshold"),
-    ],
-)
+@pytest.mark.parametrize(("lie", "told"), [
+    ({"scale": 0.2}, "level 6: its scale and threshold cost more than its epsilon"),
+    ({"mechanism": "discrete_gaussian"}, "costs rho, and no epsilon of a level"),
+    ({"mechanism": "thresholded_discrete_laplace"}, "noise law thresholded_discrete_laplace has a threshold"),
+])  # fmt: skip
 def test_verification_recomputes_what_a_scale_costs(library, lie, told, tmp_path):
     """Of leaves alone, where no noisy counts contradict it, a smaller scale or another law is found by the law's own map."""
     folder = without_noisy_counts(library["trips of leaves"].folder, tmp_path / library["trips of leaves"].folder.name)

@@ -259,18 +259,14 @@ def other_scale(release: Release) -> None:
         con.execute("UPDATE levels SET sigma = sigma / 2 WHERE level = 2")
 
 
-@pytest.mark.parametrize(
-    ("spoil", "failed"),
-    [
-        (altered_noise, {("seals_match", 3)}),
-        (other_scale, {("charged_as_planned", 2)}),
-        (moved(1, 0), {("adds_to_total", 6), ("children_add_up", 6)}),
-        (moved(1, -1), {("children_add_up", 6)}),
-        (lambda of: rewrite(of, 6, below_zero), {("counts_whole_and_positive", 6), ("children_add_up", 6)}),
-        (lambda release: rewrite(release, 6, one_twice), {("areas_known_once", 6)}),
-    ],
-    ids=["altered noise", "other scale", "one more", "one moved", "one below zero", "one twice"],
-)
+@pytest.mark.parametrize(("spoil", "failed"), [
+    (altered_noise, {("seals_match", 3)}),
+    (other_scale, {("charged_as_planned", 2)}),
+    (moved(1, 0), {("adds_to_total", 6), ("children_add_up", 6)}),
+    (moved(1, -1), {("children_add_up", 6)}),
+    (lambda of: rewrite(of, 6, below_zero), {("counts_whole_and_positive", 6), ("children_add_up", 6)}),
+    (lambda release: rewrite(release, 6, one_twice), {("areas_known_once", 6)}),
+], ids=["altered noise", "other scale", "one more", "one moved", "one below zero", "one twice"])  # fmt: skip
 def test_a_spoilt_release_is_not_published(spoil, failed, again):
     """A check that fails stops the release, is named and recorded, and leaves no folder, however often it is finished."""
     spoil(again)
@@ -389,15 +385,12 @@ def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(release, m
     assert len(re.findall("at level", str(refusal.value))) == 1
 
 
-@pytest.mark.parametrize(
-    ("split", "shares"),
-    [
-        ("uniform", [1, 1, 1, 1, 1, 1]),
-        ({"geometric": 2}, [1, 2, 4, 8, 16, 32]),
-        ({"geometric": 0.5}, [32, 16, 8, 4, 2, 1]),
-        ([0.1, 0.1, 0.1, 0.1, 0.1, 0.5], [1, 1, 1, 1, 1, 5]),
-    ],
-)
+@pytest.mark.parametrize(("split", "shares"), [
+    ("uniform", [1, 1, 1, 1, 1, 1]),
+    ({"geometric": 2}, [1, 2, 4, 8, 16, 32]),
+    ({"geometric": 0.5}, [32, 16, 8, 4, 2, 1]),
+    ([0.1, 0.1, 0.1, 0.1, 0.1, 0.5], [1, 1, 1, 1, 1, 5]),
+])  # fmt: skip
 def test_rho_is_shared_as_the_split_says(tried, split, shares):
     """Charges are in the proportions asked for, exactly, and add up to ρ exactly."""
     trial = tried(split=split)

@@ -341,15 +341,11 @@ def test_a_level_that_is_not_as_charged_is_not_drawn(world, monkeypatch):
     assert not noisy_path("one", DEPTH, "trunk").exists()
 
 
-@pytest.mark.parametrize(
-    ("stopped_at", "keys", "left"),
-    [
-        ("noisy", {}, set()),
-        ("counts", {"keep_noisy_counts": False}, set()),
-        ("counts", {}, {"codebook_origin", "codebook_destination", "level_4_trunk.noisy"}),
-    ],
-    ids=["not sealed", "not kept", "kept"],
-)
+@pytest.mark.parametrize(("stopped_at", "keys", "left"), [
+    ("noisy", {}, set()),
+    ("counts", {"keep_noisy_counts": False}, set()),
+    ("counts", {}, {"codebook_origin", "codebook_destination", "level_4_trunk.noisy"}),
+], ids=["not sealed", "not kept", "kept"])  # fmt: skip
 def test_an_abandoned_release_leaves_codes_only_beside_sealed_counts(world, monkeypatch, stopped_at, keys, left):
     """What was drawn and never sealed goes with the vault, codes and all, and so does what is not to be kept."""
     with monkeypatch.context() as patch:

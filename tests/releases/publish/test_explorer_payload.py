@@ -255,14 +255,11 @@ OF_PEOPLE: dict[str, dict[str, Any]] = {  # what the library does not have
 }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("unbiased tree", "grid", "ages of three", "walked", "leaves"),
-        "wavelet",
-        pytest.param("cascade on a grid", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.parametrize("kind", [
+    *("unbiased tree", "grid", "ages of three", "walked", "leaves"),
+    "wavelet",
+    pytest.param("cascade on a grid", marks=pytest.mark.thorough),
+])  # fmt: skip
 def test_ordered_attributes_are_shown_with_their_deviations(library: Library, place: Path, kind: str) -> None:
     """Tables of ordered attributes have deviations where counts are unbiased, and no cell without a row reaches beyond its bound."""
     if kind in ROWS:
@@ -281,13 +278,10 @@ COUNTING_GROUPS = [name for name, recipe in MECHANISMS.items() if recipe.counts_
 IN_LIBRARY = {ROWS[name][FAMILY] for name in OF_HOMES}
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *OF_HOMES,
-        *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
-    ],
-)
+@pytest.mark.parametrize("kind", [
+    *OF_HOMES,
+    *(pytest.param(name, marks=pytest.mark.thorough) for name in COUNTING_GROUPS if name not in IN_LIBRARY),
+])  # fmt: skip
 def test_numbers_of_groups_are_shown_by_region_and_size(library: Library, place: Path, kind: str) -> None:
     """Whatever is measured of group sizes, with a public list of groups or without."""
     if kind in ROWS:
@@ -357,13 +351,10 @@ def kind_of(count: int, low: int | None) -> str:
     return "none" if count == 0 else "signal" if count > 0 and (low is None or low > 0) else "noise"
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        *("land, loud", "trips", "trips shrunk", "trips settled together"),
-        *(pytest.param(kind, marks=pytest.mark.thorough) for kind in list(MAPPED)[4:]),
-    ],
-)
+@pytest.mark.parametrize("kind", [
+    *("land, loud", "trips", "trips shrunk", "trips settled together"),
+    *(pytest.param(kind, marks=pytest.mark.thorough) for kind in list(MAPPED)[4:]),
+])  # fmt: skip
 def test_maps_say_what_queries_and_the_explorer_say(made: Made, kind: str) -> None:
     """Behind each map are the answers of queries; what it hatches, the explorer hatches, and its words fit what is hatched."""
     folder = made(kind)

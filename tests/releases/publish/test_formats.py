@@ -476,10 +476,7 @@ SPOIL: list[tuple[Spoil, str]] = [
     (partial(change_part, SHEETS.format(6), rb"<v>\d+</v>", b"<v>5555</v>"), SHEET.format(4)),
     (partial(change_part, SHEETS.format(3), rb">01<", b">1<"), SHEET.format(1)),
     (partial(change_part, SHEETS.format(6), *FORMULA), "counts.xlsx has a cell that is a formula."),
-    (
-        partial(change_part, SHEETS.format(1), rb">trips-", b">other-"),
-        "counts.xlsx: the first sheet is that of another release.",
-    ),
+    (partial(change_part, SHEETS.format(1), rb">trips-", b">other-"), "counts.xlsx: the first sheet is that of another release."),
     (lambda of: (of / "counts.xlsx").write_text("none"), "counts.xlsx is missing or is not a workbook."),
     (lambda of: (of / "counts.xlsx").unlink(), "counts.xlsx is missing."),
     (
@@ -505,13 +502,10 @@ SPOIL: list[tuple[Spoil, str]] = [
     (lambda of: (of / "geo" / "level_4.parquet").write_text("none"), NO_MAP),
     (partial(change_text, "sdmx/level_4.csv", *OBSERVATION), "sdmx/level_4.csv differs from counts/level_4.parquet."),
     (partial(change_text, STRUCTURE, r"=NAME\(007\)", "other"), f"{STRUCTURE} has other names than names/."),
-    (
-        partial(change_text, STRUCTURE, r'<str:Code id="007">', '<str:Code id="7">'),
-        f"{STRUCTURE} lacks codes of sdmx/level_3.csv.",
-    ),
+    (partial(change_text, STRUCTURE, r'<str:Code id="007">', '<str:Code id="7">'), f"{STRUCTURE} lacks codes of sdmx/level_3.csv."),
     (partial(change_text, STRUCTURE, "isPartial=", "isWhole="), f"{STRUCTURE} is missing or is not SDMX-ML (Invalid)."),
     (lambda of: (of / "sdmx" / "level_1.csv").unlink(), "sdmx/level_1.csv is missing."),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spoil", "said"), SPOIL)

@@ -191,17 +191,14 @@ def test_the_manifest_publishes_no_path_of_names(folder, noisy):
         assert verify(place) == []
 
 
-@pytest.mark.parametrize(
-    ("asked", "path", "name"),
-    [
-        ("bel mont", ["02"], "Bel mont"),
-        ("Mill,  OLD", ["01", "0102"], "Mill, Old"),
-        ("town=ashford", ["01", "0101"], "Ashford"),
-        ("county=Ashford", ["01"], "Ashford"),
-        ("county=Bel mont,town==Mill", ["02", "0201"], "=Mill"),
-        ("0202", ["02", "0202"], None),
-    ],
-)
+@pytest.mark.parametrize(("asked", "path", "name"), [
+    ("bel mont", ["02"], "Bel mont"),
+    ("Mill,  OLD", ["01", "0102"], "Mill, Old"),
+    ("town=ashford", ["01", "0101"], "Ashford"),
+    ("county=Ashford", ["01"], "Ashford"),
+    ("county=Bel mont,town==Mill", ["02", "0201"], "=Mill"),
+    ("0202", ["02", "0202"], None),
+])  # fmt: skip
 def test_areas_are_found_by_their_names(folder, asked, path, name):
     """A name stands for a code, whatever its case and blanks; the answer has code and name, and is that of the code."""
     told = query_answer(folder, asked, None, [], simultaneous=False)
@@ -210,16 +207,13 @@ def test_areas_are_found_by_their_names(folder, asked, path, name):
     assert told.count == query_answer(folder, path[-1], None, [], simultaneous=False).count
 
 
-@pytest.mark.parametrize(
-    ("asked", "told", "hint"),
-    [
-        ("Ashford", "2 areas are called Ashford.", "Write county=01 or county=01,town=0101."),
-        ("mill", "no level has an area mill.", "Did you mean =Mill (town=0201) or Mill, Old (town=0102)?"),
-        ("Ashfrod", "no level has an area Ashfrod.", "Did you mean Ashford (county=01)"),
-        ("county=Mill, Old", "there is no area county=Mill, Old.", "Did you mean Mill, Old"),
-        ("town=Springfield", "2 areas are called Springfield.", "Write county=01,town=0101 or county=02,town=0201."),
-    ],
-)
+@pytest.mark.parametrize(("asked", "told", "hint"), [
+    ("Ashford", "2 areas are called Ashford.", "Write county=01 or county=01,town=0101."),
+    ("mill", "no level has an area mill.", "Did you mean =Mill (town=0201) or Mill, Old (town=0102)?"),
+    ("Ashfrod", "no level has an area Ashfrod.", "Did you mean Ashford (county=01)"),
+    ("county=Mill, Old", "there is no area county=Mill, Old.", "Did you mean Mill, Old"),
+    ("town=Springfield", "2 areas are called Springfield.", "Write county=01,town=0101 or county=02,town=0201."),
+])  # fmt: skip
 def test_a_name_that_is_not_one_areas_is_refused(folder, noisy, asked, told, hint):
     """Several areas of one name, a part of a name and a misspelt name are refused with the areas that may be meant."""
     of = noisy if "Springfield" in asked else folder
@@ -285,22 +279,14 @@ READ_NAMES: dict[str, tuple[dict[str, Any], pl.DataFrame, dict[tuple[str, int], 
         AREAS,
         {("sex", 1): {("f", "women"), ("m", "men")}},
     ),
-    "single codes of an ordered feature": (
-        of_ages("single.csv"),
-        AREAS,
-        {("age", 3): {("0..3", "0..1", "0", "Newborn"), SEVEN}},
-    ),
-    "areas of any level of an ordered feature": (
-        of_ages("every.csv"),
-        AREAS,
-        {("age", 1): {("0..3", "Small")}, ("age", 3): {SEVEN}},
-    ),
+    "single codes of an ordered feature": (of_ages("single.csv"), AREAS, {("age", 3): {("0..3", "0..1", "0", "Newborn"), SEVEN}}),
+    "areas of any level of an ordered feature": (of_ages("every.csv"), AREAS, {("age", 1): {("0..3", "Small")}, ("age", 3): {SEVEN}}),
     "an area that stands alone": (
         with_labels(LABELS, blank="own_area"),
         ALONE,
         {("origin", 1): {("0202", "Free")}, ("origin", 2): {("0202", "0202", "Free")}},
     ),
-}
+}  # fmt: skip
 
 
 def named(spec: dict[str, Any], folder: Path, areas: pl.DataFrame = AREAS) -> dict[tuple[str, int], list[Any]]:
@@ -333,11 +319,7 @@ REFUSED_NAMES: list[tuple[dict[str, Any], pl.DataFrame, str]] = [
     (of_ages("wrong.csv"), AREAS, "hierarchy.age.labels: column level of wrong.csv names none of the released levels."),
     (with_labels({"county": "called"}), AREAS, "hierarchy.labels: areas.csv has no column called."),
     (with_labels({"county": "town called"}), AREAS, "hierarchy.labels: the area county=01 has two names."),
-    (
-        with_labels({"town": "town called"}),
-        UNNAMED,
-        "hierarchy.labels: no code of the codebook that has a name is a code of the axis.",
-    ),
+    (with_labels({"town": "town called"}), UNNAMED, "hierarchy.labels: no code of the codebook that has a name is a code of the axis."),
     (with_labels("trips.csv"), AREAS, OTHER_TABLE),
     *(
         (
@@ -352,7 +334,7 @@ REFUSED_NAMES: list[tuple[dict[str, Any], pl.DataFrame, str]] = [
         AREAS,
         "hierarchy.code must be left out without boundaries, whose property it names.",
     ),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("spec", "areas", "told"), REFUSED_NAMES, ids=[told for _, _, told in REFUSED_NAMES])
@@ -415,15 +397,12 @@ def _write_geopackage(path: Path, crs: str | None, name: str = "code", *, is_pla
     pyogrio.raw.write(path, wkb, fields, [name], geometry_type="Polygon", crs=crs, driver="GPKG")
 
 
-@pytest.mark.parametrize(
-    ("name", "writer", "crs"),
-    [
-        ("towns.parquet", _write_geoparquet, None),
-        ("towns.parquet", _write_geoparquet, METRES),
-        ("towns.gpkg", _write_geopackage, "EPSG:4326"),
-        ("towns.gpkg", _write_geopackage, METRES),
-    ],
-)
+@pytest.mark.parametrize(("name", "writer", "crs"), [
+    ("towns.parquet", _write_geoparquet, None),
+    ("towns.parquet", _write_geoparquet, METRES),
+    ("towns.gpkg", _write_geopackage, "EPSG:4326"),
+    ("towns.gpkg", _write_geopackage, METRES),
+])  # fmt: skip
 def test_other_kinds_of_files_give_the_same_shapes(tmp_path, name, writer, crs):
     """GeoParquet and GeoPackage are read like GeoJSON; coordinates in metres become degrees."""
     spec = drawn(tmp_path, {"boundaries": name, "code": "GEOID"})
@@ -506,27 +485,19 @@ REFUSED: list[tuple[str, str, str]] = [  # the file, what is told of it, and wor
     ("[]", "cannot be read as GeoJSON with a list of features.", ""),
     (text(("0101", SQUARES["0101"]), ("0102", POINT)), "feature 2 must be a polygon or several, got a Point.", ""),
     (text(("0101", box(0, 0, 1, 1))).replace("1.0, 0.0", "NaN, 0.0"), "feature 1 has no shape that can be read.", ""),
-    (
-        text(("0101", None)).replace("null", '{"type": "Polygon", "coordinates": [4711]}'),
-        "feature 1 has no shape that can be read.",
-        "",
-    ),
+    (text(("0101", None)).replace("null", '{"type": "Polygon", "coordinates": [4711]}'), "feature 1 has no shape that can be read.", ""),
     (text(crs=IN_METRES), "cannot be read as GeoJSON in degrees of longitude and latitude.", ""),
     (text(("101", WEST)), "no code in code is a code of the axis.", ""),
     (text((["4711"], WEST)), "feature 1 must have a code that is text or a whole number.", ""),
     (text(("0101", None)), "no area has a shape.", ""),
     (text().replace('"code"', '"GEOID"'), "no feature has a code in code.", f"{ASKED} The file has GEOID, who."),
     (json.dumps(collection([])), "no feature has a code in code.", ASKED),
-    (
-        json.dumps(collection([]) | {"features": [BARE | {"properties": ["4711"]}]}),
-        "no feature has a code in code.",
-        ASKED,
-    ),
+    (json.dumps(collection([]) | {"features": [BARE | {"properties": ["4711"]}]}), "no feature has a code in code.", ASKED),
     (text(("0101", box(400_000, 50, 400_001, 51))), PLACED, "a file in metres"),
     (text(("0101", box(50, 100, 51, 101))), PLACED, "longitude comes first"),
     (text(("0101", box(179.5, 50, 180.5, 51))), PLACED, "Longitudes do not go on past 180"),
     (text(("0101", box(-180.5, -17, -179.5, -16))), PLACED, "Longitudes do not go on past 180"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("content", "told", "hint"), REFUSED, ids=range(len(REFUSED)))
@@ -607,15 +578,12 @@ TWICE = "labels would give two columns of the published tables the name home_cou
 DRAWN, NAMED = {"boundaries": "towns.geojson"}, {"labels": {"county": "name"}}
 
 
-@pytest.mark.parametrize(
-    ("feature", "levels", "more", "told"),
-    [
-        ("home", ["county", "a/b"], DRAWN, NO_FILE),
-        ("home", ["county", "a/b"], NAMED, NO_FILE),
-        ("home", ["county", "county_name"], NAMED, TWICE),
-        ("geometry", ["town"], DRAWN, "would give two columns of a published file the name geometry"),
-    ],
-)
+@pytest.mark.parametrize(("feature", "levels", "more", "told"), [
+    ("home", ["county", "a/b"], DRAWN, NO_FILE),
+    ("home", ["county", "a/b"], NAMED, NO_FILE),
+    ("home", ["county", "county_name"], NAMED, TWICE),
+    ("geometry", ["town"], DRAWN, "would give two columns of a published file the name geometry"),
+])  # fmt: skip
 def test_levels_whose_files_or_columns_cannot_be_are_refused(tmp_path, feature, levels, more, told):
     """A level whose name is no name of a file, and a column of names or shapes that another column is called, are refused."""
     order = [f"{feature}.{level}" for level in levels] if len(levels) > 1 else [feature]
@@ -657,20 +625,14 @@ UNSAID = "boundaries/origin_{}.parquet does not say what its shapes are, as GeoP
 SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
     "a file less": (lambda folder: (folder / TOWNS).unlink(), OTHER_FILES),
     "a file more": (lambda folder: (folder / "boundaries/more.parquet").write_text(""), OTHER_FILES),
-    "no file of its kind": (
-        lambda folder: (folder / TOWNS).write_text("none"),
-        "A table of boundaries/ is not a Parquet file.",
-    ),
+    "no file of its kind": (lambda folder: (folder / TOWNS).write_text("none"), "A table of boundaries/ is not a Parquet file."),
     "a level that is not released": (
         lambda folder: rewrite(folder, lambda of: of["boundaries"].update(origin=["block"])),
         "manifest.json: boundaries must list levels that are released.",
     ),
     "another order": (_changed(TOWNS, lambda areas: areas.reverse()), IN_ORDER),
     "an area twice": (_changed(TOWNS, lambda areas: pl.concat([areas[:1], areas])), IN_ORDER),
-    "a column less": (
-        _changed(TOWNS, lambda areas: areas.drop("origin_county")),
-        f"{TOWNS} must have columns of codes, and geometry.",
-    ),
+    "a column less": (_changed(TOWNS, lambda areas: areas.drop("origin_county")), f"{TOWNS} must have columns of codes, and geometry."),
     "a ring that crosses itself": (_with_shape(BOW_TIE), NOT_VALID),
     "a point": (_with_shape(shapely.Point(0, 50)), NOT_VALID),
     "nothing": (_with_shape(shapely.Polygon()), f"{TOWNS} has an area whose shape is empty."),
@@ -684,15 +646,9 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         _changed(NAMES, lambda areas: pl.concat([areas[:1], areas])),
         f"{NAMES} does not name each area once, in the order of codes.",
     ),
-    "a table of names less": (
-        lambda folder: (folder / NAMES).unlink(),
-        "names/ does not hold the files that manifest.json lists.",
-    ),
-    "no table of names": (
-        lambda folder: (folder / NAMES).write_text("none"),
-        "A table of names/ is not a Parquet file.",
-    ),
-}
+    "a table of names less": (lambda folder: (folder / NAMES).unlink(), "names/ does not hold the files that manifest.json lists."),
+    "no table of names": (lambda folder: (folder / NAMES).write_text("none"), "A table of names/ is not a Parquet file."),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("spoil", SPOILT)

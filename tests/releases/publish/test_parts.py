@@ -184,17 +184,11 @@ SPOILT: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: shutil.copy(parts_of(folder)[0], folder / f"{PART}9999.parquet"),
         f"{PART}9999.parquet is no file of this release.",
     ),
-    "one file besides": (
-        lambda folder: level_of(folder, DEPTH).write_parquet(folder / LEVEL),
-        f"{LEVEL} is no file of this release.",
-    ),
-    "a part twice": (
-        lambda folder: shutil.copy(*parts_of(folder)[:2]),
-        f"level_{DEPTH}: two rows have the same codes.",
-    ),
+    "one file besides": (lambda folder: level_of(folder, DEPTH).write_parquet(folder / LEVEL), f"{LEVEL} is no file of this release."),
+    "a part twice": (lambda folder: shutil.copy(*parts_of(folder)[:2]), f"level_{DEPTH}: two rows have the same codes."),
     "swapped": (with_parts_swapped, f"level_{DEPTH}: rows must be sorted by their codes."),
     "a count": (with_a_count_changed, f"level_{DEPTH}: the counts do not add up to those of the level above."),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("spoil", SPOILT)

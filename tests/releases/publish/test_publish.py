@@ -304,15 +304,9 @@ SPOIL_MANIFEST: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no seals": lambda manifest: manifest | {"seals": []},
     "a seal less": lambda manifest: manifest | {"seals": manifest["seals"][1:]},
     "no versions": lambda manifest: manifest | {"versions": {}},
-    "another rho": lambda manifest: (
-        manifest | {"privacy": manifest["privacy"] | {"rho": manifest["privacy"]["rho"] / 2}}
-    ),
-    "another sigma": lambda manifest: (
-        manifest | {"levels": [level | {"sigma": level["sigma"] * 0.9} for level in manifest["levels"]]}
-    ),
-    "more rows": lambda manifest: (
-        manifest["levels"][3].update(nonzero=manifest["levels"][3]["nonzero"] + 1) or manifest
-    ),
+    "another rho": lambda manifest: (manifest | {"privacy": manifest["privacy"] | {"rho": manifest["privacy"]["rho"] / 2}}),
+    "another sigma": lambda manifest: (manifest | {"levels": [level | {"sigma": level["sigma"] * 0.9} for level in manifest["levels"]]}),
+    "more rows": lambda manifest: (manifest["levels"][3].update(nonzero=manifest["levels"][3]["nonzero"] + 1) or manifest),
     "fewer rows": lambda manifest: manifest["levels"][0].update(nonzero=0) or manifest,
     "a level less": lambda manifest: manifest | {"levels": manifest["levels"][:-1]},
     "no level": lambda manifest: manifest | {"levels": []},
@@ -322,7 +316,7 @@ SPOIL_MANIFEST: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another level name": lambda manifest: json.loads(json.dumps(manifest).replace('"region"}', '"state"}')),
     "a list": lambda manifest: [manifest],
     "nothing": lambda _: None,
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("spoil", SPOIL_MANIFEST)

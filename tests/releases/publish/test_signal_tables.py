@@ -37,11 +37,7 @@ LEVELS = ["nation", "state", "county", "town"]
 REPEATED = [("N", f"S{k // 6}", f"C{k // 6}", f"T{k}") for k in range(24)]  # one nation; a county in each state
 RELEASES: dict[str, dict[str, Any]] = {  # by what is said of them: the keys that differ from those of the base
     "two passes": {"privacy": {"epsilon": 1.0}},
-    "at once": {
-        "mechanism": "inftda",
-        "privacy": {"epsilon": 1.0},
-        "release": {"intervals": AT_ONCE, "noisy_counts": False, "csv": False},
-    },
+    "at once": {"mechanism": "inftda", "privacy": {"epsilon": 1.0}, "release": {"intervals": AT_ONCE, "noisy_counts": False, "csv": False}},
     "no marks": {"privacy": {"epsilon": 0.001}, "release": {"signal_rate": 1e-9}},
     "exact level": {"privacy": {"invariants": ["region"], "i_accept_unprotected": True}, "keep_noisy_counts": False},
     "leaves": {
@@ -58,7 +54,7 @@ RELEASES: dict[str, dict[str, Any]] = {  # by what is said of them: the keys tha
         "privacy": {"epsilon": 1.0},
     },
     "least squares": {"mechanism": "tda_l2", "keep_noisy_counts": False},
-}
+}  # fmt: skip
 FEW = [*list(RELEASES)[:5], "repeated"]
 
 

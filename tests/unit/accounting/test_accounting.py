@@ -96,17 +96,13 @@ def test_shares_are_in_proportion_exactly(ratio: Fraction, listed: list[Fraction
             shares_of([*listed, Fraction(wrong)])
 
 
-@pytest.mark.parametrize(
-    ("split", "shares"),
-    [
-        ("uniform", [Fraction(1, 3)] * 3),
-        ({"geometric": 0.1}, [Fraction(100, 111), Fraction(10, 111), Fraction(1, 111)]),
-        ({"finest": 1.5}, [Fraction(2, 7), Fraction(2, 7), Fraction(3, 7)]),
-        ([0.1, 0.2, 0.7], [Fraction(1, 10), Fraction(1, 5), Fraction(7, 10)]),
-        ([1, 1, 2], [Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)]),
-    ],
-    ids=["uniform", "geometric", "finest", "list", "list of weights"],
-)
+@pytest.mark.parametrize(("split", "shares"), [
+    ("uniform", [Fraction(1, 3)] * 3),
+    ({"geometric": 0.1}, [Fraction(100, 111), Fraction(10, 111), Fraction(1, 111)]),
+    ({"finest": 1.5}, [Fraction(2, 7), Fraction(2, 7), Fraction(3, 7)]),
+    ([0.1, 0.2, 0.7], [Fraction(1, 10), Fraction(1, 5), Fraction(7, 10)]),
+    ([1, 1, 2], [Fraction(1, 4), Fraction(1, 4), Fraction(1, 2)]),
+], ids=["uniform", "geometric", "finest", "list", "list of weights"])  # fmt: skip
 def test_a_split_means_the_numbers_that_are_written(universe_of, split: Any, shares: list[Fraction]) -> None:
     """A spec's 0.1 is a tenth, not the float next to it, and each measured level gets its share of ρ."""
     tree = universe_of([[("a", "1"), ("a", "2"), ("b", "1")]], (0, 0)).tree
@@ -314,18 +310,15 @@ def test_no_accountant_takes_what_promises_nothing(by: str) -> None:
             accountant.least_epsilon(allocation.measurements(Fraction(1, 100)), delta)
 
 
-@pytest.mark.parametrize(
-    ("relation", "rho", "epsilon"),
-    [
-        ("substitution", 2e-3, 0.1),
-        ("substitution", 2e-4, 0.02),
-        ("substitution", 1e-6, 7e-3),
-        ("add_remove", 2e-3, 0.3),
-        ("add_remove", 1.9e-2, 0.5),
-        ("measured root", 2e-4, 0.1),
-        ("measured root", 1.9e-2, 0.5),
-    ],
-)
+@pytest.mark.parametrize(("relation", "rho", "epsilon"), [
+    ("substitution", 2e-3, 0.1),
+    ("substitution", 2e-4, 0.02),
+    ("substitution", 1e-6, 7e-3),
+    ("add_remove", 2e-3, 0.3),
+    ("add_remove", 1.9e-2, 0.5),
+    ("measured root", 2e-4, 0.1),
+    ("measured root", 1.9e-2, 0.5),
+])  # fmt: skip
 def test_with_much_noise_pld_agrees_with_the_analytic_gaussian(relation: str, rho: float, epsilon: float) -> None:
     """Where σ is large the discrete noise is as the continuous one, whose δ is known in closed form: to 1 %."""
     measurements = ONE_RECORD[relation].measurements(Fraction(rho))

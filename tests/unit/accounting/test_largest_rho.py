@@ -105,18 +105,15 @@ def enumerated(events: list[tuple[float, int]], epsilon: float) -> float:
     return delta
 
 
-@pytest.mark.parametrize(
-    "events",
-    [
-        [(1.0, 1)],
-        [(0.6, 3)],
-        [(1.5, 2)],
-        [(0.7, 1), (1.3, 1)],
-        [(0.5, 2), (1.1, 1)],
-        [(2.0, 1), (0.4, 2)],
-        [(0.9, 1), (0.5, 2), (0.7, 1)],
-    ],
-)
+@pytest.mark.parametrize("events", [
+    [(1.0, 1)],
+    [(0.6, 3)],
+    [(1.5, 2)],
+    [(0.7, 1), (1.3, 1)],
+    [(0.5, 2), (1.1, 1)],
+    [(2.0, 1), (0.4, 2)],
+    [(0.9, 1), (0.5, 2), (0.7, 1)],
+])  # fmt: skip
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 4.0])
 def test_it_is_what_all_outcomes_say(events: list[tuple[float, int]], epsilon: float) -> None:
     """By enumeration: never below, and no further above than is stated."""
@@ -125,17 +122,14 @@ def test_it_is_what_all_outcomes_say(events: list[tuple[float, int]], epsilon: f
     assert true * (1 - 1e-12) <= found <= true * (1 + 2e-9) + 1e-15
 
 
-@pytest.mark.parametrize(
-    ("events", "epsilon"),
-    [
-        ([(0.4, 1)], 3.0),
-        ([(0.5, 12)], 6.0),
-        ([(0.7, 2), (2.5, 4)], 4.0),
-        pytest.param([(1.3, 3)], 0.7, marks=pytest.mark.thorough),
-        pytest.param([(6.0, 5)], 1.5, marks=pytest.mark.thorough),
-        ([(9.0, 12), (30.0, 6)], 0.4),
-    ],
-)
+@pytest.mark.parametrize(("events", "epsilon"), [
+    ([(0.4, 1)], 3.0),
+    ([(0.5, 12)], 6.0),
+    ([(0.7, 2), (2.5, 4)], 4.0),
+    pytest.param([(1.3, 3)], 0.7, marks=pytest.mark.thorough),
+    pytest.param([(6.0, 5)], 1.5, marks=pytest.mark.thorough),
+    ([(9.0, 12), (30.0, 6)], 0.4),
+])  # fmt: skip
 def test_composed_distributions_are_at_most_a_little_larger(events: list[tuple[float, int]], epsilon: float) -> None:
     """Losses that are rounded up to a grid give a larger δ, by about what the grid allows; never a smaller one."""
     found, composed = summed_delta(events, epsilon), _delta(tuple(events), epsilon)

@@ -54,14 +54,11 @@ def exact_law(law: str, scale: float) -> list[Decimal]:
 TABLES = {"gaussian": noise_table, "laplace": laplace_table}
 
 
-@pytest.mark.parametrize(
-    ("law", "scale"),
-    [
-        *(("gaussian", scale) for scale in (*SCALES[:4], 2.0**10)),
-        *(pytest.param("gaussian", scale, marks=pytest.mark.thorough) for scale in SCALES[4:]),
-        *(("laplace", scale) for scale in (0.05, 0.5, 1.0, 3.7, 40.0)),
-    ],
-)
+@pytest.mark.parametrize(("law", "scale"), [
+    *(("gaussian", scale) for scale in (*SCALES[:4], 2.0**10)),
+    *(pytest.param("gaussian", scale, marks=pytest.mark.thorough) for scale in SCALES[4:]),
+    *(("laplace", scale) for scale in (0.05, 0.5, 1.0, 3.7, 40.0)),
+])  # fmt: skip
 def test_tau_bounds_the_total_variation_distance_from_the_exact_law(law: str, scale: float) -> None:
     """The distance, summed over all outcomes with 150 digits, is at most τ, hardly less, and below 2**-120.
 
@@ -211,13 +208,10 @@ def test_without_entropy_the_sampler_stops(monkeypatch: pytest.MonkeyPatch) -> N
             table_noise(np.zeros(1, dtype=np.int64), 3.0)
 
 
-@pytest.mark.parametrize(
-    ("draw", "other", "most"),
-    [
-        (table_noise, "discrete_gaussian", LARGEST_TABLE_SCALE),
-        (laplace_by_table, "discrete_laplace", LARGEST_LAPLACE_SCALE),
-    ],
-)
+@pytest.mark.parametrize(("draw", "other", "most"), [
+    (table_noise, "discrete_gaussian", LARGEST_TABLE_SCALE),
+    (laplace_by_table, "discrete_laplace", LARGEST_LAPLACE_SCALE),
+])  # fmt: skip
 def test_beyond_the_limit_opendp_draws(draw: Sampler, other: str, most: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next float after the limit goes to the other sampler; the limit itself has a table. What is not above 0 draws nothing."""
     called: list[float] = []

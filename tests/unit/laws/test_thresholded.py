@@ -145,17 +145,14 @@ def test_what_is_kept_comes_in_order_with_its_own_counts():
     assert (len(rows), len(noisy), noisy.dtype) == (0, 0, np.int64)
 
 
-@pytest.mark.parametrize(
-    ("count", "scale", "threshold", "records", "told"),
-    [
-        (5, 1.99, 40, 1, "cost more"),
-        (5, 2.0, 38, 1, "cost more"),
-        (5, 2.0, 40, 2, "cost more"),
-        (5, 2.0, 1, 1, "above max_records"),
-        (5, math.inf, 40, 1, "finite"),
-        *((count, 2.0, 40, 1, r"1 to 2\*\*40") for count in (0, -1, 2**40 + 1)),  # no leaf without records is looked at
-    ],
-)
+@pytest.mark.parametrize(("count", "scale", "threshold", "records", "told"), [
+    (5, 1.99, 40, 1, "cost more"),
+    (5, 2.0, 38, 1, "cost more"),
+    (5, 2.0, 40, 2, "cost more"),
+    (5, 2.0, 1, 1, "above max_records"),
+    (5, math.inf, 40, 1, "finite"),
+    *((count, 2.0, 40, 1, r"1 to 2\*\*40") for count in (0, -1, 2**40 + 1)),  # no leaf without records is looked at
+])  # fmt: skip
 def test_nothing_is_drawn_that_costs_more_than_is_charged(count, scale, threshold, records, told):
     """A smaller scale, a lower threshold, more records per unit than were charged for, or a leaf without any: no draw."""
     charged = thresholded_for(sensitivity_of("substitution", 1), 1.0, 1e-8)

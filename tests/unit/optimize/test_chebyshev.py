@@ -109,20 +109,17 @@ def test_any_problem_is_solved(optimise, parents, block, row, key_bits):
         assert solve(optimise, parents) == solved
 
 
-@pytest.mark.parametrize(
-    ("noisy", "first_cell", "totals", "named"),
-    [
-        ([1, 2], [0, 2], [-1], "totals"),
-        ([1, 2], [0, 2, 2], [1, 1], "first_cell"),  # a parent without a cell, last
-        ([1, 2], [0, 0, 2], [1, 1], "first_cell"),  # and first
-        ([1, 2], [0, 3, 2], [1, 1], "first_cell"),
-        ([1, 2], [0, 1, 2], [1], "first_cell"),
-        ([1, 2], [1, 2], [1], "first_cell"),  # the first cell has no parent
-        ([1, 2], [0, 1], [1], "first_cell"),  # nor has the last
-        ([1, 2], [0, 3], [1], "first_cell"),
-        ([1], [0], [], "first_cell"),
-    ],
-)
+@pytest.mark.parametrize(("noisy", "first_cell", "totals", "named"), [
+    ([1, 2], [0, 2], [-1], "totals"),
+    ([1, 2], [0, 2, 2], [1, 1], "first_cell"),  # a parent without a cell, last
+    ([1, 2], [0, 0, 2], [1, 1], "first_cell"),  # and first
+    ([1, 2], [0, 3, 2], [1, 1], "first_cell"),
+    ([1, 2], [0, 1, 2], [1], "first_cell"),
+    ([1, 2], [1, 2], [1], "first_cell"),  # the first cell has no parent
+    ([1, 2], [0, 1], [1], "first_cell"),  # nor has the last
+    ([1, 2], [0, 3], [1], "first_cell"),
+    ([1], [0], [], "first_cell"),
+])  # fmt: skip
 def test_malformed_problems_are_refused(noisy, first_cell, totals, named):
     """A negative total, a parent without a cell and shapes that disagree are refused by the name of the argument; no parent is none."""
     for optimise in (*ORACLES, nearest_by_solver):

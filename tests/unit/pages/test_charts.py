@@ -197,16 +197,13 @@ def test_axes_hold_their_values(above_zero: list[float], counts: list[int]) -> N
     assert log_axis("", [3, 40_000]).ends == (1.0, 100_000.0)
 
 
-@pytest.mark.parametrize(
-    ("axis", "shown"),
-    [
-        (log_axis("", [3, 40_000]), ["1", "10", "100", "1,000", "10,000", "100k"]),
-        (log_axis("", [0.5, 5]), ["0.1", "0.2", "0.5", "1", "2", "5", "10"]),
-        (log_axis("", [1, 1e30]), ["1", "100k", "10G", "1e+15", "1e+20", "1e+25", "1e+30"]),
-        (linear_axis("", [0, 1]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
-        (linear_axis("", [-20, 1234567]), ["0", "200k", "400k", "600k", "800k", "1M", "1.2M"]),
-    ],
-)
+@pytest.mark.parametrize(("axis", "shown"), [
+    (log_axis("", [3, 40_000]), ["1", "10", "100", "1,000", "10,000", "100k"]),
+    (log_axis("", [0.5, 5]), ["0.1", "0.2", "0.5", "1", "2", "5", "10"]),
+    (log_axis("", [1, 1e30]), ["1", "100k", "10G", "1e+15", "1e+20", "1e+25", "1e+30"]),
+    (linear_axis("", [0, 1]), ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+    (linear_axis("", [-20, 1234567]), ["0", "200k", "400k", "600k", "800k", "1M", "1.2M"]),
+])  # fmt: skip
 def test_numbers_at_axes_are_few_and_short(axis: Scale, shown: list[str]) -> None:
     """They are in full up to a hundred thousand; of many powers of ten, some are left out."""
     texts = [

@@ -375,16 +375,13 @@ def said(axis_of: Callable[..., Axis]) -> Said:
 ESTIMATED = "noise in one measurement, not in a count: each count is estimated from"
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "bound", "told"),
-    [
-        ("inftda", 30.0, "within the level's error bound of its true count"),
-        ("tda_l2", None, "noise in one measurement, before the counts were adjusted to add up."),
-        ("inftda_reconciled", None, ESTIMATED),
-        ("inftda_lenient", None, ESTIMATED),
-        ("inftda_shrunk", None, "drawn towards what its level shows to be likely"),
-    ],
-)
+@pytest.mark.parametrize(("mechanism", "bound", "told"), [
+    ("inftda", 30.0, "within the level's error bound of its true count"),
+    ("tda_l2", None, "noise in one measurement, before the counts were adjusted to add up."),
+    ("inftda_reconciled", None, ESTIMATED),
+    ("inftda_lenient", None, ESTIMATED),
+    ("inftda_shrunk", None, "drawn towards what its level shows to be likely"),
+])  # fmt: skip
 def test_a_readme_says_what_sigma_is_of(said, mechanism, bound, told):
     """Without a bound it says that none is stated; of a threshold, or of the widest cell, it speaks where there is one."""
     text = said(mechanism, bound)
@@ -398,14 +395,11 @@ def test_a_readme_says_what_sigma_is_of(said, mechanism, bound, told):
     assert twice == {name for name, recipe in MECHANISMS.items() if "is estimated from" in recipe.how_counted}
 
 
-@pytest.mark.parametrize(
-    ("estimate", "at_most", "told"),
-    [
-        (0.2, 0.5, "Their share is estimated, usually within ten percentage points; with 95%"),
-        (None, 0.5, "With 95% probability their share is no larger than the figure. It is not estimated, because"),
-        (0.0, 0.0, "Their share is estimated, usually"),
-    ],
-)
+@pytest.mark.parametrize(("estimate", "at_most", "told"), [
+    (0.2, 0.5, "Their share is estimated, usually within ten percentage points; with 95%"),
+    (None, 0.5, "With 95% probability their share is no larger than the figure. It is not estimated, because"),
+    (0.0, 0.0, "Their share is estimated, usually"),
+])  # fmt: skip
 def test_a_readme_says_whether_noise_rows_are_estimated(said, estimate, at_most, told):
     """Where no share of noise rows is estimated, it speaks of the one figure that there is; certainty is an estimate too."""
     text = said("inftda", None, noise_rows=NoiseRows(estimate=estimate, at_most=at_most))

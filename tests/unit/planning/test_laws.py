@@ -150,24 +150,16 @@ def test_a_target_is_met_with_the_least_epsilon(planned, mechanism):
     assert auto.guarantee.epsilon == min(plan.guarantee.epsilon, of_gaussian.guarantee.epsilon)
 
 
-@pytest.mark.parametrize(
-    ("keys", "level", "told", "next_step"),
-    [
-        (
-            {"mechanism": "inftda_reconciled"},
-            "a",
-            "--for: mechanism inftda_reconciled states no error bound.",
-            "such as mechanism: inftda.",
-        ),
-        (
-            {"release__views": "margins"},
-            "a",
-            "--for: mechanism inftda states no error bound with release.views.",
-            "such as mechanism: inftda without release.views.",
-        ),
-        ({}, "county", "--for must be one of the released levels a, b, c, d, got county.", ""),
-    ],
-)
+@pytest.mark.parametrize(("keys", "level", "told", "next_step"), [
+    ({"mechanism": "inftda_reconciled"}, "a", "--for: mechanism inftda_reconciled states no error bound.", "such as mechanism: inftda."),
+    (
+        {"release__views": "margins"},
+        "a",
+        "--for: mechanism inftda states no error bound with release.views.",
+        "such as mechanism: inftda without release.views.",
+    ),
+    ({}, "county", "--for must be one of the released levels a, b, c, d, got county.", ""),
+])  # fmt: skip
 def test_a_bound_that_cannot_be_had_is_told_once(planned, keys, level, told, next_step):
     """The option is named, and not the spec's key, which is not there; what to do next is not lost."""
     with pytest.raises(UsageError) as refused:

@@ -39,35 +39,29 @@ def plan_of(folder: Path, codes: int = 8, **changes: Any) -> Plan:
     return planned_of(folder, keys_of(codes), changes)
 
 
-@pytest.mark.parametrize(
-    ("tree", "most", "chosen"),
-    [
-        *((BINARY, *of) for of in [(8, "all"), (7, "above"), (4, "above"), (3, "survivors"), (1, "survivors")]),
-        *((FLAT, *of) for of in [(8, "all"), (7, "survivors")]),  # there is no level above to measure
-    ],
-)
+@pytest.mark.parametrize(("tree", "most", "chosen"), [
+    *((BINARY, *of) for of in [(8, "all"), (7, "above"), (4, "above"), (3, "survivors"), (1, "survivors")]),
+    *((FLAT, *of) for of in [(8, "all"), (7, "survivors")]),  # there is no level above to measure
+])  # fmt: skip
 def test_the_rule_is_by_the_cells_of_the_two_finest_levels(tree: Tree, most: int, chosen: str) -> None:
     """All cells are measured where the finest level has few enough, all above it where the level above has, else survivors'."""
     assert measuring(OPEN, tree, most).measure == chosen
     assert measuring(MECHANISMS["inftda_reconciled"], tree, most).measure == "survivors"
 
 
-@pytest.mark.parametrize(
-    ("codes", "keys", "asked", "chosen"),
-    [
-        (1000, {}, "auto", "all"),
-        (3000, TABLE, "auto", "all"),
-        (3000, {}, "auto", "survivors"),
-        (1010, {}, "auto", "above"),
-        (3000, {}, "all", "all"),
-        (4000, TABLE, "auto", "above"),
-        (4000, {}, "all", "above"),
-        (7000, TABLE, "auto", "survivors"),
-        (3000, TABLE, "survivors", "survivors"),
-        (8, {}, ABSENT, "survivors"),
-        (8, {"mechanism": "inftda_lenient"}, "auto", "all"),
-    ],
-)
+@pytest.mark.parametrize(("codes", "keys", "asked", "chosen"), [
+    (1000, {}, "auto", "all"),
+    (3000, TABLE, "auto", "all"),
+    (3000, {}, "auto", "survivors"),
+    (1010, {}, "auto", "above"),
+    (3000, {}, "all", "all"),
+    (4000, TABLE, "auto", "above"),
+    (4000, {}, "all", "above"),
+    (7000, TABLE, "auto", "survivors"),
+    (3000, TABLE, "survivors", "survivors"),
+    (8, {}, ABSENT, "survivors"),
+    (8, {"mechanism": "inftda_lenient"}, "auto", "all"),
+])  # fmt: skip
 def test_a_plan_states_what_is_measured(codes: int, keys: Keys, asked: str, chosen: str, tmp_path: Path) -> None:
     """Ten million cells of a level are measured whatever survives, or one million where OpenDP draws them unasked."""
     plan = plan_of(tmp_path, codes, **keys, measure=asked)

@@ -71,14 +71,11 @@ def test_all_words_of_a_spec_are_escaped(tmp_path: Path) -> None:
     assert "<b title" not in page
 
 
-@pytest.mark.parametrize(
-    ("split", "told"),
-    [
-        ({"targets": {"age": 6}}, "Only level 7 is measured, and all measurements together give each count"),
-        ({"targets": {"age": 6, "age_1": 4}}, "Only levels 1 and 7 are measured, and"),
-        ({"workload": "ranges"}, "Every level is measured, and all measurements together give each count"),
-    ],
-)
+@pytest.mark.parametrize(("split", "told"), [
+    ({"targets": {"age": 6}}, "Only level 7 is measured, and all measurements together give each count"),
+    ({"targets": {"age": 6, "age_1": 4}}, "Only levels 1 and 7 are measured, and"),
+    ({"workload": "ranges"}, "Every level is measured, and all measurements together give each count"),
+])  # fmt: skip
 def test_only_the_levels_that_are_measured_are_called_so(split: dict[str, Any], told: str, tmp_path: Path) -> None:
     """The text names the same levels as measured as the table does; with targets these may be few."""
     by_error = {"privacy.epsilon": ABSENT} if "targets" in split else {}

@@ -37,23 +37,20 @@ def asked(headers: Mapping[str, str], kind: str = "http", names: tuple[str, ...]
     return sent[0].get("status", sent[0].get("code"))
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"host": OWN}, 200),
-        ({"host": "LocalHost:4200", "origin": "http://localhost:4200"}, 200),
-        ({"host": "[::1]:4200", "origin": "http://[::1]:4200"}, 200),
-        ({"host": OWN, "origin": "http://localhost:4200"}, 200),  # one server by two names
-        ({"host": OWN, "origin": "http://evil.example"}, 403),
-        ({"host": OWN, "origin": "http://127.0.0.1:4201"}, 403),  # another program of this machine
-        ({"host": OWN, "origin": "null"}, 403),
-        ({"host": OWN, "origin": ""}, 403),
-        ({"host": "evil.example:4200"}, 403),  # a name that points here
-        ({"host": "evil.example:4200", "origin": "http://evil.example:4200"}, 403),
-        ({"host": ""}, 403),
-        ({}, 403),
-    ],
-)
+@pytest.mark.parametrize(("headers", "status"), [
+    ({"host": OWN}, 200),
+    ({"host": "LocalHost:4200", "origin": "http://localhost:4200"}, 200),
+    ({"host": "[::1]:4200", "origin": "http://[::1]:4200"}, 200),
+    ({"host": OWN, "origin": "http://localhost:4200"}, 200),  # one server by two names
+    ({"host": OWN, "origin": "http://evil.example"}, 403),
+    ({"host": OWN, "origin": "http://127.0.0.1:4201"}, 403),  # another program of this machine
+    ({"host": OWN, "origin": "null"}, 403),
+    ({"host": OWN, "origin": ""}, 403),
+    ({"host": "evil.example:4200"}, 403),  # a name that points here
+    ({"host": "evil.example:4200", "origin": "http://evil.example:4200"}, 403),
+    ({"host": ""}, 403),
+    ({}, 403),
+])  # fmt: skip
 def test_only_own_pages_and_programs_may_ask(headers, status):
     """Requests and websockets alike; programs name no page."""
     assert asked(headers) == status

@@ -88,16 +88,13 @@ def test_what_is_left_of_a_parent_goes_to_the_cells_that_are_kept() -> None:
 COARSE, FINE = np.array([0, 0, 1, 1], dtype=np.int32), np.array([0, 1, 1, 0], dtype=np.int32)
 
 
-@pytest.mark.parametrize(
-    ("groupings", "told"),
-    [
-        ([Grouping(COARSE, np.zeros(2), 1.0), Grouping(FINE, np.zeros(2), 1.0)], r"groupings\[0\] must be refined"),
-        ([Grouping(COARSE, np.zeros(3), 1.0)], r"groupings\[0\] must have a leaf in every cell"),
-        ([Grouping(COARSE[:3], np.zeros(2), 1.0)], r"groupings\[0\] must have a cell for each of 4 leaves"),
-        ([Grouping(COARSE - 1, np.zeros(2), 1.0)], r"groupings\[0\] must have a cell for each of 4 leaves"),
-        ([Grouping(COARSE, np.zeros(2), 0.0)], "every weight must be > 0"),
-    ],
-)
+@pytest.mark.parametrize(("groupings", "told"), [
+    ([Grouping(COARSE, np.zeros(2), 1.0), Grouping(FINE, np.zeros(2), 1.0)], r"groupings\[0\] must be refined"),
+    ([Grouping(COARSE, np.zeros(3), 1.0)], r"groupings\[0\] must have a leaf in every cell"),
+    ([Grouping(COARSE[:3], np.zeros(2), 1.0)], r"groupings\[0\] must have a cell for each of 4 leaves"),
+    ([Grouping(COARSE - 1, np.zeros(2), 1.0)], r"groupings\[0\] must have a cell for each of 4 leaves"),
+    ([Grouping(COARSE, np.zeros(2), 0.0)], "every weight must be > 0"),
+])  # fmt: skip
 def test_what_is_no_hierarchy_is_refused(groupings: list[Any], told: str) -> None:
     """Groupings that cross, cells without leaves, leaves without cells and weights of 0 are refused."""
     with pytest.raises(ValueError, match=told):

@@ -145,19 +145,16 @@ def test_an_exact_count_is_met_however_far_it_is():
         settle_overlapping(np.array([3.0, 2]), 1.0, both)
 
 
-@pytest.mark.parametrize(
-    ("own", "weights", "cell", "values", "weight", "message"),
-    [
-        ([np.nan, 1], 1.0, [0, 0], [1], 1, "values must be finite"),
-        ([1, 1], np.ones(3), [0, 0], [1], 1, "weights must be one for all leaves or one for each of 2"),
-        ([1, 1], 0.0, [0, 0], [1], 1, "weights must be finite and > 0"),
-        ([1, 1], 1.0, [0, 0], [1], 0, r"groupings\[0\].weight must be > 0, got 0"),
-        ([1, 1], 1.0, [0, 0], [np.inf], 1, r"groupings\[0\].values must be finite"),
-        ([1, 1], 1.0, [0, 0], [-1], np.inf, r"groupings\[0\].values must be >= 0 where they are exact"),
-        ([1, 1], 1.0, [0], [1], 1, r"groupings\[0\].cell must have a label for each of 2 leaves"),
-        ([1, 1], 1.0, [0, 1], [1], 1, r"groupings\[0\].cell must be from -1 to 0"),
-    ],
-)
+@pytest.mark.parametrize(("own", "weights", "cell", "values", "weight", "message"), [
+    ([np.nan, 1], 1.0, [0, 0], [1], 1, "values must be finite"),
+    ([1, 1], np.ones(3), [0, 0], [1], 1, "weights must be one for all leaves or one for each of 2"),
+    ([1, 1], 0.0, [0, 0], [1], 1, "weights must be finite and > 0"),
+    ([1, 1], 1.0, [0, 0], [1], 0, r"groupings\[0\].weight must be > 0, got 0"),
+    ([1, 1], 1.0, [0, 0], [np.inf], 1, r"groupings\[0\].values must be finite"),
+    ([1, 1], 1.0, [0, 0], [-1], np.inf, r"groupings\[0\].values must be >= 0 where they are exact"),
+    ([1, 1], 1.0, [0], [1], 1, r"groupings\[0\].cell must have a label for each of 2 leaves"),
+    ([1, 1], 1.0, [0, 1], [1], 1, r"groupings\[0\].cell must be from -1 to 0"),
+])  # fmt: skip
 def test_what_is_no_problem_is_refused(own, weights, cell, values, weight, message):
     """Shapes, labels, weights and values that make no problem are refused by name."""
     with pytest.raises(ValueError, match=message):

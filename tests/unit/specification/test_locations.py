@@ -18,38 +18,32 @@ def _without_libpq(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize(
-    ("location", "published"),
-    [
-        ("data/trips.csv.gz", "trips.csv.gz"),
-        ("/a/b.duckdb::trips", "b.duckdb::trips"),
-        ("../codes.xlsx::Areas of 2025", "codes.xlsx::Areas of 2025"),
-        ("${DATA}/od.omx::trips", "od.omx::trips"),
-        ("postgresql://host:5432/people::survey.trips", "survey.trips"),
-        ("postgresql://[::1]:5432/people::survey.trips", "survey.trips"),
-        ("postgresql://host/people::SELECT home::text FROM trips WHERE name = 'x'", "a query"),
-        ("postgresql://host/people::\n  (select 1)", "a query"),
-        ("${DATABASE}::with t as (select 'x::y') select * from t", "a query"),
-        ("${DATABASE}::survey.trips", "${DATABASE}::survey.trips"),
-        ("postgresql://host/people::select.trips", "select.trips"),
-    ],
-)
+@pytest.mark.parametrize(("location", "published"), [
+    ("data/trips.csv.gz", "trips.csv.gz"),
+    ("/a/b.duckdb::trips", "b.duckdb::trips"),
+    ("../codes.xlsx::Areas of 2025", "codes.xlsx::Areas of 2025"),
+    ("${DATA}/od.omx::trips", "od.omx::trips"),
+    ("postgresql://host:5432/people::survey.trips", "survey.trips"),
+    ("postgresql://[::1]:5432/people::survey.trips", "survey.trips"),
+    ("postgresql://host/people::SELECT home::text FROM trips WHERE name = 'x'", "a query"),
+    ("postgresql://host/people::\n  (select 1)", "a query"),
+    ("${DATABASE}::with t as (select 'x::y') select * from t", "a query"),
+    ("${DATABASE}::survey.trips", "${DATABASE}::survey.trips"),
+    ("postgresql://host/people::select.trips", "select.trips"),
+])  # fmt: skip
 def test_what_is_published_of_a_location(location, published):
     """The name of a file or a table, without folder and server; of a query no more than that it is one."""
     assert published_location(location) == published
 
 
-@pytest.mark.parametrize(
-    ("location", "place"),
-    [
-        ("postgresql://Host.Example:5433/people::survey.trips", "postgresql://host.example:5433/people::survey.trips"),
-        ("postgres://host/people::Survey.TRIPS", "postgresql://host:5432/people::survey.trips"),
-        ('postgresql://host/people::"Survey" . "a""b"', 'postgresql://host:5432/people::Survey.a"b'),
-        ("postgresql://[::1]/people::a.b", "postgresql://[::1]:5432/people::a.b"),
-        ("postgresql:///people::a.b", "postgresql://local:5432/people::a.b"),
-        ('postgresql://h:1/d::"A b"."c""d"', 'postgresql://h:1/d::A b.c"d'),
-    ],
-)
+@pytest.mark.parametrize(("location", "place"), [
+    ("postgresql://Host.Example:5433/people::survey.trips", "postgresql://host.example:5433/people::survey.trips"),
+    ("postgres://host/people::Survey.TRIPS", "postgresql://host:5432/people::survey.trips"),
+    ('postgresql://host/people::"Survey" . "a""b"', 'postgresql://host:5432/people::Survey.a"b'),
+    ("postgresql://[::1]/people::a.b", "postgresql://[::1]:5432/people::a.b"),
+    ("postgresql:///people::a.b", "postgresql://local:5432/people::a.b"),
+    ('postgresql://h:1/d::"A b"."c""d"', 'postgresql://h:1/d::A b.c"d'),
+])  # fmt: skip
 def test_a_table_is_recognised_by_names_as_the_server_reads_them(location, place, monkeypatch):
     """Names without quotes are in lower case, others as they stand; the place and the location lead back; a variable may hold it."""
     found = relation_at("input.table", location)

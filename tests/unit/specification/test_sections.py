@@ -31,15 +31,12 @@ PURPOSE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("given", "keys", "origin", "destination", "zone"),
-    [
-        ({}, {}, "from", "to", ("zone", "zone")),
-        ({"origin": "to", "zone": "district"}, {}, "to", "from", ("district", "district")),
-        ({"zone": ["district", "zone"]}, {}, "from", "to", ("district", "zone")),
-        ({"origin": "from", "destination": "to"}, PURPOSE, "from", "to", ("zone", "zone")),
-    ],
-)
+@pytest.mark.parametrize(("given", "keys", "origin", "destination", "zone"), [
+    ({}, {}, "from", "to", ("zone", "zone")),
+    ({"origin": "to", "zone": "district"}, {}, "to", "from", ("district", "district")),
+    ({"zone": ["district", "zone"]}, {}, "from", "to", ("district", "zone")),
+    ({"origin": "from", "destination": "to"}, PURPOSE, "from", "to", ("zone", "zone")),
+])  # fmt: skip
 def test_what_is_left_out_of_a_fleet_is_filled_in(given, keys, origin, destination, zone):
     """The other two features are the ends, in their order, the coarsest level is the zone; and no release depends on it."""
     bare, text = (yaml.safe_dump(FEATURES | keys | of) for of in ({}, {"utility": {"fleet": FLEET | given}}))

@@ -40,22 +40,19 @@ def test_a_cluster_file_is_read(write, tmp_path, monkeypatch):
     assert read_cluster_file(Path("cluster.yaml")) == file
 
 
-@pytest.mark.parametrize(
-    ("changes", "field", "text"),
-    [
-        ({"scheduler": "tcp://10.0.0.5:8786"}, "scheduler", "tls://"),
-        ({"scheduler": "tls://me:sentinel@10.0.0.5:8786"}, "scheduler", "tls://"),
-        ({"mailbox": None}, "mailbox", "must be given"),
-        ({"colour": "sentinel"}, "colour", "not a key of the cluster file"),
-        ({"secret_access_key": "sentinel"}, "secret_access_key", "must not hold credentials"),
-        ({"s3": {"access_key_id": "sentinel"}}, "s3.access_key_id", "must not hold credentials"),
-        ({"memory_per_worker": "sentinel"}, "memory_per_worker", "memory_per_worker"),
-        ({"memory_per_worker": "1MB"}, "memory_per_worker", "256000000"),
-        ({"lost_after": True}, "lost_after", "a span such as 60s"),
-        ({"lost_after": "0s"}, "lost_after", "greater than or equal to 1"),
-        ({"private_key": "missing.key"}, "private_key", "cannot be read"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "field", "text"), [
+    ({"scheduler": "tcp://10.0.0.5:8786"}, "scheduler", "tls://"),
+    ({"scheduler": "tls://me:sentinel@10.0.0.5:8786"}, "scheduler", "tls://"),
+    ({"mailbox": None}, "mailbox", "must be given"),
+    ({"colour": "sentinel"}, "colour", "not a key of the cluster file"),
+    ({"secret_access_key": "sentinel"}, "secret_access_key", "must not hold credentials"),
+    ({"s3": {"access_key_id": "sentinel"}}, "s3.access_key_id", "must not hold credentials"),
+    ({"memory_per_worker": "sentinel"}, "memory_per_worker", "memory_per_worker"),
+    ({"memory_per_worker": "1MB"}, "memory_per_worker", "256000000"),
+    ({"lost_after": True}, "lost_after", "a span such as 60s"),
+    ({"lost_after": "0s"}, "lost_after", "greater than or equal to 1"),
+    ({"private_key": "missing.key"}, "private_key", "cannot be read"),
+])  # fmt: skip
 def test_a_broken_rule_is_told_with_its_key(write, changes, field, text):
     """An error names the key and the rule, and repeats no value, which might be a password in the wrong place."""
     found = refusal(write(**changes))

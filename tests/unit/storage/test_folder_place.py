@@ -149,19 +149,16 @@ def test_folders_that_cannot_be_mailboxes_are_refused(mailbox, tmp_path):
         open_place(f"file://{published}")
 
 
-@pytest.mark.parametrize(
-    ("url", "endpoint", "text"),
-    [
-        ("/mnt/shared", None, "must be the URL"),
-        ("http://host/shared", None, "must be the URL"),
-        ("file://host/shared", None, "must be the URL"),
-        ("s3://", None, "must be the URL"),
-        ("s3://me:sentinel@bucket/x", None, "without credentials"),
-        ("s3://bucket/x?secret=sentinel", None, "without credentials"),
-        ("s3://bucket/x", "http://localhost:9000", "must begin with https://"),
-        ("s3://bucket/x", "https://me:sentinel@minio.example", "without credentials"),
-    ],
-)
+@pytest.mark.parametrize(("url", "endpoint", "text"), [
+    ("/mnt/shared", None, "must be the URL"),
+    ("http://host/shared", None, "must be the URL"),
+    ("file://host/shared", None, "must be the URL"),
+    ("s3://", None, "must be the URL"),
+    ("s3://me:sentinel@bucket/x", None, "without credentials"),
+    ("s3://bucket/x?secret=sentinel", None, "without credentials"),
+    ("s3://bucket/x", "http://localhost:9000", "must begin with https://"),
+    ("s3://bucket/x", "https://me:sentinel@minio.example", "without credentials"),
+])  # fmt: skip
 def test_addresses_that_cannot_be_used_are_refused(url, endpoint, text):
     """A mailbox is a folder here or a bucket over TLS, without credentials in its address, which no text repeats."""
     with pytest.raises(SpecError, match=text) as refusal:

@@ -458,19 +458,16 @@ def reserved_event(release: str, *levels: dict[str, Any], dataset: str = "jobs",
     return {"event": "reserved", "release": release, "dataset": dataset, "levels": charged, **plain, **claimed}
 
 
-@pytest.mark.parametrize(
-    ("asked", "field"),
-    [
-        (replace(asked_of(), unit="one person"), "privacy.unit"),
-        (replace(asked_of(), neighbours="add_remove"), "privacy.neighbours"),
-        (asked_of(cap=cap_at(3.0)), "budget"),
-        (asked_of(cap=cap_at(0.5)), "budget"),
-        (asked_of(cap=cap_at(1.0, 1e-7)), "budget"),
-        (replace(asked_of("wages", same_people_as="jobs"), unit="one person"), "privacy.unit"),
-        (asked_of("wages", cap_at(3.0), same_people_as="jobs"), "budget"),
-        (asked_of("shops", same_people_as="jobs"), "same_people_as"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "field"), [
+    (replace(asked_of(), unit="one person"), "privacy.unit"),
+    (replace(asked_of(), neighbours="add_remove"), "privacy.neighbours"),
+    (asked_of(cap=cap_at(3.0)), "budget"),
+    (asked_of(cap=cap_at(0.5)), "budget"),
+    (asked_of(cap=cap_at(1.0, 1e-7)), "budget"),
+    (replace(asked_of("wages", same_people_as="jobs"), unit="one person"), "privacy.unit"),
+    (asked_of("wages", cap_at(3.0), same_people_as="jobs"), "budget"),
+    (asked_of("shops", same_people_as="jobs"), "same_people_as"),
+])  # fmt: skip
 def test_other_terms_than_the_first_are_refused(asked, field):
     """Another unit, neighbours, budget or people, or a first release without a budget, is refused by the key of the spec.
 
@@ -591,31 +588,28 @@ def insert(con: Connection, *events: dict[str, Any] | str) -> None:
         con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [last.length, text, hashed])
 
 
-@pytest.mark.parametrize(
-    "event",
-    [
-        dataset_event(),
-        {"event": "dataset", "dataset": "wages", "same_people_as": "nobody"},
-        reserved_event("one", gaussian(5, Fraction(1, 100))),
-        reserved_event("two", gaussian(1, Fraction(1, 100)), gaussian(1, Fraction(1, 100))),
-        reserved_event("two", gaussian(1, Fraction(1, 100)), dataset="nobody"),
-        reserved_event("two", {"rho": "1/100"}),
-        reserved_event("two", {"level": 1, "rho": "a hundredth"}),
-        {"event": "reserved", "release": "two", "dataset": "jobs"},
-        {"event": "drawing", "release": "one", "level": 0},
-        {"event": "released", "release": "one", "level": 0},
-        {"event": "sealed", "release": "one", "level": 1},
-        {"event": "void", "release": "one", "level": 0},
-        {"event": "drawing", "release": "one", "level": 7},
-        {"event": "drawing", "level": 0},
-        {"event": "budget raised", "dataset": "nobody", "cap": dataset_event()["cap"]},
-        {"event": "budget raised", "dataset": "jobs", "cap": {"epsilon": 2.0}},
-        {"release": "one"},
-        "{",
-        "null",
-        "[]",
-    ],
-)
+@pytest.mark.parametrize("event", [
+    dataset_event(),
+    {"event": "dataset", "dataset": "wages", "same_people_as": "nobody"},
+    reserved_event("one", gaussian(5, Fraction(1, 100))),
+    reserved_event("two", gaussian(1, Fraction(1, 100)), gaussian(1, Fraction(1, 100))),
+    reserved_event("two", gaussian(1, Fraction(1, 100)), dataset="nobody"),
+    reserved_event("two", {"rho": "1/100"}),
+    reserved_event("two", {"level": 1, "rho": "a hundredth"}),
+    {"event": "reserved", "release": "two", "dataset": "jobs"},
+    {"event": "drawing", "release": "one", "level": 0},
+    {"event": "released", "release": "one", "level": 0},
+    {"event": "sealed", "release": "one", "level": 1},
+    {"event": "void", "release": "one", "level": 0},
+    {"event": "drawing", "release": "one", "level": 7},
+    {"event": "drawing", "level": 0},
+    {"event": "budget raised", "dataset": "nobody", "cap": dataset_event()["cap"]},
+    {"event": "budget raised", "dataset": "jobs", "cap": {"epsilon": 2.0}},
+    {"release": "one"},
+    "{",
+    "null",
+    "[]",
+])  # fmt: skip
 def test_an_event_that_does_not_follow_stops_everything(con, event):
     """Books that do not add up are not read, whatever the hashes, and nothing more is reserved or drawn from them."""
     share = cap_at(1.0).rho / 4

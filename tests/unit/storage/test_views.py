@@ -20,16 +20,13 @@ FEATURES: list[dict[str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("levels", "taken", "views"),
-    [
-        (ends((None, "cty"), ("cty", "cty"), ("cty", "trct")), [], ["all_to_cty", "cty_to_cty", "cty_to_trct"]),
-        (FEATURES, [], ["by_sex", "by_area_school_grade_sex"]),
-        (ends(("a", "b"), ("A", "b"), ("a", "b_1")), [], ["a_to_b_1_1", "A_to_b_2", "a_to_b_1"]),
-        (ends(("level", "x")), ["LEVEL_to_x"], ["level_to_x_1"]),
-        (ends(("é" * 40, "b")), [], ["é" * 30 + "_1"]),
-    ],
-)
+@pytest.mark.parametrize(("levels", "taken", "views"), [
+    (ends((None, "cty"), ("cty", "cty"), ("cty", "trct")), [], ["all_to_cty", "cty_to_cty", "cty_to_trct"]),
+    (FEATURES, [], ["by_sex", "by_area_school_grade_sex"]),
+    (ends(("a", "b"), ("A", "b"), ("a", "b_1")), [], ["a_to_b_1_1", "A_to_b_2", "a_to_b_1"]),
+    (ends(("level", "x")), ["LEVEL_to_x"], ["level_to_x_1"]),
+    (ends(("é" * 40, "b")), [], ["é" * 30 + "_1"]),
+])  # fmt: skip
 def test_levels_are_named_by_their_ends_or_features(levels, taken, views):
     """Where two would be the same but for case, or are taken or too long, the level's number stands behind them."""
     total = dict.fromkeys(levels[0])

@@ -131,23 +131,16 @@ def test_a_seed_draws_its_areas_again(name: str) -> None:
         assert_frame_equal(set_of("random", "dense", 5).codebook, one.codebook)
 
 
-@pytest.mark.parametrize(
-    ("draw", "arguments", "message"),
-    [
-        (country_of, {"regions": 0}, "regions must be >= 1, got 0."),
-        (country_of, {"provinces": 3}, "provinces must be >= regions, 4, got 3."),
-        (country_of, {"people": 0}, "people must be >= 1, got 0."),
-        (nation_of, {"areas": (0, 12, 200, 500, 8_000)}, "areas[0] must be >= 1, got 0."),
-        (nation_of, {"areas": (4, 12, 200)}, "areas must be 5 numbers, one per level, got 3."),
-        (nation_of, {"flows": 0}, "flows must be >= 1, got 0."),
-        (
-            nation_of,
-            {"flows": 6_400_001, "people": 6_400_001},
-            "flows must be <= a tenth of the pairs of sections, 6400000, got 6400001.",
-        ),
-        (nation_of, {"people": FLOWS - 1}, "people must be >= flows, 300000, got 299999."),
-    ],
-)
+@pytest.mark.parametrize(("draw", "arguments", "message"), [
+    (country_of, {"regions": 0}, "regions must be >= 1, got 0."),
+    (country_of, {"provinces": 3}, "provinces must be >= regions, 4, got 3."),
+    (country_of, {"people": 0}, "people must be >= 1, got 0."),
+    (nation_of, {"areas": (0, 12, 200, 500, 8_000)}, "areas[0] must be >= 1, got 0."),
+    (nation_of, {"areas": (4, 12, 200)}, "areas must be 5 numbers, one per level, got 3."),
+    (nation_of, {"flows": 0}, "flows must be >= 1, got 0."),
+    (nation_of, {"flows": 6_400_001, "people": 6_400_001}, "flows must be <= a tenth of the pairs of sections, 6400000, got 6400001."),
+    (nation_of, {"people": FLOWS - 1}, "people must be >= flows, 300000, got 299999."),
+])  # fmt: skip
 def test_impossible_arguments_are_refused(draw: Callable[..., Country], arguments: Any, message: str) -> None:
     """What cannot be is refused with the field, the rule and the value."""
     with pytest.raises(ValueError) as refused:  # noqa: PT011 (the whole message is compared)

@@ -54,19 +54,14 @@ def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data) -
         assert math.isclose(bound, expected, rel_tol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("total", "scales", "possible", "threshold", "finest"),
-    [
-        (1_000, [0.0, 5.0, 5.0, 5.0], [1, 10, 100, 1_000], 0, 2),  # exactly 2σ is enough
-        (99, [5.0, 5.0, 5.0], [1, 10, 100], 0, None),
-        (100, [0.0, 1.0, 50.0, 1.0], [1, 2, 4, 8], 0, 1),  # a gap is the end
-        (300, [0.0, 0.1], [1, 10], 30, 1),
-        (299, [0.0, 0.1], [1, 10], 30, None),
-        *(
-            (10**9, [0.0, 0.1], [1, None], threshold, None) for threshold in (0, 30)
-        ),  # nobody knows how many cells there are
-    ],
-)
+@pytest.mark.parametrize(("total", "scales", "possible", "threshold", "finest"), [
+    (1_000, [0.0, 5.0, 5.0, 5.0], [1, 10, 100, 1_000], 0, 2),  # exactly 2σ is enough
+    (99, [5.0, 5.0, 5.0], [1, 10, 100], 0, None),
+    (100, [0.0, 1.0, 50.0, 1.0], [1, 2, 4, 8], 0, 1),  # a gap is the end
+    (300, [0.0, 0.1], [1, 10], 30, 1),
+    (299, [0.0, 0.1], [1, 10], 30, None),
+    *((10**9, [0.0, 0.1], [1, None], threshold, None) for threshold in (0, 30)),  # nobody knows how many cells there are
+])  # fmt: skip
 def test_sums_stand_as_long_as_a_leaf_reaches_the_threshold(total, scales, possible, threshold, finest) -> None:
     """With a threshold it is the finest level or none, whatever σ; without one levels stand down to where a gap is."""
     assert finest_above_noise(total, scales, possible, threshold) == finest
@@ -136,14 +131,11 @@ def test_every_cell_is_within_the_bound(of_levels):
 ZONES = [(district, district + zone) for district in "AB" for zone in "1234"]
 
 
-@pytest.mark.parametrize(
-    ("scale", "number", "variance"),
-    [
-        (6.0, 1, 36.0),  # the districts themselves have less noise than four zones each of σ = 4
-        (12.0, 2, 64.0),
-        (8.0, 1, 64.0),  # of equals the first
-    ],
-)
+@pytest.mark.parametrize(("scale", "number", "variance"), [
+    (6.0, 1, 36.0),  # the districts themselves have less noise than four zones each of σ = 4
+    (12.0, 2, 64.0),
+    (8.0, 1, 64.0),  # of equals the first
+])  # fmt: skip
 def test_the_source_has_the_least_variance(universe_of, scale, number, variance):
     """The districts are measured, and so are their zones with a scale of 4, which are added up in fours."""
     tree = universe_of([ZONES], [0, 0]).tree

@@ -111,17 +111,14 @@ def test_quotients_that_are_whole_are_not_rounded_up() -> None:
     assert flow_vehicles(trips((0, 0, 0, 1), (3, 0, 0, 1), (6, 0, 0, 1)), service) == 1
 
 
-@pytest.mark.parametrize(
-    ("changed", "told"),
-    [
-        ({"minutes": MINUTES[:3]}, "a row per origin stop"),
-        ({"minutes": MINUTES * 0}, "finite and > 0"),
-        ({"minutes": MINUTES * np.inf}, "finite and > 0"),
-        ({"period_minutes": 0.0}, "period_minutes"),
-        ({"capacity": 0}, "capacity"),
-        ({"zones": 3}, "each zone"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "told"), [
+    ({"minutes": MINUTES[:3]}, "a row per origin stop"),
+    ({"minutes": MINUTES * 0}, "finite and > 0"),
+    ({"minutes": MINUTES * np.inf}, "finite and > 0"),
+    ({"period_minutes": 0.0}, "period_minutes"),
+    ({"capacity": 0}, "capacity"),
+    ({"zones": 3}, "each zone"),
+])  # fmt: skip
 def test_what_is_no_service_is_refused(changed: dict[str, object], told: str) -> None:
     """Shapes that disagree, minutes and numbers out of range, and a zone without a stop are refused."""
     with pytest.raises(ValueError, match=told):
@@ -179,14 +176,11 @@ def test_without_a_true_trip_there_is_no_ratio() -> None:
     assert fleet(tree, some, none, terms_of()) == {"busy": 0.0, "flow": 0.0, "pooled": 0.0}
 
 
-@pytest.mark.parametrize(
-    ("periods", "listed", "first", "last"),
-    [
-        ([str(number) for number in range(12)], None, "9", "10"),  # as text, 10 comes before 9
-        (["07:00", "07:30", "08:00"], None, "07:30", "08:00"),
-        (["night", "day", "dusk"], ("dusk", "night", "day"), "night", "day"),  # as the spec has them
-    ],
-)
+@pytest.mark.parametrize(("periods", "listed", "first", "last"), [
+    ([str(number) for number in range(12)], None, "9", "10"),  # as text, 10 comes before 9
+    (["07:00", "07:30", "08:00"], None, "07:30", "08:00"),
+    (["night", "day", "dusk"], ("dusk", "night", "day"), "night", "day"),  # as the spec has them
+])  # fmt: skip
 def test_periods_follow_one_another(periods: list[str], listed: Any, first: str, last: str) -> None:
     """The vehicle of one period drives in the next one too, and not the other way round."""
     tree = tree_of(periods)
@@ -211,20 +205,14 @@ def test_a_third_axis_is_summed_over() -> None:
     assert fleet(with_purpose, one, both, terms_of(capacity=2)) == {"busy": 1.0, "flow": 1.0, "pooled": 1.0}
 
 
-@pytest.mark.parametrize(
-    ("durations", "told"),
-    [
-        (DURATIONS.drop("minutes"), "durations must have a column minutes"),
-        (DURATIONS[:8], "b1 to b1 is there 0 times"),
-        (pl.concat((DURATIONS, DURATIONS[4:5])), "a2 to a2 is there 2 times"),
-        (pl.concat((DURATIONS, DURATIONS[:1].with_columns(to=pl.lit("c9")))), "only codes of to in that column; c9"),
-        (pl.concat((DURATIONS, DURATIONS[:1].with_columns(to=pl.lit(None, pl.String)))), "a blank code"),
-        *(
-            (DURATIONS.with_columns(minutes=pl.lit(of, pl.String)), "finite minutes > 0")
-            for of in ("0", "nan", "soon", None)
-        ),
-    ],
-)
+@pytest.mark.parametrize(("durations", "told"), [
+    (DURATIONS.drop("minutes"), "durations must have a column minutes"),
+    (DURATIONS[:8], "b1 to b1 is there 0 times"),
+    (pl.concat((DURATIONS, DURATIONS[4:5])), "a2 to a2 is there 2 times"),
+    (pl.concat((DURATIONS, DURATIONS[:1].with_columns(to=pl.lit("c9")))), "only codes of to in that column; c9"),
+    (pl.concat((DURATIONS, DURATIONS[:1].with_columns(to=pl.lit(None, pl.String)))), "a blank code"),
+    *((DURATIONS.with_columns(minutes=pl.lit(of, pl.String)), "finite minutes > 0") for of in ("0", "nan", "soon", None)),
+])  # fmt: skip
 def test_durations_that_do_not_fit_are_refused(durations: pl.DataFrame, told: str) -> None:
     """A column or a pair that is missing, a pair that is there twice, an unknown code, and minutes that are none are refused."""
     tree = tree_of("012")
