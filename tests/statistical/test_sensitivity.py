@@ -220,18 +220,10 @@ def test_whoever_moves_the_total_moves_the_rest_less():
 
 
 @pytest.mark.parametrize(("neighbours", "most", "below", "is_root", "square"), [
-    (SUBSTITUTION, 1, None, False, 2),
-    (ADD_REMOVE, 1, None, False, 1),
-    (ADD_REMOVE, 5, None, False, 25),
-    (SUBSTITUTION, 5, None, False, 50),
-    (ADD_REMOVE, 5, 1, False, 5),
-    (ADD_REMOVE, 5, 2, False, 9),
-    (SUBSTITUTION, 5, 1_000, False, 50),
-    (ADD_REMOVE, 7, 3, False, 19),
-    (ADD_REMOVE, 8, 3, False, 22),
-    (SUBSTITUTION, 7, 3, True, 49),
-    (ADD_REMOVE, 7, None, True, 49),
-    (ADD_REMOVE, MOST_RECORDS, None, True, 2**40),
+    (SUBSTITUTION, 1, None, False, 2), (ADD_REMOVE, 1, None, False, 1), (ADD_REMOVE, 5, None, False, 25),
+    (SUBSTITUTION, 5, None, False, 50), (ADD_REMOVE, 5, 1, False, 5), (ADD_REMOVE, 5, 2, False, 9),
+    (SUBSTITUTION, 5, 1_000, False, 50), (ADD_REMOVE, 7, 3, False, 19), (ADD_REMOVE, 8, 3, False, 22),
+    (SUBSTITUTION, 7, 3, True, 49), (ADD_REMOVE, 7, None, True, 49), (ADD_REMOVE, MOST_RECORDS, None, True, 2**40),
     (SUBSTITUTION, MOST_RECORDS, None, False, 2**41),
 ])  # fmt: skip
 def test_sensitivities_have_the_values_of_the_formula(neighbours, most, below, is_root, square):

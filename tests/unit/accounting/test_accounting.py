@@ -311,13 +311,8 @@ def test_no_accountant_takes_what_promises_nothing(by: str) -> None:
 
 
 @pytest.mark.parametrize(("relation", "rho", "epsilon"), [
-    ("substitution", 2e-3, 0.1),
-    ("substitution", 2e-4, 0.02),
-    ("substitution", 1e-6, 7e-3),
-    ("add_remove", 2e-3, 0.3),
-    ("add_remove", 1.9e-2, 0.5),
-    ("measured root", 2e-4, 0.1),
-    ("measured root", 1.9e-2, 0.5),
+    ("substitution", 2e-3, 0.1), ("substitution", 2e-4, 0.02), ("substitution", 1e-6, 7e-3), ("add_remove", 2e-3, 0.3),
+    ("add_remove", 1.9e-2, 0.5), ("measured root", 2e-4, 0.1), ("measured root", 1.9e-2, 0.5),
 ])  # fmt: skip
 def test_with_much_noise_pld_agrees_with_the_analytic_gaussian(relation: str, rho: float, epsilon: float) -> None:
     """Where σ is large the discrete noise is as the continuous one, whose δ is known in closed form: to 1 %."""

@@ -106,13 +106,8 @@ def enumerated(events: list[tuple[float, int]], epsilon: float) -> float:
 
 
 @pytest.mark.parametrize("events", [
-    [(1.0, 1)],
-    [(0.6, 3)],
-    [(1.5, 2)],
-    [(0.7, 1), (1.3, 1)],
-    [(0.5, 2), (1.1, 1)],
-    [(2.0, 1), (0.4, 2)],
-    [(0.9, 1), (0.5, 2), (0.7, 1)],
+    [(1.0, 1)], [(0.6, 3)], [(1.5, 2)], [(0.7, 1), (1.3, 1)],
+    [(0.5, 2), (1.1, 1)], [(2.0, 1), (0.4, 2)], [(0.9, 1), (0.5, 2), (0.7, 1)],
 ])  # fmt: skip
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 4.0])
 def test_it_is_what_all_outcomes_say(events: list[tuple[float, int]], epsilon: float) -> None:

@@ -197,11 +197,8 @@ def test_branches_keep_a_release_within_its_task_runs(levels_below, levels_above
 
 
 @pytest.mark.parametrize(("level", "nodes", "cells", "wanted", "pieces"), [
-    (3, 10_000, 10**6, 400, 400),
-    (3, 50, 10**6, 80, 50),
-    (3, 30, 10**6, 80, 0),
-    (8, 30, 10**6, 80, 30),
-    (3, 10_000, 9_999, 8, 0),
+    (3, 10_000, 10**6, 400, 400), (3, 50, 10**6, 80, 50), (3, 30, 10**6, 80, 0),
+    (8, 30, 10**6, 80, 30), (3, 10_000, 9_999, 8, 0),
 ])  # fmt: skip
 def test_a_cluster_cuts_the_trunk_into_what_it_wants(level, nodes, cells, wanted, pieces):
     """It waits for work for half of the branches that it wants, unless the next level is the last, and cuts no branch."""
