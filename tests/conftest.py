@@ -62,6 +62,13 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a test a store of its own, in its own folder, and return where."""
+    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
 @pytest.fixture(scope="session")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     """Return the published folders that all tests share; each is made when a test first asks for it."""

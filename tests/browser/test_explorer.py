@@ -468,11 +468,10 @@ def test_attributes_and_sizes_show_what_a_query_answers(folders, reader):
     assert row.locator("th, td").all_inner_texts()[:4] == ["2", *shown]
 
 
-def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, monkeypatch):
+def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):
     """Where a code is in several regions, titles name the region, the matrix has a cell for each pair, and a flow within one area is none
     between two; where each end calls the levels of one codebook otherwise, too.
     """
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     areas = [(region, town) for region in "NS" for town in ("01", "02")]
     rows = [(*home, *work) for home in areas for work in areas for _ in range(50)]
     pl.DataFrame(areas, ["region", "town"], orient="row").write_csv(tmp_path / "areas.csv")
@@ -504,9 +503,8 @@ def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, monkeypatch):
     assert "N › 01" in {called for ends_called, _ in largest.rows for called in ends_called}
 
 
-def test_what_is_too_much_is_shown_a_part_at_a_time_or_named(folders, tmp_path, reader, monkeypatch):
+def test_what_is_too_much_is_shown_a_part_at_a_time_or_named(folders, tmp_path, reader, own_home):
     """Of a table of 160,000 cells the page shows the first, and more when asked; one with room for few rows says in which file the others are."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     pl.DataFrame({"a": range(400), "b": range(400)}).write_csv(tmp_path / "rows.csv")
     spec = SPEC | {
         "input": {"table": "rows.csv", "features": ["a", "b"]},

@@ -34,9 +34,8 @@ pytestmark = [pytest.mark.usefixtures("own_state"), pytest.mark.thorough, pytest
 
 
 @pytest.fixture
-def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_state(own_home: Path) -> None:
     """Let this process look into the store of the test."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 @contextmanager

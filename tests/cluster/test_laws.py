@@ -95,13 +95,12 @@ def places_of(machines: Machines, wire: Path) -> dict[str, bytes]:
             return {str(path): path.read_bytes() for path in [*files, *machines.folder.glob("*.log"), wire]}
 
 
-def test_nothing_confidential_is_in_clear_outside_of_home(tmp_path, monkeypatch):
+def test_nothing_confidential_is_in_clear_outside_of_home(tmp_path, own_home):
     """While a worker holds slices and has drawn, neither the planted count nor a key is found; and sizes tell powers of two alone."""
     spec = write_small(tmp_path / "small")
     table = spec.with_name("trips.csv")
     first, second, *others = table.read_text().splitlines()
     table.write_text("\n".join([first, f"{second.rpartition(',')[0]},{PLANTED}", *others]) + "\n")
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     named = {"TEST_AT": "after send", "TEST_ONCE": str(tmp_path / "done"), "TEST_SIGNAL": "SIGSTOP"}
     with cluster(tmp_path / "cluster", keys={"lost_after": "60s"}, TEST_NOISE="inftda", **named) as machines:
         wire = tmp_path / "wire"

@@ -30,9 +30,8 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
 
 
 @pytest.fixture
-def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def spec(tmp_path: Path, own_home: Path) -> Path:
     """Write the spec of a small country that is to be released on a cluster."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     spec = write_small(tmp_path / "small")
     spec.write_text(f"{spec.read_text()}run: {{workers: dask, prefect: off}}\n")
     return spec

@@ -28,7 +28,7 @@ from tasks.mechanisms import MECHANISMS
 from tasks.sizes.estimators import Sizes
 from tasks.tree.axis import IntArray
 from tests.support import runs
-from tests.support.exposure import Made, Watch, hidden, return_the_truth
+from tests.support.exposure import Made, Watch, hidden, left_in, return_the_truth
 from tests.support.households import LISTED, PRIVACY, draw_homes, write_spec, write_tables
 from tests.support.laws import drawn_by
 
@@ -231,7 +231,7 @@ def test_a_faulty_row_is_not_quoted(row, secret, said, make):
     assert secret not in all_that_shows(made.fault)
     assert secret not in made.said
     assert made.secrets == set()
-    assert [str(path) for path in made.files() if secret.encode() in path.read_bytes()] == []
+    assert [str(path) for path in left_in(made.folder) if secret.encode() in path.read_bytes()] == []
     assert not vault_path(made.release_id).exists()
     shards = shard_folder(made.release_id)
     assert not shards.exists() or list(shards.iterdir()) == []

@@ -77,12 +77,11 @@ class Country:
 
 
 @pytest.fixture
-def country(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Country:
+def country(tmp_path: Path, own_home: Path) -> Country:
     """Write a small country, and declare its series in a store of its own."""
     generator = np.random.default_rng(1)
     drawn = draw_country(regions=2, provinces=2, municipalities=4, people=1, generator=generator)
     drawn.codebook.write_csv(tmp_path / "codebook.csv")
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     country = Country(tmp_path)
     country.write_trips(1)
     country.spec.write_text(SPEC)

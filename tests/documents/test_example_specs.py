@@ -64,9 +64,8 @@ def released(name: str, tables: dict[str, pl.DataFrame], folder: Path) -> Publis
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.thorough) for name in TABLES]
 )
-def test_an_example_is_released(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_example_is_released(name: str, tmp_path: Path, own_home: Path) -> None:
     """Ages, zones by hour, hours by day, days and households by size are released, and asked for a range."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     tables, (asked, inside) = TABLES[name], ASKED[name]
     found = released(name, tables, tmp_path)
     (row,) = found.query(asked).to_dicts()

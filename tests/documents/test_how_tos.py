@@ -173,9 +173,8 @@ def test_the_how_to_on_epsilon_quotes_what_the_tutorial_prints():
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_every_split_is_one(tmp_path, monkeypatch, split):
+def test_every_split_is_one(tmp_path, own_home, split):
     """Each split in the table of the page on ages can be planned, targets without epsilon."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "people.csv").touch()
     (keys,) = AGES.listed()
     keys["privacy"]["split"] = yaml.safe_load(split)

@@ -198,9 +198,8 @@ RECORDS = 12
 
 
 @pytest.fixture
-def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, float, Cap], Plan]]:
+def planned(tmp_path: Path, own_home: Path) -> Iterator[Callable[[int, float, Cap], Plan]]:
     """Return a function from m, ε and a cap to the plan of a release of a small table, in a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "trips.csv").write_text("home,work\n" + "a,a\n" * 50)
     (tmp_path / "codebook.csv").write_text("area\na\nb\n")
 

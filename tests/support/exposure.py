@@ -13,6 +13,13 @@ from tasks.laws.law import Sampler
 from tasks.tree.axis import IntArray
 
 
+def left_in(folder: Path) -> Iterator[Path]:
+    """Yield every file below a folder's TRELLIS_HOME, the vault excepted, and below its output folder."""
+    for path in folder.rglob("*"):
+        if path.is_file() and "vault" not in path.parts and path.parent != folder:
+            yield path
+
+
 @dataclass(frozen=True)
 class Made:
     """A release of the planted counts, finished or failed.
@@ -31,15 +38,9 @@ class Made:
     said: str
     meanwhile: set[str]
 
-    def files(self) -> Iterator[Path]:
-        """Yield every file below TRELLIS_HOME, the vault excepted, and below the output folder."""
-        for path in self.folder.rglob("*"):
-            if path.is_file() and "vault" not in path.parts and path.parent != self.folder:
-                yield path
-
     def exposed(self) -> set[str]:
         """Return the files and records that hold, or are named for, a true count."""
-        found = {str(path.relative_to(self.folder)) for path in self.files() if self.is_exposed_by(path)}
+        found = {str(path.relative_to(self.folder)) for path in left_in(self.folder) if self.is_exposed_by(path)}
         with store() as con:
             tables = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
             for schema, table in tables:
@@ -85,7 +86,7 @@ class Watch:
         def sample(true_counts: IntArray, scale: float) -> IntArray:
             self.secrets.update(count for count in map(int, true_counts) if count >= self.least)
             now = Made("", self.folder, self.planted or self.secrets, None, "", set())
-            self.meanwhile.update(str(path) for path in now.files() if now.is_exposed_by(path))
+            self.meanwhile.update(str(path) for path in left_in(self.folder) if now.is_exposed_by(path))
             return sampler(true_counts, scale)
 
         return sample

@@ -43,10 +43,9 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str]
 
 @pytest.fixture(params=["folder", *(pytest.param(name, marks=pytest.mark.thorough) for name in SERVERS)])
 def url(
-    request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[str], Server], monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, tmp_path: Path, servers: Callable[[str], Server], own_home: Path
 ) -> tuple[str, S3Keys]:
     """Return an empty mailbox of each kind."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     if request.param == "folder":
         (tmp_path / "mailbox").mkdir(mode=0o700)
         return f"file://{tmp_path / 'mailbox'}", S3Keys()

@@ -56,9 +56,8 @@ CREATE TABLE sealed_releases AS SELECT release_id, 'none' AS remark FROM seals;
 
 
 @pytest.fixture(autouse=True)
-def trellis_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def trellis_home(tmp_path: Path, own_home: Path) -> Iterator[Path]:
     """Give each test a TRELLIS_HOME of its own, and a umask that lets files be made for everybody to read."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     before = os.umask(0o022)
     yield tmp_path / "home"
     os.umask(before)

@@ -6,7 +6,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from io import StringIO
-from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
@@ -25,6 +24,8 @@ from tests.support.ledger import cap_at, read_chain
 from tests.support.office import ROWS, Office
 from tests.support.processes import at_once
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 # Holds a file of TRELLIS_HOME, as somebody else's DuckDB does, until it is told to go.
 HOLDER = """
 import os, sys, duckdb
@@ -33,12 +34,6 @@ print(os.getpid(), flush=True)
 sys.stdin.readline()
 con.close()
 """
-
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a TRELLIS_HOME of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def hold(file: str) -> tuple["subprocess.Popen[str]", int]:

@@ -240,9 +240,8 @@ def test_a_manifest_that_hides_its_tau_is_found(made, tmp_path):
         assert "its manifest states another tau." in reasons
 
 
-def test_a_release_with_little_noise_states_its_deviation_and_its_scale(tmp_path, monkeypatch):
+def test_a_release_with_little_noise_states_its_deviation_and_its_scale(tmp_path, own_home):
     """Every level states what its noise deviates by; the charge, the ledger's audit and `verify` go by the scale beside it."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "people.csv").write_text("home,work\n" + ROWS)
     privacy = SPEC["privacy"] | {"neighbours": "add_remove", "epsilon": 90.0, "delta": 1e-6}
     spec = Office(tmp_path).spec("people", "people.csv", privacy=privacy, budget={"epsilon": 100.0, "delta": 1e-6})

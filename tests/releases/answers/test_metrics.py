@@ -98,7 +98,6 @@ def test_a_textfile_is_open_to_its_collector(tmp_path: Path, capsys: pytest.Capt
     assert main(["metrics", "--textfile", str(tmp_path / "nowhere" / "trellis.prom")]) == WRONG
 
 
-def test_a_new_store_has_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_store_has_metrics(own_home: Path) -> None:
     """A store without releases has its bytes, and the time."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     assert {name for name, _ in read(metrics_answer())} == {"trellis_bytes", "trellis_metrics_timestamp_seconds"}

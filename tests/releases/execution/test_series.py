@@ -1,8 +1,6 @@
 """Series declared in advance: their days, what they cost together, what abandoning one of them gives back, and the audit."""
 
 import asyncio
-import hashlib
-import json
 import math
 import shutil
 from collections.abc import Iterator, Sequence
@@ -48,7 +46,7 @@ from tasks.accounting.allocation import Allocation, Measurement, uniform
 from tasks.accounting.conversions import zcdp_epsilon
 from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
-from tests.support.ledger import cap_at
+from tests.support.ledger import cap_at, events_of, replace_ledger
 from tests.support.spec import SPEC as COUNTRY
 
 DELTA = 1e-6
@@ -170,9 +168,8 @@ CAP = cap_at(1.0, DELTA)
 
 
 @pytest.fixture
-def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+def con(own_home: Path) -> Iterator[Connection]:
     """Open a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store() as con:
         yield con
 
@@ -276,18 +273,7 @@ class Place:
     def events(self) -> list[dict[str, Any]]:
         """Return the events of the ledger."""
         with store() as con:
-            rows = con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
-        return [json.loads(text) for (text,) in rows]
-
-    def rewrite(self, events: Sequence[dict[str, Any]]) -> None:
-        """Replace the ledger by these events, with all hashes computed anew."""
-        with store() as con, transaction(con):
-            con.execute("DELETE FROM ledger")
-            last = ""
-            for position, event in enumerate(events):
-                text = json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-                last = hashlib.sha256(f"{last}\n{text}".encode()).hexdigest()
-                con.execute("INSERT INTO ledger VALUES (?, ?, ?)", [position, text, last])
+            return events_of(con)
 
 
 @pytest.fixture(scope="module")
@@ -300,9 +286,8 @@ def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def place(country: Path, own_home: Path) -> Iterator[Place]:
     """Return the country with a store of its own, which is open all the time."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store():
         yield Place(country)
 
@@ -420,10 +405,9 @@ def declared(country: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def spoilable(country: Path, declared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+def spoilable(country: Path, declared: Path, tmp_path: Path, own_home: Path) -> Iterator[Place]:
     """Return a copy of that store, which is open all the time."""
     shutil.copytree(declared, tmp_path / "home")
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store():
         yield Place(country)
 
@@ -470,7 +454,7 @@ def spoilt(events: list[dict[str, Any]]) -> dict[str, tuple[int | None, str, lis
 def test_the_audit_finds_what_is_done_to_a_series(spoilable, what):
     """With all hashes right, a series that states less, lost a release, or took one in is found where it was done."""
     at, words, events = spoilt(spoilable.events())[what]
-    spoilable.rewrite(events)
+    replace_ledger(*events)
     answer = audit_answer()
     assert not answer.ok
     assert answer.first_bad

@@ -157,9 +157,8 @@ def groups_of(folder: Path, region: dict[str, Any], keys: dict[str, Any]) -> dic
 
 
 @pytest.mark.parametrize("keys", [{}, LISTED], ids=["of records", "listed"])
-def test_regions_of_groups_have_such_an_area_too(tmp_path, monkeypatch, keys):
+def test_regions_of_groups_have_such_an_area_too(tmp_path, own_home, keys):
     """Groups in a region that the codebook lacks are in the area of all others, or where a table of changes has them."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     write_tables(tmp_path, draw_homes(60))
     before = groups_of(tmp_path, {}, keys)
     for name in ("people.csv", "addresses.csv"):

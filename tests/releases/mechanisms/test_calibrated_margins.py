@@ -22,20 +22,16 @@ from storage.errors import SpecError
 from tasks.laws.law import Sampling
 from tasks.mechanisms import MECHANISMS, MOST_SETTLED
 from tasks.tree.axis import IntArray
-from tests.support.folders import changed, rewrite
+from tests.support.folders import changed, manifest_of, rewrite
 from tests.support.laws import drawn_by
 from tests.support.town import level, view
 from tests.support.wide import COUNTS, DISTRICTS, ZONES, Wide, code_of, trips
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 WITH_PAGES = True
 
 OWN = ["origin_district", "origin_zone", "destination_zone"]  # destination_district is level 1
-
-
-@pytest.fixture(autouse=True)
-def _home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Give each test a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 thorough = pytest.mark.thorough
@@ -51,12 +47,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
         patch.setenv("TRELLIS_HOME", str(wide.folder / "home"))
         release = {"tree": "destination", "finest": "zone", "views": "margins", "noisy_counts": True, "records": True}
         return wide, wide.release(noise={"sampler": "table"}, release=release)
-
-
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a published folder."""
-    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-    return content
 
 
 def totals(table: pl.DataFrame, name: str) -> dict[str, int]:

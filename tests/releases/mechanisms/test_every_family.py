@@ -25,6 +25,8 @@ from tests.support import ages, households, town
 from tests.support.cases import case_csv
 from tests.support.passes import check_rows, counts_of, try_spec
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 Keys = dict[str, Any]
 Write = Callable[[Path], Keys]  # writes the tables of a family to a folder, and returns the keys of its spec
 thorough = pytest.mark.thorough
@@ -209,12 +211,6 @@ def listed(table: dict[str, tuple[Write, list[str]]], *, of_all: bool) -> list[A
         for law in list(MECHANISMS[mechanism].laws)[: None if of_all else 1]
         for neighbours in (["add_remove", "substitution"] if of_all else ["add_remove"])
     ]
-
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture

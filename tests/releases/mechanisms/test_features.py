@@ -96,9 +96,8 @@ class City:
 
 
 @pytest.fixture
-def city(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> City:
+def city(tmp_path: Path, own_home: Path) -> City:
     """Return a folder with made-up trips, most of them between few zones, and a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     return city_in(tmp_path)
 
 
@@ -249,9 +248,8 @@ def test_records_survive_a_failure_and_are_verified(city, monkeypatch, kind):
 
 
 @pytest.mark.parametrize("by_path", [pytest.param(False, marks=thorough), True])
-def test_trips_have_records_too(tmp_path, monkeypatch, by_path):
+def test_trips_have_records_too(tmp_path, own_home, by_path):
     """Trips are records with the finest code of both ends, or with the whole path where the code alone tells no area."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     codes = [("a", "1"), ("a", "2"), ("b", "1" if by_path else "3")]
     pl.DataFrame(codes, ["region", "town"], orient="row").write_csv(tmp_path / "codebook.csv")
     trips = [(*home, *work, 1 + number) for number, (home, work) in enumerate(zip(codes, codes[::-1], strict=True))]
@@ -287,9 +285,8 @@ def test_large_levels_are_views_of_features(city, monkeypatch):
 
 @pytest.mark.thorough
 @pytest.mark.heavy("sixty-two levels, each a task run of three")
-def test_sixty_features(tmp_path, monkeypatch):
+def test_sixty_features(tmp_path, own_home):
     """Sixty binary features, 2**60 cells, and one of nine values are 62 consistent levels in at most 200 task runs."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     generator, names = np.random.default_rng(5), [f"f{number:02d}" for number in range(59)] + ["more"]
     groups = generator.random((4, 60)).round()
     rows = np.abs(groups[generator.integers(0, 4, size=300)] - (generator.random((300, 60)) < 0.1)).astype(int)

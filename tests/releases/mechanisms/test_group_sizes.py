@@ -41,9 +41,8 @@ Make = Callable[..., PublishedRelease]
 
 
 @pytest.fixture
-def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def released(tmp_path: Path, own_home: Path) -> Make:
     """Return what releases the homes, each time in a folder of its own, and finds the published folder intact."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     number = iter(range(100))
 
     def make(**keys: Any) -> PublishedRelease:
@@ -56,9 +55,8 @@ def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 
 @pytest.fixture
-def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def tables(tmp_path: Path, own_home: Path) -> Path:
     """Return a folder with the tables."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     write_tables(tmp_path, draw_homes())
     return tmp_path
 
@@ -93,9 +91,8 @@ def test_without_noise_the_sizes_are_the_true_ones(tables: Path, mechanism: str,
     check_rows(trial)
 
 
-def test_a_row_a_person_and_a_row_a_group_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_a_person_and_a_row_a_group_give_the_same(tmp_path: Path, own_home: Path) -> None:
     """A table that counts the people of each home is the same as one with a row per person; a home of nobody is none."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     write_tables(
         tmp_path, pl.concat([draw_homes(), pl.DataFrame({"address": ["nobody"], "county": ["A1"], "people": [0]})])
     )

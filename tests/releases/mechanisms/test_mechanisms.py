@@ -284,9 +284,8 @@ def test_cells_that_are_missing_are_found(library, tmp_path):
     assert verify_answer(fewer).failures
 
 
-def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path, monkeypatch):
+def test_a_comparison_tries_all_cells_by_name_or_by_the_spec(tmp_path, own_home):
     """Behind a colon, or as the spec's key, the cells of an entry are those of a release; others say that they have no choice."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     made = quick(case_csv)(tmp_path)
     made.keys.update({"public_data": True, "measure": "auto", "mechanism": MECHANISM})
     (tmp_path / "spec.yaml").write_text(yaml.safe_dump(made.keys))

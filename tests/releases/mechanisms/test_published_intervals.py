@@ -1,6 +1,5 @@
 """Published intervals, against what a reader can compute from the published noisy counts, cell by cell."""
 
-import json
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +31,7 @@ from tasks.uncertainty.intervals import NO_CAP, Margins, margins_of, row_margins
 from tasks.uncertainty.signals import tails_of
 from tests.support.boxes import some_cells
 from tests.support.cases import CASES, Case, case_csv
-from tests.support.folders import change_estimate, rewrite, with_sums, without_noisy_counts
+from tests.support.folders import change_estimate, manifest_of, rewrite, with_sums, without_noisy_counts
 from tests.support.laws import gaussians
 from tests.support.making import CUT, Made, make, noise_of_the_cell, quick
 from tests.support.passes import check_rows, counts_of, try_spec
@@ -42,12 +41,7 @@ Path_ = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Published:
-    """A published folder, read as its README says.
-
-    Attributes:
-        folder: the folder.
-        manifest: its manifest.
-    """
+    """A published folder, read as its README says."""
 
     folder: Path
     manifest: dict[str, Any]
@@ -133,7 +127,7 @@ def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     mechanism, case, keys, sizes = request.param
     folder = tmp_path_factory.mktemp("intervals") / "made"
     made = make(folder, with_keys(CASES[case], **keys), discrete_gaussian, mechanism=mechanism, sizes=sizes)
-    return Published(made.folder, json.loads((made.folder / "manifest.json").read_text()))
+    return Published(made.folder, manifest_of(made.folder))
 
 
 def test_each_interval_is_that_of_the_noisy_counts(published):
@@ -253,10 +247,7 @@ LIES: list[tuple[Callable[[dict[str, Any]], object], str]] = [
 def test_a_manifest_that_contradicts_the_folder_is_found(library, tmp_path, change, told):
     """Margins, files and what is unprotected are held to the noise, the folder and the exact levels."""
     folder = library["trips"].copied(tmp_path)
-    path = folder / "manifest.json"
-    manifest = json.loads(path.read_text())
-    change(manifest)
-    path.write_text(json.dumps(manifest))
+    rewrite(folder, change)
     assert any(told in failure for failure in verify(folder))
 
 
@@ -292,19 +283,12 @@ def by_laplace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return make(folder, quick(case_csv), sampler, named=request.param, mechanism="inftda_reconciled", law="laplace")
 
 
-def manifest_of(by_laplace: Made) -> dict[str, Any]:
-    """Return its manifest."""
-    content: dict[str, Any] = json.loads((by_laplace.folder / "manifest.json").read_text())
-    return content
-
-
 @pytest.mark.parametrize("mechanism", BOTH)
-def test_counts_follow_from_the_noise_whatever_its_law_and_scale(mechanism, tmp_path, monkeypatch):
+def test_counts_follow_from_the_noise_whatever_its_law_and_scale(mechanism, tmp_path, own_home):
     """With noise that is tied to the cell, releases by either law have the same counts at every level, within their intervals.
 
     Only `inftda_lenient` prunes by how large the noise is.
     """
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     counts, keys = [], case_csv(tmp_path).keys | {"mechanism": mechanism}
     with noise_of_the_cell() as sampler:
         for law in ("gaussian", "laplace"):
@@ -320,7 +304,7 @@ def test_counts_follow_from_the_noise_whatever_its_law_and_scale(mechanism, tmp_
 
 def test_published_noisy_counts_and_margins_are_those_of_the_law(by_laplace):
     """The variance of every noisy count, and the half-width of every level, are the discrete Laplace law's."""
-    levels = manifest_of(by_laplace)["levels"]
+    levels = manifest_of(by_laplace.folder)["levels"]
     noises = [LevelNoise(LAPLACE, level["scale"]) if level["sigma"] else LevelNoise(None, 0.0) for level in levels]
     stated = [(level.get("half_width", 0), level.get("cap_margin", 0)) for level in levels]
     of_rows = row_margins(noises, [level["cells"] for level in levels], [level["nonzero"] for level in levels], 0.9)

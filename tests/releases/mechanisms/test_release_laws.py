@@ -193,10 +193,9 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def again(walked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
+def again(walked: Path, tmp_path: Path, own_home: Path) -> Iterator[Release]:
     """Return that release in a copy of its store."""
     shutil.copytree(walked, tmp_path / "home")
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store() as con:
         con.execute("UPDATE releases SET folder = ?", [str(tmp_path / "out" / "walked")])
         yield find_release(con, "walked")
@@ -322,9 +321,8 @@ def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Releasing:
 
 
 @pytest.fixture
-def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Trying:
+def tried(tmp_path: Path, own_home: Path) -> Trying:
     """Return what makes such a release in memory."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
     def with_keys(**privacy: Any) -> Trial:
         (tmp_path / "spec.yaml").write_text(yaml.safe_dump(case_with(tmp_path, privacy).keys))

@@ -72,9 +72,8 @@ class Maker:
 
 
 @pytest.fixture
-def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
+def maker(tmp_path: Path, own_home: Path) -> Maker:
     """Give a folder and a store."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     return Maker(tmp_path)
 
 

@@ -36,9 +36,8 @@ Make = Callable[..., PublishedRelease]
 
 
 @pytest.fixture
-def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+def released(tmp_path: Path, own_home: Path) -> Make:
     """Return what releases the people, each time in a folder of its own, and finds the published folder intact."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     number = iter(range(100))
 
     def make(**keys: Any) -> PublishedRelease:
@@ -52,9 +51,8 @@ def released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def write(tmp_path: Path, own_home: Path) -> Callable[..., Path]:
     """Return what writes the people and a spec; a key of its privacy that is None is taken out."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
     def written(people: pl.DataFrame | None = None, **keys: Any) -> Path:
         (draw_people() if people is None else people).write_csv(tmp_path / "people.csv")

@@ -1,8 +1,7 @@
 """Leaves and their sums, and codes that no codebook lists: of those only the ones above the threshold leave the vault."""
 
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,9 +43,10 @@ from storage.releases.shards import list_shards, shard_name
 from tasks.laws.law import Sampling
 from tasks.laws.thresholded import thresholded_laplace
 from tasks.mechanisms import MECHANISMS
-from tests.support.folders import rewrite
+from tests.support.exposure import left_in
+from tests.support.folders import manifest_of, rewrite
 from tests.support.laws import drawn_by
-from tests.support.ledger import charges_of
+from tests.support.ledger import charges_of, events_of
 from tests.support.spec import SPEC
 
 Leaf = tuple[str, str, str, str]
@@ -72,11 +72,7 @@ DEPTH = 4
 
 @dataclass(frozen=True)
 class World:
-    """A folder with a table of trips and a store.
-
-    Attributes:
-        folder: holds the table, the store and what is published.
-    """
+    """A folder with a table of trips, a store, and what is published."""
 
     folder: Path
 
@@ -114,20 +110,11 @@ class World:
     def events(self) -> list[str]:
         """Return what the ledger has of the release, in order."""
         with store() as con:
-            events = [
-                json.loads(text) for (text,) in con.execute("SELECT event FROM ledger ORDER BY position").fetchall()
-            ]
-        return [event["event"] for event in events if event.get("release") == "one"]
-
-    def files(self) -> Iterator[Path]:
-        """Yield every file below TRELLIS_HOME, the vault excepted, and below the output folder."""
-        for path in self.folder.rglob("*"):
-            if path.is_file() and "vault" not in path.parts and path.parent != self.folder:
-                yield path
+            return [event["event"] for event in events_of(con) if event.get("release") == "one"]
 
     def exposed(self) -> list[str]:
         """Return the files and the tables of the store that hold, or are named for, the code of a single unit."""
-        found = [str(path) for path in self.files() if holds_canary(path)]
+        found = [str(path) for path in left_in(self.folder) if holds_canary(path)]
         with store() as con:
             tables = con.execute("SELECT table_schema, table_name FROM information_schema.tables").fetchall()
             for schema, table in tables:
@@ -218,7 +205,7 @@ def test_only_codes_above_the_threshold_are_published(world):
         assert list_shards(con, "one")["noisy"][DEPTH, "trunk"].rows == len(SEEN)
         assert [level.possible_cells for level in find_release(con, "one").levels] == [1, *[None] * DEPTH]
         assert con.execute('SELECT count(*) FROM "one".level_4').fetchall() == [(len(SEEN),)]
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = manifest_of(folder)
     assert manifest["codebooks"] == dict.fromkeys(("origin", "destination"), "from the released counts")
     assert [level["sigma"] > 0 for level in manifest["levels"]] == [False] * (len(manifest["levels"]) - 1) + [True]
     with store() as con:
@@ -244,7 +231,7 @@ def test_nothing_but_the_vault_holds_the_code_of_one_unit(world, monkeypatch):
     drawn: list[int] = []
 
     def sampler(true_counts: Any, scale: float, threshold: int) -> Any:
-        before.extend(path for path in world.files() if holds_canary(path))
+        before.extend(path for path in left_in(world.folder) if holds_canary(path))
         drawn.extend(true_counts.tolist())
         return thresholded_laplace(true_counts, scale, threshold)
 
@@ -276,10 +263,10 @@ def test_what_is_left_does_not_depend_on_codes_that_were_not_kept(world, monkeyp
         folder = world.release(release_id, budget={"epsilon": 10.0, "delta": 1e-7})
         shards = {path.name: path.read_bytes() for path in shard_folder(release_id).iterdir()}
         public = {path.name: path.read_bytes() for path in [*folder.glob("counts/*"), folder / "counts.csv"]}
-        manifest = json.loads((folder / "manifest.json").read_text())
+        manifest = manifest_of(folder)
         told = {key: value for key, value in manifest.items() if key not in {"id", "ledger"}}
         with store() as con:
-            events = [json.loads(text) for (text,) in con.execute("SELECT event FROM ledger").fetchall()]
+            events = events_of(con)
             terms = con.execute(
                 "SELECT * EXCLUDE (release_id) FROM levels WHERE release_id = ?", [release_id]
             ).fetchall()
@@ -573,4 +560,4 @@ def test_the_command_line_shows_prefect_no_code_of_one_unit(newcomer):
             searched += 1
     assert searched
     assert newcomer.prefect.task_runs(released["id"])
-    assert [path for path in world.files() if "data" not in path.parts and holds_canary(path)] == []
+    assert [path for path in left_in(world.folder) if "data" not in path.parts and holds_canary(path)] == []

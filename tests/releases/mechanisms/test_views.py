@@ -21,7 +21,7 @@ from tasks.pages.explorer.payload import embedded
 from tasks.released.sources.folder import open_folder
 from tasks.tree.axis import IntArray
 from tasks.uncertainty.intervals import rounding_step
-from tests.support.folders import change_estimate, changed, rewrite, with_sums
+from tests.support.folders import change_estimate, changed, manifest_of, rewrite, with_sums
 from tests.support.passes import counts_of, try_spec
 from tests.support.town import VIEWS, Town, added_up, level, view
 
@@ -34,12 +34,6 @@ LEVELS = {"total": 0, "living": 5, "working": 6, "by_mode": 7, "mode_from": 8, "
 def _home(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put TRELLIS_HOME back after each test."""
     monkeypatch.setenv("TRELLIS_HOME", "")
-
-
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a published folder."""
-    content: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-    return content
 
 
 @pytest.fixture(scope="module")

@@ -48,9 +48,8 @@ def country(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def planned(country: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Forecast]:
+def planned(country: Path, own_home: Path) -> Callable[..., Forecast]:
     """Return what plans the country's release with other keys of the spec, in a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
     def plan(**keys: Any) -> Forecast:
         (country / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))

@@ -239,9 +239,8 @@ def test_a_page_that_shows_other_numbers_is_found(library: Library, tmp_path: Pa
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path: Path, own_home: Path) -> Path:
     """Return a folder for a release of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     return tmp_path
 
 

@@ -543,9 +543,8 @@ def test_files_of_other_kinds_that_break_a_rule_are_refused(tmp_path):
         load_spec(drawn(tmp_path, {"boundaries": {"town": "none.geojson"}})).source()
 
 
-def test_a_code_of_two_areas_is_refused(tmp_path, monkeypatch):
+def test_a_code_of_two_areas_is_refused(tmp_path, own_home):
     """A shape cannot be that of two areas, which only their counties tell apart; `trellis check` counts the areas with shapes."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     answer = check_answer(drawn(tmp_path))
     assert isinstance(answer, PassedCheck)
     told = [(of.axis, of.level, of.shaped, of.areas) for of in answer.shapes]
@@ -558,9 +557,8 @@ def test_a_code_of_two_areas_is_refused(tmp_path, monkeypatch):
     )
 
 
-def test_the_confidential_table_is_no_file_of_shapes(tmp_path, monkeypatch):
+def test_the_confidential_table_is_no_file_of_shapes(tmp_path, own_home):
     """The table of records is refused as boundaries, by its path and by its content, and nothing is published."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     _write_geoparquet(tmp_path / "trips.parquet", None, "home")
     spec = drawn(tmp_path, {"boundaries": "trips.parquet"}, input=SPEC["input"] | {"table": "trips.parquet"})
     assert str(refusal(spec)).startswith("hierarchy.boundaries must not be the confidential table")

@@ -22,7 +22,7 @@ from tasks.folder.verify.folder import verify
 from tasks.format.csv import csv_failures
 from tasks.format.manifest import Manifest
 from tests.support.ages import people_released
-from tests.support.folders import assert_described, with_sums
+from tests.support.folders import assert_described, manifest_of, with_sums
 from tests.support.library import ROWS, Kept, Library
 from tests.support.user import REPOSITORY
 
@@ -59,12 +59,6 @@ def put(folder: Path, level: int, table: pl.DataFrame) -> list[str]:
         table = table.with_columns(low=pl.min_horizontal("low", "count"), high=pl.max_horizontal("high", "count"))
     table.write_parquet(folder / f"counts/level_{level}.parquet")
     return failures(folder)
-
-
-def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the manifest."""
-    manifest: dict[str, Any] = json.loads((folder / "manifest.json").read_text())
-    return manifest
 
 
 # of every kind of release -------------------------------------------------------------------------------------------------
@@ -141,9 +135,8 @@ def test_altered_added_and_missing_files_are_found(kept, tmp_path):
     assert {f"{path.relative_to(folder)} is missing." for path in files} <= {*verify(folder)}
 
 
-def test_a_release_that_is_out_stays_as_it_is(tmp_path, monkeypatch):
+def test_a_release_that_is_out_stays_as_it_is(tmp_path, own_home):
     """Published again it is the same to the byte and the second, and what stands in its place is neither replaced nor merged with."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     made = people_released(tmp_path).folder
     assert [path.name for path in made.parent.iterdir()] == [made.name]
     before = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in made.rglob("*") if file.is_file()}

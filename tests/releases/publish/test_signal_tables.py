@@ -283,9 +283,8 @@ def test_edits_are_found(released, tmp_path, spoil, failure):
     assert any(failure in said for said in verify(folder))
 
 
-def test_plans_say_so_and_refuse_what_cannot_be(country, tmp_path, monkeypatch, capsys):
+def test_plans_say_so_and_refuse_what_cannot_be(country, tmp_path, own_home, capsys):
     """A mechanism all of whose rows stand out needs no such tables, and no feature may have the name of their last column."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     shutil.copytree(country, tmp_path / "data")
     path = tmp_path / "spec.yaml"
     for written in ("signal", "all"):

@@ -31,9 +31,8 @@ ONE_RECORD = Contributions("promise", distinct=None, exact_records_per_unit=True
 
 
 @pytest.fixture
-def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+def con(own_home: Path) -> Iterator[Connection]:
     """Open an empty store."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store() as con:
         yield con
 

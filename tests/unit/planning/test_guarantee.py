@@ -207,9 +207,8 @@ TEETH = [0.5, 3.0, 10.0, 25.0, 35.0, 40.0, 50.0, 60.0, 80.0, 100.0]  # δ jumps 
     ("unbiased_tree", "gaussian", ["A", "B"]), ("stability_histogram", "laplace", ["A", "B"]),
 ])  # fmt: skip
 @pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
-def test_no_epsilon_and_delta_of_a_grid_are_refused(tmp_path, monkeypatch, mechanism, law, codes, delta, neighbours):
+def test_no_epsilon_and_delta_of_a_grid_are_refused(tmp_path, own_home, mechanism, law, codes, delta, neighbours):
     """Each gives a plan whose guarantee holds, by the accountant and by comparing all outcomes, and which spends more than nothing."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     keys = {"mechanism": mechanism, "noise.law": law, "privacy.delta": delta, "privacy.neighbours": neighbours}
     cap = {"budget": {"epsilon": 200.0, "delta": 0.01}}
     for epsilon in TEETH:

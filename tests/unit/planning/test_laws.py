@@ -29,9 +29,8 @@ FIVE = ["a", "b", "c", "d"]  # and the total
 
 
 @pytest.fixture
-def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PLANNED:
+def planned(tmp_path: Path, own_home: Path) -> PLANNED:
     """Return what makes plans of so many features of two values each, with a law and other keys that a test gives."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
     def plan(law: str = "", features: Any = FIVE, **keys: Any) -> Plan:
         noise = {"noise.law": law} if law else {}

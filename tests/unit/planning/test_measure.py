@@ -15,17 +15,13 @@ from tasks.validate.size import expected_cells
 from tests.support.keys import ABSENT, PRIVACY, Keys, features_of, planned_of
 from tests.support.universe import universe_of
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 BINARY = universe_of([[(a, b, c) for a in "12" for b in "12" for c in "12"]], [0, 0, 0]).tree
 FLAT = universe_of([[(a,) for a in "12345678"]], [0]).tree
 OPEN = replace(MECHANISMS["inftda_reconciled"], measure="auto")
 VIEWS = {"release.views": "margins"}
 TABLE = {"noise.sampler": "table"}
-
-
-@pytest.fixture(autouse=True)
-def trellis_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a store."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def keys_of(codes: int = 8) -> Keys:

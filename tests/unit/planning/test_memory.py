@@ -24,9 +24,8 @@ AREAS = 900_000  # below one node: 256 MB are for 800,000 cells at most, on one 
 
 
 @pytest.fixture
-def flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def flat(tmp_path: Path, own_home: Path) -> Path:
     """Return a folder with a codebook of one level, all areas of which lie in the one node above."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     codes = pl.int_range(AREAS, eager=True).cast(pl.String).str.zfill(6)
     pl.DataFrame({"area": codes}).write_parquet(tmp_path / "codebook.parquet")
     return tmp_path

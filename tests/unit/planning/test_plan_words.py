@@ -20,9 +20,8 @@ AGES = features_of({"age": {"ordered": 101}}, mechanism="unbiased_tree")
 
 
 @pytest.fixture(autouse=True)
-def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _tables(tmp_path: Path, own_home: Path) -> None:
     """Let there be tables of trips and of people, and a store of the test's own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "trips.csv").write_text("home,work,people\n")
     (tmp_path / "data" / "codebook.csv").write_text(CODEBOOK)

@@ -11,9 +11,8 @@ from tests.support.town import DISTRICT, NAMES, Town
 
 
 @pytest.fixture
-def town(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Town:
+def town(tmp_path: Path, own_home: Path) -> Town:
     """Return a town with a store of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     return Town(tmp_path)
 
 

@@ -23,14 +23,10 @@ from storage.mailbox.keys import (
     wrapped_key,
 )
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 KEY = bytes(range(32))
 ROOM = ciphertext._ROOM
-
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a TRELLIS_HOME of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def write(path: Path, parts: list[bytes], key: bytes = KEY, name: str = "one") -> None:

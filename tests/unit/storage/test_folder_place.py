@@ -16,9 +16,8 @@ from storage.mailbox.places import S3Keys, open_place
 
 
 @pytest.fixture
-def mailbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mailbox(tmp_path: Path, own_home: Path) -> Path:
     """Return a folder for a mailbox, beside a TRELLIS_HOME."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     (tmp_path / "mailbox").mkdir(mode=0o700)
     (tmp_path / "file").write_bytes(b"of this writer")
     return tmp_path / "mailbox"

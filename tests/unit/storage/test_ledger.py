@@ -51,9 +51,8 @@ STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed"
 
 
 @pytest.fixture
-def con(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connection]:
+def con(own_home: Path) -> Iterator[Connection]:
     """Open a store in which nothing has happened."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store() as opened:
         yield opened
 

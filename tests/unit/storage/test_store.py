@@ -26,13 +26,9 @@ from storage.machine.home import home, network_file_system
 from storage.releases.shards import Shard, add_shard, list_shards
 from tests.support.ledger import read_shard
 
+pytestmark = pytest.mark.usefixtures("own_home")
+
 WHOLE_RANGE = st.integers(-(2**63), 2**63 - 1)
-
-
-@pytest.fixture(autouse=True)
-def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give each test a TRELLIS_HOME of its own."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
 
 
 def row_groups_of(groups: list[list[int]]) -> list[dict[str, NDArray[np.int64]]]:

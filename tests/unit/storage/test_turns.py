@@ -34,9 +34,8 @@ def states(con: Connection, release_id: str, place: tuple[int, str] = PLACE) -> 
     return [turn.state for turn in turns]
 
 
-def test_turns_follow_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_turns_follow_one_another(own_home: Path) -> None:
     """A turn opens once the one before is given up, and none does beside an open one or after the seal; places are apart."""
-    monkeypatch.setenv("TRELLIS_HOME", str(tmp_path / "home"))
     with store() as con:
         assert open_turn(con, "one", PLACE) == 0
         with pytest.raises(StoreError, match="is being measured already"):
