@@ -252,19 +252,13 @@ MANY_ROWS, MANY_MARKS = 30, 5  # of a level; fewer say little about a share
 
 @dataclass(frozen=True)
 class Case:
-    """A survey of which few zones are large, so that many rows are noise, and who releases it.
-
-    Attributes:
-        epsilon: so that noise has a scale of 1 to 4.
-        zones: of 256 no margin is measured, of 40 all are.
-        most_settled: how many leaves are settled together; of more, levels are calibrated to margins.
-    """
+    """A survey of which few zones are large, so that many rows are noise, and who releases it."""
 
     mechanism: str
     law: str
-    epsilon: float
-    zones: int = 256
-    most_settled: int = MOST_SETTLED
+    epsilon: float  # so that noise has a scale of 1 to 4
+    zones: int = 256  # of 256 no margin is measured, of 40 all are
+    most_settled: int = MOST_SETTLED  # how many leaves are settled together; of more, levels are calibrated to margins
 
     def __str__(self) -> str:
         return f"{self.mechanism}, {self.law}, {self.zones} zones, {self.most_settled} settled"

@@ -22,21 +22,14 @@ def left_in(folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Made:
-    """A release of the planted counts, finished or failed.
-
-    Attributes:
-        secrets: the true counts of all nodes below the root, whose count is public.
-        fault: what stopped it.
-        said: what it said on the terminal.
-        meanwhile: the files outside the vault that held a planted count while a level was being drawn.
-    """
+    """A release of the planted counts, finished or failed."""
 
     release_id: str
     folder: Path
-    secrets: set[int]
-    fault: BaseException | None
-    said: str
-    meanwhile: set[str]
+    secrets: set[int]  # the true counts of all nodes below the root, whose count is public
+    fault: BaseException | None  # what stopped it
+    said: str  # what it said on the terminal
+    meanwhile: set[str]  # the files outside the vault that held a planted count while a level was being drawn
 
     def exposed(self) -> set[str]:
         """Return the files and records that hold, or are named for, a true count."""

@@ -47,17 +47,11 @@ SPEC: dict[str, Any] = COUNTRY | {
 
 @dataclass(frozen=True)
 class World:
-    """A folder with a table, a store in which `second` supersedes `first`, and what was published.
+    """A folder with a table, a store in which `second` supersedes `first`, and what was published."""
 
-    Attributes:
-        place: holds `data`, the store `home`, and `out`.
-        first: the release that is superseded.
-        second: the one that supersedes it.
-    """
-
-    place: Path
-    first: str = ""
-    second: str = ""
+    place: Path  # holds `data`, the store `home`, and `out`
+    first: str = ""  # the release that is superseded
+    second: str = ""  # the one that supersedes it
 
     def plan(self, **keys: Any) -> Plan:
         """Return the plan of a spec."""

@@ -39,19 +39,12 @@ from tests.support.making import CUT, make, noise_of_the_cell, quick
 
 @dataclass
 class Office:
-    """Draws branches from slices, as workers of a cluster do, and compares each with what the vault says.
+    """Draws branches from slices, as workers of a cluster do, and compares each with what the vault says."""
 
-    Attributes:
-        mailbox: of the release.
-        cache: where a worker keeps the slices.
-        key: of the release; empty before its trunk is cut.
-        drawn: the levels and branches that were drawn from slices.
-    """
-
-    mailbox: Mailbox
-    cache: Path
-    key: bytes = b""
-    drawn: list[tuple[int, str]] = field(default_factory=list)
+    mailbox: Mailbox  # of the release
+    cache: Path  # where a worker keeps the slices
+    key: bytes = b""  # of the release; empty before its trunk is cut
+    drawn: list[tuple[int, str]] = field(default_factory=list)  # the levels and branches that were drawn from slices
     lock: Any = field(default_factory=Lock)
     _draw: Callable[..., Any] = tasks.noise.task.draw
 

@@ -75,17 +75,14 @@ class World:
 
     In a turn somebody claims it, draws and puts a shard, and returns its hash; each of that may come late, when the turn was given up
     long ago. There are two executions of each order, since whatever sends orders may run one twice.
-
-    Attributes:
-        sealed: the turn and what was sealed; None before.
-        claims: by turn, which execution may draw; None before one claims it.
-        shards: by turn, what lies in the mailbox; None before.
     """
 
     states: tuple[str, ...] = ()
-    sealed: tuple[int, str] | None = None
-    claims: tuple[int | None, ...] = (None,) * MOST_TURNS
-    shards: tuple[str | None, ...] = (None,) * MOST_TURNS
+    sealed: tuple[int, str] | None = None  # the turn and what was sealed; None before
+    claims: tuple[int | None, ...] = (
+        None,
+    ) * MOST_TURNS  # by turn, which execution may draw; None before one claims it
+    shards: tuple[str | None, ...] = (None,) * MOST_TURNS  # by turn, what lies in the mailbox; None before
 
     def check(self) -> None:
         """Check what holds whatever has happened: the four parts of the proof."""
