@@ -41,10 +41,8 @@ DRAWS = 100_000
 LEAST_EXPECTED = 50  # draws in each of the pooled tails, so that the chi-square approximation holds far out
 WIDE = 4_096.0  # a table whose guide leaves many draws open
 MOVED = Sensitivity(2, 2, 2, 1)
-PLENTY = {
-    GAUSSIAN.name: LevelCost(Fraction(1_000)),
-    LAPLACE.name: LevelCost(epsilon=1e3),
-}  # pays for every scale used here
+# pays for every scale used here
+PLENTY = {GAUSSIAN.name: LevelCost(Fraction(1_000)), LAPLACE.name: LevelCost(epsilon=1e3)}
 FAR = 10_000  # records: so far above the threshold that every leaf is kept
 
 

@@ -240,9 +240,8 @@ def test_prefect_shows_stages_and_what_is_public(first, prefect, user):
     assert {value for (text,) in inputs for value in map(str, json.loads(text).values())} <= {"[]"}
     assert prefect.parameters(answer["id"]) == [{"spec": str(user.folder / "spec.yaml")}]
     shown = prefect.artifacts(answer["id"])
-    largest = largest_counts(
-        open_folder(Path(answer["folder"])), 1
-    )  # at a level that stands above the noise, which is drawn
+    # at a level that stands above the noise, which is drawn
+    largest = largest_counts(open_folder(Path(answer["folder"])), 1)
     assert ("largest" in shown) == bool(largest and largest.rows)
     assert shown.keys() | {"largest"} == {"progress", "levels", "largest", "statement"}
     assert shown["progress"] == 100

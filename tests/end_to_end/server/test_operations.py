@@ -230,9 +230,8 @@ def test_what_stops_a_run_before_the_reservation_is_shown(up: Up) -> None:
     assert begun.startswith("spoilt-")
     assert (begun in states(up.user), up.user.run("ledger", "--json").stdout) == (False, ledger)
     good = (up.user.folder / "data" / "trips.csv").read_bytes()
-    (up.user.folder / "data" / "faulty.csv").write_bytes(
-        good[: good.rindex(b"\n", 0, -1) + 1]
-    )  # other people's records
+    # other people's records
+    (up.user.folder / "data" / "faulty.csv").write_bytes(good[: good.rindex(b"\n", 0, -1) + 1])
     up.set_state(spoilt, "SCHEDULED", "AwaitingRetry")
     ended = up.ended(spoilt)
     assert (ended["state_type"], ended["name"], states(up.user)[begun]) == ("COMPLETED", begun, "published")

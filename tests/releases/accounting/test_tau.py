@@ -93,9 +93,8 @@ def test_tau_is_taken_off_delta_before_the_noise_is_solved(by):
     assert rho == accountant.largest_rho(EXACT, epsilon, delta_left(DELTA, epsilon, FELT))
     assert rho < accountant.largest_rho(EXACT, epsilon, DELTA)
     assert accountant.holds(inexact(FELT).measurements(rho), epsilon, DELTA)
-    too_much = inexact(FELT).measurements(
-        rho * Fraction(1002, 1000)
-    )  # what is composed on a grid leaves less than that
+    # what is composed on a grid leaves less than that
+    too_much = inexact(FELT).measurements(rho * Fraction(1002, 1000))
     assert not accountant.holds(too_much, epsilon, DELTA)
 
 

@@ -53,9 +53,8 @@ def test_a_charged_table_is_asked_about_wherever_it_lies(office: Office, moved: 
     with pytest.raises(UsageError, match="was used by dataset first; if it holds the same people") as refused:
         release(office.spec("second", table))
     assert refused.value.field == "input.table"
-    public = load_spec(
-        office.spec("second", table, public_data=True)
-    )  # a charged table is not, whatever a spec declares
+    # a charged table is not, whatever a spec declares
+    public = load_spec(office.spec("second", table, public_data=True))
     with pytest.raises(SpecError, match=r"was charged by release first-.*, whose spec did not set public_data"):
         make_comparison(public, ["inftda"], [1.0], runs=1)
     with store() as con:

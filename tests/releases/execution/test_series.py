@@ -97,9 +97,8 @@ def test_a_series_ends_on_its_last_day(place):
     late = datetime(2027, 1, 15, 12, 30, tzinfo=UTC)  # half past one in the night of the 16th in Auckland
     for cron, timezone, day in (("0 3", "Pacific/Auckland", 16), ("0 3", "UTC", 16), ("0 1", "Pacific/Auckland", 17)):
         assert days_of_series(f"{cron} * * *", timezone, "1 release", late) == [date(2027, 1, day)]
-    assert (
-        len(days_of_series("0 3 * * *", "UTC", "2099-12-31", NOW)) == MOST_RELEASES + 1
-    )  # so that none thinks it whole
+    # so that none thinks it whole
+    assert len(days_of_series("0 3 * * *", "UTC", "2099-12-31", NOW)) == MOST_RELEASES + 1
     for until, words in (("2027-01-31", "no day left"), ("2200-01-01", "at most 1000")):
         with pytest.raises(SpecError, match=words) as refusal:
             place.declare(schedule=SPEC["schedule"] | {"until": until})

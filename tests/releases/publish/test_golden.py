@@ -16,15 +16,10 @@ import pytest
 from tests.support.library import ROWS, Library
 
 GOLDEN = Path(__file__).parent / "golden.json"
-OF_THE_RUN = {
-    "id",
-    "ledger",
-    "versions",
-    "seals",
-}  # which no release shares with another, or which hang on a library's bytes
-REPEATABLE = [
-    name for name, row in ROWS.items() if row[0] != "stability_histogram"
-]  # whose noise OpenDP draws, unseeded
+# which no release shares with another, or which hang on a library's bytes
+OF_THE_RUN = {"id", "ledger", "versions", "seals"}
+# whose noise OpenDP draws, unseeded
+REPEATABLE = [name for name, row in ROWS.items() if row[0] != "stability_histogram"]
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -134,9 +134,8 @@ def test_a_count_at_the_threshold_is_kept_which_the_map_of_that_threshold_leaves
 
 def test_what_is_kept_comes_in_order_with_its_own_counts():
     """Without noise to speak of, exactly the counts from the threshold on are kept, each in its row."""
-    true_counts = np.array(
-        [9, 3, 12, 10, 2**40, 1, *range(20, 60)], dtype=np.int64
-    )  # by chance so many never come in order
+    # by chance so many never come in order
+    true_counts = np.array([9, 3, 12, 10, 2**40, 1, *range(20, 60)], dtype=np.int64)
     rows, noisy = thresholded_laplace(true_counts, 0.01, 10)
     assert rows.tolist() == [2, 3, 4, *range(6, 46)]
     assert noisy.tolist() == [12, 10, 2**40, *range(20, 60)]
