@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
-import yaml
 
 from flows.answers.query import QueryAnswer
 from flows.api import release
@@ -21,6 +20,7 @@ from tests.support.ages import people_released
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, Visit
 from tests.support.explored import DRAWN, NAMES, SPEC, TOWNS, asked, land_released
 from tests.support.households import homes_released
+from tests.support.spec import spec_in
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator
@@ -486,8 +486,7 @@ def test_areas_that_share_a_code_are_told_apart(tmp_path, reader, own_home):
     ):
         spec = SPEC | {"name": name, "dataset": name, "input": ends, "hierarchy": hierarchy}
         spec |= {"release": {"tree": "destination", "finest": finest}, "privacy": SPEC["privacy"] | {"epsilon": 50.0}}
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-        folder = release(tmp_path / "spec.yaml", different_people=True).folder
+        folder = release(spec_in(tmp_path, spec), different_people=True).folder
         reader.opens(folder / EXPLORER, "#level=4")
         reader.page.wait_for_selector("#matrix svg g.mark-rect path >> nth=15")
         places = reader.page.evaluate(
@@ -512,8 +511,7 @@ def test_what_is_too_much_is_shown_a_part_at_a_time_or_named(folders, tmp_path, 
         "release": {"order": ["a", "b"], "csv": False},
         "mechanism": "gaussian",
     }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    reader.opens(release(tmp_path / "spec.yaml").folder / EXPLORER, "#first=a&second=b")
+    reader.opens(release(spec_in(tmp_path, spec)).folder / EXPLORER, "#first=a&second=b")
     rows = reader.all("#list tbody tr")
     assert rows.count() == 60
     reader.all("#list button.more").click()

@@ -20,7 +20,7 @@ from tasks.tree.order import Tree
 from tests.support.browsing import A4, CONTRASTS, SCHEMES, VIEWPORTS, visited
 from tests.support.facts import facts_of, manifest_of, terms_of, tree_of_features, tree_of_trips
 from tests.support.office import ROWS, Office
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 from tests.support.universe import axis_of
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
             (place / f"{name}.yaml").write_text(yaml.safe_dump(keys))
         for name in PLANS:
             found[name].write_text(plan_page(place / f"{name}.yaml"))
-        (place / "spec.yaml").write_text(yaml.safe_dump(SPEC))
-        found["release"] = release(place / "spec.yaml").folder / REPORT
+        found["release"] = release(spec_in(place, SPEC)).folder / REPORT
     areas = tree_of_trips(axis_of, 1, 60, [f"area of a long name {number:02}" for number in range(60)])
     tracts = tree_of_trips(axis_of, 3, 20, [f"440070{number:05}" for number in range(20)])
     counts = np.random.default_rng(3).integers(0, 3000, (60, 60))

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from flows.answers.audit import audit_answer
 from flows.planning.guarantee import DELTAS
@@ -33,6 +32,7 @@ from tests.support.draws import BRANCHES, CELLS, LEVELS, Draws, Place, assert_fi
 from tests.support.households import LISTED, draw_homes, write_spec, write_tables
 from tests.support.launcher import Ended, Launcher
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 from tests.support.town import VIEWS, Town
 from tests.support.wide import Wide, trips
 
@@ -61,8 +61,7 @@ def of_grid(folder: Path) -> Path:
         "release": {"grid": ["zone", "age"]},
     }
     spec = SPEC | grid | {"mechanism": "hierarchical", "noise": {"sampler": "opendp"}}
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return folder / "spec.yaml"
+    return spec_in(folder, spec)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from flows.planning.plan import make_plan
 from flows.specification.file import load_spec
 from flows.synthetic import synthesise_answer
 from tasks.ingest.task import read_in_memory
+from tests.support.spec import spec_in
 from tests.support.user import REPOSITORY, TRELLIS, User
 
 END_OF_BLOCK = "=== the end of a block ==="
@@ -180,8 +181,7 @@ def test_every_split_is_one(tmp_path, own_home, split):
     keys["privacy"]["split"] = yaml.safe_load(split)
     if "targets" in split:
         del keys["privacy"]["epsilon"]
-    (tmp_path / "split.yaml").write_text(yaml.safe_dump(keys))
-    assert make_plan(load_spec(tmp_path / "split.yaml")).guarantee.rho > 0
+    assert make_plan(load_spec(spec_in(tmp_path, keys, "split.yaml"))).guarantee.rho > 0
 
 
 def test_every_view_has_each_record_once(tmp_path, monkeypatch):
@@ -195,8 +195,7 @@ def test_every_view_has_each_record_once(tmp_path, monkeypatch):
             con.execute(sql)
     found = dict[str, int]()
     for name, keys in zip(SHAPED, (keys for keys in SHAPE.listed() if "name" in keys), strict=True):
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(keys))
-        plan = make_plan(load_spec(tmp_path / f"{name}.yaml"))
+        plan = make_plan(load_spec(spec_in(tmp_path, keys, f"{name}.yaml")))
         found[name] = int(read_in_memory(plan.source, plan.units, plan.promised)[2].sum())
     counts = [row.split(",")[2:] for row in Path("wide.csv").read_text().splitlines()[1:]]
     purposes = [row.split(",")[2] for row in Path("trips.csv").read_text().splitlines()[1:]]

@@ -27,7 +27,7 @@ from tests.support.making import CUT, make, quick
 from tests.support.passes import check_consistent, counts_of, noise_of
 from tests.support.problems import problems, solve
 from tests.support.scales import try_scales
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 from tests.support.user import REPOSITORY
 
 PAGE, UTILITY = ((REPOSITORY / f"docs/how-to/{of}.md").read_text("utf-8") for of in ("new-mechanism", "utility"))
@@ -85,8 +85,7 @@ def test_the_function_is_a_measure_whose_refusal_names_the_key(tmp_path, monkeyp
 
     def compared(epsilons: list[float], areas: int) -> Any:
         keys = SPEC | yaml.safe_load(piece) | {"utility": {"largest": {"axis": "origin", "areas": areas}}}
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys))
-        return make_comparison(load_spec(tmp_path / "spec.yaml"), ["inftda"], epsilons, 2, ["largest"])
+        return make_comparison(load_spec(spec_in(tmp_path, keys)), ["inftda"], epsilons, 2, ["largest"])
 
     results: list[Any] = list(answer_of(compared([0.001, 1000.0], 3), 2).results)
     poor, good = (result.utility["largest"]["found"] for result in results)

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from scipy.stats import binom
 
 import tasks.noise.task
@@ -31,6 +30,7 @@ from tasks.sizes.statistics import CHAIN, STATISTICS, TAILS
 from tasks.sizes.tables import tails_of
 from tasks.tree.axis import IntArray
 from tests.support.attacks import Claim, Guesses, guesses_of, leaning, log_evidence
+from tests.support.spec import spec_in
 
 COUNTIES, LARGEST = 2, 4
 CLAIM = Claim(2.0, 1e-8)
@@ -83,8 +83,7 @@ def planned(folder: Path, mechanism: str, neighbours: str) -> Plan:
         "privacy": privacy | {"epsilon": CLAIM.epsilon, "delta": CLAIM.delta},
         "budget": {"epsilon": 90.0, "delta": 0.1},
     }
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return make_plan(load_spec(folder / "spec.yaml"))
+    return make_plan(load_spec(spec_in(folder, spec)))
 
 
 def sampler_of(plan: Plan) -> Sampler:

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from scipy import signal, stats
 
 from flows.planning.plan import make_plan
@@ -43,6 +42,7 @@ from tests.support.attacks import (
     rehearsed,
 )
 from tests.support.laws import drawn_by
+from tests.support.spec import spec_in
 
 # Claims of which half the noise is told by the fewest releases, and next to no noise by a few.
 CLAIMS = {"gaussian": Claim(1.5, 0.1), "laplace": Claim(2.0, 1e-6)}
@@ -146,8 +146,7 @@ def write_spec(folder: Path, audit: Audit, claim: Claim, extra: tuple[int, ...] 
         spec["release"] |= {"views": views}
     if audit.mechanism == "stability_histogram":
         del spec["release"]["noisy_counts"]  # its counts are its noisy counts
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return folder / "spec.yaml"
+    return spec_in(folder, spec)
 
 
 def scales_of(folder: Path, audit: Audit, claim: Claim) -> Values:

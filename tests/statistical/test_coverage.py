@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 from scipy.stats import binom
 
 import tasks.mechanisms
@@ -41,6 +40,7 @@ from tasks.validate.coverage import TRUE_COUNTS, false_share, level_coverages, m
 from tasks.validate.utility import level_errors
 from tests.support.laws import sampler_of
 from tests.support.scales import try_scales
+from tests.support.spec import spec_in
 from tests.support.universe import universe_of
 
 FALSE_ALARM = 1e-6
@@ -163,8 +163,7 @@ def planned(folder: Path, mechanism: str, law: str, epsilon: float, split: Any, 
         "budget": {"epsilon": 100.0, "delta": 1e-3},
         **keys,
     }
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return make_plan(load_spec(folder / "spec.yaml"))
+    return make_plan(load_spec(spec_in(folder, spec)))
 
 
 def tried(plan: Plan, table: PublicTable, law: str, seed: int) -> Trial:

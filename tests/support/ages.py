@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-import yaml
 
 from flows.api import PublishedRelease, release
+from tests.support.spec import spec_in
 
 PRIVACY: dict[str, Any] = {
     "unit": "one made-up person",
@@ -42,5 +42,4 @@ def draw_people(people: int = 600, ages: int = 10) -> pl.DataFrame:
 def people_released(folder: Path, people: pl.DataFrame | None = None, **keys: Any) -> PublishedRelease:
     """Release the people of a folder, with other keys of the spec; TRELLIS_HOME must be set."""
     (draw_people() if people is None else people).write_csv(folder / "people.csv")
-    (folder / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
-    return release(folder / "spec.yaml")
+    return release(spec_in(folder, SPEC | keys))

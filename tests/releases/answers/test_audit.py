@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 import flows.run.ending
 from flows.answers.audit import audit_answer
@@ -47,6 +46,7 @@ from tests.support.draws import place_of
 from tests.support.ledger import charges_of, events_of, read_chain, replace_ledger, rows_of
 from tests.support.library import Library
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 
 SPEC: dict[str, Any] = COUNTRY | {
     "release": {"tree": "destination", "finest": "province"},
@@ -123,8 +123,7 @@ class World:
 def release_of(place: Path, name: str, *, stops: bool = False, **keys: Any) -> str:
     """Make a release and return its id; it fails before level 2 is drawn if it is told to."""
     spec = {key: value for key, value in (SPEC | {"name": name} | keys).items() if value is not None}
-    (place / f"{name}.yaml").write_text(yaml.safe_dump(spec))
-    plan = make_plan(load_spec(place / f"{name}.yaml"))
+    plan = make_plan(load_spec(spec_in(place, spec, f"{name}.yaml")))
     release = new_release(plan)
 
     def stop(*_: object) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 import flows.run.driver
 from flows.answers.audit import audit_answer
@@ -35,6 +34,7 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tests.support.folders import rewrite
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 
 SPEC: dict[str, Any] = COUNTRY | {
     "name": "jobs",
@@ -55,8 +55,7 @@ class World:
 
     def plan(self, **keys: Any) -> Plan:
         """Return the plan of a spec."""
-        (self.place / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
-        return make_plan(load_spec(self.place / "spec.yaml"))
+        return make_plan(load_spec(spec_in(self.place, SPEC | keys)))
 
     def release(self, **keys: Any) -> str:
         """Make the release of a spec; return its id."""

@@ -24,6 +24,7 @@ from tasks.tree.axis import IntArray
 from tests.support import ages, households, town
 from tests.support.cases import case_csv
 from tests.support.passes import check_rows, counts_of, try_spec
+from tests.support.spec import spec_in
 
 pytestmark = pytest.mark.usefixtures("own_home")
 
@@ -224,8 +225,7 @@ def spec_of(tmp_path: Path) -> Callable[..., Path]:
         if law == "gaussian":
             spec["privacy"]["accountant"] = "zcdp"  # pld takes seconds
         spec["noise"] = {} if mechanism == "stability_histogram" else {"law": law}
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-        return tmp_path / "spec.yaml"
+        return spec_in(tmp_path, spec)
 
     return written
 

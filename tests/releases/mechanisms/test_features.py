@@ -33,7 +33,7 @@ from storage.releases.register import find_release, list_releases
 from storage.tables import SIGNAL
 from tasks.folder.verify.folder import verify
 from tests.support.folders import published, with_sums
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 WITH_PAGES = True
 
@@ -262,8 +262,7 @@ def test_trips_have_records_too(tmp_path, own_home, by_path):
         "privacy": NO_NOISE,
         "budget": BUDGET,
     }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    folder = published(tmp_path / "spec.yaml")
+    folder = published(spec_in(tmp_path, spec))
     records, counts = text_csv(folder / "records.csv"), text_csv(folder / "counts.csv").drop("low", "high", SIGNAL)
     assert records.columns == (counts.columns[:-1] if by_path else ["origin_town", "destination_town"])
     expected = [row[:-1] for row in counts.rows() for _ in range(int(row[-1]))]
@@ -300,8 +299,7 @@ def test_sixty_features(tmp_path, own_home):
         "noise": {"sampler": "table"},
         "budget": BUDGET,
     }
-    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-    plan, stages = make_plan(load_spec(tmp_path / "spec.yaml")), list[str]()
+    plan, stages = make_plan(load_spec(spec_in(tmp_path, spec))), list[str]()
     made = new_release(plan)
     with ThreadPoolExecutor(2) as threads:
         submit = submit_to(threads)

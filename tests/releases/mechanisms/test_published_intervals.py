@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 from flows.answers.verify import verify_answer
 from flows.run.driver import finish_release
@@ -35,6 +34,7 @@ from tests.support.folders import change_estimate, manifest_of, rewrite, with_su
 from tests.support.laws import gaussians
 from tests.support.making import CUT, Made, make, noise_of_the_cell, quick
 from tests.support.passes import check_rows, counts_of, try_spec
+from tests.support.spec import spec_in
 
 Path_ = tuple[str, ...]
 
@@ -294,8 +294,7 @@ def test_counts_follow_from_the_noise_whatever_its_law_and_scale(mechanism, tmp_
         for law in ("gaussian", "laplace"):
             accountant = {"accountant": "zcdp"} if law == "gaussian" else {}
             of_law = {"noise": {"law": law}, "privacy": keys["privacy"] | accountant}
-            (tmp_path / "spec.yaml").write_text(yaml.safe_dump(keys | of_law))
-            plan, _, trial = try_spec(tmp_path / "spec.yaml", sampler)
+            plan, _, trial = try_spec(spec_in(tmp_path, keys | of_law), sampler)
             assert plan.law == law
             check_rows(trial)
             counts.append([counts_of(nodes) for nodes in trial.released])

@@ -45,6 +45,7 @@ from tests.support.laws import drawn_by
 from tests.support.ledger import charges_of, read_shard
 from tests.support.making import CUT, Made, make, no_noise, noise_of_the_cell, quick, seeded
 from tests.support.passes import counts_of, try_spec
+from tests.support.spec import spec_in
 
 BY = [("opendp", "gaussian"), ("table", "gaussian"), ("table", "laplace"), ("opendp", "laplace")]
 NOISE = [(case, *by) for case, by in zip(CASES, BY, strict=True)]
@@ -325,8 +326,7 @@ def tried(tmp_path: Path, own_home: Path) -> Trying:
     """Return what makes such a release in memory."""
 
     def with_keys(**privacy: Any) -> Trial:
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(case_with(tmp_path, privacy).keys))
-        return try_spec(tmp_path / "spec.yaml")[2]
+        return try_spec(spec_in(tmp_path, case_with(tmp_path, privacy).keys))[2]
 
     return with_keys
 

@@ -25,7 +25,7 @@ from storage.record import load_record
 from tasks.format.manifest import Manifest
 from tests.support.folders import rewrite
 from tests.support.passes import check_rows, try_spec
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 WITH_PAGES = True
 
@@ -210,7 +210,6 @@ def test_below_levels_that_are_published_exactly(maker: Maker) -> None:
     (maker.folder / "areas.csv").write_text("\n".join(["nation,state,town", *(f"N,S,T{k}" for k in range(24))]) + "\n")
     keys = yaml.safe_load((maker.folder / "spec.yaml").read_text())
     keys["hierarchy"]["levels"] = ["nation", "state", "town"]
-    (maker.folder / "spec.yaml").write_text(yaml.safe_dump(keys))
-    plan, _, trial = try_spec(maker.folder / "spec.yaml")
+    plan, _, trial = try_spec(spec_in(maker.folder, keys))
     assert [terms.same_as for terms in plan.levels] == [None, None, None, 2, 2, None, None]
     check_rows(trial)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-import yaml
 
 from flows.api import PublishedRelease, open_release
 from flows.planning.plan import make_plan
@@ -27,6 +26,7 @@ from tests.support.ages import EXACT, PRIVACY, SPEC, draw_people, people_release
 from tests.support.folders import changed, rewrite
 from tests.support.passes import check_rows, try_spec
 from tests.support.shapes import incidences, tree_by
+from tests.support.spec import spec_in
 
 HIERARCHY = {"zone": {"ordered": ["n", "e", "s"]}, "age": {"ordered": 10}}
 GRID: dict[str, Any] = {"hierarchy": HIERARCHY, "release": {"grid": ["zone", "age"]}, "mechanism": "unbiased_tree"}
@@ -58,8 +58,7 @@ def write(tmp_path: Path, own_home: Path) -> Callable[..., Path]:
         (draw_people() if people is None else people).write_csv(tmp_path / "people.csv")
         spec = SPEC | keys
         spec["privacy"] = {key: value for key, value in spec["privacy"].items() if value is not None}
-        (tmp_path / "spec.yaml").write_text(yaml.safe_dump(spec))
-        return tmp_path / "spec.yaml"
+        return spec_in(tmp_path, spec)
 
     return written
 

@@ -14,7 +14,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
 import flows.run.driver
 import flows.run.walk
@@ -47,7 +46,7 @@ from tests.support.exposure import left_in
 from tests.support.folders import manifest_of, rewrite
 from tests.support.laws import drawn_by
 from tests.support.ledger import charges_of, events_of
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 Leaf = tuple[str, str, str, str]
 
@@ -97,8 +96,7 @@ class World:
             "release": {"tree": "destination", "finest": "area"},
             "mechanism": "stability_histogram",
         }
-        (self.folder / "spec.yaml").write_text(yaml.safe_dump(spec | keys | {"privacy": privacy}))
-        return make_plan(load_spec(self.folder / "spec.yaml"))
+        return make_plan(load_spec(spec_in(self.folder, spec | keys | {"privacy": privacy})))
 
     def release(self, release_id: str = "one", **keys: Any) -> Path:
         """Make a release and return its folder."""

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +27,7 @@ from tasks.synthesize.areas import write_country
 from tasks.synthesize.country import draw_country
 from tasks.validate.size import EXPLORER_BYTES, disk_size, expected_cells
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 
 PEOPLE = 100_000
 PLACES = ("shards", "published", "store")
@@ -52,8 +52,7 @@ def planned(country: Path, own_home: Path) -> Callable[..., Forecast]:
     """Return what plans the country's release with other keys of the spec, in a store of its own."""
 
     def plan(**keys: Any) -> Forecast:
-        (country / "spec.yaml").write_text(yaml.safe_dump(SPEC | keys))
-        return plan_answer(make_plan(load_spec(country / "spec.yaml")))
+        return plan_answer(make_plan(load_spec(spec_in(country, SPEC | keys))))
 
     return plan
 

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 import tables as hdf5
-import yaml
 from polars.testing import assert_frame_equal
 from pysdmx.io import get_datasets, read_sdmx
 from shapely.geometry import box, mapping
@@ -41,7 +40,7 @@ from tests.support.folders import assert_described, rewrite, with_sums
 from tests.support.households import SPEC as HOMES
 from tests.support.households import homes_released
 from tests.support.library import Library
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 Made = Callable[[str], Path]
 
@@ -89,8 +88,7 @@ def trips_written(folder: Path) -> Path:
 
 def written(folder: Path, keys: dict[str, Any]) -> Path:
     """Write a spec."""
-    (folder / "spec.yaml").write_text(yaml.safe_dump(keys))
-    return folder / "spec.yaml"
+    return spec_in(folder, keys)
 
 
 def homes_mapped(folder: Path) -> Path:

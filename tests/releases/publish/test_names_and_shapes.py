@@ -19,7 +19,6 @@ import pyogrio
 import pyproj
 import pytest
 import shapely
-import yaml
 from shapely.geometry import box, mapping
 
 from flows.answers.check import PassedCheck, check_answer
@@ -37,6 +36,7 @@ from tasks.released.sources.folder import open_folder
 from tasks.words.areas import GEOMETRY
 from tests.support.folders import published, rewrite, with_sums
 from tests.support.spec import SPEC as COUNTRY
+from tests.support.spec import spec_in
 
 AREAS = pl.DataFrame(
     {
@@ -81,8 +81,7 @@ def write(folder: Path, spec: dict[str, Any], areas: pl.DataFrame = AREAS, featu
     pl.DataFrame(pairs, ["home", "work"], orient="row").write_csv(folder / "trips.csv")
     content = collection(list(SQUARES.items()) if features is None else features)
     (folder / "towns.geojson").write_text(json.dumps(content))
-    (folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-    return folder / "spec.yaml"
+    return spec_in(folder, spec)
 
 
 def drawn(folder: Path, codebook: dict[str, Any] | None = None, features: Features | None = None, **keys: Any) -> Path:

@@ -24,7 +24,7 @@ from tasks.folder.publish.task import publish
 from tasks.folder.verify.folder import verify
 from tasks.format.manifest import Manifest
 from tests.support.folders import with_sums
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 FORMATS = ["xlsx", "omx", "sdmx"]
 SPECS: dict[str, dict[str, Any]] = {
@@ -90,8 +90,7 @@ def spec_of(folder: Path, country: Path, **changes: Any) -> Path:
     for key, value in changes.items():
         written[key] = written[key] | value if isinstance(value, dict) and key in written else value
     written["privacy"] = {key: value for key, value in written["privacy"].items() if value is not None}
-    (folder / "spec.yaml").write_text(yaml.safe_dump(written))
-    return folder / "spec.yaml"
+    return spec_in(folder, written)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ from tasks.synthesize.country import draw_country
 from tasks.uncertainty.intervals import row_margins
 from tests.support.folders import rewrite, with_sums
 from tests.support.library import WITH_SIGNAL, Library
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 Row = dict[str, Any]
 Released = Callable[[str], PublishedRelease]
@@ -75,8 +75,7 @@ def released(tmp_path_factory: pytest.TempPathFactory, library: Library) -> Iter
         keys = BASE | {"dataset": name.replace(" ", "-")}
         for key, value in RELEASES[name].items():
             keys[key] = keys[key] | value if isinstance(value, dict) else value
-        (place / "spec.yaml").write_text(yaml.safe_dump(keys))
-        return release(place / "spec.yaml", different_people=True)
+        return release(spec_in(place, keys), different_people=True)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRELLIS_HOME", str(place / "home"))

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from flows.api import plan_page
 from tests.support.keys import ABSENT, Keys, changed, features_of, paths_of
-from tests.support.spec import SPEC
+from tests.support.spec import SPEC, spec_in
 
 CODEBOOK = "region,province,municipality\nr1,r1p1,r1p1m1\nr1,r1p1,r1p1m2\nr1,r1p2,r1p2m1\nr2,r2p1,r2p1m1\n"
 TRIPS: Keys = changed(SPEC, {"privacy.epsilon": 1.0})
@@ -30,8 +29,7 @@ def _tables(tmp_path: Path, own_home: Path) -> None:
 
 def page_of(folder: Path, keys: Keys, changes: Mapping[str, object] | None = None) -> tuple[str, str, dict[str, Any]]:
     """Return the page of a plan, its text as a reader sees it, and the approval in it."""
-    (folder / "spec.yaml").write_text(yaml.safe_dump(changed(keys, changes or {})))
-    page = plan_page(folder / "spec.yaml")
+    page = plan_page(spec_in(folder, changed(keys, changes or {})))
     body = page.split("<body>")[1].split("<script")[0]
     stated = json.loads(re.findall(r'id="approval">(.*?)</script>', page, re.DOTALL)[0])
     return page, " ".join(html.unescape(re.sub(r"<[^>]*>", " ", body)).split()), stated
