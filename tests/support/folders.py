@@ -51,6 +51,11 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return content
 
 
+def table_of(folder: Path, level: int) -> pl.DataFrame:
+    """Return the published table of a level."""
+    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
+
+
 def rewrite(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change a manifest, with the right checksum."""
     path = folder / "manifest.json"

@@ -23,7 +23,7 @@ from flows.specification.file import load_spec
 from storage.database.connections import store
 from storage.record import load_record
 from tasks.format.manifest import Manifest
-from tests.support.folders import rewrite
+from tests.support.folders import rewrite, table_of
 from tests.support.passes import check_rows, try_spec
 from tests.support.spec import SPEC, spec_in
 
@@ -77,11 +77,6 @@ def maker(tmp_path: Path, own_home: Path) -> Maker:
     return Maker(tmp_path)
 
 
-def table(folder: Path, level: int) -> pl.DataFrame:
-    """Return the published table of a level."""
-    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
-
-
 class Made(NamedTuple):
     """A release with repeated levels, in branches, and the levels whose true counts the noise stage has asked the vault for."""
 
@@ -121,7 +116,7 @@ def test_a_repeated_level_has_the_rows_of_the_level_above(made: Made, monkeypatc
         assert load_record(con, manifest.id).branches
     assert {entry.level: entry.same_as for entry in manifest.levels if entry.same_as is not None} == REPEATED
     for level, same in REPEATED.items():
-        above, own = table(folder, level - 1), table(folder, level)
+        above, own = table_of(folder, level - 1), table_of(folder, level)
         assert own.select(above.columns).equals(above)
         entry, source = manifest.levels[level], manifest.levels[same]
         assert (entry.rho, entry.epsilon, entry.l2_sensitivity) == (0.0, 0.0, 0.0)

@@ -23,7 +23,7 @@ from tasks.format.published_tree import tree_of_spec
 from tasks.unbiased.grid import GRID_ROUNDING_VARIANCE
 from tasks.unbiased.variance import ROUNDING_VARIANCE
 from tests.support.ages import EXACT, PRIVACY, SPEC, draw_people, people_released
-from tests.support.folders import changed, rewrite
+from tests.support.folders import changed, rewrite, table_of
 from tests.support.passes import check_rows, try_spec
 from tests.support.shapes import incidences, tree_by
 from tests.support.spec import spec_in
@@ -63,17 +63,12 @@ def write(tmp_path: Path, own_home: Path) -> Callable[..., Path]:
     return written
 
 
-def counts(folder: Path, level: int) -> pl.DataFrame:
-    """Return the table of a level."""
-    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
-
-
 @pytest.mark.parametrize("neighbours", ["add_remove", "substitution"])
 def test_levels_state_their_deviations(released, neighbours):
     """A public total is met and has none; cascade has one deviation for all, zeros and negative counts included."""
     found = released(privacy=PRIVACY | {"neighbours": neighbours})
     manifest = found.manifest
-    totals = {int(counts(found.folder, of.level)["count"].sum()) for of in manifest.levels}
+    totals = {int(table_of(found.folder, of.level)["count"].sum()) for of in manifest.levels}
     assert len(totals) == 1
     assert manifest.covariance == "tree"
     assert manifest.waived == ["counts_positive"]

@@ -36,7 +36,7 @@ from tasks.folder.verify.folder import verify
 from tasks.format.manifest import Manifest, published_manifest
 from tasks.format.noisy_counts import CODEBOOK
 from tasks.format.published_tree import tree_of_codebook
-from tests.support.folders import assert_described, rewrite, with_sums
+from tests.support.folders import assert_described, rewrite, table_of, with_sums
 from tests.support.households import SPEC as HOMES
 from tests.support.households import homes_released
 from tests.support.library import Library
@@ -176,11 +176,6 @@ def tree(folder: Path) -> Any:
     return tree_of_codebook(manifest_of(folder), pl.read_parquet(folder / CODEBOOK))
 
 
-def level(folder: Path, number: int) -> pl.DataFrame:
-    """Return the table of a level."""
-    return pl.read_parquet(folder / "counts" / f"level_{number}.parquet")
-
-
 def cells(folder: Path, sheet: str, **how: Any) -> pl.DataFrame:
     """Return a sheet of a workbook, as a program reads it that is told nothing about it."""
     return fastexcel.read_excel(folder / "counts.xlsx").load_sheet(sheet, **how).to_polars()
@@ -215,7 +210,7 @@ def test_readers_of_csv_get_the_codes_as_they_are(made, name):
         columns = content["tables"][0]["tableSchema"]["columns"]
         assert [column["name"] for column in columns][:3] == ["%5Fsex", "native%20country", "odd%2Eone"]
     else:
-        assert len(rows["records.csv"]) == level(folder, 0)["count"].item()
+        assert len(rows["records.csv"]) == table_of(folder, 0)["count"].item()
         assert {row["destination_place"] for row in rows["records.csv"]} <= {*PLACES}
 
 
@@ -227,9 +222,9 @@ def test_levels_have_readable_views_in_the_store(made, monkeypatch):
     with store() as con:
         rows = con.execute(asked, [folder.name]).fetchall()
         names = ["total", "by_native country", "by__sex_native country", "by__sex_native country_odd.one"]
-        assert rows == [(number, name, level(folder, number).height, None) for number, name in enumerate(names)]
+        assert rows == [(number, name, table_of(folder, number).height, None) for number, name in enumerate(names)]
         for number, name in enumerate(names):
-            assert_frame_equal(con.sql(f'FROM "{folder.name}"."{name}"').pl(), level(folder, number))
+            assert_frame_equal(con.sql(f'FROM "{folder.name}"."{name}"').pl(), table_of(folder, number))
 
 
 # workbooks -----------------------------------------------------------------------------------------------------------------
@@ -258,7 +253,7 @@ def test_a_workbook_says_what_the_counts_are(made, name):
 def test_no_code_is_a_formula_or_a_number(made):
     """Codes and names that begin like formulas, or look like numbers, are text cells beside each other; no cell is a formula or a link."""
     folder = made("trips")
-    sheet, table = cells(folder, "level 4"), level(folder, 4)
+    sheet, table = cells(folder, "level 4"), table_of(folder, 4)
     ends = [f"{end}_{of}" for end in ("origin", "destination") for of in ("region", "place", "place_name")]
     assert sheet.columns == [*ends, "count", "low", "high", "signal"]
     assert sheet.select(table.columns).rows() == table.rows()
@@ -281,7 +276,7 @@ def test_a_table_with_too_many_rows_is_left_out(made, copy):
     other = "manifest.json leaves out other tables of {} than those that are too large."
     assert differences(made("trips"), left_out={"sdmx": ["counts/level_4.parquet"]}) == [other.format("sdmx")]
     (copy / "counts.xlsx").unlink()
-    finest = level(copy, 4)
+    finest = table_of(copy, 4)
     many = pl.concat([finest] * (1_200_000 // finest.height + 1))
     many.write_parquet(copy / "counts" / "level_4.parquet")
     tables = PublishedTables(copy, manifest_of(copy))
@@ -325,7 +320,7 @@ def test_matrices_have_the_counts_of_pairs_of_zones(made):
     assert sorted(codes) == sorted(PLACES)
     assert list(zip(regions, codes, strict=True)) == sorted(zip(regions, codes, strict=True))
     assert names == [NAMES.get(code, "") for code in codes]
-    table = level(folder, 4)
+    table = table_of(folder, 4)
     for name, matrix in matrices.items():
         expected = np.full((len(PLACES), len(PLACES)), 0.0 if name == "count" else np.nan)
         for row in table.iter_rows(named=True):
@@ -344,7 +339,7 @@ def test_aequilibrae_reads_the_matrices(made):
     found.load(str(made("trips") / "omx" / "level_4.omx"))
     found.computational_view(["count"])
     assert found.index.tolist() == list(range(1, len(PLACES) + 1))
-    assert found.matrix_view.sum() == level(made("trips"), 4)["count"].sum()
+    assert found.matrix_view.sum() == table_of(made("trips"), 4)["count"].sum()
 
 
 # maps ----------------------------------------------------------------------------------------------------------------------
@@ -380,7 +375,7 @@ def test_areas_of_one_axis_are_polygons(made):
         for file in (folder / "geo").iterdir():
             found = geopandas.read_parquet(file)
             assert found.crs.to_epsg() == 4326 or found.crs.to_string() == "OGC:CRS84"
-            assert found["count"].tolist() == level(folder, int(file.stem[6:]))["count"].to_list()
+            assert found["count"].tolist() == table_of(folder, int(file.stem[6:]))["count"].to_list()
     table = geopandas.read_parquet(made("homes") / "geo" / f"level_{finest}.parquet")
     assert {*table["region_county"]} & {*COUNTIES}
     for code, shape in zip(table["region_county"], table["geometry"], strict=True):
@@ -412,9 +407,9 @@ def test_the_structure_is_valid_and_has_all_codes(made, name):
         assert set(table["STRUCTURE_ID"]) == {f"TRELLIS:{of.id}(1.0)"}
         for component in of.components.dimensions:
             assert set(table[component.id]) <= lists[f"CL_{component.id}"].keys()
-        assert table["OBS_VALUE"].cast(pl.Int64).to_list() == level(folder, number)["count"].to_list()
+        assert table["OBS_VALUE"].cast(pl.Int64).to_list() == table_of(folder, number)["count"].to_list()
         [read] = get_datasets(folder / "sdmx" / f"level_{number}.csv", structure)
-        assert read.data["OBS_VALUE"].tolist() == level(folder, number)["count"].to_list()
+        assert read.data["OBS_VALUE"].tolist() == table_of(folder, number)["count"].to_list()
     if name == "hidden":  # codes that several areas have stand with those above; sums have no interval
         assert set(table["origin_place"]) == {"a@0", "a@1", "b@0", "b@1"}
         sums = cells(folder, "level 2", dtypes={"low": "float", "high": "float"})

@@ -22,7 +22,7 @@ from tasks.folder.verify.folder import verify
 from tasks.format.csv import csv_failures
 from tasks.format.manifest import Manifest
 from tests.support.ages import people_released
-from tests.support.folders import assert_described, manifest_of, with_sums
+from tests.support.folders import assert_described, manifest_of, table_of, with_sums
 from tests.support.library import ROWS, Kept, Library
 from tests.support.user import REPOSITORY
 
@@ -46,11 +46,6 @@ def failures(folder: Path) -> list[str]:
     """Write fitting checksums, and return what `verify` says all the same."""
     with_sums(folder)
     return verify(folder)
-
-
-def table_of(folder: Path, level: int) -> pl.DataFrame:
-    """Return the table of a level."""
-    return pl.read_parquet(folder / f"counts/level_{level}.parquet")
 
 
 def put(folder: Path, level: int, table: pl.DataFrame) -> list[str]:

@@ -38,7 +38,7 @@ from tasks.tree.frontier import Frontier
 from tasks.tree.keys import all_differ, order_of, packed
 from tasks.uncertainty.intervals import row_margins
 from tasks.validate.task import areas_known_once, children_add_up
-from tests.support.folders import published, rewrite, with_sums
+from tests.support.folders import published, rewrite, table_of, with_sums
 from tests.support.ledger import read_shard
 from tests.support.spec import SPEC as COUNTRY
 
@@ -82,11 +82,6 @@ def folder(home: Path, tmp_path: Path) -> Path:
     for level in range(DEPTH + 1):
         put(copy, level, table_of(copy, level))
     return copy
-
-
-def table_of(folder: Path, level: int) -> pl.DataFrame:
-    """Return the table of a level."""
-    return pl.read_parquet(folder / "counts" / f"level_{level}.parquet")
 
 
 def put(folder: Path, level: int, table: pl.DataFrame, row_group: int = GROUP) -> None:
