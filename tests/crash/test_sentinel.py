@@ -28,9 +28,10 @@ from tasks.mechanisms import MECHANISMS
 from tasks.sizes.estimators import Sizes
 from tasks.tree.axis import IntArray
 from tests.support import runs
-from tests.support.exposure import Made, Watch, hidden, left_in, return_the_truth
+from tests.support.exposure import Made, Watch, hidden, left_in
 from tests.support.households import LISTED, PRIVACY, draw_homes, write_spec, write_tables
 from tests.support.laws import drawn_by
+from tests.support.making import no_noise
 
 # Epsilon is so small (sigma is 6e7) that no noisy and no released count is a true one.
 SPEC = """
@@ -162,7 +163,7 @@ def test_nothing_but_the_vault_holds_a_true_count(make, walks, named, levels, ot
 @families
 def test_the_search_finds_a_count_that_is_there(make, walks, named, levels, others):
     """Without noise the same search finds true counts in every shard, every published table and the store."""
-    made = make(return_the_truth, named=named, walks=walks)
+    made = make(no_noise, named=named, walks=walks)
     assert made.fault is None
     found = made.exposed()
     names = {Path(file).name for file in found}

@@ -20,15 +20,10 @@ from tests.support.user import User
 
 Seals = set[tuple[int, str, str]]
 
-pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a large release is stopped, three times, and a server runs")]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _ctrl_c_interrupts() -> Iterator[None]:
-    """Let SIGINT interrupt also where the tests run in a shell's background, in which it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+pytestmark = [
+    *(pytest.mark.thorough, pytest.mark.heavy("a large release is stopped, three times, and a server runs")),
+    pytest.mark.usefixtures("_ctrl_c_interrupts"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -166,13 +166,6 @@ def test_a_series_without_pld_converts_the_sum_of_its_rho(accountant, rho, relea
 CAP = cap_at(1.0, DELTA)
 
 
-@pytest.fixture
-def con(own_home: Path) -> Iterator[Connection]:
-    """Open a store of its own."""
-    with store() as con:
-        yield con
-
-
 def declare_of(con: Connection, rho: Fraction, epsilon: float, ids: Sequence[str] = ("a", "b", "c")) -> None:
     """Declare a series of releases of two levels that costs so much ρ in all, and states ε of itself."""
     share = rho / len(ids) / LEVELS

@@ -24,6 +24,7 @@ from tasks.mechanisms import MECHANISMS, MOST_SETTLED
 from tasks.tree.axis import IntArray
 from tests.support.folders import changed, manifest_of, rewrite
 from tests.support.laws import drawn_by
+from tests.support.making import no_noise
 from tests.support.town import level, view
 from tests.support.wide import COUNTS, DISTRICTS, ZONES, Wide, code_of, trips
 
@@ -98,13 +99,8 @@ def test_margins_are_published_beside_a_tree_that_is_calibrated_to_them(tmp_path
 @pytest.mark.parametrize("is_cut", [pytest.param(False, marks=thorough), True])
 def test_without_noise_everything_is_the_truth(is_cut, tmp_path, monkeypatch):
     """Where nothing is off, calibration changes nothing: margins and levels are the true counts, in one branch or in many."""
-
-    def return_the_truth(true_counts: IntArray, scale: float) -> IntArray:
-        del scale
-        return true_counts.copy()
-
     name = "inftda_reconciled"
-    sampling = Sampling(return_the_truth, MECHANISMS[name].laws["gaussian"].samplers["opendp"].tau)
+    sampling = Sampling(no_noise, MECHANISMS[name].laws["gaussian"].samplers["opendp"].tau)
     monkeypatch.setitem(MECHANISMS, name, drawn_by(name, {"opendp": sampling}))
     wide = Wide(tmp_path, trips())
     if is_cut:
@@ -129,7 +125,6 @@ def test_an_empty_table_has_margins_of_zeros(moved_by, tmp_path, monkeypatch):
     """Where nothing is released, every margin adds up to the total, and its intervals hold what the total's noise allows."""
 
     def sample(true_counts: IntArray, scale: float) -> IntArray:
-        del scale
         return true_counts + moved_by * (len(true_counts) < 100)
 
     name = "inftda_reconciled"

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -381,21 +380,6 @@ def test_an_exact_level_that_is_not_as_it_was_sealed_is_not_published(release, m
         release(invariants=["region"], i_accept_unprotected=True)
     assert str(refusal.value).startswith("Not published: exact_as_sealed at level 2")
     assert len(re.findall("at level", str(refusal.value))) == 1
-
-
-@pytest.mark.parametrize(("split", "shares"), [
-    ("uniform", [1, 1, 1, 1, 1, 1]),
-    ({"geometric": 2}, [1, 2, 4, 8, 16, 32]),
-    ({"geometric": 0.5}, [32, 16, 8, 4, 2, 1]),
-    ([0.1, 0.1, 0.1, 0.1, 0.1, 0.5], [1, 1, 1, 1, 1, 5]),
-])  # fmt: skip
-def test_rho_is_shared_as_the_split_says(tried, split, shares):
-    """Charges are in the proportions asked for, exactly, and add up to ρ exactly."""
-    trial = tried(split=split)
-    charges = trial.job.record.charges
-    total = sum((charge.rho for charge in charges.values()), Fraction(0))
-    assert [charges[level].rho / total for level in range(1, 7)] == [Fraction(part, sum(shares)) for part in shares]
-    assert total == Fraction(trial.job.record.release.terms.privacy.rho)
 
 
 def test_a_target_buys_just_the_noise_that_keeps_it(release):

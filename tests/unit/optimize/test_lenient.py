@@ -8,19 +8,13 @@ from hypothesis import strategies as st
 from tasks.optimize.euclidean import nearest_in_euclid
 from tasks.optimize.lenient import LEAST, settle_and_prune, spread_in_euclid
 from tasks.optimize.reconcile import NodeEstimates, settle
+from tests.support.problems import integers
 
 families = st.lists(
     st.tuples(st.lists(st.integers(-60, 60), max_size=7), st.integers(0, 80), st.sampled_from([1.0, 100.0, 900.0])),
     min_size=1,
     max_size=6,
 )
-
-
-def integers(*values: int) -> np.ndarray:
-    """Return an array of whole numbers that nobody may write into."""
-    array = np.array(values, dtype=np.int64)
-    array.flags.writeable = False
-    return array
 
 
 def laid_out(drawn: list) -> tuple[NodeEstimates, np.ndarray, np.ndarray]:

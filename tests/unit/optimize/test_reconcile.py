@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 from tasks.optimize.chebyshev import nearest_in_chebyshev
 from tasks.optimize.euclidean import nearest_whole
 from tasks.optimize.reconcile import NodeEstimates, combined, measured, root_total, rounded, settle, summed_children
-
-
-def integers(*values: int) -> np.ndarray:
-    """Return an array of whole numbers that nobody may write into."""
-    array = np.array(values, dtype=np.int64)
-    array.flags.writeable = False
-    return array
+from tests.support.problems import integers
 
 
 def estimates(*pairs: tuple[float, float]) -> NodeEstimates:

@@ -3,12 +3,11 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -48,13 +47,6 @@ from tests.support.ledger import (
 )
 
 STATE_BEFORE = {"drawing": "reserved", "sealed": "drawing", "released": "sealed", "void": "reserved"}
-
-
-@pytest.fixture
-def con(own_home: Path) -> Iterator[Connection]:
-    """Open a store in which nothing has happened."""
-    with store() as opened:
-        yield opened
 
 
 def reserve_at_once(con: Connection, release_id: str, asked: Asked, shares: Sequence[Fraction], **claimed: Any) -> None:
