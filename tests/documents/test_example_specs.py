@@ -34,11 +34,8 @@ TABLES = {  # by their files, the first with the records
     },
     "hour-day": {"events.csv": pl.DataFrame({"hour": HOURS, "day": CHANCE.choice(HALF_YEAR, 4000)})},
     "daily-counts": {"visits.csv": pl.DataFrame({"day": CHANCE.choice(THREE_YEARS, 8000)})},
-    "households-by-size": {
-        "people.csv.gz": people_of(draw_homes(200)),
-        "counties.csv": pl.DataFrame(COUNTIES, schema=["state", "county"], orient="row"),
-    },
-}
+    "households-by-size": {"people.csv.gz": people_of(draw_homes(200)), "counties.csv": pl.DataFrame(COUNTIES, schema=["state", "county"], orient="row")},
+}  # fmt: skip
 ASKED = {  # what is asked of the release, and which records lie there
     "ages": ({"age": "18..24"}, pl.col("age").is_between(18, 24)),
     "zone-hour": ({"hour": "7..9", "zone": "district=A"}, MORNING & (pl.col("zone") != "B1")),

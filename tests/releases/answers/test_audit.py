@@ -334,27 +334,15 @@ TAMPERINGS: dict[str, tuple[Act, str, str, str]] = {
     "a deleted beginning": (DELETE, "0", "reserved one", ""),
     "swapped events": (swap, "drawing two 2", "sealed two", ""),
     # with all hashes right
-    "a void before the drawing": (
-        lambda world, at: world.insert(at - 1, VOID | {"release": world.ids["one"]}),
-        *("sealed one 3", "drawing one", "void"),
-    ),
+    "a void before the drawing": (lambda world, at: world.insert(at - 1, VOID | {"release": world.ids["one"]}), "sealed one 3", "drawing one", "void"),
     "an overspending that states little": (smuggle("1000", epsilon=0.001), "end", "reserved smuggled", "above its cap"),
     "an overspending by little": (smuggle("3", epsilon=10.0), "end", "reserved smuggled", "above its cap"),
-    "dearer than it states": (
-        after(levels=lambda levels: [levels[0] | {"rho": "1"}, *levels[1:]]),
-        *("reserved two", "", "records epsilon"),
-    ),
-    "a modest standing": (
-        after(standing=lambda standing: standing | {"epsilon": standing["epsilon"] * 0.999}),
-        *("reserved two", "", "records epsilon"),
-    ),
+    "dearer than it states": (after(levels=lambda levels: [levels[0] | {"rho": "1"}, *levels[1:]]), "reserved two", "", "records epsilon"),
+    "a modest standing": (after(standing=lambda standing: standing | {"epsilon": standing["epsilon"] * 0.999}), "reserved two", "", "records epsilon"),
     "a lower cap": (lower(10.5), "reserved one", "", ""),
     "a lower cap, all spent": (lower(10.5, standing=NOTHING_LEFT), "reserved two", "", "above its cap"),
     "a rewritten beginning": (lower(400.0), "0", "manifest one", "another ledger"),
-    "a release that there is not": (
-        smuggle("1/1000", levels=1, standing=NOTHING_LEFT),
-        *("end", "reserved smuggled", "does not know"),
-    ),
+    "a release that there is not": (smuggle("1/1000", levels=1, standing=NOTHING_LEFT), "end", "reserved smuggled", "does not know"),
     "a raise to less": (raise_cap({"epsilon": 5.0}), "end", "budget raised ", "not above its old one"),
     "a raise to the same": (raise_cap({}), "end", "budget raised ", "not above its old one"),
     "a balance below 0": (state(epsilon=-5.0), "end", "budget raised ", ""),
@@ -379,20 +367,14 @@ TAMPERINGS: dict[str, tuple[Act, str, str, str]] = {
     "a seal of counts that are gone": (RESEAL + "'{two}'", "sealed two 3", "", ""),
     "a deleted seal": (UNSEAL + " AND release_id = '{one}'", "sealed one 2", "", ""),
     "a seal of what is reserved": (SEAL, "reserved failed", "", "level 3 is sealed, but its charge is reserved."),
-    "a seal of no level": (
-        NO_LEVEL + " AND release_id = '{two}'",
-        *("reserved two", "", "level 9 is sealed, but the release has no such level."),
-    ),
+    "a seal of no level": (NO_LEVEL + " AND release_id = '{two}'", "reserved two", "", "level 9 is sealed, but the release has no such level."),
     "a shard": (alter(1), "sealed one 1", "", f"level_1_{TRUNK}.noisy.parquet is not what was sealed."),
     "the last shard": (alter(DEPTH), "sealed one 4", "", f"level_4_{TRUNK}.noisy.parquet is not what was sealed."),
     "a shard and its seal": (alter(2, reseal=True), "sealed one 2", "", "seals of level 2"),
-    "a deleted shard": (
-        lambda world, _: noisy_path(world.ids["one"], 2, TRUNK).unlink(),
-        *("sealed one 2", "", f"level_2_{TRUNK}.noisy.parquet is missing."),
-    ),
+    "a deleted shard": (lambda world, _: noisy_path(world.ids["one"], 2, TRUNK).unlink(), "sealed one 2", "", f"level_2_{TRUNK}.noisy.parquet is missing."),
     "an exact shard": (alter(0), "none", "sealed one", ""),
     "counts that were destroyed": (restore_counts, "sealed two 2", "", "still there"),
-}
+}  # fmt: skip
 FINDINGS = {"a seal": 3, "a shard": 1, "a deleted shard": 1}  # a seal: that of its shard and of the manifest too
 
 

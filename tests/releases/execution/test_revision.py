@@ -145,13 +145,9 @@ def test_a_plan_says_that_a_new_measurement_is_charged(world: World, capsys: pyt
 REFUSED = {
     "nobody knows it": ("jobs-20200101T000000Z", {}, "there is no release jobs-20200101T000000Z"),
     "it is superseded": ("FIRST", {}, "is already superseded by SECOND, which is published"),
-    "it is of other people": (
-        "SECOND",
-        {"dataset": "others"},
-        "belongs to dataset made-up-jobs, which does not share the budget of others",
-    ),
+    "it is of other people": ("SECOND", {"dataset": "others"}, "belongs to dataset made-up-jobs, which does not share the budget of others"),
     "it failed": ("FAILED", {}, "is failed"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("why", REFUSED)

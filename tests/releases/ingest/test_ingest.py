@@ -71,10 +71,7 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
     "a remark in a row": ({"trips": f"{trips()}{N1},{N1},5 # or so\n"}, {}, COUNT, FRACTIONAL),
     "a sum below": ({"trips": f"{trips()}total 7\n"}, {}, TABLE, UNREADABLE),
     "a longer row": ({"trips": f"{trips()}{N2},{N1},5,more\n"}, {}, TABLE, UNREADABLE),
-    "a better header below": (
-        {"trips": csv(HEADER, TRIPS[:1]) + csv((*HEADER, "note"), [(*trip, "x") for trip in TRIPS] * 9)},
-        *({}, TABLE, UNREADABLE),
-    ),
+    "a better header below": ({"trips": csv(HEADER, TRIPS[:1]) + csv((*HEADER, "note"), [(*trip, "x") for trip in TRIPS] * 9)}, {}, TABLE, UNREADABLE),
     **{
         f"{key} parted by {said}": (
             {key: {"trips": trips(), **codebook()}[key].replace(",", mark)},
@@ -98,11 +95,8 @@ REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str, str]] = {
         by_path(("01", "0102", N1)),
         *(BY_PATH, "input.origin", f"input.table: column h1 and h2 and h3 {UNKNOWN_CODE}."),
     ),
-    "a path with a gap": (
-        by_path(("01", "", N1)),
-        *(BY_PATH, "input.origin", f"input.table: column h1 and h2 and h3 {BLANK_CODE}."),
-    ),
-}
+    "a path with a gap": (by_path(("01", "", N1)), BY_PATH, "input.origin", f"input.table: column h1 and h2 and h3 {BLANK_CODE}."),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -320,14 +320,11 @@ LIES_ABOUT_LAWS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda manifest: manifest["levels"][2].update(sigma=4.0), "level 2: its sigma is not that of its scale"),
     (lambda manifest: manifest["levels"][2].update(mechanism="cauchy"), "no noise law cauchy"),
     (lambda manifest: manifest["privacy"].update(epsilon=3.9), "levels cost more than its epsilon and delta"),
-    (
-        lambda manifest: manifest["privacy"].update(accountant="zcdp"),
-        "has no rho, and costs what its privacy map returns",
-    ),
+    (lambda manifest: manifest["privacy"].update(accountant="zcdp"), "has no rho, and costs what its privacy map returns"),
     (lambda manifest: manifest["privacy"].update(max_records_per_unit=2), "cost more than its epsilon"),
     (lambda manifest: manifest["privacy"].update(sampler="dice"), "further from its law than its tau"),
     (lambda manifest: manifest["levels"][2].update(half_width=3), "half_width"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("lie", "told"), LIES_ABOUT_LAWS, ids=[told for _, told in LIES_ABOUT_LAWS])

@@ -195,10 +195,7 @@ OF_VIEWS: dict[str, tuple[str, dict[str, Any], str]] = {
 }
 OF_MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a sensitivity": (halved, "can move some level further"),
-    "a level's source": (
-        lambda of: of["levels"][1].update(source=4),
-        "level 1 must have a source that says as much about it as manifest.json: level 2",
-    ),
+    "a level's source": (lambda of: of["levels"][1].update(source=4), "level 1 must have a source that says as much about it as manifest.json: level 2"),
     "a source that says less": (
         lambda of: of["levels"][1].update(source=5, sigma=of["levels"][4]["sigma"] * 3**0.5),
         "level 1 must have source 2, which says most about it",
@@ -206,10 +203,7 @@ OF_MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "a sum's sigma": (lambda of: of["levels"][1].update(sigma=of["levels"][1]["sigma"] / 2), "level 1 has a sigma"),
     "rounding left out": (lambda of: of.pop("rounding"), NO_ROUNDING),
     "rounding of a view left out": (lambda of: of["rounding"]["deviation"].pop("by_mode"), NO_ROUNDING),
-    "rounding that is not exact": (
-        lambda of: of["rounding"]["deviation"].update(by_mode=1.0),
-        "rounding must be exact where, and only where",
-    ),
+    "rounding that is not exact": (lambda of: of["rounding"]["deviation"].update(by_mode=1.0), "rounding must be exact where, and only where"),
     "rounding that is": (lambda of: of["rounding"].update(exact=False), "rounding must be exact where"),
     "rounding of leaves": (
         lambda of: of["rounding"].update(exact=False, deviation=of["rounding"]["deviation"] | {"level_4": 1.5}),
@@ -217,13 +211,10 @@ OF_MANIFESTS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     ),
     "a level's half-width": (lambda of: of["levels"][4].update(half_width=1), "half_width"),
     "a level's bias": (lambda of: of["levels"][4].update(bias=9.0), "bias"),
-    "an estimate of sums": (
-        lambda of: change_estimate(of["levels"][1]["noise_rows"]),
-        f"level_1.parquet {UNKNOWN_NOISE}",
-    ),
+    "an estimate of sums": (lambda of: change_estimate(of["levels"][1]["noise_rows"]), f"level_1.parquet {UNKNOWN_NOISE}"),
     "an estimate": (lambda of: change_estimate(of["levels"][4]["noise_rows"]), f"level_4.parquet {UNKNOWN_NOISE}"),
     "a seal that is missing": (lambda of: of["seals"].pop(), "must have seals"),
-}
+}  # fmt: skip
 GONE = ["views/by_mode.parquet", "noisy_counts/view_by_mode.parquet", "derived/mode.parquet"]
 LIES: dict[str, tuple[Callable[[Path], None], str]] = {
     **{lie: (changed(f"{name}.parquet", change), told) for lie, (name, change, told) in OF_TABLES.items()},

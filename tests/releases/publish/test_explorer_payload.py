@@ -56,20 +56,13 @@ WITHOUT_NOISY = LOUD | {"release": LAND["release"] | {"noisy_counts": False}}
 MAPPED: dict[str, dict[str, Any]] = {  # of the land with a map; others are in the library
     "land, loud": LOUD,
     "land, without noisy counts": WITHOUT_NOISY,
-    "land, views of inftda": WITHOUT_NOISY
-    | {"mechanism": "inftda", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
-    "land, views of cbdp": WITHOUT_NOISY
-    | {"mechanism": "cbdp", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
+    "land, views of inftda": WITHOUT_NOISY | {"mechanism": "inftda", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
+    "land, views of cbdp": WITHOUT_NOISY | {"mechanism": "cbdp", "release": WITHOUT_NOISY["release"] | {"views": "margins"}},
     "land, with margins": LOUD | {"release": LAND["release"] | {"views": "margins"}},
     "land, settled together": LOUD | {"mechanism": "cbdp", "release": LAND["release"] | {"views": "margins"}},
     "land, leaves only": LOUD | {"mechanism": "gaussian"},
-    "land, unbiased": {
-        "dataset": "others",
-        "mechanism": "unbiased_tree",
-        "noise": {},
-        "privacy": LOUD["privacy"] | {"neighbours": "add_remove"},
-    },
-}
+    "land, unbiased": {"dataset": "others", "mechanism": "unbiased_tree", "noise": {}, "privacy": LOUD["privacy"] | {"neighbours": "add_remove"}},
+}  # fmt: skip
 FEW = [
     *("trips", "trips of three", "trips shrunk", "trips calibrated", "trips settled together"),
     *("trips with a threshold", "trips of leaves", "unbiased"),

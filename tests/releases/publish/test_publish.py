@@ -180,17 +180,9 @@ COLUMNS, WHOLE = "columns must be", "counts must be whole numbers above zero, an
 SPOIL_TABLE: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "removed": (lambda table: table[1:], "do not add up"),
     "doubled": (lambda table: pl.concat([table[:1], table]), "two rows have the same codes."),
-    "split in two": (
-        lambda table: plus(plus(pl.concat([table[:1], table]), 0, -1), 1, 1 - table["count"][0]),
-        "two rows have the same codes.",
-    ),
+    "split in two": (lambda table: plus(plus(pl.concat([table[:1], table]), 0, -1), 1, 1 - table["count"][0]), "two rows have the same codes."),
     "unsorted": (lambda table: table.reverse(), "rows must be sorted by their codes."),
-    "added with a zero": (
-        lambda table: pl.concat(
-            [table, table[-1:].with_columns(pl.lit("99").alias(table.columns[0]), count=pl.lit(0, pl.Int64))]
-        ),
-        WHOLE,
-    ),
+    "added with a zero": (lambda table: pl.concat([table, table[-1:].with_columns(pl.lit("99").alias(table.columns[0]), count=pl.lit(0, pl.Int64))]), WHOLE),
     "negative": (lambda table: plus(plus(table, 0, -(10**6)), 1, 10**6), WHOLE),
     "null": (lambda table: plus(table, 0, None), WHOLE),
     "without a code": (lambda table: table.with_columns(pl.first().shift(1)), WHOLE),
@@ -203,7 +195,7 @@ SPOIL_TABLE: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str]] = {
     "a column more": (lambda table: table.insert_column(0, pl.lit("so").alias("note")), COLUMNS),
     "no count": (lambda table: table.drop("count"), COLUMNS),
     "no column": (lambda table: table.select([]), COLUMNS),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("level", [1, 3, DEPTH])
@@ -257,13 +249,10 @@ def test_another_csv_is_found(library, folder, tmp_path):
 
 MANIFEST_KEYS = [
     *("id", "spec", "privacy", "unprotected", "levels", "mechanism", "codebooks", "seals", "ledger", "versions"),
-    *(
-        f"privacy.{of}"
-        for of in ("unit", "neighbours", "max_records_per_unit", "epsilon", "delta", "rho", "accountant")
-    ),
+    *(f"privacy.{of}" for of in ("unit", "neighbours", "max_records_per_unit", "epsilon", "delta", "rho", "accountant")),
     *(f"levels.3.{key}" for key in ("level", "axes", "cells", "nonzero", "rho", "sigma", "l2_sensitivity", "bound")),
     *("seals.0.level", "seals.0.branch", "seals.0.sha256", "ledger.head", "ledger.length"),
-]
+]  # fmt: skip
 UNKNOWN_KEYS = ["note", "privacy.note", "levels.3.true_total", "seals.0.note", "ledger.events", "levels.0.note"]
 
 
