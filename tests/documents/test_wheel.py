@@ -37,14 +37,8 @@ def test_it_has_what_users_need_and_no_more(wheel: Path) -> None:
         names = archive.namelist()
         (about,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         metadata = message_from_string(archive.read(about).decode())
-    needed = {
-        "trellis.py",
-        "flows/py.typed",
-        "tasks/py.typed",
-        "storage/py.typed",
-        "flows/specification/spec.schema.json",
-    }
-    assert needed <= set(names)
+    typed = {f"{room}/py.typed" for room in ("flows", "tasks", "storage")}
+    assert typed | {"trellis.py", "flows/specification/spec.schema.json"} <= set(names)
     specs = {name.rpartition("/")[2] for name in names if "/data/share/trellis/specs/" in name}
     assert specs == {path.name for path in (REPOSITORY / "deployments" / "specs").iterdir()}
     tops = {top for name in names if not (top := name.partition("/")[0]).startswith("trellis-")}

@@ -7,16 +7,10 @@ import numpy as np
 import polars as pl
 
 from flows.api import PublishedRelease, release
+from tests.support.keys import PRIVACY as OF_ONE
 from tests.support.spec import spec_in
 
-PRIVACY: dict[str, Any] = {
-    "unit": "one made-up person",
-    "neighbours": "add_remove",
-    "max_records_per_unit": 1,
-    "epsilon": 1.0,
-    "delta": 1.0e-8,
-    "accountant": "zcdp",  # pld takes seconds
-}
+PRIVACY: dict[str, Any] = OF_ONE | {"unit": "one made-up person", "accountant": "zcdp"}  # pld takes seconds
 EXACT = {"privacy": PRIVACY | {"epsilon": 500.0}, "noise": {"sampler": "opendp"}}  # no noise, but for a draw in 10**20
 
 SPEC: dict[str, Any] = {

@@ -66,6 +66,7 @@ UNSEEN: dict[Leaf, int] = {
     ("north", "b", "south", "zz"): 2,
 }
 COLUMNS = ("home_region", "home", "work_region", "work")
+OF_TRIPS = {"table": "trips.csv", "origin": list(COLUMNS[:2]), "destination": list(COLUMNS[2:])}
 DEPTH = 4
 
 
@@ -86,12 +87,7 @@ class World:
         privacy |= {"epsilon": 1.0} | ({"accountant": "zcdp"} if "mechanism" in keys else {}) | keys.pop("privacy", {})
         privacy = {key: value for key, value in privacy.items() if value is not None}
         spec = SPEC | {
-            "input": {
-                "table": "trips.csv",
-                "origin": list(COLUMNS[:2]),
-                "destination": list(COLUMNS[2:]),
-                "count": "people",
-            },
+            "input": OF_TRIPS | {"count": "people"},
             "hierarchy": {"levels": ["region", "area"]},
             "release": {"tree": "destination", "finest": "area"},
             "mechanism": "stability_histogram",
@@ -404,7 +400,7 @@ def test_every_other_mechanism_refuses_them(world, mechanism, axis):
 LISTED = {"hierarchy": {"table": "areas.csv", "levels": ["region", "area"]}}
 EXACT = {"invariants": ["region"], "i_accept_unprotected": True}
 TARGET = {"level": "area", "max_error": 9, "confidence": 0.9}
-ONE_COLUMN = {"table": "trips.csv", "origin": "home", "destination": list(COLUMNS[2:])}
+ONE_COLUMN = OF_TRIPS | {"origin": "home"}
 DEEP: dict[str, Any] = {
     "input": {"table": "trips.csv", "features": ["home"]},
     "hierarchy": {"home": {"levels": ["region", "home"]}},
@@ -524,18 +520,16 @@ def test_a_missing_column_and_a_rehearsal_leave_nothing(world):
         rehearse(world.plan(), submit_to(executor))
         assert world.exposed() == []
         assert list((world.folder / "home" / "vault").iterdir()) == []
-        ends = {"table": "trips.csv", "origin": ["home_region", "nowhere"], "destination": list(COLUMNS[2:])}
         with pytest.raises(InputError, match="has no column nowhere"):
-            rehearse(world.plan(input=ends), submit_to(executor))
+            rehearse(world.plan(input=OF_TRIPS | {"origin": ["home_region", "nowhere"]}), submit_to(executor))
 
 
 def test_units_are_bounded_where_their_codes_are_known_from_records_alone(world):
     """A unit that has more records than promised, in codes of its own or in others', is cut to them."""
     rows = "".join(f"u{number},north,a,south,b\n" * 3 + f"u{number},north,a,south,c\n" for number in range(300))
     (world.folder / "trips.csv").write_text(f"who,{','.join(COLUMNS)}\n{rows}")
-    named = {"table": "trips.csv", "origin": list(COLUMNS[:2]), "destination": list(COLUMNS[2:]), "unit": "who"}
     bounds = {"max_records_per_unit": 2, "exact_records_per_unit": False, "distinct": "area"}
-    found = counts(world.release(input=named, privacy=bounds))
+    found = counts(world.release(input=OF_TRIPS | {"unit": "who"}, privacy=bounds))
     assert found.keys() == {("north", "a", "south", "b"), ("north", "a", "south", "c")}
     assert all(abs(count - 300) < 100 for count in found.values())
 

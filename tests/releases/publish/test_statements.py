@@ -150,11 +150,7 @@ def test_what_is_said_of_the_total_is_what_a_question_about_it_is_answered(told:
     else:
         assert "interval: " not in report.split("Privacy")[0]
     total = payload(open_folder(folder))["release"]
-    assert (total["total"]["count"], total["total"]["low"], total["total"]["high"]) == (
-        answer.count,
-        answer.low,
-        answer.high,
-    )
+    assert [total["total"][of] for of in ("count", "low", "high")] == [answer.count, answer.low, answer.high]
     assert total["total"]["exact"] == answer.exact == ("exact, because it is public" in report)
     assert total["may_be_negative"] == (COLUMNS[told.name] in "LUG")
 

@@ -464,12 +464,8 @@ def test_other_terms_than_the_first_are_refused(asked, field):
 
     The first budget, the raised one, or none is not.
     """
-    raised = dataset_event(cap=cap_at(2.0)) | {
-        "event": "budget raised",
-        "at": "now",
-        "reason": "",
-        "standing": STANDING,
-    }
+    more = {"event": "budget raised", "at": "now", "reason": "", "standing": STANDING}
+    raised = dataset_event(cap=cap_at(2.0)) | more
     books = books_of(dataset_event(), raised, dataset_event("shops"))
     for cap in (cap_at(1.0), cap_at(2.0), None):
         assert agreed_terms(books, asked_of(cap=cap)) == books.accounts["jobs"].terms

@@ -39,11 +39,7 @@ def row_groups_of(groups: list[list[int]]) -> list[dict[str, NDArray[np.int64]]]
 
 def test_a_level_of_a_branch_is_sealed_once():
     """A second seal is SealedAlready, with all of its transaction, and the first stays; other levels, branches and releases are free."""
-    seals = [
-        Shard("noisy", 1, "trunk", "aa", 4),
-        Shard("noisy", 2, "trunk", "bb", 8),
-        Shard("noisy", 2, "b00", "cc", 16),
-    ]
+    seals = [Shard("noisy", *of) for of in ((1, "trunk", "aa", 4), (2, "trunk", "bb", 8), (2, "b00", "cc", 16))]
 
     def add_both() -> None:
         with transaction(con):
