@@ -271,11 +271,9 @@ def test_what_is_not_settled_stays_and_is_said(folders, reader):
 
 
 def test_totals_say_that_they_include_who_stays_and_how_many_do_not(folders, reader):
-    """The sentence to quote says so too: without the note beside it, a reader takes "to Ashford" for those who come from elsewhere.
-
-    How many do not stay is the difference of two answers, whose intervals, 90% each, hold at once with at least 80%; one that
-    reaches 0 has no number.
-    """
+    """The sentence to quote says so too: without the note beside it, a reader takes "to Ashford" for those who come from elsewhere."""
+    # How many do not stay is the difference of two answers, whose intervals, 90% each, hold at once with at least 80%; one that
+    # reaches 0 has no number.
     folder, kinds = folders["drawn"], set()
     reader.opens(folder / EXPLORER)
     reader.types("here", "Ashford", "Enter")
@@ -403,10 +401,8 @@ def test_a_number_that_is_noise_says_so(folders, reader):
 
 @pytest.mark.parametrize("name", STATES)
 def test_pages_fit_every_screen_and_paper_and_have_contrast(name, folders, browser):
-    """At a desk and on a phone nothing is wider than the screen, and every text stands out by 4.5 to 1, in charts too.
-
-    On paper there is nothing to choose with, nothing is wider than the sheet, and the answer is there.
-    """
+    """At a desk and on a phone nothing is wider than the screen, and every text stands out by 4.5 to 1, in charts too."""
+    # On paper there is nothing to choose with, nothing is wider than the sheet, and the answer is there.
     for scheme in SCHEMES:
         for place, (width, height) in VIEWPORTS.items():
             reader = Reader(browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme))

@@ -134,11 +134,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
 
 @pytest.mark.parametrize("name", [*PLANS, *REPORTS])
 def test_a_page_asks_nobody_fits_screens_and_paper_and_can_be_read(name, pages, browser):
-    """Of hostile texts neither has a console anything to say; at every viewport nothing is too wide, and texts stand out by 4.5 to 1.
-
-    So they do in the scheme that the reader prefers, in a report's pictures too, which do not shrink to nothing; counts
-    in the cells of a matrix, which have their own colours, are left to the eye.
-    """
+    """Of hostile texts neither has a console anything to say; at every viewport nothing is too wide, and texts stand out by 4.5 to 1."""
+    # So they do in the scheme that the reader prefers, in a report's pictures too, which do not shrink to nothing; counts
+    # in the cells of a matrix, which have their own colours, are left to the eye.
     grounds, kind = {}, "plan" if name in PLANS else "report"
     for place, scheme in product(VIEWPORTS, SCHEMES):
         with visited(browser, pages[name], VIEWPORTS[place], scheme) as visit:

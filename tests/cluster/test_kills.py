@@ -126,10 +126,8 @@ FAULTS = {  # what happens while a worker has stopped, the moment at which it ha
 @pytest.mark.crash
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_a_fault_stops_is_made_whole_by_a_rerun(tmp_path: Path, fault: str) -> None:
-    """The release fails and says why, and a rerun gives the open turns up and makes it whole; only an altered shard is drawn again by itself.
-
-    Where all workers are gone the rerun ends in threads of home, from the vault, without cluster or key.
-    """
+    """The release fails and says why, and a rerun gives the open turns up and makes it whole; only an altered shard is drawn again by itself."""
+    # Where all workers are gone the rerun ends in threads of home, from the vault, without cluster or key.
     (at, said), keys = FAULTS[fault], {"lost_after": "40s", "wait_for_worker": "15s" if "no worker" in fault else "60s"}
     with ExitStack() as stack:
         disk = stack.enter_context(mounted(tmp_path / "disk")) if said in {"full", "read-only"} else None

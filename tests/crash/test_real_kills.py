@@ -160,10 +160,8 @@ def test_a_command_is_killed(user: User, moment: str) -> None:
 
 
 def test_the_server_of_a_command_is_killed(user: User) -> None:
-    """A release whose Prefect server is killed ends with an error that says so, unless it was done before it missed it.
-
-    Either way its run is not Running for ever.
-    """
+    """A release whose Prefect server is killed ends with an error that says so, unless it was done before it missed it."""
+    # Either way its run is not Running for ever.
     process = user.start("release", "spec.yaml")
     release_id = wait_for(user, ended=lambda: process.poll() is not None)
     with all_gone(descendants_of(process.pid)):

@@ -216,10 +216,8 @@ def measured(release_id: str) -> dict[Place, str]:
 
 
 def test_a_release_that_is_asked_to_stop_ends_at_its_next_chunk(plan, monkeypatch):
-    """What is sealed by then stays, what is being drawn reaches no shard, and going on draws only what is missing.
-
-    A stop that was asked for before meant the run before.
-    """
+    """What is sealed by then stays, what is being drawn reaches no shard, and going on draws only what is missing."""
+    # A stop that was asked for before meant the run before.
     monkeypatch.setattr(tasks.tree.branches, "BRANCH_CELLS", BRANCH_CELLS)
     monkeypatch.setattr(tasks.noise.measure, "CHUNK_CELLS", CHUNK_CELLS)
     drawn = list[int]()

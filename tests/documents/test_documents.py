@@ -50,10 +50,8 @@ def test_the_readme_is_short_and_shows_a_spec_a_report_and_where_to_read_on() ->
 
 @pytest.mark.parametrize("page", PAGES)
 def test_links_commands_and_keys_of_a_page_are_there(page: str) -> None:
-    """What a page links to is there, with its heading; `trellis …` can be called with these options; each piece of a spec makes one.
-
-    It does in place of those keys of the spec above it, or of the README's.
-    """
+    """What a page links to is there, with its heading; `trellis …` can be called with these options; each piece of a spec makes one."""
+    # It does in place of those keys of the spec above it, or of the README's.
     dead, known = [], get_command(app).commands  # type: ignore[attr-defined]
     for link in re.findall(r"\]\((?!\w+:)(.+?)\)", text(page)):
         file, _, heading = link.partition("#")

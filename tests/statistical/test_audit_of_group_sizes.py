@@ -129,10 +129,8 @@ def evidence(plan: Plan, neighbours: str, less: float) -> float:
 
 @pytest.mark.parametrize(("more", "least"), [(1.0, 0.0), (MORE, 1 - 1e-6)])
 def test_an_audit_accuses_who_claims_too_little_and_nobody_else(more, least):
-    """With so many guesses a claim that is kept to the letter is refuted once in a million audits at most, and 1.2 times the claim in all others.
-
-    Added up over all numbers of right guesses. A guess is right with the odds that the privacy loss allows.
-    """
+    """With so many guesses a claim that is kept to the letter is refuted once in a million audits at most, and 1.2 times the claim in all others."""
+    # Added up over all numbers of right guesses. A guess is right with the odds that the privacy loss allows.
     right = np.arange(GUESSES + 1)
     refuted = log_evidence(Guesses(right, GUESSES - right, GUESSES), CLAIM, STAKES) >= -math.log(FALSE_ALARM)
     odds = binom.pmf(right, GUESSES, 1 / (1 + math.exp(-more * CLAIM.epsilon)))

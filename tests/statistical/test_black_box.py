@@ -337,10 +337,8 @@ def refuted(one: tuple[float, float], other: tuple[float, float], false_alarm: f
 
 @pytest.mark.parametrize("wrong", [(0.0, 0.0), (0.05, 0.05), (0.2, 0.2), (0.0, 0.25), (0.02, 0.2)])
 def test_who_keeps_a_claim_is_refuted_no_more_often_than_is_said(wrong):
-    """At the very edge of (ε, δ) the mean of the evidence is 1, or less where the tables differ, and alarms are rare.
-
-    Summed over all that can happen, with few wrong guesses or many, about one table or both.
-    """
+    """At the very edge of (ε, δ) the mean of the evidence is 1, or less where the tables differ, and alarms are rare."""
+    # Summed over all that can happen, with few wrong guesses or many, about one table or both.
     edge = [math.exp(OF_GUESSES.epsilon) * of_other + OF_GUESSES.delta for of_other in reversed(wrong)]
     one, other = zip(edge, wrong, strict=True)
     assert max(sum(one), sum(other)) <= 1
@@ -359,10 +357,8 @@ def test_who_breaks_a_claim_is_refuted():
 
 
 def test_what_a_single_number_gives_away_is_learned_and_nothing_where_there_is_nothing():
-    """Among thirty numbers one that never varies but between the tables, and one with too little noise, are found; of alike ones none.
-
-    Of two hundred audits of releases that are all alike none refutes the claim.
-    """
+    """Among thirty numbers one that never varies but between the tables, and one with too little noise, are found; of alike ones none."""
+    # Of two hundred audits of releases that are all alike none refutes the claim.
 
     def noisy(seed: int, releases: int) -> tuple[Values, Values]:
         one, other = np.rint(np.random.default_rng(seed).normal(60, 2, (2, releases, 30)))

@@ -328,10 +328,8 @@ def means(shares: dict[int, list[float | None]]) -> dict[int, tuple[float, float
     ),
 ], ids=str)  # fmt: skip
 def test_rows_keep_their_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
-    """Of a level's rows at most a share α misses its count on average, few marked rows are noise, no more rows are noise than is said, and no error is beyond its bound.
-
-    The last two may fail with a stated risk; by chance alone they fail more often than is allowed here once in ten thousand times.
-    """
+    """Of a level's rows at most a share α misses its count on average, few marked rows are noise, no more rows are noise than is said, and no error is beyond its bound."""
+    # The last two may fail with a stated risk; by chance alone they fail more often than is allowed here once in ten thousand times.
     monkeypatch.setattr(tasks.mechanisms, "MOST_SETTLED", case.most_settled)
     plan, table = case.survey(tmp_path)
     tree, more, looked, beyond = table.tree, 0, 0, 0

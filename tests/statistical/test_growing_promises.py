@@ -239,10 +239,8 @@ def test_distinct_records_are_so_in_the_same_cells(planned, tmp_path):
 
 
 def test_an_attack_refutes_the_sum_of_charges_and_not_the_ledger(planned):
-    """Two releases with the noise that was charged tell a unit with twelve records from none better than their charges say.
-
-    What the ledger states for units with twelve records is not refuted. The attack sees as many pairs of releases as it needs.
-    """
+    """Two releases with the noise that was charged tell a unit with twelve records from none better than their charges say."""
+    # What the ledger states for units with twelve records is not refuted. The attack sees as many pairs of releases as it needs.
     cap, often = cap_of(40.0, 0.01), 400
     plans = [planned(1, 0.5, cap), planned(RECORDS, 0.1, cap)]
     with store() as con:

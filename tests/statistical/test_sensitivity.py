@@ -148,10 +148,8 @@ def keys_of(neighbours: str, most: int, exact: bool | None = None, **keys: Any) 
 @both_trees
 @pytest.mark.parametrize("name", UNIVERSES)
 def test_a_release_charges_every_level_with_its_sensitivity(name, first, neighbours, most, exact):
-    """From a spec's keys on, no change of a unit's records moves a level further than it is charged for, and where there are nodes enough one does just so.
-
-    The promise of distinct cells is made at no level and at each level of the codebooks, also below the finest release.
-    """
+    """From a spec's keys on, no change of a unit's records moves a level further than it is charged for, and where there are nodes enough one does just so."""
+    # The promise of distinct cells is made at no level and at each level of the codebooks, also below the finest release.
     whole, released = trees(name, first)
     names = [None, *(name for axis in whole.axes for name in axis.level_names)]
     reached = {  # a level named for one end is reached in the step that refines this end for so many times
@@ -324,10 +322,8 @@ def neighbours_of(records: Counter, relation: str) -> list[Counter]:
 ])  # fmt: skip
 @pytest.mark.parametrize("relation", [ADD_REMOVE, SUBSTITUTION])
 def test_no_unit_moves_what_is_measured_further_than_it_is_charged(name, measure, relation):
-    """Given any noisy counts, neighbouring tables differ at each level by its sensitivity at most, and some do by all of it.
-
-    With the noisy counts fixed, both releases measure the same cells: these depend on noisy counts alone.
-    """
+    """Given any noisy counts, neighbouring tables differ at each level by its sensitivity at most, and some do by all of it."""
+    # With the noisy counts fixed, both releases measure the same cells: these depend on noisy counts alone.
     depth, charged = UNIVERSE.tree.depth, scheme(name, measure, relation)
     assert charged.measured == scheme(name, SURVIVORS, relation).measured
     assert charged.allocation == scheme(name, SURVIVORS, relation).allocation

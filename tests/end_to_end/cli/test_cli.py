@@ -314,11 +314,9 @@ def holding(words: list[bytes], *folders: Path) -> set[str]:
 
 
 def test_no_true_count_leaves_the_vault(newcomer, prefect):
-    """A table with a planted count is released; one with a planted count in a row with a bad code is refused, and leaves nothing.
-
-    No file of Prefect or of the store, and nothing said, holds a planted count or a true count above it. The search has power: it
-    finds the counts in the input, and public words in each place that it searches.
-    """
+    """A table with a planted count is released; one with a planted count in a row with a bad code is refused, and leaves nothing."""
+    # No file of Prefect or of the store, and nothing said, holds a planted count or a true count above it. The search has power: it
+    # finds the counts in the input, and public words in each place that it searches.
     data, home = newcomer.folder / "data", newcomer.folder / "home"
     path, codebook = data / "trips.csv", pl.read_csv(data / "codebook.csv", infer_schema=False)
     start, end, *_ = sorted(codebook["municipality"])

@@ -15,10 +15,8 @@ COLUMNS = ["mechanism", "epsilon", "run", "level", *MEASURES, "seconds"]
 
 
 def test_mechanisms_are_compared_and_nothing_is_charged(newcomer: User) -> None:
-    """There is a row per mechanism, ε, run and level, of coverage per group of cells, and the JSON holds what is told of them.
-
-    The page has a figure per measure, one of seconds and one of coverage for each ε, and loads nothing.
-    """
+    """There is a row per mechanism, ε, run and level, of coverage per group of cells, and the JSON holds what is told of them."""
+    # The page has a figure per measure, one of seconds and one of coverage for each ε, and loads nothing.
     user, folder = newcomer, newcomer.folder / "compared"
     user.spec("public.yaml", public_data=True, noise={"sampler": "table"})
     options = ("--mechanisms", "inftda,inftda_reconciled", "--epsilon", "1,30", "--runs", "2", "--json")

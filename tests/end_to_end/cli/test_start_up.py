@@ -121,10 +121,8 @@ def asked(home: Path, words: str, place: int) -> list[str]:
 
 
 def test_shells_are_told_what_completes_a_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands, datasets, and ids of releases, the newest first; nothing where a spec or a folder stands, so that bash goes on with files.
-
-    Without a store, or with one that cannot be read, no name is known, and nothing is made.
-    """
+    """Commands, datasets, and ids of releases, the newest first; nothing where a spec or a folder stands, so that bash goes on with files."""
+    # Without a store, or with one that cannot be read, no name is known, and nothing is made.
     home, newest, oldest = tmp_path / "home", "jobs-20260201T000000Z", "jobs-20260101T000000Z"
     assert (asked(home, "trellis show jobs", 2), home.exists()) == ([], False)
     monkeypatch.setenv("TRELLIS_HOME", str(home))

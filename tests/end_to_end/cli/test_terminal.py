@@ -23,10 +23,8 @@ sys.meta_path.insert(0, Telling())
 @pytest.mark.thorough
 @pytest.mark.heavy("a cold release with a server of its own")
 def test_without_a_server_a_release_starts_its_own_and_says_what_begins(loner: User) -> None:
-    """Where no server answers the command starts its own, records every task run there, and leaves none behind.
-
-    It says what begins before anything slow is imported, and then step by step; at the end there is a bar for each level.
-    """
+    """Where no server answers the command starts its own, records every task run there, and leaves none behind."""
+    # It says what begins before anything slow is imported, and then step by step; at the end there is a bar for each level.
     (loner.folder / "telling").mkdir()
     (loner.folder / "telling" / "sitecustomize.py").write_text(TELLING)
     own = {"COLUMNS": "100", "TERM": "xterm", "PYTHONPATH": str(loner.folder / "telling")}

@@ -117,10 +117,8 @@ def test_a_run_that_crashed_before_it_began_is_tried_again(pool: Up) -> None:
 
 @pytest.mark.thorough
 def test_deployments_release_what_is_below_the_folder_of_specs(pool: Up) -> None:
-    """A spec below it is released under the release's id; another is refused by that rule; `rerun` reaches the store.
-
-    What a worker's runs say goes to journals and container logs: the rule that rows break, and not how many they are.
-    """
+    """A spec below it is released under the release's id; another is refused by that rule; `rerun` reaches the store."""
+    # What a worker's runs say goes to journals and container logs: the rule that rows break, and not how many they are.
     user = pool.user
     specs = {"one": "one.yaml", "outside": "../outside.yaml", "faulty": "faulty.yaml"}
     runs = {name: pool.trigger("release/release", spec=spec) for name, spec in specs.items()}

@@ -98,10 +98,8 @@ def run_in(client: SyncPrefectClient) -> Callable[..., UUID]:
 
 
 def test_a_run_is_tried_again_so_often_and_no_more(client, run_in):
-    """A run that crashes each time before it begins is tried again three times, later than now, and then stays crashed.
-
-    Runs that crashed together are scheduled one after the other.
-    """
+    """A run that crashes each time before it begins is tried again three times, later than now, and then stays crashed."""
+    # Runs that crashed together are scheduled one after the other.
     run, *others = (run_in(Pending(), Crashed()) for _ in range(3))
     for number in range(TRIES_AGAIN):
         try_again()

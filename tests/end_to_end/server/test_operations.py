@@ -131,10 +131,8 @@ def test_a_scheduled_run_has_its_name_before_it_starts(up: Up) -> None:
 
 
 def test_a_release_below_the_folder_is_made(up: Up) -> None:
-    """By the deployment of its spec, or that which takes a path; its run is named for its release.
-
-    Its process imports nothing from the folder in which it begins.
-    """
+    """By the deployment of its spec, or that which takes a path; its run is named for its release."""
+    # Its process imports nothing from the folder in which it begins.
     again = {"spec": "by-hand.yaml", "measure_again": True}
     for run in [up.ended(up.trigger("release/by-hand")), up.ended(up.trigger("release/release", **again))]:
         assert (run["state_type"], run["parameters"]["spec"]) == ("COMPLETED", "by-hand.yaml")
@@ -169,10 +167,8 @@ def test_a_day_has_one_release(up: Up) -> None:
 
 
 def test_what_the_cap_refuses_ends_completed(up: Up) -> None:
-    """A scheduled release that would pass the cap is no failure: it is Completed, called Refused, and named for its day.
-
-    So is it when it is triggered again on that day, and so is a release that was not declared with its series.
-    """
+    """A scheduled release that would pass the cap is no failure: it is Completed, called Refused, and named for its day."""
+    # So is it when it is triggered again on that day, and so is a release that was not declared with its series.
     today = datetime.now(UTC).date().isoformat()
     for run in [up.ended(up.trigger(f"release/{name}")) for name in ("dear", "dear", "series")]:
         assert (run["state_type"], run["state_name"], run["name"][-10:]) == ("COMPLETED", "Refused", today)

@@ -115,10 +115,8 @@ def test_what_was_edited_since_is_refused(user: User, stopped: str) -> None:
 
 
 def test_it_is_finished_elsewhere(user: User, stopped: str, tmp_path: Path) -> None:
-    """With Prefect's database lost and spec and table gone, the store is enough: one consistent release, charged once.
-
-    One branch can be gone on with by itself.
-    """
+    """With Prefect's database lost and spec and table gone, the store is enough: one consistent release, charged once."""
+    # One branch can be gone on with by itself.
     before = seals(stopped)
     shown = user.run("show", stopped, "--json").json()
     *others, last = [branch["branch"] for branch in shown["branches"] if branch["state"] == "open"]

@@ -285,10 +285,8 @@ def by_laplace(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.mark.parametrize("mechanism", BOTH)
 def test_counts_follow_from_the_noise_whatever_its_law_and_scale(mechanism, tmp_path, own_home):
-    """With noise that is tied to the cell, releases by either law have the same counts at every level, within their intervals.
-
-    Only `inftda_lenient` prunes by how large the noise is.
-    """
+    """With noise that is tied to the cell, releases by either law have the same counts at every level, within their intervals."""
+    # Only `inftda_lenient` prunes by how large the noise is.
     counts, keys = [], case_csv(tmp_path).keys | {"mechanism": mechanism}
     with noise_of_the_cell() as sampler:
         for law in ("gaussian", "laplace"):

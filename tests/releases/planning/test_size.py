@@ -88,10 +88,8 @@ def bytes_below(folder: Path) -> int:
 
 
 def test_a_plan_predicts_what_a_release_leaves(planned, country, tmp_path) -> None:
-    """With a guess of the total every place holds what the plan said within a factor of 3, and so for the next release.
-
-    So are the cells that are measured and that survive at every level.
-    """
+    """With a guess of the total every place holds what the plan said within a factor of 3, and so for the next release."""
+    # So are the cells that are measured and that survive at every level.
     for _ in ("with the ledger's own tables", "without"):
         forecast = planned(expected_total=PEOPLE)
         disk, left = forecast.disk, released(country / "spec.yaml", tmp_path / "out")
@@ -119,10 +117,8 @@ def test_without_a_guess_the_plan_is_an_upper_bound(planned, country, tmp_path, 
 
 
 def test_what_is_published_besides_takes_disk(planned) -> None:
-    """Noisy counts, wider intervals, CSV of every level and tables of the rows that stand out each add to what is published, and to nothing else but the store.
-
-    Measurements that are not kept take nothing.
-    """
+    """Noisy counts, wider intervals, CSV of every level and tables of the rows that stand out each add to what is published, and to nothing else but the store."""
+    # Measurements that are not kept take nothing.
 
     def disk(**keys: Any) -> DiskUse:
         return planned(expected_total=PEOPLE, release=SPEC["release"] | keys).disk

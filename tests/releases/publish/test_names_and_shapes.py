@@ -226,10 +226,8 @@ def test_a_name_that_is_not_one_areas_is_refused(folder, noisy, asked, told, hin
 
 
 def test_report_explorer_and_prefect_begin_with_one_level(folder, noisy):
-    """The largest flows are everywhere those of the finest level down to which most rows stand above the noise.
-
-    They are called by their names, and leave out trips that stay within one area.
-    """
+    """The largest flows are everywhere those of the finest level down to which most rows stand above the noise."""
+    # They are called by their names, and leave out trips that stay within one area.
     for place, level in ((folder, 4), (noisy, 2)):
         found = largest_counts(open_folder(place), 5)
         assert found is not None

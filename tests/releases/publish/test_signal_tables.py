@@ -136,10 +136,8 @@ def assert_whole(folder: Path) -> None:
     [*WITH_SIGNAL, *(name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in RELEASES)],
 )
 def test_marked_rows_and_remainders_add_up(released, name):
-    """Each leaf is counted once: in the finest marked row that holds it, or in what such a row leaves.
-
-    So where counts and remainders may be below zero, on a grid, where groups are counted, and with views, which have no such tables.
-    """
+    """Each leaf is counted once: in the finest marked row that holds it, or in what such a row leaves."""
+    # So where counts and remainders may be below zero, on a grid, where groups are counted, and with views, which have no such tables.
     found = released(name)
     assert_whole(found.folder)
     assert {path.name.partition("_")[0] for path in (found.folder / "signal").iterdir()} == {"level"}

@@ -78,10 +78,8 @@ def test_epsilon_is_the_least_float_that_rho_allows(rho: Fraction, delta: float)
     listed=st.lists(st.fractions(Fraction(1, 10**9), 10**9), min_size=1, max_size=40),
 )
 def test_shares_are_in_proportion_exactly(ratio: Fraction, listed: list[Fraction]) -> None:
-    """Shares are to each other as the weights and add up to 1, not to a rounding of it: equal, by a ratio, or listed.
-
-    No weight may be 0 or less.
-    """
+    """Shares are to each other as the weights and add up to 1, not to a rounding of it: equal, by a ratio, or listed."""
+    # No weight may be 0 or less.
     levels = len(listed)
     by_ratio = [ratio**level for level in range(levels)]
     for shares, weights in (
@@ -227,11 +225,9 @@ def test_the_noise_that_is_chosen_holds_and_less_would_not(by: str, relation: st
 
 @every_allocation
 def test_a_stated_epsilon_is_never_under_stated(by: str, relation: str) -> None:
-    """The ε that is stated for measurements holds, and a thousandth less of it does not.
-
-    δ(ε) is the least δ at which ε holds: a millionth more of it holds, a fiftieth less does not. pld states it by a grid of losses and
-    checks it by sums over outcomes: the grid makes it a hundredth larger.
-    """
+    """The ε that is stated for measurements holds, and a thousandth less of it does not."""
+    # δ(ε) is the least δ at which ε holds: a millionth more of it holds, a fiftieth less does not. pld states it by a grid of losses and
+    # checks it by sums over outcomes: the grid makes it a hundredth larger.
     accountant, measurements = ACCOUNTANTS[by], allocation_of(relation).measurements(Fraction(1, 50))
     epsilon = accountant.least_epsilon(measurements, 1e-8)
     assert accountant.holds(measurements, epsilon, 1e-8)

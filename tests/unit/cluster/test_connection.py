@@ -98,10 +98,8 @@ def test_a_worker_is_refused_by_what_it_is(connect, tmp_path, options, settings,
 
 @pytest.mark.parametrize("answer", ["The mailbox is full.", StoreError("It has gone."), False, None])
 def test_no_probe_is_left_behind(connect, tmp_path, answer):
-    """Whether a worker cannot use the mailbox, is gone, or has lost, what home has put there for the probe is removed.
-
-    While one does not answer (None), the end of a release removes it.
-    """
+    """Whether a worker cannot use the mailbox, is gone, or has lost, what home has put there for the probe is removed."""
+    # While one does not answer (None), the end of a release removes it.
     seen, ended = list[list[str]](), Event()
 
     class Answers(Cluster):

@@ -93,10 +93,8 @@ def test_who_is_let_in_takes_over_from_the_busy(pool: Pool) -> None:
 
 
 def test_a_silent_worker_is_lost_by_the_clock_of_home(pool: Pool, clock: SimpleNamespace) -> None:
-    """Silence is counted at home, from the last change; heard of again, it is a stranger, which has to be checked.
-
-    One that the scheduler lists no more is lost at once.
-    """
+    """Silence is counted at home, from the last change; heard of again, it is a stranger, which has to be checked."""
+    # One that the scheduler lists no more is lost at once.
     with pool.worker_for("b00", on) as (address, gone):
         (other,) = {"a", "b"} - {address}
         clock.now = 9.0

@@ -71,10 +71,8 @@ def wait_for(is_so: Callable[[], bool]) -> None:
 
 
 def test_a_newcomer_that_hangs_costs_nobody_anything(door, cluster, monkeypatch):
-    """While one does not answer, who is there stays, and others are let in; so is it, once it does.
-
-    It holds the end of a release up for a moment alone, and its probe is removed.
-    """
+    """While one does not answer, who is there stays, and others are let in; so is it, once it does."""
+    # It holds the end of a release up for a moment alone, and its probe is removed.
     monkeypatch.setattr(flows.cluster.cluster, "_END_CHECKS_WITHIN", 0.1)
     answers, never = Event(), Event()
     for address, event in (("tls://hung", answers), ("tls://silent", never)):

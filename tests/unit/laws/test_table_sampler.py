@@ -60,10 +60,8 @@ TABLES = {"gaussian": noise_table, "laplace": laplace_table}
     *(("laplace", scale) for scale in (0.05, 0.5, 1.0, 3.7, 40.0)),
 ])  # fmt: skip
 def test_tau_bounds_the_total_variation_distance_from_the_exact_law(law: str, scale: float) -> None:
-    """The distance, summed over all outcomes with 150 digits, is at most τ, hardly less, and below 2**-120.
-
-    The law of the next float is further from the table than τ, 2**50 times and more, that of Laplace noise 2**40 times.
-    """
+    """The distance, summed over all outcomes with 150 digits, is at most τ, hardly less, and below 2**-120."""
+    # The law of the next float is further from the table than τ, 2**50 times and more, that of Laplace noise 2**40 times.
     with localcontext(prec=DIGITS):
         table = TABLES[law](scale)
         true = distance(table, exact_law(law, scale))
@@ -98,10 +96,8 @@ def test_laws_of_every_table(law: str, most: float, reach: float, scale: float, 
 @example(scale=0.01, bits=50, reach=12)
 @example(scale=40.0, bits=50, reach=12)
 def test_weights_are_below_and_their_sum_above_the_exact_ones(scale: float, bits: int, reach: int) -> None:
-    """With however few bits w_k lacks 0 to k(k + 1) units, and the sum makes up for as many and for all beyond K.
-
-    What lies beyond is a geometric series; what its first term and ratio may have lost is made up for too.
-    """
+    """With however few bits w_k lacks 0 to k(k + 1) units, and the sum makes up for as many and for all beyond K."""
+    # What lies beyond is a geometric series; what its first term and ratio may have lost is made up for too.
     with localcontext(prec=DIGITS):
         K = math.ceil(reach * scale)
         weights, total = weights_and_sum(Fraction(scale), K, bits)
@@ -144,10 +140,8 @@ def by_bisection(table: NoiseTable, draws: Sequence[int]) -> list[int]:
 
 @every_scale
 def test_ties_are_decided_by_the_second_word_and_then_by_the_third(scale: float) -> None:
-    """At every entry the entry itself gives the outcome above, one less the outcome below: so the law is the table's.
-
-    Draws that share an entry's first word, or its second too, fall on the side of their bits; the least and the greatest give −K and K.
-    """
+    """At every entry the entry itself gives the outcome above, one less the outcome below: so the law is the table's."""
+    # Draws that share an entry's first word, or its second too, fall on the side of their bits; the least and the greatest give −K and K.
     table = noise_table(scale)
     ends = [0, 1, 2**64, 2**128 - 1, 2**128, 2**176 - 1, 2**176]
     draws = ends + [WHOLE - 1 - draw for draw in ends]
@@ -162,10 +156,8 @@ def test_ties_are_decided_by_the_second_word_and_then_by_the_third(scale: float)
 
 @every_scale
 def test_the_guide_is_right_about_every_draw(scale: float) -> None:
-    """The first and the last draw that begin with some 16 bits have one outcome, the guide's, or it leaves them open.
-
-    Outcomes ascend with the draw, so the draws between have it too.
-    """
+    """The first and the last draw that begin with some 16 bits have one outcome, the guide's, or it leaves them open."""
+    # Outcomes ascend with the draw, so the draws between have it too.
     table = noise_table(scale)
     starts = [beginning << 176 for beginning in range(2**16)]
     lowest, highest = by_bisection(table, starts), by_bisection(table, [start + 2**176 - 1 for start in starts])

@@ -53,11 +53,9 @@ def exact_delta(noise: Thresholded, records: int) -> Decimal:
 
 @pytest.mark.parametrize(("neighbours", "records", "epsilon", "delta"), CASES)
 def test_the_map_stays_within_what_is_asked_for_and_the_exact_tail_within_the_map(neighbours, records, epsilon, delta):
-    """Neither ε nor δ of the charge exceeds the spec's, and what is charged is no less than the exact probability.
-
-    s is 2m/ε or m/ε; θ is the formula's, rounded up; for many records under substitution OpenDP's map asks for more, and no more
-    than it must.
-    """
+    """Neither ε nor δ of the charge exceeds the spec's, and what is charged is no less than the exact probability."""
+    # s is 2m/ε or m/ε; θ is the formula's, rounded up; for many records under substitution OpenDP's map asks for more, and no more
+    # than it must.
     sensitivity = sensitivity_of(neighbours, records)
     noise = thresholded_for(sensitivity, epsilon, delta)
     assert noise.epsilon <= epsilon

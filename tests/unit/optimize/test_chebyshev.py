@@ -89,10 +89,8 @@ def assert_solved(optimise: Optimiser, parents: list[Problem]) -> None:
 @every_optimiser
 @given(parents=problems, block=st.integers(1, 12), row=st.sampled_from([2, 4, 16]), key_bits=st.sampled_from([0, 63]))
 def test_any_problem_is_solved(optimise, parents, block, row, key_bits):
-    """Counts are int64 >= 0, sum to their totals, are at the least distance t*, and are the oracle's.
-
-    So they are whatever the blocks, whatever is sorted at once, and where keys do not fit a word.
-    """
+    """Counts are int64 >= 0, sum to their totals, are at the least distance t*, and are the oracle's."""
+    # So they are whatever the blocks, whatever is sorted at once, and where keys do not fit a word.
     noisy, first_cell, totals = lay_out(parents)
     counts = optimise(noisy, first_cell, totals)
     assert counts.dtype == np.int64
@@ -219,10 +217,8 @@ def squares(x: Sequence[int | Fraction], y: Sequence[int]) -> Fraction:
 
 @given(x=few, c=st.integers(0, 6))
 def test_no_candidate_is_nearer(x, c):
-    """No whole numbers with the sum are nearer to the noisy counts, nor, in squares, to these or to their projection.
-
-    To be a Chebyshev optimum costs nothing in squares; of equally near counts those win whose larger cells have more.
-    """
+    """No whole numbers with the sum are nearer to the noisy counts, nor, in squares, to these or to their projection."""
+    # To be a Chebyshev optimum costs nothing in squares; of equally near counts those win whose larger cells have more.
     every = list(candidates(len(x), c))
     least = min(distance(x, y) for y in every)
     assert least == least_distance(x, c)

@@ -30,10 +30,8 @@ def laid_out(drawn: list) -> tuple[NodeEstimates, np.ndarray, np.ndarray]:
 
 
 def test_more_cells_stay():
-    """Of counts of about 10, noisy by 20, the nearest in Euclid has two; drawn towards equal shares three stay.
-
-    A cell that has all of a large total keeps most of it; what is no problem is refused in the words of all optimisers.
-    """
+    """Of counts of about 10, noisy by 20, the nearest in Euclid has two; drawn towards equal shares three stay."""
+    # A cell that has all of a large total keeps most of it; what is no problem is refused in the words of all optimisers.
     noisy, first, total = integers(48, 26, 12, -30), integers(0, 4), integers(40)
     assert nearest_in_euclid(noisy, first, total).tolist() == [31, 9, 0, 0]
     assert spread_in_euclid(noisy, first, total).tolist() == [23, 12, 5, 0]
@@ -55,10 +53,8 @@ def test_small_counts_go_and_their_siblings_have_them():
 
 @given(families)
 def test_pruning_keeps_the_sums_and_leaves_nothing_small_but_the_largest(drawn):
-    """Counts are whole, not negative and add up; what had a small count and a larger sibling has none; nothing is revived.
-
-    Each parent's counts are the same whether it is settled with others or alone.
-    """
+    """Counts are whole, not negative and add up; what had a small count and a larger sibling has none; nothing is revived."""
+    # Each parent's counts are the same whether it is settled with others or alone.
     estimates, first, totals = laid_out(drawn)
     before = settle(estimates, first, totals, nearest_in_euclid)
     after = settle_and_prune(estimates, first, totals, nearest_in_euclid)

@@ -37,10 +37,8 @@ def problems(draw: st.DrawFn) -> tuple[Families, np.ndarray]:
 @settings(max_examples=60)
 @given(problems(), st.sampled_from([SPARSE, EVEN]))
 def test_counts_add_up_and_none_is_below_zero(problem: tuple[Families, np.ndarray], weights: np.ndarray) -> None:
-    """Each family has whole counts, none below zero, that add up to its total.
-
-    They are the same one family at a time, and in blocks of a few cells.
-    """
+    """Each family has whole counts, none below zero, that add up to its total."""
+    # They are the same one family at a time, and in blocks of a few cells.
     families, means = problem
     counts = shared_out(families, means, prior(weights))
     assert counts.dtype == np.int64

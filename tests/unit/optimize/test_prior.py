@@ -86,11 +86,9 @@ FIRST = np.array([0, 4, 8])
 
 
 def test_totals_are_drawn_to_their_siblings_as_far_as_noise_explains():
-    """Where areas differ less than that, each has the mean of its siblings; without noise nothing moves but below zero; by hand.
-
-    Deviations of 6 and -6 have a spread of 72; noise of 4 · (1 − 1/2) each explains 4, so that 17/18 remain. An area without siblings is
-    its own mean.
-    """
+    """Where areas differ less than that, each has the mean of its siblings; without noise nothing moves but below zero; by hand."""
+    # Deviations of 6 and -6 have a spread of 72; noise of 4 · (1 − 1/2) each explains 4, so that 17/18 remain. An area without siblings is
+    # its own mean.
     values = np.array([10.0, 12, 9, 11, 50, 52, 49, 53])
     assert shrunk_totals(values, np.full(8, 100.0), FIRST).tolist() == [10.5] * 4 + [51.0] * 4
     values = np.array([10.0, 200, -3, 11, 50, 520, 49, 53])
@@ -129,10 +127,8 @@ def listed(learnt: Statistics) -> list:
 @settings(max_examples=15)
 @given(seed=st.integers(0, 999), cuts=st.lists(st.integers(0, 600), max_size=6), random=st.randoms())
 def test_how_families_are_divided_and_in_what_order_changes_nothing(sampled, seed, cuts, random):
-    """Parts of a level, in any order and joined step by step, come to the very numbers of the whole, and survive being written.
-
-    So they do where most families are left out, and some of the cells of the others.
-    """
+    """Parts of a level, in any order and joined step by step, come to the very numbers of the whole, and survive being written."""
+    # So they do where most families are left out, and some of the cells of the others.
     families, areas, names = level(seed, 600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks.optimize.shrink_statistics, "_SAMPLED", sampled)

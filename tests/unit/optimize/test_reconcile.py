@@ -29,10 +29,8 @@ def test_what_is_exact_stays():
 
 
 def test_totals_are_not_negative_and_not_without_a_cell():
-    """The root's total is the rounded estimate, at least 0, and 0 where the first pass has released nothing.
-
-    NodeEstimates become the nearest whole numbers, halves the even one, and keep their size.
-    """
+    """The root's total is the rounded estimate, at least 0, and 0 where the first pass has released nothing."""
+    # NodeEstimates become the nearest whole numbers, halves the even one, and keep their size.
     for value, first, total in ((-3.0, 5, 0), (4.2, 5, 4), (4.2, 0, 0), (2.5, 5, 2)):
         assert root_total(estimates((value, 1.0)), first) == total
     assert rounded(estimates((-1.5, 1), (2.5, 1), (2.51, 1), (2.0**41 + 0.25, 1))).tolist() == [-2, 2, 3, 2**41]
@@ -48,10 +46,8 @@ def test_nothing_is_settled_below_a_parent_without_kept_cells():
 
 @given(st.tuples(*[st.sampled_from([0.5, 1.0, 3.0, 10.0])] * 4), st.sampled_from([0.0, 0.5]), st.integers(0, 2**32))
 def test_root_is_that_of_least_squares(variances, pruned, seed):
-    """The root's estimate and variance are those of dense generalised least squares over all counts, whatever was pruned.
-
-    A pruned cell has its own count and nothing below it.
-    """
+    """The root's estimate and variance are those of dense generalised least squares over all counts, whatever was pruned."""
+    # A pruned cell has its own count and nothing below it.
     random, kept, first = np.random.default_rng(seed), [np.ones(1, dtype=bool)], [integers(0, 1)]
     for _ in range(3):
         first.append(np.cumsum([0, *random.integers(1, 5, np.count_nonzero(kept[-1]))]))

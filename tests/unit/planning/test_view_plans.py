@@ -75,10 +75,8 @@ def test_a_view_with_the_cells_of_a_level_by_the_codebooks_takes_no_share(town, 
 
 
 def test_margins_leave_out_what_others_hold(town):
-    """One country has the total; districts of one zone each have the totals of their zones, whose table names the districts too.
-
-    Of one axis alone districts are left beside zones, which are the leaves; where nothing is left, the spec is refused.
-    """
+    """One country has the total; districts of one zone each have the totals of their zones, whose table names the districts too."""
+    # Of one axis alone districts are left beside zones, which are the leaves; where nothing is left, the spec is refused.
     margins = {"release__views": "margins"}
     one = {"input": {"table": "trips.csv", "features": ["from"], "count": "n"}, "derived": None, **margins}
     one |= {"release__order": ["from"], "hierarchy": {"from": {"table": "zones.csv", "levels": ["district", "zone"]}}}

@@ -186,10 +186,8 @@ def test_nothing_else_changes(universes: st.SearchStrategy[Universe], mechanism:
 
 
 def test_which_levels_repeat_is_a_matter_of_the_codebook(universe_of: Callable[..., Universe]) -> None:
-    """One area at the top, one area in each at the bottom, and several levels in a row; the first of them is named.
-
-    Codes that come from the records may not decide what is measured: what no codebook lists repeats nothing.
-    """
+    """One area at the top, one area in each at the bottom, and several levels in a row; the first of them is named."""
+    # Codes that come from the records may not decide what is measured: what no codebook lists repeats nothing.
     universe = universe_of([[("X", "a", "1", "1"), ("X", "b", "1", "1")], [("Y",)]], [0, 1, 0, 0, 0])
     assert [universe.tree.same_as(level) for level in range(6)] == [None, 0, 0, None, 3, 3]
     tree = universe_of([[("X", "a"), ("X", "b")]], [0, 0]).tree

@@ -75,10 +75,8 @@ def people(*numbers: int, login: str = "/bin/bash") -> list[SimpleNamespace]:
 
 
 def test_a_password_is_kept_for_the_commands_of_this_store(tmp_path, monkeypatch):
-    """It is random, stays the same, and nobody else can read it, whatever the file was; without one, nothing is kept.
-
-    One of the environment is taken; several people have one by default; users who cannot log in are no people.
-    """
+    """It is random, stays the same, and nobody else can read it, whatever the file was; without one, nothing is kept."""
+    # One of the environment is taken; several people have one by default; users who cannot log in are no people.
     monkeypatch.setenv("TRELLIS_HOME", str(tmp_path))
     monkeypatch.delenv(AUTH, raising=False)
     for users, has_one in (

@@ -116,10 +116,8 @@ def mean_variances(labels, leaves, shares):
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 0.0), (3.0, 0.0, 1.0), (0.0, 0.0, 1.0), (1.0, 5.0, 0.2)])
 def test_no_other_shares_near_by_have_less_error(weights, power):
-    """Around the shares that are found, moving a hundredth from one part to another makes the weighted error larger or changes nothing.
-
-    The precision of Laplace noise is the square of its share. Two groupings of 24 leaves cross each other.
-    """
+    """Around the shares that are found, moving a hundredth from one part to another makes the weighted error larger or changes nothing."""
+    # The precision of Laplace noise is the square of its share. Two groupings of 24 leaves cross each other.
     generator = np.random.default_rng(3)
     rows, columns = np.repeat(np.arange(4), 6).astype(np.int32), np.tile(np.arange(3), 8).astype(np.int32)
     columns[generator.permutation(24)[:6]] = 1

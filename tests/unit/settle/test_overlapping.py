@@ -81,11 +81,9 @@ def crossing(side: int, bands: int, weight_of: str) -> tuple[np.ndarray, float, 
 @settings(max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1), exact=st.booleans())
 def test_settled_counts_are_those_of_another_solver(seed, exact):
-    """Whatever the leaves, cells, weights and noise, the values are those that non-negative least squares finds.
-
-    An exact grouping is met. Where none is, the slope of the sum of squares is zero for leaves above zero, and not negative for those at
-    zero. In the weighted norm of all counts, the settled ones are at most as far from the true ones as the noisy ones are.
-    """
+    """Whatever the leaves, cells, weights and noise, the values are those that non-negative least squares finds."""
+    # An exact grouping is met. Where none is, the slope of the sum of squares is zero for leaves above zero, and not negative for those at
+    # zero. In the weighted norm of all counts, the settled ones are at most as far from the true ones as the noisy ones are.
     truth, own, weights, groupings = problem(seed, exact)
     settled = settle_overlapping(own, weights, groupings)
     assert settled.min() >= 0
@@ -126,10 +124,8 @@ def test_elimination_finds_the_same_counts(monkeypatch, weight_of, bands):
 
 
 def test_an_exact_count_is_met_however_far_it_is():
-    """Where every leaf's own count is far below zero; an exact zero leaves nothing; two that differ have no solution.
-
-    An exact total beside the exact parts that it is the sum of is no contradiction. Counts of 2**40 settle to within a thousandth.
-    """
+    """Where every leaf's own count is far below zero; an exact zero leaves nothing; two that differ have no solution."""
+    # An exact total beside the exact parts that it is the sum of is no contradiction. Counts of 2**40 settle to within a thousandth.
     far = settle_overlapping(np.array([-3.0, -2, -1e4]), 1.0, [grouping([0, 0, 0], [5], np.inf)])
     np.testing.assert_allclose(far, [2, 3, 0], atol=1e-9)
     none = settle_overlapping(np.array([3.0, 2]), 1.0, [grouping([0, 0], [0], np.inf)])

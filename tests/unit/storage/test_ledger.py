@@ -460,10 +460,8 @@ def reserved_event(release: str, *levels: dict[str, Any], dataset: str = "jobs",
     (asked_of("shops", same_people_as="jobs"), "same_people_as"),
 ])  # fmt: skip
 def test_other_terms_than_the_first_are_refused(asked, field):
-    """Another unit, neighbours, budget or people, or a first release without a budget, is refused by the key of the spec.
-
-    The first budget, the raised one, or none is not.
-    """
+    """Another unit, neighbours, budget or people, or a first release without a budget, is refused by the key of the spec."""
+    # The first budget, the raised one, or none is not.
     more = {"event": "budget raised", "at": "now", "reason": "", "standing": STANDING}
     raised = dataset_event(cap=cap_at(2.0)) | more
     books = books_of(dataset_event(), raised, dataset_event("shops"))

@@ -92,10 +92,8 @@ def test_a_shard_with_one_other_byte_is_refused(data):
 
 
 def test_a_shard_is_whole_or_absent_and_never_replaced(tmp_path):
-    """Where drawing stops halfway no shard appears, and one that was there stays as it is; a missing one is never drawn again.
-
-    Who writes the same shard once more is content with the first; another one is refused, and nothing is left of it.
-    """
+    """Where drawing stops halfway no shard appears, and one that was there stays as it is; a missing one is never drawn again."""
+    # Who writes the same shard once more is content with the first; another one is refused, and nothing is left of it.
 
     def stopped() -> Iterator[dict[str, NDArray[np.int64]]]:
         yield from row_groups_of([[1, 2]])
@@ -135,10 +133,8 @@ def test_two_writers_never_have_the_same_file(tmp_path):
 
 
 def test_a_vault_is_read_only_while_measuring_and_forgotten_with_its_log():
-    """Measuring cannot write it, and nothing of a release's true counts is left once it is removed; another release's stays.
-
-    Memory that does not suffice spills into the vault's own folder, closed to others, and nowhere else.
-    """
+    """Measuring cannot write it, and nothing of a release's true counts is left once it is removed; another release's stays."""
+    # Memory that does not suffice spills into the vault's own folder, closed to others, and nowhere else.
     with vault("other", read_only=False) as con:
         con.execute("CREATE TABLE true_level_0 AS SELECT 1 AS true_count")
     with vault("one", read_only=False) as con:
@@ -165,11 +161,9 @@ def is_open(path: Path) -> bool:
 
 
 def test_the_store_lingers_for_a_moment(monkeypatch):
-    """Within a release whoever comes back at once finds it open, and it closes by itself; outside nothing lingers.
-
-    At the end it is closed, however long it would have lingered, and the timer with it. What was open for a while is closed at once
-    when nobody uses it, and stays closed for longer than others wait.
-    """
+    """Within a release whoever comes back at once finds it open, and it closes by itself; outside nothing lingers."""
+    # At the end it is closed, however long it would have lingered, and the timer with it. What was open for a while is closed at once
+    # when nobody uses it, and stays closed for longer than others wait.
     path, threads = home() / "store.duckdb", set(threading.enumerate())
     with store():
         assert is_open(path)

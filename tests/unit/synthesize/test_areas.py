@@ -67,10 +67,8 @@ def check_tables(drawn: Country) -> None:
     st.integers(0, 2**32),
 )
 def test_totals_are_exact(areas: list[int], share: float, others: int, seed: int) -> None:
-    """Every level has as many areas as asked for, there are as many flows of a nation, and they add up to the people.
-
-    So it is of one area, where nobody can go anywhere else.
-    """
+    """Every level has as many areas as asked for, there are as many flows of a nation, and they add up to the people."""
+    # So it is of one area, where nobody can go anywhere else.
     flows = 1 + int(share * (max(areas[-1] ** 2 // 10, 1) - 1))
     nation = nation_of(seed, areas=tuple(areas), flows=flows, people=flows + others)
     assert nation.trips.height == flows

@@ -71,11 +71,9 @@ def test_a_survey_comes_with_a_spec(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_city_has_the_papers_numbers(seed: int) -> None:
-    """There are 130 stops in four uneven zones and ten hubs, and each of the twelve modes serves some pair of stops.
-
-    Each mode has a shuttle where a stop is far from its hub, and as many buses as the lines of the two hubs require. Minutes of a
-    shuttle grow with the distance.
-    """
+    """There are 130 stops in four uneven zones and ten hubs, and each of the twelve modes serves some pair of stops."""
+    # Each mode has a shuttle where a stop is far from its hub, and as many buses as the lines of the two hubs require. Minutes of a
+    # shuttle grow with the distance.
     city = draw_city(generator=np.random.default_rng(seed))
     assert np.bincount(city.zone).tolist() == list(STOPS)
     assert len(city.zone) == 130

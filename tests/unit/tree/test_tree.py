@@ -61,10 +61,8 @@ def frontier_of(universe, nodes, level: int) -> Frontier:
 @settings(max_examples=60)
 @given(data=st.data())
 def test_an_axis_is_that_of_its_paths(axis_of, codebooks, data):
-    """An area's number is the rank of its path, its children are one run, and ancestors are the areas of its first codes.
-
-    The coarsest area that is the same holds no other; where areas are not listed, nobody knows.
-    """
+    """An area's number is the rank of its path, its children are one run, and ancestors are the areas of its first codes."""
+    # The coarsest area that is the same holds no other; where areas are not listed, nobody knows.
     paths = data.draw(codebooks)
     axis = axis_of("place", paths)
     prefixes = [sorted({path[:level] for path in paths}) for level in range(len(paths[0]) + 1)]
@@ -234,10 +232,8 @@ def test_slices_keep_within_memory_and_in_order(universes, data):
 @settings(max_examples=40)
 @given(data=st.data())
 def test_expected_cells_follow_from_counts_and_complete_levels(universes, data):
-    """A node with records enough is expected to have every cell below it, one record one path of them, and 0 none.
-
-    Down to a complete level every cell counts, whatever the count of the node.
-    """
+    """A node with records enough is expected to have every cell below it, one record one path of them, and 0 none."""
+    # Down to a complete level every cell counts, whatever the count of the node.
     universe = data.draw(universes)
     tree = universe.tree
     level = data.draw(st.integers(0, tree.depth - 1))

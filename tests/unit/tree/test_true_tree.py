@@ -44,10 +44,8 @@ def nodes_of(level: TrueLevel | Cells) -> list[tuple[int, ...]]:
 @settings(max_examples=100)
 @given(data=st.data())
 def test_true_levels_are_the_records_grouped(universes, data) -> None:
-    """Each level has the nodes, counts and slices of children that grouping gives, in whatever order axes are refined and records come.
-
-    So it has where several threads sort and group them.
-    """
+    """Each level has the nodes, counts and slices of children that grouping gives, in whatever order axes are refined and records come."""
+    # So it has where several threads sort and group them.
     universe = data.draw(universes)
     records = draw_records(data, universe)
     with pytest.MonkeyPatch.context() as patch:
@@ -74,10 +72,8 @@ def test_true_levels_are_the_records_grouped(universes, data) -> None:
 @settings(max_examples=60)
 @given(data=st.data())
 def test_true_counts_of_surviving_nodes_are_found(universes, data) -> None:
-    """Every cell below a surviving node gets its true count and zero where there is none, for any survivors.
-
-    Survivors without true children, true nodes that did not survive, and slices of the true levels are all mixed.
-    """
+    """Every cell below a surviving node gets its true count and zero where there is none, for any survivors."""
+    # Survivors without true children, true nodes that did not survive, and slices of the true levels are all mixed.
     universe = data.draw(universes)
     tree = universe.tree
     records = draw_records(data, universe)

@@ -177,10 +177,8 @@ def binary_table(universe_of: Callable, count: int) -> PublicTable:
 
 
 def test_roots_have_no_bias_and_the_variance_that_is_said(universe_of):
-    """Of many trees side by side below an exact level, of which nothing is pruned, within five standard errors.
-
-    That is one false alarm in 1.7 million. The variance is that of least squares, 25 times 8/15, and less than their own.
-    """
+    """Of many trees side by side below an exact level, of which nothing is pruned, within five standard errors."""
+    # That is one false alarm in 1.7 million. The variance is that of least squares, 25 times 8/15, and less than their own.
     copies = [(f"{copy:04}",) for copy in range(RUNS)]
     tree = universe_of([copies, BINARY], [0, 1, 1, 1]).tree
     areas = [np.repeat(np.arange(RUNS), 8), np.tile(np.arange(8), RUNS)]

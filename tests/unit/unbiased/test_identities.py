@@ -101,10 +101,8 @@ def substituted(node: Node) -> Fraction:
 
 @pytest.mark.parametrize("number", range(0, 200, 20))
 def test_any_tree_has_one_variance_at_the_cost_of_its_worst_path_or_pair(number: int) -> None:
-    """With a precision for each pair of fan-outs, above and below a node, all variances are 1 in 200 random trees.
-
-    The formulas for 2ρ agree with the sum of precisions over every path, and over every pair of paths where they differ.
-    """
+    """With a precision for each pair of fan-outs, above and below a node, all variances are 1 in 200 random trees."""
+    # The formulas for 2ρ agree with the sum of precisions over every path, and over every pair of paths where they differ.
     for tree in (drawn(np.random.default_rng(seed)) for seed in range(number, number + 20)):
         assert set(released(tree, below(tree, 0))) == {ONE}
         every = paths(tree)

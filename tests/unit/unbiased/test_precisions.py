@@ -149,10 +149,8 @@ SHAPES = [complete(2, 2), complete(3, 2), [[2], [4, 4]], halved(5)]
     ],
 )
 def test_the_best_precisions_are_those_of_a_fine_grid(shape: list[list[int]], workload: str, relation: str) -> None:
-    """Among the precisions of up to four levels none is better, and the nearest one on a grid is not much worse.
-
-    Where fan-outs are uneven, one for the costlier of two units may be better by 1%.
-    """
+    """Among the precisions of up to four levels none is better, and the nearest one on a grid is not much worse."""
+    # Where fan-outs are uneven, one for the costlier of two units may be better by 1%.
     tree = tree_by(shape)
     best = error_of(tree, best_for(workload, tree, relation), relation, workload)
     found = least_on_grids(lambda precisions: error_of(tree, precisions, relation, workload), tree.depth)

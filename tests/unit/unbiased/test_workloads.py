@@ -150,10 +150,8 @@ def test_ranges_in_pieces_have_the_noise_of_their_fewest_nodes(shape: list[list[
 
 @pytest.mark.parametrize("n", [1, 2, 3, 20, 33])
 def test_sines_are_measured_as_they_are_said_to_be(n: int) -> None:
-    """Covariance and sensitivities are those of the dense information matrix, whose diagonal has the largest entry 1.
-
-    Random changes to the precisions make the mean variance of ranges at most a thousandth smaller.
-    """
+    """Covariance and sensitivities are those of the dense information matrix, whose diagonal has the largest entry 1."""
+    # Random changes to the precisions make the mean variance of ranges at most a thousandth smaller.
     x, generator, of = best_precisions(n), np.random.default_rng(8), np.arange(1, n + 1)
     sines = np.sqrt(2 / (n + 1)) * np.sin(np.pi * np.outer(of, of) / (n + 1))
     information = sines.T @ np.diag(x) @ sines

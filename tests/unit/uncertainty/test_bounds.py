@@ -36,10 +36,8 @@ def noise_of_one(sigma: float, events: float, beta: float) -> float:
 
 @given(root=sigmas, exact=st.integers(0, 5), below=measured_levels, confidence=confidences, data=st.data())
 def test_bounds_are_those_of_the_formula(root, exact, below, confidence, data) -> None:
-    """e_k is 2√(2σ_l² ln(2nN_l/β)) for each of n levels with noise down to k, but √(2σ₀² ln(2n/β)) for the root.
-
-    Levels that are exact have no error, and below them e_k is as if they were not there: n is k − K, not k + 1.
-    """
+    """e_k is 2√(2σ_l² ln(2nN_l/β)) for each of n levels with noise down to k, but √(2σ₀² ln(2n/β)) for the root."""
+    # Levels that are exact have no error, and below them e_k is as if they were not there: n is k − K, not k + 1.
     beta = 1 - confidence
     above = data.draw(st.lists(cells, min_size=exact - 1, max_size=exact - 1)) if exact else []
     scales = [*([0.0] * exact or [root]), *(sigma for sigma, _ in below)]

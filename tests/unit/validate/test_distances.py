@@ -31,10 +31,8 @@ def without_zeros(nodes: Frontier) -> Frontier:
 
 @given(st.data())
 def test_errors_are_those_of_the_whole_level(universes: st.SearchStrategy[Universe], data: st.DataObject) -> None:
-    """Every measure is what a dense sum over all cells of the level gives; a negative count errs, and discovers nothing.
-
-    The cells of a view are measured in the same way.
-    """
+    """Every measure is what a dense sum over all cells of the level gives; a negative count errs, and discovers nothing."""
+    # The cells of a view are measured in the same way.
     universe = data.draw(universes)
     level = data.draw(st.integers(0, universe.tree.depth))
     cells = len(universe.nodes(level))

@@ -83,10 +83,8 @@ def path_cover(demand: Demand, service: Service) -> int:
 
 @pytest.mark.parametrize("seeds", [range(first, first + 20) for first in range(0, 80, 20)], ids=str)
 def test_vehicles_are_those_of_single_legs(seeds: range) -> None:
-    """The linear program finds as many vehicles as chains of legs need: of single legs, and pooled of legs between zones.
-
-    Where no vehicle helps out in another zone, they are those of the busiest periods.
-    """
+    """The linear program finds as many vehicles as chains of legs need: of single legs, and pooled of legs between zones."""
+    # Where no vehicle helps out in another zone, they are those of the busiest periods.
     for seed in seeds:
         demand, service = random_case(seed)
         assert busy_vehicles(demand, service) == busy(demand, service)

@@ -92,10 +92,8 @@ def test_a_stop_is_heard_by_what_waits_for_a_core(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("threads", "waiting"), [(1, 0), (3, 1)])
 def test_few_items_are_begun_before_results_are_taken(threads, waiting):
-    """Results come in the order of items; as many are begun beyond those taken as there are threads, and a result that waits.
-
-    What an item raises reaches who takes the results.
-    """
+    """Results come in the order of items; as many are begun beyond those taken as there are threads, and a result that waits."""
+    # What an item raises reaches who takes the results.
     begun, most, lock = 0, 0, Lock()
 
     def work(item: int) -> int:
