@@ -64,11 +64,9 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("a browser draws pages")]
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """Return plans of releases of every kind, of one that the cap refuses and of a spec whose texts look like HTML, and reports.
-
-    Of those one is of a real release, one has a matrix of sixty areas with long codes, one sixty features, and one the largest flows of
-    tracts in counties, with codes of eleven digits.
-    """
+    """Return plans of releases of every kind, of one that the cap refuses and of a spec whose texts look like HTML, and reports."""
+    # Of those one is of a real release, one has a matrix of sixty areas with long codes, one sixty features, and one the largest flows of
+    # tracts in counties, with codes of eleven digits.
     place = tmp_path_factory.mktemp("pages")
     country = draw_country(regions=3, provinces=6, municipalities=30, people=3000, generator=np.random.default_rng(5))
     write_country(country, place / "data")

@@ -114,10 +114,8 @@ def all_gone(children: list[Process]) -> Iterator[None]:
 
 
 def assert_it_goes_on(user: User, release_id: str, state: set[str] | None = None) -> None:
-    """Check that the release is in a state, is gone on with by a command, and is then as one that was never killed.
-
-    Prefect takes every run of it for ended, and the killed one not for well, unless it was published before and nothing had to be run.
-    """
+    """Check that the release is in a state, is gone on with by a command, and is then as one that was never killed."""
+    # Prefect takes every run of it for ended, and the killed one not for well, unless it was published before and nothing had to be run.
 
     def spent() -> dict[str, float]:
         of_dataset: dict[str, float] = user.run("ledger", "--json").json()["datasets"][0]["spent"]

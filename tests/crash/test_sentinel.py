@@ -119,10 +119,8 @@ def all_that_shows(fault: BaseException) -> str:
 
 
 def hiding(named: str, walks: str = "inftda") -> Sampler:
-    """Return one of the samplers of users, at a scale for which it has its own way, and so much noise more.
-
-    The table sampler leaves scales such as this release's to OpenDP.
-    """
+    """Return one of the samplers of users, at a scale for which it has its own way, and so much noise more."""
+    # The table sampler leaves scales such as this release's to OpenDP.
     draw = (LAPLACE if "sizes" in walks else GAUSSIAN).samplers[named].draw
     return lambda true_counts, scale: draw(true_counts, 64.0) - true_counts + hidden(true_counts, scale)
 

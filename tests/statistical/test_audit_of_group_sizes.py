@@ -55,10 +55,8 @@ class Drawn(NamedTuple):
 
 
 def sizes_of(neighbours: str, *, is_one: bool) -> IntArray:
-    """Return the homes of one to four people in every county: three of each, but for one person of the one table.
-
-    In the other that person does not live with somebody in the last county any more, and under substitution lives with three others.
-    """
+    """Return the homes of one to four people in every county: three of each, but for one person of the one table."""
+    # In the other that person does not live with somebody in the last county any more, and under substitution lives with three others.
     sizes = np.full((COUNTIES, LARGEST), 3)
     if not is_one:
         sizes[-1, :2] += 1, -1

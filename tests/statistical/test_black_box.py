@@ -83,10 +83,8 @@ class Audit:
 
     @property
     def tables(self) -> tuple[Values, Values]:
-        """The true counts of the one table and of the other: the total, those who work in a and in b, and the four cells.
-
-        With views those who live in a and in b follow.
-        """
+        """The true counts of the one table and of the other: the total, those who work in a and in b, and the four cells."""
+        # With views those who live in a and in b follow.
         cells = (np.array(extra, dtype=np.float64).reshape(2, 2) + PEOPLE for extra in self.extra)
         one, other = (
             np.array([of.sum(), *of.sum(0), *of.ravel(), *(of.sum(1) if self.has_views else ())]) for of in cells
@@ -189,10 +187,8 @@ def release_often(folder: str, audit: Audit, claim: Claim, extra: tuple[int, ...
 
 
 def published(folder: Path) -> Values:
-    """Return the numbers of a published folder, NaN for those that it lacks, in the order of `tables`.
-
-    Four of each: its noisy count, or the count where none is published, the lower and the upper end of its interval, its count.
-    """
+    """Return the numbers of a published folder, NaN for those that it lacks, in the order of `tables`."""
+    # Four of each: its noisy count, or the count where none is published, the lower and the upper end of its interval, its count.
 
     def rows(path: Path, *columns: str) -> Iterator[list[Any]]:
         table = pl.read_parquet(path)
@@ -234,12 +230,10 @@ def tried(
 
 
 def shown_by(attack: Attack, claim: Claim, one: Values, other: Values) -> Shown:
-    """Return, for each attack, a lower bound on ε; all together hold but for one time in 1 / FALSE_ALARM.
-
-    The first three are the given one, on the noisy counts, and as if they were noisy counts, on the middles of the intervals
-    and on the counts. The last has the one half of the releases teach it what to look at among all numbers, and looks at
-    the other half.
-    """
+    """Return, for each attack, a lower bound on ε; all together hold but for one time in 1 / FALSE_ALARM."""
+    # The first three are the given one, on the noisy counts, and as if they were noisy counts, on the middles of the intervals
+    # and on the counts. The last has the one half of the releases teach it what to look at among all numbers, and looks at
+    # the other half.
     known = ~np.isnan(np.concatenate([one, other])).any(0).ravel()
     everything = (of.reshape(len(of), -1)[:, known] for of in (one, other))
     guesses = [

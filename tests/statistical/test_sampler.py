@@ -80,12 +80,10 @@ def frequencies(
 
 
 def goodness_of_fit(noise: IntArray, scale: float, law: str) -> float:
-    """Return the p-value of the chi-square test that noise is of a law and a scale.
-
-    The probability of k is exp(−k²/2σ²), or exp(−|k|/s), over its sum; what lies beyond 40 scales is below 1e-17. Values further
-    out than the last one with LEAST_EXPECTED draws in its tail are pooled with it. Of wide noise neighbouring values are counted
-    together, in runs of about a fortieth of the scale.
-    """
+    """Return the p-value of the chi-square test that noise is of a law and a scale."""
+    # The probability of k is exp(−k²/2σ²), or exp(−|k|/s), over its sum; what lies beyond 40 scales is below 1e-17. Values further
+    # out than the last one with LEAST_EXPECTED draws in its tail are pooled with it. Of wide noise neighbouring values are counted
+    # together, in runs of about a fortieth of the scale.
     furthest = math.ceil(40 * scale) + 10
     values = np.arange(-furthest, furthest + 1)
     expected = np.exp(-((values / scale) ** 2) / 2 if law == GAUSSIAN.name else -np.abs(values) / scale)

@@ -76,10 +76,8 @@ def most_that_differ(
 
 @cache
 def furthest(name: str, neighbours: str, most: int, promised: Lengths | None, exact: bool, lengths: Lengths) -> int:
-    """Return the largest squared distance of two histograms of a partition that differ in one unit's contribution.
-
-    Whatever the other units contribute, it is the same in both, so that only the one unit's two histograms matter.
-    """
+    """Return the largest squared distance of two histograms of a partition that differ in one unit's contribution."""
+    # Whatever the other units contribute, it is the same in both, so that only the one unit's two histograms matter.
     histograms = histograms_of_one(name, most, promised, exact, lengths)
     if not len(histograms):  # nobody can keep a promise of more records than there are cells
         return 0
@@ -98,10 +96,8 @@ def promise_cells(name: str, lengths: Lengths, promised: Lengths) -> list[frozen
 
 
 def is_tight(name: str, neighbours: str, most: int, promised: Lengths | None, lengths: Lengths) -> bool:
-    """Return whether there are nodes enough, and each with cells of its own, to hold what moves furthest.
-
-    That is so wherever 2m nodes (m under add_remove) contain D cells each. Nodes share all of their cells or none.
-    """
+    """Return whether there are nodes enough, and each with cells of its own, to hold what moves furthest."""
+    # That is so wherever 2m nodes (m under add_remove) contain D cells each. Nodes share all of their cells or none.
     sides = 2 if neighbours == SUBSTITUTION else 1
     if promised is None:  # all records of a unit may be in one node
         return len(set(cells_of(name, lengths))) >= sides

@@ -304,10 +304,8 @@ def readable(path: Path) -> Iterator[bytes]:
 
 
 def holding(words: list[bytes], *folders: Path) -> set[str]:
-    """Return the names of the files below some folders, the vault apart, that hold one of these words.
-
-    Where a name says nothing, as in Prefect's store of results, it is that of the folder.
-    """
+    """Return the names of the files below some folders, the vault apart, that hold one of these words."""
+    # Where a name says nothing, as in Prefect's store of results, it is that of the folder.
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file() and path.parent.name != "vault"]
     found = [path for path in files if any(word in text for text in readable(path) for word in words)]
     return {path.name if path.suffix else path.parent.name for path in found}

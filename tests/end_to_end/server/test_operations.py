@@ -27,10 +27,8 @@ pytestmark = [pytest.mark.thorough, pytest.mark.heavy("Trellis is up meanwhile")
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory, settle: Callable[[Path], User]) -> Iterator[Up]:
-    """Bring Trellis up, with a password, over specs: one by hand, one on a schedule, a series, one too dear, one wrong.
-
-    The folder in which it begins has modules of its own that have the names of ours.
-    """
+    """Bring Trellis up, with a password, over specs: one by hand, one on a schedule, a series, one too dear, one wrong."""
+    # The folder in which it begins has modules of its own that have the names of ours.
     user = settle(tmp_path_factory.mktemp("operator"))
     user = User(user.folder, user.prefect.__class__(user.folder / "home" / "prefect", {}))
     write_large(user.folder / "large")

@@ -71,11 +71,9 @@ def stop(
 
 @pytest.fixture(scope="module")
 def stopped(user: User, prefect: Prefect) -> str:
-    """Stop a release by Ctrl-C, SIGTERM and the UI's Cancel, and return it.
-
-    Each ends with 130 at the next chunk, and the release has failed and says how to go on; every seal of before stays, bit for bit.
-    Meanwhile the store answers. Cancel is heard from a server that answers only those who know its password.
-    """
+    """Stop a release by Ctrl-C, SIGTERM and the UI's Cancel, and return it."""
+    # Each ends with 130 at the next chunk, and the release has failed and says how to go on; every seal of before stays, bit for bit.
+    # Meanwhile the store answers. Cancel is heard from a server that answers only those who know its password.
     api, password = (prefect.environment[f"PREFECT_API_{key}"] for key in ("URL", "AUTH_STRING"))
     process = user.start("release", "spec.yaml")
     id_ = str(until(lambda: next(iter(states(user)), None)))

@@ -116,10 +116,8 @@ def guarantee_at(accountant: str, rho: Fraction, squares: tuple[int, ...]) -> Gu
 
 
 def true_delta(measurements: Sequence[Measurement], epsilon: float) -> float:
-    """Return δ at ε of discrete Gaussians of one σ, computed from their probabilities with nothing rounded.
-
-    Of one, at x, the privacy loss is (1 - 2x) / 2σ²; of k together it depends on their sum, a k-fold convolution.
-    """
+    """Return δ at ε of discrete Gaussians of one σ, computed from their probabilities with nothing rounded."""
+    # Of one, at x, the privacy loss is (1 - 2x) / 2σ²; of k together it depends on their sum, a k-fold convolution.
     [sigma] = {measurement.sigma for measurement in measurements}
     times = sum(measurement.l2_sensitivity_squared for measurement in measurements)
     reach = math.ceil(12 * sigma)

@@ -56,10 +56,8 @@ OF_MATRIX = dict.fromkeys(("table", "origin", "destination", "count"))
 
 
 def write(path: Path, tables: Mapping[str, Rows], *more: str) -> str:
-    """Write tables into one file, by its ending; run more statements, where it is a database; return its name.
-
-    The first row of each table has the names of its columns.
-    """
+    """Write tables into one file, by its ending; run more statements, where it is a database; return its name."""
+    # The first row of each table has the names of its columns.
     if path.suffix == ".xlsx":
         book = Workbook()
         book.remove(book.active)

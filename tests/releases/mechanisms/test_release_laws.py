@@ -52,10 +52,8 @@ NOISE = [(case, *by) for case, by in zip(CASES, BY, strict=True)]
 
 @pytest.fixture(scope="module", params=NOISE, ids=lambda noise: f"{noise[0]} by {noise[1]}, {noise[2]}")
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Make a release of each case, with the noise that users get, by either sampler and law, each on one thread and on two.
-
-    Half of the cases are whole, and half are cut into branches, with either sampler and either number of threads.
-    """
+    """Make a release of each case, with the noise that users get, by either sampler and law, each on one thread and on two."""
+    # Half of the cases are whole, and half are cut into branches, with either sampler and either number of threads.
     case, named, law = request.param
     number = list(CASES).index(case)
     workers, sizes = 1 + (number + (named == "table")) % 2, CUT if number >= len(CASES) // 2 else {}

@@ -47,10 +47,8 @@ PART_ROWS = 20  # so that small releases have parts
 
 
 def both(spec: Path, aside: Path) -> tuple[Path, Path]:
-    """Publish a release twice from the same sealed measurements, and return both folders.
-
-    Once with large levels in parts, by several threads, and aside with every level in one file, by one thread.
-    """
+    """Publish a release twice from the same sealed measurements, and return both folders."""
+    # Once with large levels in parts, by several threads, and aside with every level in one file, by one thread.
     close = driver.close_the_books
 
     def publish_again(made: Release, **keys: bool) -> Any:

@@ -101,10 +101,8 @@ def named(row: Row, columns: list[str]) -> tuple[tuple[str, str], ...]:
 
 
 def expected(folder: Path, level: int) -> dict[tuple[tuple[str, str], ...], tuple[int, bool]]:
-    """Return, by its codes, the count of each row that the table of a level must have, and whether it is a remainder.
-
-    Every leaf of the full tables down to the level is looked at by itself: which of the marked rows that hold it is the finest?
-    """
+    """Return, by its codes, the count of each row that the table of a level must have, and whether it is a remainder."""
+    # Every leaf of the full tables down to the level is looked at by itself: which of the marked rows that hold it is the finest?
     tables = [full(folder, of) for of in range(level + 1)]
     marked = [
         {()},

@@ -85,10 +85,8 @@ def folder(home: Path, tmp_path: Path) -> Path:
 
 
 def put(folder: Path, level: int, table: pl.DataFrame, row_group: int = GROUP) -> None:
-    """Replace the table of a level, and where it is the finest `counts.csv` too, with so many rows in a row group.
-
-    Intervals are widened where counts have left them.
-    """
+    """Replace the table of a level, and where it is the finest `counts.csv` too, with so many rows in a row group."""
+    # Intervals are widened where counts have left them.
     if {"count", "low", "high"} <= set(table.columns):
         table = table.with_columns(low=pl.min_horizontal("low", "count"), high=pl.max_horizontal("high", "count"))
     pq.write_table(table.to_arrow(), folder / "counts" / f"level_{level}.parquet", row_group_size=row_group)

@@ -115,10 +115,8 @@ def test_weights_are_below_and_their_sum_above_the_exact_ones(scale: float, bits
 
 
 def pick(table: NoiseTable, draws: Sequence[int]) -> list[int]:
-    """Return the outcomes of draws of 192 bits each, which are fed as they are asked for.
-
-    Further words are given once, and for exactly the draws whose first word is that of an entry.
-    """
+    """Return the outcomes of draws of 192 bits each, which are fed as they are asked for."""
+    # Further words are given once, and for exactly the draws whose first word is that of an entry.
     first_words = {entry >> 128 for entry in table.entries}
     ties = [draw for draw in draws if draw >> 128 in first_words]
     asked: list[int] = []

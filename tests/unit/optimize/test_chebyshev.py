@@ -32,10 +32,8 @@ Oracle = Callable[[Sequence[int], int], list[int]]
 
 
 def paper_loop(x: Sequence[int], c: int, large_first: bool = False) -> list[int]:
-    """Return y for one parent as Algorithm 3 of Boninsegna and Silvestri (2025) finds it, line by line.
-
-    The paper goes through the cells in ascending order of their noisy counts; large_first, in descending order.
-    """
+    """Return y for one parent as Algorithm 3 of Boninsegna and Silvestri (2025) finds it, line by line."""
+    # The paper goes through the cells in ascending order of their noisy counts; large_first, in descending order.
     lift = -((sum(x) - c) // len(x))  # ⌈(c − Σx)/b⌉
     z = [max(lift, -count) for count in x]
     t = max(abs(change) for change in z)

@@ -268,10 +268,8 @@ class LedgerInAnyOrder(RuleBasedStateMachine):
 
     @rule(release_id=releases)
     def abandon(self, release_id: str) -> None:
-        """End a release, after a crash: what it had only reserved is given back, and no more.
-
-        Nothing is given back where it, or the series that it belongs to, has drawn and costs more than the cap's ρ.
-        """
+        """End a release, after a crash: what it had only reserved is given back, and no more."""
+        # Nothing is given back where it, or the series that it belongs to, has drawn and costs more than the cap's ρ.
         self.crash(lambda: abandon(self.con, release_id))
         with transaction(self.con):
             abandon(self.con, release_id)

@@ -20,10 +20,8 @@ def fractions_of(matrix: np.ndarray) -> Matrix:
 
 
 def cascaded(depth: int) -> Matrix:
-    """Return the covariance of the paper's sampler: the noise of a node is half that of its parent, plus or minus its own draw.
-
-    The root has a draw of variance 1, and the two children of a node share one of variance 3/4, with opposite signs.
-    """
+    """Return the covariance of the paper's sampler: the noise of a node is half that of its parent, plus or minus its own draw."""
+    # The root has a draw of variance 1, and the two children of a node share one of variance 3/4, with opposite signs.
     half, leaves = Fraction(1, 2), [np.array([ONE], dtype=object)]  # per node, the weights of all draws so far
     draws = [ONE]
     for _ in range(depth):
